@@ -1,0 +1,69 @@
+# The whole workflow. Every target does its own set-up, so `make demo` in a fresh clone is enough.
+.DEFAULT_GOAL := help
+.PHONY: help venv demo test test-slow lint types layers check format bench docs crds train clean
+
+PY := .venv/bin/python
+# Workers of the test run; WITHOUT_TORCH=1 leaves out the [training] extra, and its tests are then skipped.
+WORKERS ?= 2
+TEST_EXTRAS := $(if $(WITHOUT_TORCH),dev,dev,training)
+PYTEST := $(PY) -m pytest -q -n $(WORKERS) --dist loadfile --benchmark-disable
+
+help: ## This list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+venv: ## .venv with everything that developing needs
+	@scripts/bootstrap $(TEST_EXTRAS)
+
+demo: ## Three pools side by side on an embedded control plane, in under two minutes
+	@scripts/bootstrap operator,sim
+	@$(PY) -m fermata.cli demo $(DEMO_ARGS)
+
+test: ## All tests but the slow ones
+	@scripts/bootstrap $(TEST_EXTRAS)
+	@$(PYTEST) -m "not slow"
+
+test-slow: ## All tests
+	@scripts/bootstrap $(TEST_EXTRAS)
+	@$(PYTEST)
+
+lint: ## Style and formatting
+	@scripts/bootstrap dev
+	@$(PY) -m ruff check .
+	@$(PY) -m ruff format --check .
+
+types: ## mypy --strict
+	@scripts/bootstrap dev
+	@$(PY) -m mypy
+
+layers: ## Who may import whom
+	@scripts/bootstrap dev
+	@.venv/bin/lint-imports
+
+check: lint types layers ## lint, types and layers
+
+format: ## Put the code into the one format
+	@scripts/bootstrap dev
+	@$(PY) -m ruff check --fix .
+	@$(PY) -m ruff format .
+
+bench: ## Measure, on this machine
+	@scripts/bootstrap dev
+	@$(PY) -m pytest -q tests/bench --benchmark-only
+
+docs: ## Generated pages, then the site, in site/
+	@scripts/bootstrap dev,docs
+	@$(PY) scripts/docs.py
+	@NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs build --strict --quiet
+
+crds: ## Custom resource definitions, from the models, into deploy/crds/
+	@scripts/bootstrap operator,sim
+	@$(PY) -m fermata.operator.crds
+
+train: ## Train the quick configuration and export it, in runs/
+	@scripts/bootstrap training
+	@$(PY) -m fermata.cli train --config quick --out runs/quick
+	@$(PY) -m fermata.cli export-onnx runs/quick --out runs/quick/policy.onnx
+
+clean: ## Everything that can be made again
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .benchmarks .import_linter_cache .fermata build dist site report.html
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,6 @@
+"""`python -m fermata.cli`."""
+
+from fermata.cli.main import run
+
+if __name__ == "__main__":
+    run()

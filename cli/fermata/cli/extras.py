@@ -1,0 +1,28 @@
+"""Late imports of rooms that need an optional dependency, with an error that names the extra."""
+
+from __future__ import annotations
+
+import importlib
+from types import ModuleType
+
+from fermata.policy.errors import MissingExtraError
+
+
+def _need(module: str, package: str, extra: str) -> ModuleType:
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        missing = (error.name or package).partition(".")[0]
+        if missing == "fermata":
+            raise
+        raise MissingExtraError(missing, extra) from error
+
+
+def training() -> ModuleType:
+    """Return `fermata.training.train`."""
+    return _need("fermata.training.train", "torch", "training")
+
+
+def export() -> ModuleType:
+    """Return `fermata.training.export`."""
+    return _need("fermata.training.export", "torch", "training")

@@ -1,0 +1,185 @@
+"""`fermata local`: an embedded control plane on this machine, to try workflows without a cluster."""
+
+from __future__ import annotations
+
+import json
+import logging
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fermata.policy.errors import FermataError, InputError, MissingExtraError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from fermata.sim.kube.local import State
+
+app = typer.Typer(
+    help="An embedded control plane on loopback: API server, Jobs, scheduler and simulated executors in one process.",
+    no_args_is_help=True,
+)
+
+_START_LIMIT_S = 30.0
+Folder = Annotated[Path, typer.Option("--dir", help="Where its kubeconfig, state and log lie.")]
+_FOLDER = Path(".fermata/local")
+
+
+@app.command()
+def up(
+    slots: Annotated[int, typer.Option(min=1, help="Executor slots on each node.")] = 4,
+    nodes: Annotated[int, typer.Option(min=1, help="Nodes.")] = 1,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port on 127.0.0.1; 0 takes a free one.")] = 0,
+    folder: Folder = _FOLDER,
+    foreground: Annotated[
+        bool, typer.Option("--foreground/--detach", help="Stay in the terminal until Ctrl-C, or go to the background.")
+    ] = False,
+    install_crds: Annotated[bool, typer.Option(help="Install Fermata's resources.")] = True,
+    crds: Annotated[
+        Path | None, typer.Option(help="A folder of further manifests (*.yaml) to install at the start.")
+    ] = None,
+    allow_local_commands: Annotated[
+        bool, typer.Option(help="Let pods annotated fermata.dev/run-local run their command on this machine.")
+    ] = False,
+    time_scale: Annotated[float, typer.Option(min=0.001, help="Simulated seconds of a pod per real second.")] = 1.0,
+    default_seconds: Annotated[float, typer.Option(min=0.0, help="How long a pod runs that does not say.")] = 1.0,
+    job_backoff_seconds: Annotated[
+        float, typer.Option(min=0.0, help="Pause before a Job replaces a failed pod; doubles with each failure.")
+    ] = 10.0,
+) -> None:
+    """Start a control plane and say how to reach it."""
+    with _sim_extra():
+        from fermata.sim.kube.local import log_file, read_state, serve
+        from fermata.sim.kube.plane import Options
+    if not foreground:
+        if (state := read_state(folder)) is not None:
+            print(f"already up: {state.url}, process {state.pid}")
+            _tell_usage(folder)
+            return
+        state = _start_detached(folder, log_file(folder), sys.argv[1:])
+        _tell(state, folder)
+        return
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    options = Options(
+        slots=slots,
+        nodes=nodes,
+        port=port,
+        time_scale=time_scale,
+        default_s=default_seconds,
+        job_backoff_s=job_backoff_seconds,
+        allow_local_commands=allow_local_commands,
+    )
+    manifests = _own_manifests() if install_crds else []
+    manifests += _read_manifests(crds) if crds is not None else []
+    serve(options, folder, manifests, lambda state: _tell(state, folder))
+
+
+@app.command()
+def status(
+    folder: Folder = _FOLDER,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Say whether it is up, how many slots it has and what its pods do; exit 1 when it is down."""
+    with _sim_extra():
+        from fermata.sim.kube.local import read_state
+    state = read_state(folder)
+    if state is None:
+        print(json.dumps({"up": False}) if as_json else f"down ({folder})")
+        raise typer.Exit(1)
+    phases = _pod_phases(state.url)
+    if as_json:
+        slots = state.slots * state.nodes
+        print(json.dumps({"up": True, "url": state.url, "pid": state.pid, "slots": slots, "pods": phases}))
+        return
+    told = ", ".join(f"{count} {phase}" for phase, count in sorted(phases.items())) or "none"
+    print(f"up: {state.url}, process {state.pid}, {state.nodes} x {state.slots} slots; pods: {told}")
+    _tell_usage(folder)
+
+
+@app.command()
+def down(folder: Folder = _FOLDER) -> None:
+    """Stop it, and clear away what a killed one left."""
+    with _sim_extra():
+        from fermata.sim.kube.local import stop
+    print("stopped" if stop(folder) else f"nothing was up ({folder})")
+
+
+@contextmanager
+def _sim_extra() -> Iterator[None]:
+    """Name the extra that brings a package which the control plane needs."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise MissingExtraError((error.name or "aiohttp").partition(".")[0], "sim") from error
+
+
+def _start_detached(folder: Path, log: Path, arguments: list[str]) -> State:
+    from fermata.sim.kube.local import read_state
+
+    folder.mkdir(parents=True, exist_ok=True)
+    command = [sys.executable, "-m", "fermata.cli", *[item for item in arguments if item != "--detach"], "--foreground"]
+    with log.open("wb") as output:
+        process = subprocess.Popen(  # noqa: S603 - ourselves, with our own arguments
+            command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
+        )
+    ends = time.monotonic() + _START_LIMIT_S
+    try:
+        while process.poll() is None and time.monotonic() < ends:
+            state = read_state(folder)
+            if state is not None and state.pid == process.pid:
+                return state
+            time.sleep(0.02)
+    except KeyboardInterrupt:
+        process.terminate()
+        raise
+    process.terminate()
+    process.wait()
+    last = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-1:]
+    raise FermataError(f"the control plane did not start: {last[0] if last else 'no output'} (see {log})")
+
+
+def _own_manifests() -> list[dict[str, Any]]:
+    from fermata.operator.crds import manifests
+
+    return manifests()
+
+
+def _read_manifests(folder: Path) -> list[dict[str, Any]]:
+    import yaml
+
+    if not folder.is_dir():
+        raise InputError(f"expected a folder of manifests at {folder}")
+    found: list[dict[str, Any]] = []
+    for file in sorted(folder.glob("*.yaml")):
+        try:
+            found += [obj for obj in yaml.safe_load_all(file.read_text(encoding="utf-8")) if obj]
+        except yaml.YAMLError as error:
+            mark = getattr(error, "problem_mark", None)
+            raise InputError("expected YAML", file=file, line=mark.line + 1 if mark else None) from error
+    return found
+
+
+def _pod_phases(url: str) -> dict[str, int]:
+    import urllib.request
+
+    with urllib.request.urlopen(f"{url}/api/v1/pods", timeout=10) as answer:  # noqa: S310 - our own server
+        pods = json.load(answer)["items"]
+    phases: dict[str, int] = {}
+    for pod in pods:
+        phase = pod.get("status", {}).get("phase", "Unknown")
+        phases[phase] = phases.get(phase, 0) + 1
+    return phases
+
+
+def _tell(state: State, folder: Path) -> None:
+    print(f"control plane up at {state.url}: {state.nodes} x {state.slots} executor slots (process {state.pid})")
+    _tell_usage(folder)
+
+
+def _tell_usage(folder: Path) -> None:
+    print(f"  export KUBECONFIG={(folder / 'kubeconfig').resolve()}", flush=True)

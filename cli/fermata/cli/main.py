@@ -1,0 +1,73 @@
+"""The `fermata` program: one lazily loaded command a verb, and the one place where errors become exit codes.
+
+A verb's module is imported only when it is called, so that `fermata simulate` never pays for torch or kopf.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from typing import Any
+
+import typer
+from typer.core import TyperGroup
+
+from fermata.policy.errors import FermataError
+
+# verb -> module that holds a typer application called `app`
+VERBS: dict[str, str] = {
+    "demo": "fermata.cli.demo",
+    "evaluate": "fermata.cli.evaluate",
+    "explain": "fermata.cli.explain",
+    "export-onnx": "fermata.cli.export_onnx",
+    "local": "fermata.cli.local",
+    "operator": "fermata.cli.operator",
+    "policy": "fermata.cli.policy",
+    "simulate": "fermata.cli.simulate",
+    "trace": "fermata.cli.trace",
+    "train": "fermata.cli.train",
+    "validate": "fermata.cli.validate",
+}
+
+
+class _LazyGroup(TyperGroup):
+    """A group that imports a verb's module when the verb is first needed; each module keeps its own imports late."""
+
+    # typer carries a private copy of click, so its command classes have no public name to annotate with.
+    def list_commands(self, ctx: Any) -> list[str]:
+        return sorted(VERBS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        if cmd_name not in VERBS:
+            return None
+        module = importlib.import_module(VERBS[cmd_name])
+        command = typer.main.get_command(module.app)
+        command.name = cmd_name
+        return command
+
+
+app = typer.Typer(
+    cls=_LazyGroup,
+    name="fermata",
+    help="Fermata: an idle-aware scheduler for DAG workflows on Kubernetes.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+
+@app.callback()
+def _root() -> None:
+    """An idle-aware scheduler for DAG workflows on Kubernetes."""
+
+
+def run() -> None:
+    """Run the command line; a bad input exits 2 with one line, Ctrl-C exits 130."""
+    try:
+        app()
+    except FermataError as error:
+        print(f"fermata: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        print("fermata: interrupted", file=sys.stderr)
+        sys.exit(130)

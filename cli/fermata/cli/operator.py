@@ -1,0 +1,48 @@
+"""`fermata operator`: run the operator against a cluster, or against any kubeconfig."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command()
+def operator(
+    kubeconfig: Annotated[
+        Path | None, typer.Option(help="Cluster to serve; the usual places, or the service account, if not given.")
+    ] = None,
+    namespace: Annotated[str | None, typer.Option("--namespace", "-n", help="Serve one namespace only.")] = None,
+    metrics_host: Annotated[str, typer.Option(help="Address of /metrics, /healthz and /readyz.")] = "127.0.0.1",
+    metrics_port: Annotated[int | None, typer.Option(help="Port of them; not served if not given.")] = None,
+    record: Annotated[Path | None, typer.Option(help="Append every decision to this file, as JSON lines.")] = None,
+    log_json: Annotated[bool, typer.Option(help="Write log lines as JSON.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Tell everything.")] = False,
+) -> None:
+    """Run the operator."""
+    from fermata.policy.errors import InputError, MissingExtraError
+
+    if kubeconfig is not None and not kubeconfig.is_file():
+        raise InputError("no such file; expected a kubeconfig", file=kubeconfig)
+    # A decision is a few calls of small kernels: compiling them would hold up the first workflow for longer than plain
+    # Python ever will. The image has no Numba either.
+    os.environ.setdefault("FERMATA_NO_JIT", "1")
+    try:
+        from fermata.operator.main import configure_logging, run
+        from fermata.operator.runtime import Options
+    except ModuleNotFoundError as error:
+        raise MissingExtraError(str(error.name), "operator") from error
+    configure_logging(as_json=log_json, verbose=verbose)
+    run(
+        Options(
+            kubeconfig=str(kubeconfig) if kubeconfig else None,
+            namespace=namespace,
+            metrics_host=metrics_host,
+            metrics_port=metrics_port,
+            record=record,
+        )
+    )

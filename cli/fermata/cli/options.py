@@ -1,0 +1,42 @@
+"""Options that several commands read the same way."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from fermata.policy.errors import InputError
+
+
+def seed_range(text: str) -> list[int]:
+    """Read `A-B` (both included) or one seed.
+
+    Raises:
+        InputError: it is neither, or B is below A.
+    """
+    match = re.fullmatch(r"(\d+)(?:-(\d+))?", text.strip())
+    if match is None:
+        raise InputError(f"seeds: expected A-B or one number, got {text!r}")
+    first = int(match[1])
+    last = int(match[2] or first)
+    if last < first:
+        raise InputError(f"seeds: {last} is below {first}")
+    return list(range(first, last + 1))
+
+
+def parameter(text: str) -> tuple[str, Any]:
+    """Read a parameter and its value from `key=value`, the value written as in JSON.
+
+    Raises:
+        InputError: it is not of that form.
+    """
+    key, equals, value = text.partition("=")
+    try:
+        parsed = json.loads(value)
+    except ValueError:
+        parsed = None
+        equals = ""
+    if not equals or not key:
+        raise InputError(f"--set expects key=number or key=[numbers], not {text!r}")
+    return key, tuple(parsed) if isinstance(parsed, list) else parsed

@@ -1,0 +1,77 @@
+"""`fermata policy`: look into policies."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(no_args_is_help=True, help="Look into policies.")
+
+
+@app.command()
+def info(
+    policy: Annotated[str, typer.Argument(help="An ONNX file, or the name of a built-in policy.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Check a policy as the operator would, and say what it is."""
+    from fermata.policy.heuristics.base import Heuristic
+    from fermata.policy.onnx_policy import OnnxPolicy
+    from fermata.policy.registry import load
+
+    loaded = load(policy)
+    facts: dict[str, object] = {"name": loaded.name}
+    if isinstance(loaded, Heuristic):
+        facts |= {"kind": "heuristic", "summary": loaded.summary, "parameters": sorted(loaded.parameters)}
+    if isinstance(loaded, OnnxPolicy):
+        facts |= {"kind": "onnx", "sha256": loaded.digest, **loaded.metadata}
+    if as_json:
+        print(json.dumps(facts))
+        return
+    for key, value in facts.items():
+        print(f"{key}: {json.dumps(value) if isinstance(value, dict | list) else value}")
+
+
+@app.command("list")
+def list_() -> None:
+    """List the built-in policies."""
+    from fermata.policy.registry import HEURISTICS, LEARNED
+
+    for name in sorted(HEURISTICS):
+        parameters = ", ".join(sorted(HEURISTICS[name].parameters))
+        print(f"{name:16} {HEURISTICS[name].summary}" + (f" ({parameters})" if parameters else ""))
+    for name in LEARNED:
+        print(f"{name:16} the model that ships with Fermata")
+
+
+@app.command()
+def replay(
+    file: Annotated[Path, typer.Argument(help="Decisions recorded by fermata operator or fermata simulate --record.")],
+    policy: Annotated[
+        str | None, typer.Option(help="Ask this policy; by default the one that decided, if it is built in.")
+    ] = None,
+) -> None:
+    """Ask a policy again in every recorded state; exits 1 if an answer differs from the recorded one."""
+    from fermata.policy.errors import InputError
+    from fermata.policy.record import loads
+    from fermata.policy.record import replay as ask_again
+    from fermata.policy.registry import load
+
+    same = different = 0
+    try:
+        lines = file.read_text(encoding="utf-8").splitlines()
+    except OSError as error:
+        raise InputError(error.strerror or str(error), file=file) from error
+    for number, line in enumerate(lines, 1):
+        try:
+            record = loads(line)
+        except InputError as error:
+            raise InputError(error.message, file=file, line=number) from error
+        fallback = load(record.labels.get("fallback", ["sjf"])[0])
+        if ask_again(record, load(policy or record.policy), fallback) == record.steps:
+            same += 1
+        else:
+            different += 1
+            print(f"{file}:{number}: {record.policy} decided otherwise at {record.state.now_s:g} s")
+    print(f"{same} decisions the same, {different} different")
+    raise typer.Exit(1 if different else 0)

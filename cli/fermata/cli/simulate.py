@@ -1,0 +1,241 @@
+"""`fermata simulate`: the figures of a policy on a trace, or on the episodes of a scenario."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import sys
+from collections.abc import Generator
+from contextlib import closing, nullcontext
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fermata.cli.options import parameter, seed_range
+from fermata.cli.progress import progress_bar
+from fermata.policy.errors import InputError
+
+if TYPE_CHECKING:
+    from fermata.sim.experiment import Run, Setting
+    from fermata.sim.scenarios import Scenario
+    from fermata.sim.simulate import Episode
+    from fermata.sim.trace import Trace
+
+app = typer.Typer()
+
+INTERRUPTED = 130
+PER_JOB_COLUMNS = ("id", "arrival_s", "start_s", "completion_s", "jct_s", "held_s")
+# What the table calls the figures of --json.
+FIGURES = {
+    "avg_jct_s": "JCT, mean (s)",
+    "p50_jct_s": "JCT, median (s)",
+    "p95_jct_s": "JCT, 95% (s)",
+    "p99_jct_s": "JCT, 99% (s)",
+    "avg_wait_s": "wait, mean (s)",
+    "held_s": "held, all jobs (s)",
+    "avg_bounded_slowdown": "bounded slowdown, mean",
+    "max_bounded_slowdown": "bounded slowdown, max",
+    "utilization": "utilisation",
+    "makespan_s": "makespan (s)",
+    "jobs": "jobs counted",
+    "decisions": "decisions",
+    "events": "events",
+    "wall_s": "simulated in (s)",
+}
+
+
+@app.command()
+def simulate(
+    policy: Annotated[str, typer.Option(help="A built-in policy, or the path of an .onnx file.")],
+    trace: Annotated[str | None, typer.Option(help="A job trace; .xz or .gz is read as such, - is stdin.")] = None,
+    scenario: Annotated[str | None, typer.Option(help="A benchmark scenario, instead of a trace.")] = None,
+    seeds: Annotated[str | None, typer.Option(help="With --scenario: A-B, or one seed.")] = None,
+    tpch_dir: Annotated[
+        str | None, typer.Option(help="Decima's TPC-H data, for --scenario tpch_a, tpch_c, tpch_e1 or tpch_e2.")
+    ] = None,
+    executors: Annotated[int | None, typer.Option(help="Size of the pool; default: the scenario's.")] = None,
+    warmup: Annotated[
+        int | None, typer.Option(help="First jobs that the means leave out; default: the scenario's, 0 for a trace.")
+    ] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", help="Change a parameter of the scenario, such as load=0.9.")
+    ] = None,
+    max_hold: Annotated[float, typer.Option(help="Longest time for which one stage may be held, seconds.")] = math.inf,
+    max_wait: Annotated[
+        float, typer.Option(help="Time after which a ready stage is held no more, seconds.")
+    ] = math.inf,
+    sticky: Annotated[bool, typer.Option(help="A started stage keeps its executors until its tasks run out.")] = False,
+    processes: Annotated[int, typer.Option("--jobs", help="Processes for several seeds; same figures.")] = 1,
+    per_job: Annotated[str | None, typer.Option(help="Write the times of every job, as CSV.")] = None,
+    record: Annotated[str | None, typer.Option(help="Write every decision, as JSON lines; for one episode.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Simulate a policy: job completion times, what of them was wait, hold and run, slowdown and utilisation.
+
+    A job's wait is the part of its JCT in which no task of it ran and it was not held. With several seeds each figure
+    is the mean over the seeds, and --json adds all figures of each seed (per_seed) and half widths of 95% intervals
+    (ci95); jobs, decisions, events and wall_s are sums. --executors changes the pool and keeps the scenario's jobs;
+    --set executors=K draws jobs for K executors, at the same load.
+    """
+    from fermata.policy.guardrails import Guardrails
+    from fermata.sim.experiment import Setting
+
+    _check(processes, executors, warmup, max_hold, max_wait)
+    if (trace is None) == (scenario is None):
+        raise InputError("expected either --trace FILE or --scenario NAME")
+    limits = Guardrails(max_hold, max_wait)
+    if trace is not None:
+        if seeds is not None or settings:
+            raise InputError("--seeds and --set belong to --scenario, not to --trace")
+        if executors is None:
+            raise InputError("--trace needs --executors K")
+        setting, total = Setting(policy, executors, warmup or 0, limits, sticky), 1
+        runs = _run_trace(trace, setting, record)
+    elif str(scenario).startswith("tpch_"):
+        from fermata.sim.spark.experiment import run_tpch, tpch_setting
+
+        numbers = _tpch_seeds(str(scenario), seeds, tpch_dir, bool(settings or record or sticky))
+        setting, total = tpch_setting(str(scenario), policy, executors, warmup or 0, limits), len(numbers)
+        runs = run_tpch(str(tpch_dir), str(scenario), numbers, setting, processes)
+    else:
+        chosen, numbers = _workload(str(scenario), seeds, settings or [])
+        warm = chosen.warm if warmup is None else warmup
+        setting, total = Setting(policy, executors or chosen.executors, warm, limits, sticky), len(numbers)
+        runs = _run_scenario(chosen, numbers, setting, processes, record)
+    done = _collect(runs, total, per_job)
+    if as_json:
+        print(json.dumps(_figures(done, total) | ({"interrupted": True} if len(done) < total else {})))
+    else:
+        _print_table(f"{policy} on {trace or scenario}, {setting.executors} executors", _figures(done, total), done)
+    if len(done) < total:
+        print(f"fermata: interrupted after {len(done)} of {total} seeds; the figures are of these", file=sys.stderr)
+        raise typer.Exit(INTERRUPTED)
+
+
+def _check(processes: int, executors: int | None, warmup: int | None, max_hold: float, max_wait: float) -> None:
+    for option, number, least in (("--jobs", processes, 1), ("--executors", executors, 1), ("--warmup", warmup, 0)):
+        if number is not None and number < least:
+            raise InputError(f"{option}: expected {least} or more, got {number}")
+    for option, seconds in (("--max-hold", max_hold), ("--max-wait", max_wait)):
+        if not seconds >= 0.0:
+            raise InputError(f"{option}: expected 0 s or more, got {seconds:g}")
+
+
+def _workload(name: str, seeds: str | None, settings: list[str]) -> tuple[Scenario, list[int]]:
+    from fermata.sim.scenarios import scenario
+
+    chosen = scenario(name).with_(**dict(parameter(text) for text in settings))
+    if seeds is None:
+        raise InputError(f"--scenario {name} needs --seeds A-B")
+    return chosen, seed_range(seeds)
+
+
+def _tpch_seeds(name: str, seeds: str | None, folder: str | None, others: bool) -> list[int]:
+    from fermata.sim.spark.episode import SETTINGS
+
+    if name not in SETTINGS:
+        raise InputError(f"no TPC-H scenario {name!r}; there are: {', '.join(SETTINGS)}")
+    if folder is None or seeds is None:
+        raise InputError(f"--scenario {name} needs --seeds A-B and --tpch-dir DIR, the folder with 2g/adj_mat_1.npy")
+    if others:
+        raise InputError(f"--set, --record and --sticky do not apply to --scenario {name}")
+    return seed_range(seeds)
+
+
+def _run_trace(path: str, setting: Setting, record: str | None) -> Generator[Run, None, None]:
+    from fermata.policy.registry import load
+    from fermata.sim.trace_io import read_trace
+
+    load(setting.policy)  # a policy that cannot be used is said before a long trace is read
+    with progress_bar(f"reading {path}") as progress:
+        jobs = read_trace(path, executors=setting.executors, progress=progress)
+    yield _run_one(0, jobs, setting, record)
+
+
+def _run_scenario(
+    scenario: Scenario, seeds: list[int], setting: Setting, processes: int, record: str | None
+) -> Generator[Run, None, None]:
+    from fermata.policy.registry import load
+    from fermata.sim.experiment import run_seeds
+
+    load(setting.policy)  # as above, before any process is started
+    if record is None:
+        yield from run_seeds(scenario, seeds, setting, processes)
+        return
+    if len(seeds) > 1:
+        raise InputError(f"--record is for one episode, not for {len(seeds)} seeds")
+    yield _run_one(seeds[0], scenario.generate(seeds[0]), setting, record)
+
+
+def _run_one(seed: int, jobs: Trace, setting: Setting, record: str | None) -> Run:
+    """Run one episode, with its decisions recorded if `record` names a file."""
+    from fermata.policy.registry import load
+    from fermata.sim.experiment import Run, run_trace
+    from fermata.sim.files import atomic_output
+    from fermata.sim.recording import Recorder
+
+    if record is None:
+        return Run(seed, *run_trace(jobs, setting))
+    with atomic_output(record) as stream:
+        recorder = Recorder(jobs, load(setting.policy).name, setting.limits, stream.write)
+        return Run(seed, *run_trace(jobs, setting, observer=recorder))
+
+
+def _collect(runs: Generator[Run, None, None], total: int, per_job: str | None) -> dict[int, dict[str, float]]:
+    """Return the figures by seed; an interrupt keeps what is done, unless that is nothing."""
+    from fermata.sim.files import atomic_output
+
+    done: dict[int, dict[str, float]] = {}
+    table = nullcontext() if per_job is None else atomic_output(per_job)
+    with table as stream, progress_bar("episodes") as progress, closing(runs):
+        if stream is not None:
+            stream.write(f"{','.join(PER_JOB_COLUMNS)}\n".encode())
+        try:
+            for run in runs:
+                if stream is not None:
+                    stream.write(_job_rows(run.episode, f"{run.seed}/" if total > 1 else ""))
+                done[run.seed] = run.figures
+                if total > 1:
+                    progress(len(done) / total)
+        except KeyboardInterrupt:
+            if not done:
+                raise
+    return done
+
+
+def _job_rows(episode: Episode, prefix: str) -> bytes:
+    """Return the lines of the CSV for every job of an episode, the warm-up included."""
+    text = io.StringIO()
+    trace = episode.trace
+    columns = (
+        trace.job_arrival_s,
+        episode.job_start_s,
+        episode.job_completion_s,
+        episode.job_jct_s,
+        episode.job_held_s,
+    )
+    ids = (f"{prefix}{job}" for job in trace.job_ids)
+    csv.writer(text, lineterminator="\n").writerows(zip(ids, *(column.tolist() for column in columns), strict=True))
+    return text.getvalue().encode()
+
+
+def _figures(done: dict[int, dict[str, float]], total: int) -> dict[str, Any]:
+    from fermata.sim.experiment import pooled
+
+    return pooled(done) if total > 1 else next(iter(done.values()))
+
+
+def _print_table(title: str, figures: dict[str, Any], done: dict[int, dict[str, float]]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    ci95 = figures.get("ci95")
+    table = Table(title=title if ci95 is None else f"{title}, {len(done)} seeds")
+    table.add_column("figure")
+    table.add_column("value" if ci95 is None else "mean ± 95%", justify="right")
+    for key, label in FIGURES.items():
+        value = f"{figures[key]:,.4f}" if isinstance(figures[key], float) else f"{figures[key]:,}"
+        table.add_row(label, value + (f" ± {ci95[key]:,.4f}" if ci95 is not None and key in ci95 else ""))
+    Console().print(table)

@@ -1,0 +1,29 @@
+"""Tables that several commands print."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from fermata.training.evaluate import Score
+
+
+def scores_table(policy: str, scores: list[Score]) -> Table:
+    """Return a table of a policy's scores: percentages against the base, negative is better."""
+    seeds = scores[0].seeds if scores else 0
+    table = Table(title=f"{policy}: average JCT against the base, {seeds} seeds, 95% intervals")
+    for column in ("scenario", "base", "JCT s", "change %", "p99 %", "max %", "held s"):
+        table.add_column(column, justify="left" if column in ("scenario", "base") else "right", no_wrap=True)
+    for score in scores:
+        table.add_row(
+            score.scenario,
+            score.base,
+            f"{score.avg_jct_s:.2f} ± {score.ci95_s:.2f}",
+            f"{score.vs_base_pct:+.2f} ± {score.vs_base_ci95:.2f}",
+            f"{score.p99_vs_base_pct:+.1f}",
+            f"{score.max_vs_base_pct:+.1f}",
+            f"{score.held_s_per_job:.2f}",
+        )
+    return table

@@ -1,0 +1,207 @@
+"""`fermata trace`: bring traces in, send them out, make them up, and say what they are like."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fermata.cli.options import parameter
+from fermata.cli.progress import progress_bar
+from fermata.policy.errors import InputError
+
+if TYPE_CHECKING:
+    from fermata.sim.trace import Trace
+    from fermata.sim.trace_stats import TraceStats
+
+app = typer.Typer(help="Import, export, generate and describe job traces.", no_args_is_help=True)
+
+Out = Annotated[str, typer.Option("--out", "-o", help="Where to write it; .xz and .gz compress, - is standard output.")]
+Seed = Annotated[int, typer.Option(min=0, help="Seed of everything that is drawn.")]
+
+
+@app.command("import")
+def import_(
+    format_: Annotated[str, typer.Argument(metavar="FORMAT", help="alibaba, jsonl, swf, tpch or wfcommons.")],
+    file: Annotated[str, typer.Argument(help="The file, or folder for tpch and wfcommons; - is standard input.")],
+    out: Out,
+    limit: Annotated[int | None, typer.Option(min=1, help="Stop after this many jobs.")] = None,
+    keep_incomplete: Annotated[bool, typer.Option(help="Keep jobs with missing data, filled in.")] = False,
+    exact_estimates: Annotated[bool, typer.Option(help="Estimates are the real durations, not requests.")] = False,
+    one_slot: Annotated[bool, typer.Option(help="Every task takes one slot.")] = False,
+    jobs: Annotated[int, typer.Option(min=1, help="Jobs to sample (tpch).")] = 200,
+    mean_gap_s: Annotated[
+        float, typer.Option(min=0.0, help="Mean gap between jobs without arrivals (tpch, wfcommons folders).")
+    ] = 25.0,
+    seed: Seed = 0,
+    sequence: Annotated[
+        str, typer.Option(help="How to draw jobs (tpch): spark or decima, as those simulators.")
+    ] = "spark",
+) -> None:
+    """Turn a trace in another format into a job trace; says what was left out and why."""
+    from fermata.sim.importers import IMPORTERS, ImportOptions
+    from fermata.sim.trace_io import write_trace
+
+    importer = IMPORTERS.get(format_)
+    if importer is None:
+        raise InputError(f"no format {format_!r}; there are: {', '.join(IMPORTERS)}")
+    with progress_bar(f"reading {file}") as progress:
+        options = ImportOptions(
+            limit=limit,
+            keep_incomplete=keep_incomplete,
+            exact_estimates=exact_estimates,
+            one_slot=one_slot,
+            jobs=jobs,
+            mean_gap_s=mean_gap_s,
+            seed=seed,
+            sequence=sequence,
+            progress=progress,
+        )
+        imported = importer.read(file, options)
+    write_trace(imported.trace, out)
+    _say(f"{imported.trace.jobs} jobs, {imported.trace.tasks} tasks written to {out}")
+    if imported.executors is not None:
+        _say(f"the source's machine had {imported.executors} processors: use --executors {imported.executors}")
+    for reason, count in imported.skipped.items():
+        _say(f"{count} jobs left out: {reason}")
+
+
+@app.command("export")
+def export(
+    file: Annotated[str, typer.Argument(help="A job trace.")],
+    out: Out,
+    format_: Annotated[str, typer.Option("--format", "-f", help="jsonl, swf or wfcommons.")] = "jsonl",
+    job: Annotated[str | None, typer.Option(help="Only the job of this id.")] = None,
+) -> None:
+    """Write a job trace in another format, or the same with other compression."""
+    from fermata.sim.exporters import EXPORTERS
+    from fermata.sim.trace_builder import select_jobs
+
+    exporter = EXPORTERS.get(format_)
+    if exporter is None:
+        raise InputError(f"no format {format_!r}; there are: {', '.join(EXPORTERS)}")
+    trace = _read(file)
+    if job is not None:
+        if job not in trace.job_ids:
+            raise InputError(f"no job {job!r}", file=file)
+        trace = select_jobs(trace, [trace.job_ids.index(job)])
+    exporter(trace, out)
+
+
+@app.command("generate")
+def generate(
+    out: Out,
+    scenario: Annotated[str | None, typer.Option(help="A benchmark scenario.")] = None,
+    kind: Annotated[str | None, typer.Option(help="Another kind of workload; see --list.")] = None,
+    seed: Seed = 0,
+    jobs: Annotated[int | None, typer.Option(min=1, help="Number of jobs.")] = None,
+    executors: Annotated[int | None, typer.Option(min=1, help="Executors that the load is meant for.")] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", help="Change a parameter, such as load=0.9 or arrivals.batch=8.")
+    ] = None,
+    noise: Annotated[
+        str | None, typer.Option(help="Wrong estimates: class-flips=SHARE, lognormal=SIGMA or class-means.")
+    ] = None,
+) -> None:
+    """Write the episode of a scenario or another kind of workload for a seed."""
+    from fermata.sim.trace_io import write_trace
+
+    changes: dict[str, Any] = dict(parameter(text) for text in settings or [])
+    changes.update({key: value for key, value in (("jobs", jobs), ("executors", executors)) if value is not None})
+    trace = _workload(scenario, kind).with_(**changes).generate(seed)
+    write_trace(_with_noise(trace, noise, seed), out)
+
+
+@app.command("list")
+def list_() -> None:
+    """List benchmark scenarios and other kinds of workload with their parameters."""
+    from fermata.sim.generate import GENERATORS
+    from fermata.sim.scenarios import SCENARIOS
+
+    for title, workloads in (("scenarios (--scenario)", SCENARIOS), ("other kinds (--kind)", GENERATORS)):
+        print(title)
+        for each in workloads.values():
+            print(f"  {each.name}: {each.executors} executors, {each.jobs} jobs, {each.recipe}")
+
+
+@app.command("stats")
+def stats(
+    file: Annotated[str, typer.Argument(help="A job trace; - is standard input.")],
+    executors: Annotated[int | None, typer.Option(min=1, help="Adds the load on this many.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Say what a trace is like: its work, width, mix of sizes and burstiness."""
+    from fermata.sim.trace_stats import trace_stats
+
+    figures = trace_stats(_read(file), executors)
+    if as_json:
+        print(json.dumps(asdict(figures)))
+    else:
+        _print_stats(figures, executors)
+
+
+def _print_stats(figures: TraceStats, executors: int | None) -> None:
+    sizes = figures.sizes
+    rows = [
+        ("jobs, stages, tasks", f"{figures.jobs}, {figures.stages}, {figures.tasks}"),
+        ("span of arrivals", f"{figures.span_s:.6g} s, mean gap {figures.mean_gap_s:.4g} s"),
+        ("burstiness", f"{figures.dispersion:.2f} (1 is Poisson); gaps' squared variation {figures.gap_cv2:.2f}"),
+        ("work", f"{figures.total_work_s:.6g} executor-seconds"),
+    ]
+    if figures.load is not None:
+        rows.append((f"load on {executors} executors", f"{figures.load:.3f}"))
+    for name, unit, spread in (
+        ("work of a job", " s", figures.job_work_s),
+        ("critical path", " s", figures.critical_path_s),
+        ("average width", "", figures.width),
+        ("task duration", " s", figures.task_duration_s),
+    ):
+        shown = f"mean {spread.mean:.4g}{unit}, p50 {spread.p50:.4g}, p95 {spread.p95:.4g}, max {spread.max:.4g}"
+        rows.append((name, shown))
+    mix = f"{sizes.short_share:.1%} short ({sizes.short_mean_s:.4g} s), long {sizes.long_mean_s:.4g} s"
+    mix += f", ratio 1:{sizes.ratio:.3g}"
+    rows.append(("size classes", mix if sizes.distinct else "one"))
+    rows.append(("estimates", f"off by a factor of exp({figures.estimate_error:.2f})"))
+    width = max(len(name) for name, _ in rows)
+    for name, shown in rows:
+        print(f"{name:<{width}}  {shown}")
+
+
+def _read(file: str) -> Trace:
+    from fermata.sim.trace_io import read_trace
+
+    with progress_bar(f"reading {file}") as progress:
+        return read_trace(file, progress=progress)
+
+
+def _workload(scenario: str | None, kind: str | None) -> Any:
+    from fermata.sim.generate import GENERATORS
+    from fermata.sim.scenarios import scenario as find
+
+    if (scenario is None) == (kind is None):
+        raise InputError("expected either --scenario NAME or --kind NAME; `fermata trace list` shows both")
+    if scenario is not None:
+        return find(scenario)
+    if kind not in GENERATORS:
+        raise InputError(f"no kind {kind!r}; there are: {', '.join(GENERATORS)}")
+    return GENERATORS[kind]
+
+
+def _with_noise(trace: Trace, noise: str | None, seed: int) -> Trace:
+    from fermata.sim.generate.estimates import NOISES
+
+    if noise is None:
+        return trace
+    name, _, amount = noise.partition("=")
+    if name not in NOISES:
+        raise InputError(f"no noise {name!r}; there are: {', '.join(NOISES)}")
+    try:
+        return NOISES[name](trace, float(amount or 0.0), seed)
+    except ValueError as error:
+        raise InputError(f"--noise expects NAME=NUMBER, not {noise!r}") from error
+
+
+def _say(text: str) -> None:
+    typer.echo(text, err=True)

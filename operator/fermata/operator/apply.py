@@ -1,0 +1,122 @@
+"""A plan carried out: Jobs created, widened and stopped, each on its own, so that one failure costs one stage.
+
+Remembers what the API server refuses for good and what is to be tried again later. Decides nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Collection, Coroutine, Iterable
+from typing import Any
+
+from fermata.operator.cluster import Cluster, ClusterError
+from fermata.operator.jobs import RefusedError, build_job, start, stop, widen
+from fermata.operator.ledger import Account, Ledger, Meter
+from fermata.operator.metrics import Metrics
+from fermata.operator.plan import Plan, StageKey
+from fermata.operator.progress import Refusal, StageView, WorkflowView
+from fermata.operator.store import Store
+from fermata.operator.tell import Teller
+
+AT_ONCE = 16  # requests in flight for one pool
+RETRY_S = (1.0, 2.0, 4.0, 8.0, 16.0, 30.0)
+
+log = logging.getLogger(__name__)
+
+
+class Applier:
+    """Carries out what is decided in one pool."""
+
+    def __init__(
+        self, pool: str, store: Store, cluster: Cluster, metrics: Metrics, teller: Teller, ledger: Ledger
+    ) -> None:
+        self._pool, self._store, self._cluster = pool, store, cluster
+        self._metrics, self._teller, self._ledger = metrics, teller, ledger
+        self.refused: dict[str, dict[str, Refusal]] = {}  # by workflow uid and stage
+        self._paused: dict[StageKey, tuple[float, int]] = {}  # not to be started until; failures so far
+
+    def forget(self, uid: str) -> None:
+        """Drop what is kept of a workflow."""
+        self.refused.pop(uid, None)
+        for key in [key for key in self._paused if key[0] == uid]:
+            del self._paused[key]
+
+    def paused(self, now_s: float) -> Collection[StageKey]:
+        """Return the stages that are not to be started now, because that failed a moment ago."""
+        return {key for key, (until_s, _) in self._paused.items() if until_s > now_s}
+
+    def retries_s(self, now_s: float) -> Iterable[float]:
+        """Return when stages are to be tried again."""
+        return (until_s for until_s, _ in self._paused.values() if until_s > now_s)
+
+    async def carry_out(self, plan: Plan, views: dict[str, WorkflowView], policy: str, now_s: float) -> None:
+        """Start and widen what a plan says, and note its holds.
+
+        Args:
+            plan: what to do.
+            views: workflows by uid.
+            policy: that decided.
+            now_s: the time of the decision.
+        """
+        for (uid, name), until_s in plan.holds.items():
+            self._ledger.accounts[uid].hold_until_s[name] = until_s
+            self._teller.mark(uid)
+        await limited([self._start(views[key[0]], key, cap, policy, now_s) for key, cap in plan.starts.items()])
+
+    async def stop_expired(self, views: Iterable[WorkflowView], now_s: float) -> None:
+        """Stop what runs of workflows whose deadline has passed."""
+        expired = [view for view in views if view.deadline_s <= now_s]
+        running = [(view, stage) for view in expired for stage in view.stages if stage.phase == "Running"]
+        await limited([self._stop(view, stage, now_s) for view, stage in running])
+
+    async def _start(self, view: WorkflowView, key: StageKey, cap: int, policy: str, now_s: float) -> None:
+        """Start or widen one stage."""
+        uid, name = key
+        stage = next(stage for stage in view.stages if stage.spec.name == name)
+        account = self._ledger.accounts[uid]
+        try:
+            with self._metrics.start_delay.labels(self._pool).time():
+                made = await self._request(view, stage, cap, account, policy, now_s)
+        except RefusedError as error:
+            self.refused.setdefault(uid, {})[name] = error.refusal
+            self._store.touched[self._pool].add(uid)
+            log.warning("%s: stage %s: %s", view.fact.title, name, error.refusal.message)
+            return
+        except ClusterError as error:
+            _, failures = self._paused.get(key, (0.0, 0))
+            delay_s = RETRY_S[min(failures, len(RETRY_S) - 1)]
+            self._paused[key] = (now_s + delay_s, failures + 1)
+            self._teller.mark(uid)
+            log.warning("%s: stage %s: not started, again in %g s: %s", view.fact.title, name, delay_s, error)
+            return
+        self._paused.pop(key, None)
+        # Assume what the API server answered, so that the next decision does not wait for the event to come back.
+        self._store.put_own("jobs", made)
+        self._teller.started(view, stage, cap, account, policy, now_s)
+
+    async def _request(
+        self, view: WorkflowView, stage: StageView, cap: int, account: Account, policy: str, now_s: float
+    ) -> dict[str, Any]:
+        if stage.job is not None:
+            return await widen(self._cluster, stage, cap)
+        held_s = account.stages.get(stage.spec.name, Meter()).total(now_s)
+        return await start(self._cluster, build_job(view, stage, cap, start_s=now_s, held_s=held_s, policy=policy))
+
+    async def _stop(self, view: WorkflowView, stage: StageView, now_s: float) -> None:
+        try:
+            self._store.put_own("jobs", await stop(self._cluster, stage))
+        except ClusterError as error:
+            log.warning("%s: stage %s: not stopped: %s", view.fact.title, stage.spec.name, error)
+            self._teller.come_back(now_s + RETRY_S[0])
+
+
+async def limited(work: list[Coroutine[Any, Any, None]]) -> None:
+    """Run requests side by side, a bounded number at once, in the order of their start."""
+    gate = asyncio.Semaphore(AT_ONCE)
+
+    async def one(item: Coroutine[Any, Any, None]) -> None:
+        async with gate:
+            await item
+
+    await asyncio.gather(*(one(item) for item in work))

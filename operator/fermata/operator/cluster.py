@@ -1,0 +1,177 @@
+"""The few requests that the operator makes, as raw JSON over the official asynchronous client.
+
+Raw, because turning thousands of Jobs into the client's model classes and back costs more than all the rest. Says what
+went wrong in one exception type that knows whether trying again can help. Decides nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+from urllib.parse import quote
+
+import aiohttp
+from kubernetes.aio.client import ApiClient
+
+from fermata.operator.access import configuration
+from fermata.operator.names import API_VERSION, GROUP, LABEL_POOL, POOLS, VERSION, WORKFLOWS
+from fermata.policy.errors import FermataError
+
+_PAGE = 500
+_TIMEOUT_S = 30.0
+_LISTS = {
+    "executorpools": (f"/apis/{GROUP}/{VERSION}/{POOLS}", ""),
+    "workflows": (f"/apis/{GROUP}/{VERSION}/{WORKFLOWS}", ""),
+    "namespaces": ("/api/v1/namespaces", ""),
+    "pods": ("/api/v1/pods", LABEL_POOL),
+    "jobs": ("/apis/batch/v1/jobs", LABEL_POOL),
+}
+Json = dict[str, Any]
+
+
+class ClusterError(FermataError):
+    """A request that did not succeed. `status` is the HTTP status, 0 where there was no answer."""
+
+    def __init__(self, status: int, reason: str, message: str) -> None:
+        self.status, self.reason, self.message = status, reason, message
+        super().__init__(f"{reason or status or 'no answer'}: {message[:300]}")
+
+    @property
+    def may_pass(self) -> bool:
+        """Whether the same request can succeed later: outages, throttling, quotas and missing rights."""
+        return self.status in (0, 401, 403, 404, 408, 409, 429) or self.status >= 500
+
+
+class Cluster:
+    """A connection to one API server.
+
+    Args:
+        client: of the official library.
+        observed: called after each request with its verb, resource and HTTP status (0: no answer).
+    """
+
+    def __init__(self, client: ApiClient, observed: Callable[[str, str, int], None] = lambda *_: None) -> None:
+        self._client, self._observed = client, observed
+
+    @classmethod
+    async def connect(
+        cls, kubeconfig: str | None = None, observed: Callable[[str, str, int], None] = lambda *_: None
+    ) -> Cluster:
+        """Return a connection by a kubeconfig, or by the service account inside a cluster.
+
+        Raises:
+            InputError: there is no usable configuration.
+        """
+        return cls(ApiClient(await configuration(kubeconfig)), observed)
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._client.close()
+
+    @property
+    def server(self) -> str:
+        """URL of the API server."""
+        return str(self._client.configuration.host)
+
+    async def get(self, path: str, query: Mapping[str, str] | None = None) -> Json:
+        """Read one path."""
+        return await self._request("GET", path, query=query)
+
+    async def list_all(self, kind: str, namespace: str | None = None) -> tuple[list[Json], str]:
+        """Return all objects of a kind and the version of the list, read in pages."""
+        path, selector = _LISTS[kind]
+        if namespace and kind not in ("executorpools", "namespaces"):
+            head, _, plural = path.rpartition("/")
+            path = f"{head}/namespaces/{quote(namespace)}/{plural}"
+        items: list[Json] = []
+        query = {"limit": str(_PAGE), **({"labelSelector": selector} if selector else {})}
+        while True:
+            page = await self._request("GET", path, query=query)
+            items += page.get("items") or []
+            meta = page.get("metadata") or {}
+            if not meta.get("continue"):
+                return items, str(meta.get("resourceVersion", ""))
+            query["continue"] = meta["continue"]
+
+    async def create_job(self, job: Mapping[str, Any]) -> Json:
+        """Create a Job."""
+        return await self._request("POST", _jobs(job["metadata"]["namespace"]), body=job)
+
+    async def get_job(self, namespace: str, name: str) -> Json:
+        """Read a Job."""
+        return await self._request("GET", f"{_jobs(namespace)}/{quote(name)}")
+
+    async def patch_job(self, namespace: str, name: str, patch: Mapping[str, Any]) -> Json:
+        """Merge a patch into a Job."""
+        return await self._request("PATCH", f"{_jobs(namespace)}/{quote(name)}", body=patch)
+
+    async def patch_workflow_status(self, namespace: str, name: str, uid: str, status: Mapping[str, Any]) -> Json:
+        """Merge a status into a Workflow, only if it still is that very object."""
+        path = f"/apis/{API_VERSION}/namespaces/{quote(namespace)}/{WORKFLOWS}/{quote(name)}/status"
+        return await self._request("PATCH", path, body={"metadata": {"uid": uid}, "status": status})
+
+    async def patch_pool_status(self, name: str, uid: str, status: Mapping[str, Any]) -> Json:
+        """Merge a status into an ExecutorPool, only if it still is that very object."""
+        path = f"/apis/{API_VERSION}/{POOLS}/{quote(name)}/status"
+        return await self._request("PATCH", path, body={"metadata": {"uid": uid}, "status": status})
+
+    async def delete_workflow(self, namespace: str, name: str, uid: str) -> None:
+        """Delete a Workflow and, in the background, what it owns, only if it still is that very object."""
+        path = f"/apis/{API_VERSION}/namespaces/{quote(namespace)}/{WORKFLOWS}/{quote(name)}"
+        options = {"propagationPolicy": "Background", "preconditions": {"uid": uid}}
+        await self._request("DELETE", path, body=options)
+
+    async def create_event(self, namespace: str, event: Mapping[str, Any]) -> None:
+        """Create an Event."""
+        await self._request("POST", f"/api/v1/namespaces/{quote(namespace)}/events", body=event)
+
+    async def get_config_map(self, namespace: str, name: str) -> Json:
+        """Read a ConfigMap."""
+        return await self._request("GET", f"/api/v1/namespaces/{quote(namespace)}/configmaps/{quote(name)}")
+
+    async def _request(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        body: Mapping[str, Any] | None = None,
+    ) -> Json:
+        """Send one request and return its JSON.
+
+        Raises:
+            ClusterError: no answer, or one that is not 2xx.
+        """
+        headers = {"Accept": "application/json"}
+        if body is not None:
+            headers["Content-Type"] = "application/merge-patch+json" if method == "PATCH" else "application/json"
+        status = 0
+        try:
+            prepared = await self._client.param_serialize(
+                method, path, query_params=list((query or {}).items()), header_params=headers, body=body,
+                auth_settings=["BearerToken"],
+            )  # fmt: skip
+            answer = await self._client.call_api(*prepared, _request_timeout=_TIMEOUT_S)
+            status = answer.status
+            content = await answer.read()
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise ClusterError(0, type(error).__name__, str(error)) from error
+        finally:
+            self._observed(method, path, status)
+        parsed = _parsed(content)
+        if 200 <= status < 300:
+            return parsed
+        raise ClusterError(status, str(parsed.get("reason", "")), str(parsed.get("message", content[:200])))
+
+
+def _jobs(namespace: str) -> str:
+    return f"/apis/batch/v1/namespaces/{quote(namespace)}/jobs"
+
+
+def _parsed(content: bytes) -> Json:
+    try:
+        value = json.loads(content)
+    except ValueError:
+        return {}
+    return value if isinstance(value, dict) else {}

@@ -1,0 +1,143 @@
+"""Events: the story of a workflow for `kubectl describe`, written in the background and never in the way.
+
+The same sentence about the same object is not told again for a while, an object that talks too much is cut short, and
+what cannot be written is counted and dropped: an Event is a courtesy, a status is the record.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any, Literal, NamedTuple
+
+from fermata.operator.cluster import Cluster, ClusterError
+from fermata.operator.facts import Meta
+from fermata.operator.metrics import Metrics
+from fermata.operator.names import API_VERSION, short_hash
+from fermata.operator.times import render
+
+REPEAT_AFTER_S = 300.0
+BURST = 60  # Events of one object before it is cut short ...
+REFILL_S = 5.0  # ... to one in this many seconds
+_QUEUE = 2000
+_REMEMBERED = 20_000
+_WRITERS = 2
+
+log = logging.getLogger(__name__)
+
+
+class Told(NamedTuple):
+    """What an object still may say: tokens, and when they were last counted."""
+
+    tokens: float
+    at_s: float
+
+
+class Events:
+    """Writes Events through a queue."""
+
+    def __init__(self, cluster: Cluster, metrics: Metrics, now: Callable[[], float]) -> None:
+        self._cluster, self._metrics, self._now = cluster, metrics, now
+        self._queue: asyncio.Queue[tuple[str, dict[str, Any]]] = asyncio.Queue(_QUEUE)
+        self._said: OrderedDict[tuple[str, str, str], float] = OrderedDict()
+        self._budget: OrderedDict[str, Told] = OrderedDict()
+        self._writers: list[asyncio.Task[None]] = []
+
+    def start(self) -> None:
+        """Begin to write; needs a running event loop."""
+        self._writers = [asyncio.create_task(self._write(), name=f"events-{i}") for i in range(_WRITERS)]
+
+    async def stop(self, grace_s: float = 2.0) -> None:
+        """Write what is left, for a moment, and stop."""
+        try:
+            async with asyncio.timeout(grace_s):
+                await self._queue.join()
+        except TimeoutError:
+            log.info("%d events were not written", self._queue.qsize())
+        for writer in self._writers:
+            writer.cancel()
+        await asyncio.gather(*self._writers, return_exceptions=True)
+
+    def tell(
+        self,
+        kind: str,
+        meta: Meta,
+        reason: str,
+        message: str,
+        level: Literal["Normal", "Warning"] = "Normal",
+        key: str = "",
+    ) -> None:
+        """Queue an Event about an object, unless it was told lately.
+
+        Args:
+            kind: of the object.
+            meta: of the object.
+            reason: a documented one.
+            message: a sentence.
+            level: Normal or Warning.
+            key: what makes it the same Event as another one of this reason; the message if empty.
+        """
+        now_s = self._now()
+        if not self._may_say(meta.uid, reason, key or message, now_s):
+            return
+        # An Event about a cluster-scoped object has to live somewhere.
+        namespace = meta.namespace or "default"
+        stamp = render(now_s)
+        whole = stamp[:19] + "Z"
+        event = {
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {
+                "name": f"{meta.name[:200]}.{short_hash(f'{meta.uid}/{reason}/{message}/{stamp}', 16)}",
+                "namespace": namespace,
+            },
+            "involvedObject": {
+                "apiVersion": API_VERSION,
+                "kind": kind,
+                "name": meta.name,
+                "namespace": meta.namespace,
+                "uid": meta.uid,
+            },
+            "reason": reason,
+            "message": message[:1000],
+            "type": level,
+            "count": 1,
+            "firstTimestamp": whole,
+            "lastTimestamp": whole,
+            "source": {"component": "fermata"},
+            "reportingComponent": "fermata.dev/operator",
+            "reportingInstance": "fermata",
+        }
+        try:
+            self._queue.put_nowait((namespace, event))
+        except asyncio.QueueFull:
+            self._metrics.events_dropped.inc()
+
+    def _may_say(self, uid: str, reason: str, key: str, now_s: float) -> bool:
+        said_s = self._said.get((uid, reason, key))
+        if said_s is not None and now_s - said_s < REPEAT_AFTER_S:
+            return False
+        before = self._budget.get(uid, Told(BURST, now_s))
+        tokens = min(before.tokens + (now_s - before.at_s) / REFILL_S, BURST)
+        if tokens < 1:
+            self._metrics.events_dropped.inc()
+            return False
+        self._said[uid, reason, key] = now_s
+        self._budget[uid] = Told(tokens - 1, now_s)
+        for memory in (self._said, self._budget):
+            while len(memory) > _REMEMBERED:
+                memory.popitem(last=False)
+        return True
+
+    async def _write(self) -> None:
+        while True:
+            namespace, event = await self._queue.get()
+            try:
+                await self._cluster.create_event(namespace, event)
+            except ClusterError as error:
+                self._metrics.events_dropped.inc()
+                log.debug("event not written: %s", error)
+            finally:
+                self._queue.task_done()

@@ -1,0 +1,112 @@
+"""The story of a workflow in words and numbers, told from what the operator wrote into the API.
+
+Pure: the objects as the API sends them go in, lines of text come out. `fermata explain` only fetches and prints.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from fermata.operator import reasons
+from fermata.operator.facts import PoolFact, WorkflowFact
+from fermata.operator.resources import StageStatus
+from fermata.operator.times import parse, parse_or_none
+from fermata.operator.why import seconds
+
+
+def explain(workflow: WorkflowFact, pool: PoolFact | None, stage: str | None, now_s: float) -> list[str]:
+    """Return the story of a workflow, or of one of its stages.
+
+    Args:
+        workflow: with its status.
+        pool: that it names, or None if there is none of that name.
+        stage: one of its stages, or None for all.
+        now_s: the time.
+    """
+    lines = [_headline(workflow, now_s), *_pool_lines(workflow, pool)]
+    for row in workflow.status.stages:
+        if stage is None or row.name == stage:
+            lines += ["", *_stage_lines(row, workflow, pool, now_s)]
+    return lines
+
+
+def _headline(workflow: WorkflowFact, now_s: float) -> str:
+    status = workflow.status
+    accepted, done = status.condition(reasons.ACCEPTED), status.condition(reasons.SUCCEEDED)
+    if accepted is None:
+        return f"Workflow {workflow.title}: the operator has not seen it yet; is it running?"
+    if accepted.status == "False":
+        return f"Workflow {workflow.title}: not accepted: {accepted.reason}: {accepted.message}"
+    if done is not None and done.status != "Unknown":
+        verb = "succeeded" if done.status == "True" else f"failed ({done.reason}: {done.message})"
+        return (
+            f"Workflow {workflow.title}: {verb}. JCT {status.jct_seconds or 0:.1f} s = "
+            f"wait {status.wait_seconds or 0:.1f} + held {status.held_seconds or 0:.1f} + "
+            f"run {status.run_seconds or 0:.1f}; slowdown {status.slowdown or 1:.2f}."
+        )
+    held_s = (status.held_seconds or 0.0) + _since(status.held_since, now_s)
+    reason = done.reason if done else reasons.WAITING
+    return (
+        f"Workflow {workflow.title}: {reason.lower()}, {status.progress} tasks done, "
+        f"{seconds(now_s - workflow.arrival_s)} after its arrival, of which held {seconds(held_s)}."
+    )
+
+
+def _pool_lines(workflow: WorkflowFact, pool: PoolFact | None) -> list[str]:
+    if pool is None:
+        return [f"Pool {workflow.pool}: does not exist."]
+    status = pool.status
+    ready = status.condition(reasons.POLICY_READY)
+    text = (
+        f"Pool {pool.meta.name}: {status.busy} of {status.executors} executors busy, {status.waiting} stages waiting, "
+        f"{status.held} held; policy {status.policy or 'not known yet'}, mode {status.mode}."
+    )
+    if ready is not None and ready.status == "False":
+        return [text, f"  Its own policy does not decide: {ready.reason}: {ready.message}."]
+    return [text]
+
+
+def _stage_lines(row: StageStatus, workflow: WorkflowFact, pool: PoolFact | None, now_s: float) -> list[str]:
+    head = f"Stage {row.name}: {row.state.lower()}"
+    lines = [f"{head} ({row.succeeded} of {row.tasks} tasks done, {row.active} running, {row.failed} failed)"]
+    if row.estimate_seconds is not None:
+        lines.append(f"  a task is expected to take {seconds(row.estimate_seconds)}")
+    if row.ready_time:
+        arrived_s = parse(row.ready_time) - workflow.arrival_s
+        lines.append(f"  ready {seconds(max(arrived_s, 0.0))} after the workflow's arrival")
+    lines += _waiting_lines(row, pool, now_s)
+    if row.start_time:
+        waited = f"after {row.wait_seconds or 0:.1f} s of wait and {row.held_seconds or 0:.1f} s held"
+        lines.append(f"  started {waited}, at most {row.parallelism} tasks at once, as Job {row.job_name}")
+    if row.run_seconds is not None:
+        lines.append(f"  ran {row.run_seconds:.1f} s")
+    if row.state in ("Failed", "Skipped", "Pending") and (row.reason or row.message):
+        lines.append(f"  {row.reason}: {row.message or reasons.MEANING.get(row.reason, '')}")
+    return lines
+
+
+def _waiting_lines(row: StageStatus, pool: PoolFact | None, now_s: float) -> list[str]:
+    """Return why a ready stage does not run, and what would have happened otherwise."""
+    if row.state not in ("Held", "Waiting"):
+        return []
+    lines = [f"  {row.reason}: {row.message or reasons.MEANING.get(row.reason, '')}"]
+    if row.state == "Held":
+        held_s = (row.held_seconds or 0.0) + _since(row.held_since, now_s)
+        lines.append(f"  held for {seconds(held_s)} so far")
+        lines.append(f"  alternative: started at once, it would have been done in {seconds(row.estimate_seconds or 0)}")
+        limit = pool.spec.max_hold_seconds if pool and pool.spec else None
+        if limit is not None:
+            lines.append(f"  starts in {seconds(max(limit - held_s, 0.0))} at the latest (maxHoldSeconds {limit})")
+    return lines
+
+
+def _since(start: str | None, now_s: float) -> float:
+    start_s = parse_or_none(start)
+    return 0.0 if start_s is None else max(now_s - start_s, 0.0)
+
+
+def stage_names(raw: Mapping[str, Any]) -> list[str]:
+    """Return the names of a raw workflow's stages."""
+    stages = (raw.get("spec") or {}).get("stages") or []
+    return [str(stage.get("name")) for stage in stages if isinstance(stage, Mapping)]

@@ -1,0 +1,251 @@
+"""What this operator remembers of an object of the API: a few fields of it, parsed once.
+
+Pure: an object as the API sends it goes in, a small immutable fact comes out. An object that makes no sense becomes a
+fact that says so; nothing that a user writes raises here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from pydantic import ValidationError
+
+from fermata.operator import names
+from fermata.operator.resources import ExecutorPoolSpec, ExecutorPoolStatus, WorkflowSpec, WorkflowStatus
+from fermata.operator.times import parse, parse_or_none, refine
+
+Raw = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Meta:
+    """What all objects have."""
+
+    uid: str
+    namespace: str
+    name: str
+    resource_version: str
+    generation: int
+    created_s: float
+    deleting: bool
+    labels: Mapping[str, str]
+    annotations: Mapping[str, str]
+    owner_uid: str
+
+    def is_newer_than(self, other: Meta) -> bool:
+        """Tell whether this is a later version of the same object; True where versions cannot be compared."""
+        if self.resource_version.isdigit() and other.resource_version.isdigit():
+            return int(self.resource_version) > int(other.resource_version)
+        return self.resource_version != other.resource_version
+
+
+@dataclass(frozen=True, slots=True)
+class WorkflowFact:
+    """A Workflow. `spec` is None where this version cannot read it, and `problem` says why."""
+
+    meta: Meta
+    pool: str
+    spec: WorkflowSpec | None
+    problem: str
+    status: WorkflowStatus
+    seen_s: float  # when this operator first saw it
+
+    @property
+    def arrival_s(self) -> float:
+        """When it was created, to better than a second where that is known."""
+        recorded = parse_or_none(self.status.arrival_time)
+        return refine(self.meta.created_s, self.seen_s) if recorded is None else recorded
+
+    @property
+    def title(self) -> str:
+        """Namespace and name."""
+        return f"{self.meta.namespace}/{self.meta.name}"
+
+    @property
+    def completion_s(self) -> float | None:
+        """When it finished, if it has."""
+        return parse_or_none(self.status.completion_time)
+
+    @property
+    def finished(self) -> bool:
+        """Whether its outcome has been written."""
+        condition = self.status.condition("Succeeded")
+        return condition is not None and condition.status != "Unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class PoolFact:
+    """An ExecutorPool. `spec` is None where this version cannot read it, and `problem` says why."""
+
+    meta: Meta
+    spec: ExecutorPoolSpec | None
+    problem: str
+    status: ExecutorPoolStatus
+
+
+@dataclass(frozen=True, slots=True)
+class JobFact:
+    """The Job of a started stage."""
+
+    meta: Meta
+    pool: str
+    stage: str
+    completions: int
+    parallelism: int
+    suspended: bool
+    active: int
+    succeeded: int
+    failed: int
+    outcome: Literal["", "Complete", "Failed"]
+    reason: str
+    message: str
+    ready_s: float
+    start_s: float
+    held_s: float
+    end_s: float | None
+    estimate_s: float | None
+
+    @property
+    def occupied(self) -> int:
+        """How many tasks hold executors: the Job controller keeps as many running as parallelism allows."""
+        if self.outcome or self.suspended or self.meta.deleting:
+            return 0
+        return max(min(self.parallelism, self.completions - self.succeeded), 0)
+
+
+@dataclass(frozen=True, slots=True)
+class PodFact:
+    """A pod of a stage's Job, for as long as it runs."""
+
+    meta: Meta
+    start_s: float | None
+    running: bool
+
+
+def meta_of(raw: Raw) -> Meta:
+    """Return the metadata of any object."""
+    meta = raw.get("metadata") or {}
+    owners = meta.get("ownerReferences") or []
+    controller: Raw = next((owner for owner in owners if owner.get("controller")), {})
+    return Meta(
+        uid=meta.get("uid", ""),
+        namespace=meta.get("namespace", ""),
+        name=meta.get("name", ""),
+        resource_version=str(meta.get("resourceVersion", "")),
+        generation=int(meta.get("generation") or 0),
+        created_s=parse_or_none(meta.get("creationTimestamp")) or 0.0,
+        deleting=bool(meta.get("deletionTimestamp")),
+        labels=meta.get("labels") or {},
+        annotations=meta.get("annotations") or {},
+        owner_uid=str(controller.get("uid", "")),
+    )
+
+
+def workflow_fact(raw: Raw, now_s: float, before: WorkflowFact | None = None) -> WorkflowFact:
+    """Return the fact of a Workflow; `before` is an earlier version of it, if there was one.
+
+    The pod templates of a finished workflow are dropped: they are most of its memory.
+    """
+    meta = meta_of(raw)
+    seen_s = before.seen_s if before else now_s
+    status = _status(WorkflowStatus, raw)
+    body = raw.get("spec")
+    pool = str(body.get("poolName", "")) if isinstance(body, Mapping) else ""
+    if before and before.spec and before.meta.generation == meta.generation and before.meta.uid == meta.uid:
+        spec, problem = before.spec, before.problem
+    else:
+        spec, problem = _spec(WorkflowSpec, body)
+    fact = WorkflowFact(meta, pool, spec, problem, status, seen_s)
+    if fact.finished and spec is not None and any(stage.template for stage in spec.stages):
+        bare = [stage.model_copy(update={"template": {}}) for stage in spec.stages]
+        return WorkflowFact(meta, pool, spec.model_copy(update={"stages": bare}), problem, status, seen_s)
+    return fact
+
+
+def pool_fact(raw: Raw) -> PoolFact:
+    """Return the fact of an ExecutorPool."""
+    spec, problem = _spec(ExecutorPoolSpec, raw.get("spec"))
+    return PoolFact(meta_of(raw), spec, problem, _status(ExecutorPoolStatus, raw))
+
+
+def job_fact(raw: Raw, now_s: float, before: JobFact | None = None) -> JobFact:
+    """Return the fact of a Job; `before` is an earlier version of it, if there was one."""
+    meta = meta_of(raw)
+    spec, status = raw.get("spec") or {}, raw.get("status") or {}
+    end = next(
+        (
+            condition
+            for condition in status.get("conditions") or []
+            if condition.get("type") in ("Complete", "Failed") and condition.get("status") == "True"
+        ),
+        None,
+    )
+    end_s = None
+    if end is not None:
+        stamp = status.get("completionTime") or end.get("lastTransitionTime")
+        known = before.end_s if before else None
+        end_s = known if known is not None else refine(parse(stamp), now_s) if stamp else now_s
+    start_s = _annotated_time(meta, names.ANNOTATION_START, meta.created_s)
+    return JobFact(
+        meta=meta,
+        pool=meta.labels.get(names.LABEL_POOL, ""),
+        stage=meta.labels.get(names.LABEL_STAGE, ""),
+        completions=int(spec.get("completions") or 1),
+        parallelism=int(spec["parallelism"]) if spec.get("parallelism") is not None else 1,
+        suspended=bool(spec.get("suspend")),
+        active=int(status.get("active") or 0),
+        succeeded=int(status.get("succeeded") or 0),
+        failed=int(status.get("failed") or 0),
+        outcome=end["type"] if end else "",
+        reason=str(end.get("reason", "")) if end else "",
+        message=str(end.get("message", "")) if end else "",
+        ready_s=_annotated_time(meta, names.ANNOTATION_READY, start_s),
+        start_s=start_s,
+        held_s=_annotated_number(meta, names.ANNOTATION_HELD) or 0.0,
+        end_s=end_s,
+        estimate_s=_annotated_number(meta, names.ANNOTATION_ESTIMATE),
+    )
+
+
+def pod_fact(raw: Raw, now_s: float, before: PodFact | None = None) -> PodFact:
+    """Return the fact of a pod; `before` is an earlier version of it, if there was one."""
+    status = raw.get("status") or {}
+    start_s = before.start_s if before else None
+    if start_s is None and status.get("startTime"):
+        start_s = refine(parse(status["startTime"]), now_s)
+    return PodFact(meta_of(raw), start_s, status.get("phase") in ("Pending", "Running"))
+
+
+def _status(model: type[Any], raw: Raw) -> Any:
+    """Return a status as the model reads it; one that another program has spoilt counts as empty."""
+    try:
+        return model.model_validate(raw.get("status") or {})
+    except ValidationError:
+        return model()
+
+
+def _spec(model: type[Any], body: Any) -> tuple[Any, str]:
+    """Return a spec and no problem, or None and the problem in one line."""
+    try:
+        return model.model_validate(body), ""
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(str(part) for part in ("spec", *first["loc"]))
+        return None, f"{where}: {first['msg']}"
+
+
+def _annotated_time(meta: Meta, key: str, default_s: float) -> float:
+    """Return a time that this operator wrote; others can write annotations too, so nonsense is the default."""
+    try:
+        return parse(meta.annotations.get(key, ""))
+    except ValueError:
+        return default_s
+
+
+def _annotated_number(meta: Meta, key: str) -> float | None:
+    try:
+        return float(meta.annotations.get(key, ""))
+    except ValueError:
+        return None

@@ -1,0 +1,136 @@
+"""The Job of a stage, and the one way to start it: at most once, whatever fails in between.
+
+`build_job` is pure. `start` creates; a Job that is already there under the stage's own name and owner is the same
+start, seen twice. Pod templates are passed on as they are, but for labels that find the pods again.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from typing import Any
+
+from fermata.operator import names, reasons
+from fermata.operator.cluster import Cluster, ClusterError, Json
+from fermata.operator.progress import Refusal, StageView, WorkflowView
+from fermata.operator.times import render
+
+
+class RefusedError(Exception):
+    """The API server will never take this Job; `refusal` says why."""
+
+    def __init__(self, refusal: Refusal) -> None:
+        super().__init__(refusal.message)
+        self.refusal = refusal
+
+
+def build_job(
+    workflow: WorkflowView, stage: StageView, cap: int, *, start_s: float, held_s: float, policy: str
+) -> dict[str, Any]:
+    """Return the Indexed Job that starts a stage.
+
+    Args:
+        workflow: that the stage belongs to.
+        stage: ready to start.
+        cap: tasks that run at once at the most, >= 1.
+        start_s: the time of the decision, seconds since the epoch.
+        held_s: for how long the stage was held before.
+        policy: that decided.
+    """
+    meta = workflow.fact.meta
+    labels = {
+        names.LABEL_POOL: names.label_value(workflow.fact.pool),
+        names.LABEL_WORKFLOW: names.label_value(meta.name),
+        names.LABEL_STAGE: stage.spec.name,
+    }
+    template = copy.deepcopy(stage.spec.template)
+    template_meta = template.setdefault("metadata", {}) or {}
+    template["metadata"] = {**template_meta, "labels": {**(template_meta.get("labels") or {}), **labels}}
+    # The CRD's default; said again for an API server that has an older CRD.
+    template["spec"].setdefault("restartPolicy", "Never")
+    spec: dict[str, Any] = {
+        "completionMode": "Indexed",
+        "completions": stage.spec.tasks,
+        "parallelism": min(cap, stage.spec.tasks),
+        "backoffLimit": stage.spec.retries,
+        "template": template,
+    }
+    if stage.spec.active_deadline_seconds is not None:
+        spec["activeDeadlineSeconds"] = stage.spec.active_deadline_seconds
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {
+            "name": names.job_name(meta.name, meta.uid, stage.spec.name),
+            "namespace": meta.namespace,
+            "labels": labels,
+            "annotations": {
+                names.ANNOTATION_READY: render(stage.ready_s),
+                names.ANNOTATION_START: render(start_s),
+                names.ANNOTATION_HELD: f"{held_s:.6f}",
+                names.ANNOTATION_POLICY: policy,
+                names.ANNOTATION_ESTIMATE: f"{stage.estimate.seconds:.6f}",
+            },
+            "ownerReferences": [
+                {
+                    "apiVersion": names.API_VERSION,
+                    "kind": names.WORKFLOW,
+                    "name": meta.name,
+                    "uid": meta.uid,
+                    "controller": True,
+                    "blockOwnerDeletion": True,
+                }
+            ],
+        },
+        "spec": spec,
+    }
+
+
+async def start(cluster: Cluster, job: Mapping[str, Any]) -> Json:
+    """Create a Job and return it as the API server has it; one that exists already and is ours is returned as it is.
+
+    Raises:
+        RefusedError: it can never be created.
+        ClusterError: it could not be created now.
+    """
+    meta = job["metadata"]
+    try:
+        return await cluster.create_job(job)
+    except ClusterError as error:
+        if error.status == 409 and error.reason == "AlreadyExists":
+            return _ours(await cluster.get_job(meta["namespace"], meta["name"]), meta["ownerReferences"][0]["uid"])
+        if error.status in (400, 413, 422):
+            raise RefusedError(Refusal(reasons.JOB_REJECTED, error.message)) from error
+        raise
+
+
+def _ours(found: Json, owner_uid: str) -> Json:
+    if any(owner.get("uid") == owner_uid for owner in found["metadata"].get("ownerReferences") or []):
+        return found
+    message = f"Job {found['metadata']['name']!r} exists and does not belong to this workflow"
+    raise RefusedError(Refusal(reasons.JOB_NAME_TAKEN, message))
+
+
+async def widen(cluster: Cluster, stage: StageView, cap: int) -> Json:
+    """Raise the parallelism of a started stage's Job to `cap`; it never shrinks.
+
+    Raises:
+        ClusterError: it could not be raised now.
+    """
+    if stage.job is None:
+        raise ValueError(f"stage {stage.spec.name!r} has no Job to widen")
+    parallelism = max(cap, stage.job.parallelism)
+    return await cluster.patch_job(
+        stage.job.meta.namespace, stage.job.meta.name, {"spec": {"parallelism": parallelism}}
+    )
+
+
+async def stop(cluster: Cluster, stage: StageView) -> Json:
+    """Suspend a stage's Job: its pods end and its record stays.
+
+    Raises:
+        ClusterError: it could not be stopped now.
+    """
+    if stage.job is None:
+        raise ValueError(f"stage {stage.spec.name!r} has no Job to stop")
+    return await cluster.patch_job(stage.job.meta.namespace, stage.job.meta.name, {"spec": {"suspend": True}})

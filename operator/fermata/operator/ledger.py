@@ -1,0 +1,102 @@
+"""How long each stage and each workflow has been held: meters that run, stop, and survive a restart.
+
+A meter's settled seconds and the start of its running stretch are written to the status, so that a new operator picks
+it up where the killed one left it: while no operator runs nothing is started, so what was held stays held.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from fermata.operator.build_state import HoldTimes
+from fermata.operator.facts import WorkflowFact
+from fermata.operator.progress import WorkflowView
+from fermata.operator.times import parse_or_none
+
+
+@dataclass(slots=True)
+class Meter:
+    """Seconds counted so far, and since when it is counting, if it is."""
+
+    settled_s: float = 0.0
+    since_s: float | None = None
+
+    def total(self, now_s: float) -> float:
+        """Return the seconds counted until now."""
+        return self.settled_s + (max(now_s - self.since_s, 0.0) if self.since_s is not None else 0.0)
+
+    def turn(self, *, on: bool, now_s: float) -> bool:
+        """Let it count or not from now on; tell whether that was a change."""
+        if on == (self.since_s is not None):
+            return False
+        self.settled_s, self.since_s = self.total(now_s), now_s if on else None
+        return True
+
+
+@dataclass(slots=True)
+class Account:
+    """What is counted of one workflow, and what must never happen twice."""
+
+    held: Meter = field(default_factory=Meter)
+    stages: dict[str, Meter] = field(default_factory=dict)
+    hold_until_s: dict[str, float] = field(default_factory=dict)
+    started: set[str] = field(default_factory=set)
+
+
+class Ledger:
+    """The accounts of one pool's unfinished workflows, by uid."""
+
+    def __init__(self) -> None:
+        self.accounts: dict[str, Account] = {}
+
+    def open(self, fact: WorkflowFact) -> Account:
+        """Return the account of a workflow, read from its status when it is first asked for."""
+        uid = fact.meta.uid
+        if uid not in self.accounts:
+            status = fact.status
+            account = Account(Meter(status.held_seconds or 0.0, parse_or_none(status.held_since)))
+            for stage in status.stages:
+                if stage.state in ("Waiting", "Held"):
+                    account.stages[stage.name] = Meter(stage.held_seconds or 0.0, parse_or_none(stage.held_since))
+                until_s = parse_or_none(stage.hold_until)
+                if until_s is not None:
+                    account.hold_until_s[stage.name] = until_s
+            self.accounts[uid] = account
+        return self.accounts[uid]
+
+    def close(self, uid: str) -> None:
+        """Forget a workflow."""
+        self.accounts.pop(uid, None)
+
+    def catch_up(self, view: WorkflowView) -> None:
+        """Stop meters at the moment that a stage started, if it did so unseen (by an operator that was then killed)."""
+        account = self.accounts[view.fact.meta.uid]
+        starts_s = [stage.start_s for stage in view.stages if stage.start_s is not None]
+        for stage in view.stages:
+            if stage.phase not in ("Ready", "Pending"):
+                account.stages.pop(stage.spec.name, None)
+                account.hold_until_s.pop(stage.spec.name, None)
+            if stage.job is not None:
+                account.started.add(stage.spec.name)
+        since_s = account.held.since_s
+        if since_s is not None and any(stage.phase == "Running" for stage in view.stages):
+            account.held.turn(on=False, now_s=min([start for start in starts_s if start >= since_s], default=since_s))
+
+    def stage_holds(self, now_s: float) -> dict[tuple[str, str], HoldTimes]:
+        """Return the hold times of all stages that have any."""
+        times: dict[tuple[str, str], HoldTimes] = {}
+        for uid, account in self.accounts.items():
+            for name, meter in account.stages.items():
+                times[uid, name] = HoldTimes(meter.total(now_s))
+            for name, until_s in account.hold_until_s.items():
+                held_s = times[uid, name].held_s if (uid, name) in times else 0.0
+                times[uid, name] = HoldTimes(held_s, until_s)
+        return times
+
+    def committed_s(self) -> list[float]:
+        """Return the ends of all committed holds."""
+        return [until_s for account in self.accounts.values() for until_s in account.hold_until_s.values()]
+
+    def workflow_held_s(self, now_s: float) -> dict[str, float]:
+        """Return the held seconds of all workflows."""
+        return {uid: account.held.total(now_s) for uid, account in self.accounts.items()}

@@ -1,0 +1,67 @@
+"""The operator as a process: kopf embedded in one event loop, stopped cleanly by SIGTERM and Ctrl-C."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from datetime import UTC, datetime
+
+import kopf
+
+from fermata.operator import handlers
+from fermata.operator.runtime import Operator, Options
+
+# What is running when the process is told to stop is in the API server, so there is little to wait for.
+_EXIT_TIMEOUT_S = 20.0
+
+
+class _JsonLines(logging.Formatter):
+    """One JSON object a line, for log collectors."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if record.exc_info:
+            line["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(line)
+
+
+def configure_logging(*, as_json: bool, verbose: bool = False) -> None:
+    """Send log lines to standard error, as text or as JSON."""
+    handler = logging.StreamHandler()
+    text = logging.Formatter("%(asctime)s %(levelname).1s %(name)s: %(message)s")
+    handler.setFormatter(_JsonLines() if as_json else text)
+    logging.basicConfig(level=logging.DEBUG if verbose else logging.INFO, handlers=[handler], force=True)
+    for noisy in ("apscheduler", "asyncio", "kopf", "aiohttp.access", "kubernetes"):
+        logging.getLogger(noisy).setLevel(logging.DEBUG if verbose else logging.WARNING)
+
+
+def run(options: Options) -> None:
+    """Run until a signal says stop.
+
+    Raises:
+        InputError: the kubeconfig or the file to record to cannot be used.
+    """
+    asyncio.run(_run(options))
+
+
+async def _run(options: Options) -> None:
+    operator = Operator(options)
+    settings = kopf.OperatorSettings()
+    settings.process.ultimate_exiting_timeout = _EXIT_TIMEOUT_S
+    await kopf.operator(
+        registry=kopf.get_default_registry(),
+        memo=kopf.Memo(operator=operator),
+        settings=settings,
+        clusterwide=options.namespace is None,
+        namespaces=[options.namespace] if options.namespace else [],
+        standalone=True,
+    )
+
+
+__all__ = ["configure_logging", "handlers", "run"]

@@ -1,0 +1,139 @@
+"""Manifests as people write them, with the line on which each value stands, so that a problem can be pointed at.
+
+YAML of several documents, JSON, and Kubernetes' own List kind. Reads text, judges nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import yaml
+
+from fermata.operator.names import GROUP, POOL, WORKFLOW
+from fermata.operator.validate import Problem, object_problems
+from fermata.policy.errors import InputError
+
+_MAX_BYTES = 16 * 1024 * 1024
+_PathKey = tuple[str | int, ...]
+
+
+class Document(NamedTuple):
+    """One object of a manifest, and the line of each path in it, from 1."""
+
+    content: Any
+    lines: Mapping[_PathKey, int]
+
+    def line_of(self, path: _PathKey) -> int:
+        """Return the line of a path, or of the nearest part of the object that is there."""
+        while path and path not in self.lines:
+            path = path[:-1]
+        return self.lines.get(path, 1)
+
+    @property
+    def ours(self) -> bool:
+        """Whether it claims to be of this project's API group."""
+        if not isinstance(self.content, Mapping):
+            return True  # not an object of anybody: somebody has to say so
+        if "apiVersion" not in self.content or self.content.get("kind") in (WORKFLOW, POOL):
+            return True
+        return str(self.content["apiVersion"]).startswith(f"{GROUP}/")
+
+
+def read(file: Path) -> list[Document]:
+    """Return the objects of a manifest.
+
+    Raises:
+        InputError: it cannot be read, or is not YAML or JSON.
+    """
+    try:
+        if file.stat().st_size > _MAX_BYTES:
+            raise InputError(f"too large; expected at most {_MAX_BYTES} bytes", file=file)
+        text = file.read_text(encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"cannot be read: {error.strerror}", file=file) from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"not UTF-8 at byte {error.start}", file=file) from error
+    if file.suffix == ".json":
+        _check_json(text, file)
+    documents = [document for node in _nodes(text, file) for document in _objects(node, file)]
+    if not documents:
+        raise InputError("no object in it; expected a Workflow or an ExecutorPool", file=file, line=1)
+    return documents
+
+
+def check(document: Document, file: Path) -> list[InputError]:
+    """Return what is wrong with one object, as errors that name file and line; [] if nothing is."""
+    return [_error(problem, document, file) for problem in object_problems(document.content)]
+
+
+def _error(problem: Problem, document: Document, file: Path) -> InputError:
+    return InputError(f"{problem.reason}: {problem.message}", file=file, line=document.line_of(problem.path))
+
+
+def _check_json(text: str, file: Path) -> None:
+    """JSON is YAML, but a parser for JSON says better what is wrong with it."""
+    try:
+        json.loads(text)
+    except json.JSONDecodeError as error:
+        raise InputError(f"broken JSON: {error.msg}", file=file, line=error.lineno) from error
+
+
+def _nodes(text: str, file: Path) -> Iterator[yaml.Node]:
+    try:
+        for node in yaml.compose_all(text, Loader=yaml.SafeLoader):
+            if node is not None:
+                yield node
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        line = mark.line + 1 if mark else None
+        raise InputError(f"broken YAML: {error.problem or error.context}", file=file, line=line) from error
+    except yaml.YAMLError as error:
+        raise InputError(f"broken YAML: {error}", file=file) from error
+
+
+def _objects(node: yaml.Node, file: Path) -> Iterator[Document]:
+    lines: dict[_PathKey, int] = {}
+    content = _value(node, (), lines, file, frozenset())
+    if isinstance(content, Mapping) and content.get("kind") == "List" and isinstance(content.get("items"), list):
+        for index, item in enumerate(content["items"]):
+            head: _PathKey = ("items", index)
+            yield Document(item, {path[2:]: line for path, line in lines.items() if path[:2] == head})
+    elif content is not None:
+        yield Document(content, lines)
+
+
+def _value(node: yaml.Node, path: _PathKey, lines: dict[_PathKey, int], file: Path, above: frozenset[yaml.Node]) -> Any:
+    """Return the plain value of a node and note the line of everything in it."""
+    lines.setdefault(path, node.start_mark.line + 1)
+    if node in above:
+        raise InputError("an alias that contains itself", file=file, line=node.start_mark.line + 1)
+    above |= {node}
+    if isinstance(node, yaml.SequenceNode):
+        return [_value(item, (*path, index), lines, file, above) for index, item in enumerate(node.value)]
+    if not isinstance(node, yaml.MappingNode):
+        return _scalar(node, file)
+    mapping: dict[str, Any] = {}
+    for key_node, value_node in node.value:
+        key = str(_scalar(key_node, file))
+        line = key_node.start_mark.line + 1
+        if key in mapping:
+            raise InputError(f"the key {key!r} is given twice", file=file, line=line)
+        lines[*path, key] = line
+        mapping[key] = _value(value_node, (*path, key), lines, file, above)
+    return mapping
+
+
+def _scalar(node: yaml.Node, file: Path) -> Any:
+    loader = yaml.SafeLoader("")
+    try:
+        return loader.construct_object(node, deep=True)
+    except (yaml.YAMLError, ValueError) as error:
+        line = node.start_mark.line + 1
+        raise InputError(
+            f"a value that cannot be read: {getattr(error, 'problem', error)}", file=file, line=line
+        ) from error
+    finally:
+        loader.dispose()

@@ -1,0 +1,82 @@
+"""What Prometheus can ask: the split of JCT first of all, then what the scheduler and its policies do.
+
+One registry for each operator, so that two in one process (as in tests) do not share numbers.
+"""
+
+from __future__ import annotations
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+from fermata.operator.progress import WorkflowView
+
+_SECONDS = (0.1, 0.5, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14400, 43200, 86400)
+_LATENCY = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5)
+_SLOWDOWN = (1, 1.5, 2, 3, 5, 10, 20, 50, 100)
+_BY_POLICY = ("pool", "policy")
+
+
+class Metrics:
+    """All metrics of one operator."""
+
+    def __init__(self) -> None:
+        registry = self.registry = CollectorRegistry()
+
+        def seconds(name: str, text: str) -> Histogram:
+            return Histogram(f"fermata_workflow_{name}_seconds", text, _BY_POLICY, buckets=_SECONDS, registry=registry)
+
+        self.completion = seconds("completion", "JCT of finished workflows: wait + hold + run.")
+        self.wait = seconds("wait", "Part of the JCT in which no task ran and too few executors were free.")
+        self.hold = seconds("hold", "Part of the JCT in which no task ran although executors were left free.")
+        self.run = seconds("run", "Part of the JCT in which at least one task ran.")
+        self.slowdown = Histogram(
+            "fermata_workflow_slowdown", "Bounded slowdown.", _BY_POLICY, buckets=_SLOWDOWN, registry=registry
+        )
+        self.finished = Counter(
+            "fermata_workflows_finished", "Finished workflows.", ("pool", "result"), registry=registry
+        )
+        self.decision = Histogram(
+            "fermata_decision_seconds", "One decision of a policy.", _BY_POLICY, buckets=_LATENCY, registry=registry
+        )
+        self.start_delay = Histogram(
+            "fermata_stage_start_seconds",
+            "From the decision to start a stage until its Job exists.",
+            ("pool",),
+            buckets=_LATENCY,
+            registry=registry,
+        )
+        self.holds = Counter("fermata_holds", "Stages whose hold began.", ("pool",), registry=registry)
+        self.fallbacks = Counter(
+            "fermata_fallbacks", "Decisions made by the fallback instead.", ("pool", "reason"), registry=registry
+        )
+        self.disagreements = Counter(
+            "fermata_shadow_disagreements", "Decisions that differ from the policy's in shadow mode.", ("pool",),
+            registry=registry,
+        )  # fmt: skip
+        self.executors = Gauge("fermata_pool_executors", "Executors.", ("pool", "state"), registry=registry)
+        self.stages = Gauge("fermata_pool_stages", "Stages that are ready.", ("pool", "state"), registry=registry)
+        self.policy_ready = Gauge(
+            "fermata_pool_policy_ready", "1 if the own policy decides.", ("pool",), registry=registry
+        )
+        self.requests = Counter(
+            "fermata_api_requests", "Requests to the API server.", ("verb", "code"), registry=registry
+        )
+        self.api_errors = Counter("fermata_api_errors", "Requests that failed.", ("verb", "code"), registry=registry)
+        self.crashes = Counter(
+            "fermata_reconcile_failures", "Reconciliations that failed.", ("pool",), registry=registry
+        )
+        self.events_dropped = Counter("fermata_events_dropped", "Events not written.", registry=registry)
+
+    def observe_request(self, verb: str, _path: str, status: int) -> None:
+        """Count one request."""
+        code = str(status or "none")
+        self.requests.labels(verb, code).inc()
+        if not 200 <= status < 300:
+            self.api_errors.labels(verb, code).inc()
+
+    def observe_finished(self, view: WorkflowView, policy: str, split: tuple[float, float, float, float]) -> None:
+        """Count one finished workflow; `split` is JCT, wait, held and run in seconds."""
+        jct_s, wait_s, held_s, run_s = split
+        succeeded = view.outcome is not None and view.outcome.succeeded
+        self.finished.labels(view.fact.pool, "succeeded" if succeeded else "failed").inc()
+        for histogram, value in ((self.completion, jct_s), (self.wait, wait_s), (self.hold, held_s), (self.run, run_s)):
+            histogram.labels(view.fact.pool, policy).observe(value)

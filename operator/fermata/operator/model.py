@@ -1,0 +1,98 @@
+"""From a pool's `spec.policy` to a policy that can decide: found, checked against its digest, and dry-run.
+
+Loading runs no code of a model and happens in a thread. Everything that can be wrong with a model comes out as one
+`UnusablePolicyError` with a documented reason, for the pool's condition.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import tempfile
+from pathlib import Path
+
+from fermata.operator import reasons
+from fermata.operator.cluster import Cluster, ClusterError
+from fermata.operator.resources import ConfigMapKey, ModelSource, PolicySource
+from fermata.policy import registry
+from fermata.policy.decide import Policy
+from fermata.policy.errors import FermataError, InputError, ModelError
+from fermata.policy.heuristics.base import Heuristic
+
+LOAD_TIMEOUT_S = 60.0
+
+
+class UnusablePolicyError(FermataError):
+    """A policy that cannot decide, with the reason for the condition."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        self.reason, self.message = reason, message
+        super().__init__(message)
+
+
+async def load_policy(source: PolicySource, cluster: Cluster) -> Policy:
+    """Return the policy that a pool asks for.
+
+    Raises:
+        UnusablePolicyError: there is none, or it fails its checks.
+    """
+    try:
+        async with asyncio.timeout(LOAD_TIMEOUT_S):
+            if source.model is not None:
+                return await _load_model(source.model, cluster)
+            return await asyncio.to_thread(registry.load, source.name or "")
+    except TimeoutError as error:
+        raise UnusablePolicyError(reasons.MODEL_UNUSABLE, f"not loaded within {LOAD_TIMEOUT_S:g} s") from error
+    except ModelError as error:
+        raise UnusablePolicyError(reasons.MODEL_UNUSABLE, str(error)) from error
+    except InputError as error:
+        raise UnusablePolicyError(reasons.POLICY_UNKNOWN, str(error)) from error
+
+
+def load_fallback(name: str) -> Policy:
+    """Return the work-conserving policy that decides where a pool's own cannot.
+
+    Raises:
+        UnusablePolicyError: it is not a built-in heuristic.
+    """
+    if name.partition(":")[0] not in registry.HEURISTICS:
+        known = ", ".join(sorted(registry.HEURISTICS))
+        raise UnusablePolicyError(reasons.POLICY_UNKNOWN, f"spec.fallback {name!r}: expected one of {known}")
+    try:
+        policy = registry.load(name)
+    except InputError as error:
+        raise UnusablePolicyError(reasons.POLICY_UNKNOWN, f"spec.fallback: {error}") from error
+    if not isinstance(policy, Heuristic):
+        raise UnusablePolicyError(reasons.POLICY_UNKNOWN, f"spec.fallback {name!r}: expected a heuristic")
+    eager = policy.eager()
+    return policy if policy.rule == eager.rule else eager
+
+
+async def _load_model(model: ModelSource, cluster: Cluster) -> Policy:
+    from fermata.policy.onnx_policy import OnnxPolicy  # ONNX Runtime is slow to import and not every pool needs it
+
+    if model.path is not None:
+        return await asyncio.to_thread(OnnxPolicy.load, model.path, model.sha256)
+    if model.config_map is None:
+        raise UnusablePolicyError(reasons.MODEL_UNUSABLE, "expected exactly one of path and configMap")
+    content = await _from_config_map(model.config_map, cluster)
+    with tempfile.TemporaryDirectory(prefix="fermata-model-") as directory:
+        path = Path(directory) / f"{model.config_map.name}.onnx"
+        await asyncio.to_thread(path.write_bytes, content)
+        return await asyncio.to_thread(OnnxPolicy.load, path, model.sha256)
+
+
+async def _from_config_map(where: ConfigMapKey, cluster: Cluster) -> bytes:
+    place = f"ConfigMap {where.namespace}/{where.name}"
+    try:
+        found = await cluster.get_config_map(where.namespace, where.name)
+    except ClusterError as error:
+        raise UnusablePolicyError(reasons.MODEL_UNUSABLE, f"{place}: {error}") from error
+    encoded = (found.get("binaryData") or {}).get(where.key)
+    if encoded is None:
+        raise UnusablePolicyError(reasons.MODEL_UNUSABLE, f"{place}: no key {where.key!r} under binaryData")
+    try:
+        return base64.b64decode(encoded, validate=True)
+    except binascii.Error as error:
+        raise UnusablePolicyError(reasons.MODEL_UNUSABLE, f"{place}: {where.key!r} is not base64") from error

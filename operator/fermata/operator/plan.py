@@ -1,0 +1,62 @@
+"""From a decision to the requests that carry it out: which Jobs to create, which to widen, what to hold until when.
+
+Pure. The one thing that a policy does not know of is a workflow's own parallelism cap over several stages, so starts
+are cut here to what it leaves.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from fermata.operator.build_state import Keys
+from fermata.operator.progress import WorkflowView
+from fermata.policy.action import HOLD, START
+from fermata.policy.decide import Step
+
+StageKey = tuple[str, str]  # workflow uid, stage name
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What to do in a pool now."""
+
+    starts: dict[StageKey, int] = field(default_factory=dict)  # cap in tasks
+    holds: dict[StageKey, float] = field(default_factory=dict)  # committed holds, until when
+    wake_s: float = math.inf  # when the policy wants to be asked again at the latest
+    waits: bool = False  # the policy leaves startable stages waiting
+    cut: bool = False  # a start was cut, so the policy can be asked again at once
+
+
+def plan(steps: tuple[Step, ...], keys: Keys, views: Mapping[str, WorkflowView]) -> Plan:
+    """Return what a decision asks for.
+
+    Args:
+        steps: the decision.
+        keys: what its indices stand for.
+        views: workflows by uid.
+    """
+    starts: dict[StageKey, int] = {}
+    holds: dict[StageKey, float] = {}
+    room = {uid: view.room for uid, view in views.items() if view.spec.parallelism is not None}
+    wake_s, waits, cut = math.inf, False, False
+    for step in steps:
+        action = step.action
+        if action.kind not in (START, HOLD):
+            wake_s, waits = action.until_s, True
+            continue
+        key = keys.stages[action.stage]
+        if action.kind == HOLD:
+            holds[key] = action.until_s
+            continue
+        uid, name = key
+        stage = next(stage for stage in views[uid].stages if stage.spec.name == name)
+        before = starts.get(key, stage.occupied)
+        cap = min(action.cap, before + room.get(uid, action.cap))
+        cut = cut or cap < action.cap
+        if cap > before:
+            starts[key] = cap
+            if uid in room:
+                room[uid] -= cap - before
+    return Plan(starts, holds, wake_s, waits, cut)

@@ -1,0 +1,54 @@
+"""/metrics, /healthz and /readyz on a port of their own; nothing else is served and nothing can be changed here."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from aiohttp import web
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
+
+log = logging.getLogger(__name__)
+
+
+class Probes:
+    """A small HTTP server.
+
+    Args:
+        registry: of the metrics.
+        ready: tells whether the operator has seen the cluster and decides.
+    """
+
+    def __init__(self, registry: CollectorRegistry, ready: Callable[[], bool]) -> None:
+        self._registry, self._ready = registry, ready
+        self._runner: web.AppRunner | None = None
+
+    async def start(self, host: str, port: int) -> None:
+        """Listen.
+
+        Raises:
+            OSError: the port is taken.
+        """
+        app = web.Application()
+        app.add_routes(
+            [web.get("/metrics", self._metrics), web.get("/healthz", self._healthz), web.get("/readyz", self._readyz)]
+        )
+        self._runner = web.AppRunner(app, access_log=None)
+        await self._runner.setup()
+        await web.TCPSite(self._runner, host, port).start()
+        log.info("metrics and probes on http://%s:%d", host, port)
+
+    async def stop(self) -> None:
+        """Stop listening."""
+        if self._runner is not None:
+            await self._runner.cleanup()
+
+    async def _metrics(self, _request: web.Request) -> web.Response:
+        return web.Response(body=generate_latest(self._registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
+
+    async def _healthz(self, _request: web.Request) -> web.Response:
+        return web.Response(text="ok\n")  # that it is answered shows that the event loop turns
+
+    async def _readyz(self, _request: web.Request) -> web.Response:
+        ready = self._ready()
+        return web.Response(status=200 if ready else 503, text="ok\n" if ready else "not synchronised yet\n")

@@ -1,0 +1,266 @@
+"""How far a workflow is, read off its spec, its written status and the Jobs that exist.
+
+Pure and level-based: the same objects give the same view, whatever happened in between. A Job says more than the
+status, and the status more than nothing; a stage that was ever seen started is never startable again.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from fermata.operator import reasons
+from fermata.operator.estimates import Estimate, Estimates
+from fermata.operator.facts import JobFact, WorkflowFact
+from fermata.operator.resources import StageSpec, StageStatus, WorkflowSpec
+from fermata.operator.times import parse_or_none
+from fermata.policy.graph import job_shape, path_lengths
+
+Phase = Literal["Pending", "Ready", "Running", "Succeeded", "Failed"]
+
+
+class Refusal(NamedTuple):
+    """The API server will never take a stage's Job: why."""
+
+    reason: str
+    message: str
+
+
+class Outcome(NamedTuple):
+    """How a workflow ended."""
+
+    succeeded: bool
+    reason: str
+    message: str
+    end_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class StageView:
+    """Where one stage is. Times in seconds since the epoch, inf or None where there is none."""
+
+    spec: StageSpec
+    index: int
+    phase: Phase
+    estimate: Estimate
+    path_s: float  # longest path from its start to the end of the workflow
+    ready_s: float = math.inf
+    start_s: float | None = None
+    end_s: float | None = None
+    held_s: float = 0.0  # of a started stage: until its start
+    job: JobFact | None = None
+    reason: str = ""
+    message: str = ""
+
+    @property
+    def occupied(self) -> int:
+        """Tasks that hold executors."""
+        return self.job.occupied if self.job and self.phase == "Running" else 0
+
+    @property
+    def succeeded(self) -> int:
+        """Tasks that are done."""
+        if self.phase == "Succeeded":
+            return self.spec.tasks
+        return self.job.succeeded if self.job else 0
+
+    @property
+    def pending(self) -> int:
+        """Tasks that have not been started."""
+        return max(self.spec.tasks - self.succeeded - self.occupied, 0) if self.phase != "Failed" else 0
+
+
+@dataclass(frozen=True, slots=True)
+class WorkflowView:
+    """Where a workflow is; `blocked` is why nothing new of it may start, or empty."""
+
+    fact: WorkflowFact
+    spec: WorkflowSpec
+    stages: tuple[StageView, ...]
+    arrival_s: float
+    work_s: float
+    critical_path_s: float
+    width: float
+    blocked: str
+    outcome: Outcome | None
+
+    @property
+    def deadline_s(self) -> float:
+        """When activeDeadlineSeconds will have passed; inf if there is none."""
+        limit = self.spec.active_deadline_seconds
+        return math.inf if limit is None else self.arrival_s + limit
+
+    @property
+    def room(self) -> int:
+        """How many more of its tasks may run at once."""
+        if self.spec.parallelism is None:
+            return self.spec_tasks
+        return max(self.spec.parallelism - sum(stage.occupied for stage in self.stages), 0)
+
+    @property
+    def spec_tasks(self) -> int:
+        """Tasks of all its stages."""
+        return sum(stage.spec.tasks for stage in self.stages)
+
+    @property
+    def run_s(self) -> float:
+        """Seconds in which at least one of its tasks held an executor, up to what has ended."""
+        total, until = 0.0, -math.inf
+        spans = sorted((s.start_s, s.end_s) for s in self.stages if s.start_s is not None and s.end_s is not None)
+        for start_s, end_s in spans:
+            total += max(end_s - max(start_s, until), 0.0)
+            until = max(until, end_s)
+        return total
+
+    def stopped(self, reason: str) -> WorkflowView:
+        """Return the same view with nothing new allowed to start."""
+        return replace(self, blocked=reason)
+
+
+def view(
+    fact: WorkflowFact,
+    spec: WorkflowSpec,
+    jobs: Mapping[str, JobFact],
+    refused: Mapping[str, Refusal],
+    started: Collection[str],
+    estimates: Estimates,
+    now_s: float,
+) -> WorkflowView:
+    """Return where an accepted workflow is.
+
+    Args:
+        fact: the workflow; its spec has passed validation.
+        spec: that spec.
+        jobs: the Jobs that exist, by stage.
+        refused: stages whose Job the API server refuses for good.
+        started: stages that this operator has seen started.
+        estimates: of its pool.
+        now_s: the time.
+    """
+    known = {status.name: status for status in fact.status.stages}
+    guesses = [estimates.of(fact.meta, stage) for stage in spec.stages]
+    path_s, work_s, critical_path_s, width = _shape(spec, guesses)
+    stages: dict[str, StageView] = {}
+    for index in _parents_first(spec):
+        stage = spec.stages[index]
+        blank = StageView(stage, index, "Pending", guesses[index], path_s[index])
+        begun = _begun(blank, jobs.get(stage.name), known.get(stage.name), stage.name in started, now_s)
+        if begun is None and stage.name in refused:
+            begun = _failed(blank, *refused[stage.name], now_s)
+        stages[stage.name] = begun or _waiting(blank, stages, fact.arrival_s)
+    ordered = tuple(stages[stage.name] for stage in spec.stages)
+    deadline_s = fact.arrival_s + (spec.active_deadline_seconds or math.inf)
+    expired = now_s >= deadline_s
+    outcome = _outcome(ordered, expired=expired, now_s=now_s)
+    blocked = _blocked(fact, spec, ordered, expired=expired)
+    return WorkflowView(fact, spec, ordered, fact.arrival_s, work_s, critical_path_s, width, blocked, outcome)
+
+
+def _shape(spec: WorkflowSpec, guesses: list[Estimate]) -> tuple[list[float], float, float, float]:
+    """Return the path length of each stage, and the workflow's work, critical path and average width."""
+    index = {stage.name: i for i, stage in enumerate(spec.stages)}
+    parents = [[index[parent] for parent in stage.depends_on] for stage in spec.stages]
+    pointer = np.cumsum([0, *(len(row) for row in parents)], dtype=np.int64)
+    flat = np.array([parent for row in parents for parent in row], dtype=np.int32)
+    length_s = np.array([guess.seconds for guess in guesses])
+    tasks = np.array([float(stage.tasks * stage.slots) for stage in spec.stages])
+    path_s, _ = path_lengths(pointer, flat, length_s)
+    work_s, critical_s, width = job_shape(np.array([0, len(spec.stages)]), length_s * tasks, path_s)
+    return [float(value) for value in path_s], float(work_s[0]), float(critical_s[0]), float(width[0])
+
+
+def _parents_first(spec: WorkflowSpec) -> list[int]:
+    """Return the indices of the stages of a DAG, parents before children."""
+    index = {stage.name: i for i, stage in enumerate(spec.stages)}
+    left = [len(stage.depends_on) for stage in spec.stages]
+    children: list[list[int]] = [[] for _ in spec.stages]
+    for i, stage in enumerate(spec.stages):
+        for parent in stage.depends_on:
+            children[index[parent]].append(i)
+    order = [i for i, count in enumerate(left) if count == 0]
+    for i in order:
+        for child in children[i]:
+            left[child] -= 1
+            if left[child] == 0:
+                order.append(child)
+    return order
+
+
+def _begun(
+    blank: StageView, job: JobFact | None, status: StageStatus | None, started: bool, now_s: float
+) -> StageView | None:
+    """Return the view of a stage that has been started, or None of one that has not."""
+    if job is None:
+        if status is not None and status.state == "Succeeded":
+            return _as_written(blank, "Succeeded", status)
+        if status is not None and status.state == "Failed":
+            return _as_written(blank, "Failed", status)
+        if started or (status is not None and status.state == "Running"):
+            message = f"the Job of stage {blank.spec.name!r} was deleted before it finished"
+            return _failed(blank, reasons.JOB_DELETED, message, now_s)
+        return None
+    blank = replace(blank, job=job, ready_s=job.ready_s, start_s=job.start_s, held_s=job.held_s)
+    written_end_s = parse_or_none(status.completion_time) if status else None
+    end_s = written_end_s if written_end_s is not None else job.end_s
+    if job.outcome == "Complete":
+        return replace(blank, phase="Succeeded", end_s=max(end_s or now_s, job.start_s))
+    if job.outcome == "Failed":
+        message = f"{job.reason}: {job.message}" if job.message else job.reason
+        end_s = max(end_s or now_s, job.start_s)
+        return replace(blank, phase="Failed", reason=reasons.JOB_FAILED, message=message, end_s=end_s)
+    if job.suspended:
+        message = "stopped: activeDeadlineSeconds of the workflow have passed"
+        return replace(blank, phase="Failed", reason=reasons.DEADLINE_EXCEEDED, message=message, end_s=now_s)
+    return replace(blank, phase="Running")
+
+
+def _failed(blank: StageView, reason: str, message: str, now_s: float) -> StageView:
+    return replace(blank, phase="Failed", reason=reason, message=message, end_s=now_s)
+
+
+def _as_written(blank: StageView, phase: Phase, status: StageStatus) -> StageView:
+    """Return the view of a finished stage whose Job is gone: the status is all that is left of it."""
+    return replace(
+        blank,
+        phase=phase,
+        reason=status.reason,
+        message=status.message,
+        ready_s=parse_or_none(status.ready_time) or math.inf,
+        start_s=parse_or_none(status.start_time),
+        end_s=parse_or_none(status.completion_time),
+        held_s=status.held_seconds or 0.0,
+    )
+
+
+def _waiting(blank: StageView, done: Mapping[str, StageView], arrival_s: float) -> StageView:
+    parents = [done[name] for name in blank.spec.depends_on]
+    if any(parent.phase != "Succeeded" for parent in parents):
+        return blank
+    return replace(blank, phase="Ready", ready_s=max([arrival_s, *(parent.end_s or 0.0 for parent in parents)]))
+
+
+def _outcome(stages: tuple[StageView, ...], *, expired: bool, now_s: float) -> Outcome | None:
+    ends_s = [stage.end_s for stage in stages if stage.end_s is not None]
+    if all(stage.phase == "Succeeded" for stage in stages):
+        return Outcome(True, reasons.ALL_STAGES_SUCCEEDED, f"{len(stages)} stages succeeded", max(ends_s))
+    if any(stage.phase == "Running" for stage in stages):
+        return None
+    if expired:
+        return Outcome(False, reasons.DEADLINE_EXCEEDED, "activeDeadlineSeconds have passed", now_s)
+    failed = next((stage for stage in stages if stage.phase == "Failed"), None)
+    if failed is None:
+        return None
+    message = f"stage {failed.spec.name!r}: {failed.reason}: {failed.message}"
+    return Outcome(False, reasons.STAGE_FAILED, message, max(ends_s, default=now_s))
+
+
+def _blocked(fact: WorkflowFact, spec: WorkflowSpec, stages: tuple[StageView, ...], *, expired: bool) -> str:
+    if expired:
+        return reasons.DEADLINE_EXCEEDED
+    if any(stage.phase == "Failed" for stage in stages):
+        return reasons.STAGE_FAILED
+    return reasons.SUSPENDED if spec.suspend or fact.meta.deleting else ""

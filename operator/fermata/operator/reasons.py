@@ -1,0 +1,107 @@
+"""Every condition and reason that a person can meet in a status or an Event, and what it means.
+
+The documentation is generated from here, so a reason that is not in this file does not exist.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+# Conditions of a Workflow
+ACCEPTED: Final = "Accepted"
+RUNNING: Final = "Running"
+HELD: Final = "Held"
+SUCCEEDED: Final = "Succeeded"
+# Conditions of an ExecutorPool
+READY: Final = "Ready"
+POLICY_READY: Final = "PolicyReady"
+
+# Accepted
+VALID: Final = "Valid"
+INVALID_SPEC: Final = "InvalidSpec"
+NO_STAGES: Final = "NoStages"
+DUPLICATE_STAGE: Final = "DuplicateStage"
+UNKNOWN_PARENT: Final = "UnknownParent"
+CYCLE: Final = "Cycle"
+TOO_MANY_SLOTS: Final = "TooManySlots"
+POOL_NOT_FOUND: Final = "PoolNotFound"
+NAMESPACE_NOT_ALLOWED: Final = "NamespaceNotAllowed"
+# Succeeded, while the workflow is not finished (Unknown), and the activity of a workflow
+WAITING: Final = "Waiting"
+SUSPENDED: Final = "Suspended"
+REJECTED: Final = "Rejected"
+# Succeeded, when it is finished
+ALL_STAGES_SUCCEEDED: Final = "AllStagesSucceeded"
+STAGE_FAILED: Final = "StageFailed"
+DEADLINE_EXCEEDED: Final = "DeadlineExceeded"
+# Why a stage is where it is
+PARENTS_RUNNING: Final = "ParentsRunning"
+EXECUTORS_BUSY: Final = "ExecutorsBusy"
+HELD_BY_POLICY: Final = "HeldByPolicy"
+PARALLELISM_REACHED: Final = "ParallelismReached"
+START_RETRYING: Final = "StartRetrying"
+JOB_REJECTED: Final = "JobRejected"
+JOB_NAME_TAKEN: Final = "JobNameTaken"
+JOB_DELETED: Final = "JobDeleted"
+JOB_FAILED: Final = "JobFailed"
+NOT_STARTED: Final = "NotStarted"
+# PolicyReady
+POLICY_LOADED: Final = "PolicyLoaded"
+POLICY_OFF: Final = "PolicyOff"
+POLICY_LOADING: Final = "PolicyLoading"
+POLICY_UNKNOWN: Final = "PolicyUnknown"
+MODEL_UNUSABLE: Final = "ModelUnusable"
+DECISION_FAILED: Final = "DecisionFailed"
+DECISION_LATE: Final = "DecisionLate"
+# Events that are not also a reason of a condition
+STAGE_STARTED: Final = "StageStarted"
+STAGE_SUCCEEDED: Final = "StageSucceeded"
+STAGE_HELD: Final = "StageHeld"
+STAGE_WAITING: Final = "StageWaiting"
+POLICY_FALLBACK: Final = "PolicyFallback"
+
+MEANING: Final[dict[str, str]] = {
+    ACCEPTED: "The workflow can run in its pool; if False, nothing of it is started and the reason says why.",
+    RUNNING: "At least one of its tasks holds an executor.",
+    HELD: "None of its tasks runs, a stage is ready, enough executors are free, and the policy leaves them idle.",
+    SUCCEEDED: "Unknown until the workflow is finished; then True, or False with the reason of the failure.",
+    READY: "The pool takes workflows.",
+    POLICY_READY: "The pool's own policy decides; if False, the fallback does and the reason says why.",
+    VALID: "The specification is sound and the pool exists.",
+    INVALID_SPEC: "A field has a value that this version does not understand.",
+    NO_STAGES: "A workflow needs at least one stage.",
+    DUPLICATE_STAGE: "Two stages have the same name.",
+    UNKNOWN_PARENT: "A stage depends on a name that no stage has.",
+    CYCLE: "Stages depend on each other in a circle; the message names it.",
+    TOO_MANY_SLOTS: "One task of a stage needs more executors than the pool has.",
+    POOL_NOT_FOUND: "No ExecutorPool has the name in spec.poolName.",
+    NAMESPACE_NOT_ALLOWED: "The pool's namespaceSelector does not select the workflow's namespace.",
+    WAITING: "A stage is ready, but too few executors are free for it.",
+    SUSPENDED: "spec.suspend is set: what runs goes on, nothing new is started.",
+    REJECTED: "Not accepted; the condition Accepted says why.",
+    ALL_STAGES_SUCCEEDED: "Every task of every stage succeeded.",
+    STAGE_FAILED: "A stage failed; nothing more of the workflow is started.",
+    DEADLINE_EXCEEDED: "activeDeadlineSeconds have passed.",
+    PARENTS_RUNNING: "Not all parents of the stage have succeeded.",
+    EXECUTORS_BUSY: "Fewer executors are free than one task of the stage takes.",
+    HELD_BY_POLICY: "Enough executors are free, and the policy keeps them for something better.",
+    PARALLELISM_REACHED: "The workflow already runs as many tasks as spec.parallelism allows.",
+    START_RETRYING: "The API server did not take the Job; it is tried again.",
+    JOB_REJECTED: "The API server refuses the stage's Job for good, most often because of its template.",
+    JOB_NAME_TAKEN: "A Job of that name exists and belongs to somebody else.",
+    JOB_DELETED: "The stage's Job was deleted before it finished; a stage is never started twice.",
+    JOB_FAILED: "The stage's Job failed; the message has its reason.",
+    NOT_STARTED: "The workflow ended before the stage could start.",
+    POLICY_LOADED: "The policy passed its checks and decides.",
+    POLICY_OFF: "spec.mode is Off: the fallback decides.",
+    POLICY_LOADING: "The policy is being loaded; the fallback decides meanwhile.",
+    POLICY_UNKNOWN: "No built-in policy has this name, or it has no such parameter.",
+    MODEL_UNUSABLE: "The model is missing, has another digest or schema, or failed its dry run.",
+    DECISION_FAILED: "The policy failed, or answered NaN or an illegal action; the fallback made that decision.",
+    DECISION_LATE: "The policy did not answer in time; the fallback made that decision.",
+    STAGE_STARTED: "The stage's Job was created, or its parallelism was raised.",
+    STAGE_SUCCEEDED: "Every task of the stage succeeded.",
+    STAGE_HELD: "The policy holds the stage although enough executors are free.",
+    STAGE_WAITING: "The stage is ready and waits for executors.",
+    POLICY_FALLBACK: "The pool's own policy cannot decide; the fallback does.",
+}

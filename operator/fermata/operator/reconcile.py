@@ -1,0 +1,375 @@
+"""One pool, brought from what is to what should be: seat, observe, decide, apply, settle, tell, arm.
+
+Level-based: `reconcile` may be called at any time and any number of times, and what it does depends on what the API
+server holds, not on what happened. All that it keeps can be read from there again. One instance for each pool, so a
+pool's trouble stays its own.
+"""
+
+from __future__ import annotations
+
+import heapq
+import logging
+import math
+from bisect import insort
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from fermata.operator import reasons
+from fermata.operator.apply import AT_ONCE, RETRY_S, Applier, limited
+from fermata.operator.build_state import Arrival, Keys, build_state
+from fermata.operator.cluster import Cluster, ClusterError
+from fermata.operator.estimates import Estimates
+from fermata.operator.events import Events
+from fermata.operator.facts import PoolFact, WorkflowFact
+from fermata.operator.ledger import Ledger, Meter
+from fermata.operator.metrics import Metrics
+from fermata.operator.plan import Plan, StageKey, plan
+from fermata.operator.progress import WorkflowView, view
+from fermata.operator.recorder import Recorder
+from fermata.operator.resources import ExecutorPoolSpec
+from fermata.operator.seat import Decision, Seat
+from fermata.operator.store import Store
+from fermata.operator.tell import Teller, Whys
+from fermata.operator.validate import Problem, pool_problems, workflow_problems
+from fermata.operator.why import Why, why_held, why_waiting
+from fermata.policy.state import RECENT_ARRIVALS, ClusterState
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Tools:
+    """What all pools share."""
+
+    store: Store
+    cluster: Cluster
+    events: Events
+    metrics: Metrics
+    recorder: Recorder
+    now: Callable[[], float]
+    wake: Callable[[str], None]
+    pending: Callable[[str], bool]  # has a pool been woken since its reconciliation began?
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A decision, and what it was made on."""
+
+    state: ClusterState
+    keys: Keys
+    decision: Decision
+    plan: Plan
+    index: dict[StageKey, int]  # of stages in the state
+
+    @property
+    def free(self) -> int:
+        """Executors that were left free."""
+        slots = self.state.stage_slots
+        cap = {self.index[key]: cap for key, cap in self.plan.starts.items()}
+        taken = sum((cap[i] - int(self.state.stage_running[i])) * int(slots[i]) for i in cap)
+        return max(self.state.free - taken, 0)
+
+    def left(self, key: StageKey, committed_s: float | None) -> bool:
+        """Tell whether the policy could have started a stage and did not.
+
+        Args:
+            key: a stage that is ready and not started.
+            committed_s: until when it is held, if it is.
+        """
+        i, state = self.index.get(key), self.state
+        if i is None or not state.stage_ready_s[i] <= state.now_s or state.stage_slots[i] > self.free:
+            return False
+        if committed_s is not None and committed_s > state.now_s:
+            return True
+        return self.plan.waits and state.stage_running[i] < state.stage_max_cap[i]
+
+
+class PoolReconciler:
+    """Reconciles the workflows of one pool."""
+
+    def __init__(self, pool: str, tools: Tools) -> None:
+        self.pool, self._tools = pool, tools
+        self._views: dict[str, WorkflowView] = {}
+        self._problems: dict[str, Problem] = {}
+        self._ledger = Ledger()
+        self._estimates = Estimates()
+        self._seat = Seat(pool, tools.cluster, tools.metrics, tools.wake)
+        self._arrivals: list[tuple[float, str, float]] = []  # arrival, uid, work; oldest first
+        self._expiring: list[tuple[float, str]] = []  # heap of finished workflows with a time to live
+        self._teller = Teller(pool, tools.store, tools.cluster, tools.events, tools.metrics, tools.now)
+        self._applier = Applier(pool, tools.store, tools.cluster, tools.metrics, self._teller, self._ledger)
+        self._whole = True  # take in every workflow, not only those that changed
+        self._checked: dict[str, tuple[int, ExecutorPoolSpec | None, Problem | None]] = {}
+
+    async def reconcile(self) -> float:
+        """Do all that can be done now and return when to come back without being called, seconds since the epoch."""
+        self._teller.next_s = math.inf
+        # 1. Seat: is there a pool, and which policy decides in it?
+        fact = self._tools.store.pools.get(self.pool)
+        spec = fact.spec if fact and not self._pool_problem(fact) else None
+        retry_s = await self._seat.seat(spec, self._tools.now()) if spec else None
+        # 2. Observe: take in what changed, and what became due. Should this round fail, the next one takes in all.
+        now_s = self._tools.now()
+        whole, self._whole = self._whole, True
+        self._observe(now_s, whole=whole)
+        # 3. Decide.
+        asked = await self._decide(spec, now_s) if spec else None
+        # 4. Apply.
+        await self._applier.stop_expired(self._views.values(), now_s)
+        if asked:
+            await self._applier.carry_out(asked.plan, self._views, asked.decision.policy, now_s)
+        self._observe(now_s)
+        # 5. Settle: who is held from now on?
+        held = self._settle(asked, now_s)
+        # 6. Tell: statuses, Events, metrics.
+        await self._tell(fact, asked, held, now_s)
+        self._observe(now_s)
+        await self._delete_expired(now_s)
+        self._whole = False
+        # 7. Arm: when does something happen without an event?
+        return self._next_wake(asked, retry_s)
+
+    def close(self) -> None:
+        """Let go of what the policy holds."""
+        self._seat.close()
+
+    def _observe(self, now_s: float, *, whole: bool = False) -> None:
+        store = self._tools.store
+        changed = store.touched.pop(self.pool, set())
+        if whole:
+            changed |= set(store.pool_workflows[self.pool])
+        changed |= {
+            uid
+            for uid, known in self._views.items()
+            if known.deadline_s <= now_s and known.blocked != reasons.DEADLINE_EXCEEDED
+        }
+        for uid in changed:
+            fact = store.pool_workflows[self.pool].get(uid)
+            if fact is None:
+                self._forget(uid)
+            elif fact.finished:
+                self._close(fact)
+            else:
+                self._judge(fact, now_s)
+
+    def _forget(self, uid: str) -> None:
+        self._views.pop(uid, None)
+        self._problems.pop(uid, None)
+        self._applier.forget(uid)
+        self._checked.pop(uid, None)
+        self._teller.forget(uid)
+        self._ledger.close(uid)
+        self._estimates.forget(uid)
+
+    def _close(self, fact: WorkflowFact) -> None:
+        """Keep of a finished workflow what others can learn from it."""
+        uid = fact.meta.uid
+        self._forget(uid)
+        self._estimates.learn(fact)
+        if fact.spec is None:
+            return
+        self._note_arrival(fact, sum(
+            self._estimates.of(fact.meta, stage).seconds * stage.tasks * stage.slots for stage in fact.spec.stages
+        ))  # fmt: skip
+        end_s = fact.completion_s
+        if fact.spec.ttl_seconds_after_finished is not None and end_s is not None:
+            heapq.heappush(self._expiring, (end_s + fact.spec.ttl_seconds_after_finished, uid))
+
+    def _judge(self, fact: WorkflowFact, now_s: float) -> None:
+        """Validate one workflow and read off where it is."""
+        uid = fact.meta.uid
+        self._teller.mark(uid)
+        problem = self._problem(fact)
+        if problem is not None or fact.spec is None:
+            self._problems[uid] = problem or Problem(reasons.INVALID_SPEC, fact.problem)
+            self._views.pop(uid, None)
+            return
+        self._problems.pop(uid, None)
+        account = self._ledger.open(fact)
+        jobs = self._tools.store.workflow_jobs.get(uid, {})
+        seen = view(fact, fact.spec, jobs, self._applier.refused.get(uid, {}), account.started, self._estimates, now_s)
+        self._views[uid] = seen
+        self._ledger.catch_up(seen)
+        self._note_arrival(fact, seen.work_s)
+
+    def _note_arrival(self, fact: WorkflowFact, work_s: float) -> None:
+        uid = fact.meta.uid
+        for i, row in enumerate(self._arrivals):
+            if row[1] == uid:
+                self._arrivals[i] = (row[0], uid, work_s)
+                return
+        insort(self._arrivals, (fact.arrival_s, uid, work_s))
+        del self._arrivals[:-RECENT_ARRIVALS]
+
+    def _pool_problem(self, fact: PoolFact) -> Problem | None:
+        if fact.spec is None:
+            return Problem(reasons.INVALID_SPEC, fact.problem)
+        return next(iter(pool_problems(fact.spec)), None)
+
+    def _problem(self, fact: WorkflowFact) -> Problem | None:
+        """Return why a workflow cannot run, or None."""
+        if fact.spec is None:
+            return Problem(reasons.INVALID_SPEC, fact.problem)
+        pool = self._tools.store.pools.get(self.pool)
+        checked = self._checked.get(fact.meta.uid)
+        if checked is None or checked[:2] != (fact.meta.generation, pool and pool.spec):
+            problem = next(iter(workflow_problems(fact.spec, pool.spec if pool else None)), None)
+            checked = self._checked[fact.meta.uid] = (fact.meta.generation, pool.spec if pool else None, problem)
+        if checked[2] is not None:
+            return checked[2]
+        if pool is None:
+            return Problem(reasons.POOL_NOT_FOUND, f"no ExecutorPool is named {self.pool!r}")
+        selector = pool.spec.namespace_selector if pool.spec else None
+        labels = self._tools.store.namespaces.get(fact.meta.namespace, {})
+        if selector is not None and not selector.selects(dict(labels)):
+            message = f"pool {self.pool!r} does not take workflows of namespace {fact.meta.namespace!r}"
+            return Problem(reasons.NAMESPACE_NOT_ALLOWED, message)
+        return None
+
+    async def _decide(self, spec: ExecutorPoolSpec, now_s: float) -> Asked:
+        state, keys = build_state(
+            [*self._views.values(), *self._rejected_but_running(now_s)],
+            spec.executors,
+            self._tools.store.job_pods,
+            self._ledger.stage_holds(now_s),
+            self._ledger.workflow_held_s(now_s),
+            [Arrival(arrival_s, work_s) for arrival_s, _, work_s in self._arrivals],
+            now_s,
+            self._applier.paused(now_s),
+        )
+        decision = await self._seat.decide(state, spec)
+        self._tools.recorder.write(self.pool, spec.fallback, state, keys, decision)
+        index = {key: i for i, key in enumerate(keys.stages)}
+        return Asked(state, keys, decision, plan(decision.steps, keys, self._views), index)
+
+    def _rejected_but_running(self, now_s: float) -> list[WorkflowView]:
+        """Return views of workflows that were edited into something unacceptable while stages of them run.
+
+        Their Jobs hold executors all the same.
+        """
+        store = self._tools.store
+        owners = {job.meta.owner_uid for job in store.pool_jobs(self.pool)} - self._views.keys()
+        views = []
+        for uid in sorted(owners):
+            fact = store.workflows.get(uid)
+            if fact is not None and fact.spec is not None and not workflow_problems(fact.spec):
+                jobs = store.workflow_jobs.get(uid, {})
+                seen = view(fact, fact.spec, jobs, {}, jobs.keys(), self._estimates, now_s)
+                views.append(seen.stopped(reasons.REJECTED))
+        return views
+
+    def _settle(self, asked: Asked | None, now_s: float) -> set[StageKey]:
+        """Let each meter count or not from now on, and return the stages that are held.
+
+        Held is what the policy saw, could have started, and left: not what became ready since it was asked.
+        """
+        held: set[StageKey] = set()
+        paused = self._applier.paused(now_s)
+        for uid, known in self._views.items():
+            account = self._ledger.accounts[uid]
+            for stage in known.stages:
+                if stage.phase != "Ready":
+                    continue
+                key = (uid, stage.spec.name)
+                if asked and key not in paused and asked.left(key, account.hold_until_s.get(key[1])):
+                    held.add(key)
+                meter = account.stages.setdefault(stage.spec.name, Meter())
+                if meter.turn(on=key in held, now_s=now_s):
+                    self._teller.mark(uid)
+                    self._tools.metrics.holds.labels(self.pool).inc(key in held)
+            running = any(stage.phase == "Running" for stage in known.stages)
+            any_held = any((uid, stage.spec.name) in held for stage in known.stages)
+            if account.held.turn(on=any_held and not running and known.outcome is None, now_s=now_s):
+                self._teller.mark(uid)
+        return held
+
+    def _busy(self) -> int:
+        """Return the executors that stages hold."""
+        jobs = self._tools.store.pool_jobs(self.pool)
+        return sum(job.occupied * self._slots(job.meta.owner_uid, job.stage) for job in jobs)
+
+    def _slots(self, uid: str, name: str) -> int:
+        fact = self._tools.store.workflows.get(uid)
+        stages = fact.spec.stages if fact and fact.spec else []
+        return next((stage.slots for stage in stages if stage.name == name), 1)
+
+    async def _tell(self, fact: PoolFact | None, asked: Asked | None, held: set[StageKey], now_s: float) -> None:
+        stale = self._teller.take_stale()
+        while stale:
+            some, stale = stale[:AT_ONCE], stale[AT_ONCE:]
+            await limited([self._tell_workflow(uid, asked, held, now_s) for uid in some])
+            if self._tools.pending(self.pool):
+                # Something happened: deciding comes before telling, and the next round tells the rest.
+                self._teller.put_back(stale)
+                break
+        if fact is None:
+            return
+        ready = sum(
+            stage.phase == "Ready" and not known.blocked for known in self._views.values() for stage in known.stages
+        )
+        counts = {
+            "busy": self._busy(),
+            "waiting": ready - len(held),
+            "held": len(held),
+            "workflows": len(self._views),
+        }
+        await self._teller.pool(fact, self._seat.verdict, self._seat.name, counts, self._pool_problem(fact))
+
+    async def _tell_workflow(self, uid: str, asked: Asked | None, held: set[StageKey], now_s: float) -> None:
+        fact, known = self._tools.store.workflows.get(uid), self._views.get(uid)
+        if fact is None:
+            return
+        if known is None:
+            await self._teller.rejected(fact, self._problems[uid], now_s)
+            return
+        policy = asked.decision.policy if asked else ""
+        await self._teller.workflow(known, self._ledger.accounts[uid], self._whys(known, asked, held), policy, now_s)
+
+    def _whys(self, known: WorkflowView, asked: Asked | None, held: set[StageKey]) -> Whys:
+        """Return why ready stages of a workflow do not run."""
+        whys = Whys({}, {})
+        if asked is None or known.blocked:
+            return whys
+        paused = self._applier.paused(asked.state.now_s)
+        for stage in known.stages:
+            name = stage.spec.name
+            key = (known.fact.meta.uid, name)
+            index = asked.index.get(key)
+            if stage.phase != "Ready" or index is None:
+                continue
+            if key in paused:
+                whys.waiting[name] = Why(reasons.START_RETRYING, "the API server did not take its Job; tried again")
+            elif key in held:
+                until_s = asked.plan.holds.get(key, asked.plan.wake_s)
+                whys.held[name] = why_held(asked.state, index, asked.decision.limits, until_s)
+            else:
+                whys.waiting[name] = why_waiting(asked.state, index, asked.free)
+        return whys
+
+    async def _delete_expired(self, now_s: float) -> None:
+        """Delete finished workflows whose time to live is over."""
+        while self._expiring and self._expiring[0][0] <= now_s:
+            _, uid = heapq.heappop(self._expiring)
+            fact = self._tools.store.workflows.get(uid)
+            if fact is None or fact.meta.deleting:
+                continue
+            try:
+                await self._tools.cluster.delete_workflow(fact.meta.namespace, fact.meta.name, uid)
+            except ClusterError as error:
+                if error.status != 404:
+                    log.warning("%s: not deleted: %s", fact.title, error)
+                    heapq.heappush(self._expiring, (now_s + RETRY_S[-1], uid))
+
+    def _next_wake(self, asked: Asked | None, retry_s: float | None) -> float:
+        deadlines_s = [known.deadline_s for known in self._views.values() if known.blocked != reasons.DEADLINE_EXCEEDED]
+        now_s = self._tools.now()
+        times_s = [self._teller.next_s, *deadlines_s]
+        times_s += self._applier.retries_s(now_s)
+        times_s += [until_s for until_s in self._ledger.committed_s() if until_s > now_s]
+        if asked is not None:
+            times_s.append(now_s if asked.plan.cut else asked.plan.wake_s)
+        if retry_s is not None:
+            times_s.append(retry_s)
+        if self._expiring:
+            times_s.append(self._expiring[0][0])
+        return min(times_s)

@@ -1,0 +1,57 @@
+"""Decisions written to a file as they are made, each with the state that it was made in.
+
+A line replays anywhere (`fermata.policy.record`), so what happened in a cluster can be asked again in a simulator.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import TracebackType
+from typing import IO
+
+from fermata.operator.build_state import Keys
+from fermata.operator.seat import Decision
+from fermata.policy.errors import InputError
+from fermata.policy.record import Record, dumps
+from fermata.policy.state import ClusterState
+
+
+class Recorder:
+    """Appends records to a file; without a path it does nothing.
+
+    Raises:
+        InputError: the file cannot be written.
+    """
+
+    def __init__(self, path: Path | None) -> None:
+        self._file: IO[str] | None = None
+        if path is not None:
+            try:
+                self._file = path.open("a", encoding="utf-8")
+            except OSError as error:
+                raise InputError(f"cannot record there: {error.strerror}", file=path) from error
+
+    def write(self, pool: str, fallback: str, state: ClusterState, keys: Keys, decision: Decision) -> None:
+        """Append one decision, if there is a file and something was decided."""
+        if self._file is None or not decision.steps:
+            return
+        labels = {
+            "pool": [pool],
+            "fallback": [fallback],
+            "jobs": list(keys.jobs),
+            "stages": [f"{uid}/{stage}" for uid, stage in keys.stages],
+        }
+        self._file.write(dumps(Record(state, decision.steps, decision.policy, decision.limits, labels)) + "\n")
+        self._file.flush()
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def __enter__(self) -> Recorder:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()

@@ -1,0 +1,295 @@
+"""The two resources as typed models: the one source of the CRDs, of validation and of what the operator reads.
+
+Specs are what users write, so they forbid unknown keys; statuses are what this operator wrote, so they ignore keys of
+other versions. Knows nothing of a cluster.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic.alias_generators import to_camel
+
+# Bounds of what one object may hold. An object of the API is at most about 1.5 MB.
+MAX_STAGES = 1000
+MAX_PARENTS = 64
+MAX_TASKS = 100_000
+MAX_EXECUTORS = 100_000
+MAX_SECONDS = 10 * 365 * 24 * 3600
+
+Name = Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", min_length=1, max_length=63)]
+Seconds = Annotated[int, Field(ge=1, le=MAX_SECONDS)]
+SecondsOrZero = Annotated[int, Field(ge=0, le=MAX_SECONDS)]
+Time = Annotated[str, Field(json_schema_extra={"format": "date-time"})]
+PolicyName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]*(:[a-z_]+=[^,=\s]+(,[a-z_]+=[^,=\s]+)*)?$", max_length=253)]
+
+
+def _rules(*pairs: tuple[str, str]) -> dict[str, Any]:
+    return {"x-kubernetes-validations": [{"rule": rule, "message": message} for rule, message in pairs]}
+
+
+class _Spec(BaseModel):
+    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="forbid", frozen=True)
+
+
+class _Status(BaseModel):
+    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="ignore")
+
+
+class StageSpec(_Spec):
+    """One stage: a number of equal tasks that start when all its parents have succeeded."""
+
+    model_config = ConfigDict(
+        json_schema_extra=_rules(("!(self.name in self.dependsOn)", "a stage must not depend on itself"))
+    )
+
+    name: Name = Field(description="Name of the stage, unique in the workflow.")
+    depends_on: list[Name] = Field(
+        default_factory=list,
+        max_length=MAX_PARENTS,
+        description="Stages that must have succeeded before this one may start.",
+        json_schema_extra={"x-kubernetes-list-type": "set", "default": []},
+    )
+    tasks: int = Field(default=1, ge=1, le=MAX_TASKS, description="Number of tasks: the completions of its Job.")
+    slots: int = Field(
+        default=1, ge=1, le=MAX_EXECUTORS, description="Executors of the pool that one task takes together."
+    )
+    parallelism: int | None = Field(
+        default=None, ge=1, le=MAX_TASKS, description="The most tasks that run at once; all of them if absent."
+    )
+    estimate_seconds: Seconds | None = Field(
+        default=None, description="Expected duration of one task; learned from finished workflows if absent."
+    )
+    retries: int = Field(default=0, ge=0, le=1000, description="How many tasks may fail before the stage does.")
+    active_deadline_seconds: Seconds | None = Field(
+        default=None, description="Fails the stage so long after its start; time held or waiting does not count."
+    )
+    template: dict[str, Any] = Field(description="The pod template of its tasks.")
+
+
+class WorkflowSpec(_Spec):
+    """What a user asks for: stages that depend on each other, and the pool that runs them."""
+
+    model_config = ConfigDict(
+        json_schema_extra=_rules(("self.poolName == oldSelf.poolName", "a workflow cannot move to another pool"))
+    )
+
+    pool_name: Annotated[str, Field(min_length=1, max_length=253)] = Field(description="The ExecutorPool that runs it.")
+    priority: int = Field(
+        default=0, ge=-1000, le=1000, description="Higher is more important: its weight, and the order of equals."
+    )
+    parallelism: int | None = Field(
+        default=None, ge=1, le=MAX_TASKS, description="The most tasks of the whole workflow that run at once."
+    )
+    suspend: bool = Field(default=False, description="If true, what runs goes on and nothing new is started.")
+    active_deadline_seconds: Seconds | None = Field(
+        default=None, description="Fails the workflow so long after its creation, whatever it did in that time."
+    )
+    ttl_seconds_after_finished: SecondsOrZero | None = Field(
+        default=None, description="Deletes the workflow, with its Jobs, so long after it has finished."
+    )
+    stages: list[StageSpec] = Field(
+        min_length=1,
+        max_length=MAX_STAGES,
+        description="The stages of the workflow.",
+        json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
+    )
+
+
+class Condition(_Status):
+    """One aspect of an object's state, as Kubernetes writes it."""
+
+    type: Annotated[str, Field(max_length=316)]
+    status: Literal["True", "False", "Unknown"]
+    observed_generation: int = 0
+    last_transition_time: Time
+    reason: Annotated[str, Field(max_length=1024)]
+    message: Annotated[str, Field(max_length=32768)] = ""
+
+
+_CONDITIONS: Any = Field(
+    default_factory=list,
+    max_length=16,
+    json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]},
+)
+
+StageState = Literal["Pending", "Waiting", "Held", "Running", "Succeeded", "Failed", "Skipped"]
+
+
+class StageStatus(_Status):
+    """What became of one stage. Times are measured, so seconds have decimals."""
+
+    name: Annotated[str, Field(max_length=63)]
+    state: StageState
+    reason: Annotated[str, Field(max_length=128)] = ""
+    message: Annotated[str, Field(max_length=1024)] = ""
+    ready_time: Time | None = None
+    start_time: Time | None = None
+    completion_time: Time | None = None
+    held_since: Time | None = Field(default=None, description="Since when it is held now; adds to heldSeconds.")
+    hold_until: Time | None = Field(default=None, description="End of a committed hold.")
+    wait_seconds: float | None = None
+    held_seconds: float | None = None
+    run_seconds: float | None = None
+    estimate_seconds: float | None = None
+    parallelism: int | None = Field(default=None, description="The cap in force.")
+    job_name: Annotated[str, Field(max_length=63)] | None = None
+    tasks: int = 0
+    active: int = 0
+    succeeded: int = 0
+    failed: int = 0
+
+
+class TaskCounts(_Status):
+    """Tasks of the whole workflow."""
+
+    total: int = 0
+    running: int = 0
+    succeeded: int = 0
+    failed: int = 0
+
+
+class WorkflowStatus(_Status):
+    """What a person asks of a workflow: is it done, how long did it take, and what did it wait for."""
+
+    observed_generation: int = 0
+    conditions: list[Condition] = _CONDITIONS
+    policy: Annotated[str, Field(max_length=253)] | None = Field(
+        default=None, description="The policy that made the latest decision about it."
+    )
+    arrival_time: Time | None = Field(default=None, description="Its creation, to the microsecond where known.")
+    start_time: Time | None = None
+    completion_time: Time | None = None
+    jct_seconds: float | None = Field(default=None, description="Job completion time: wait + held + run.")
+    wait_seconds: float | None = Field(default=None, description="No task ran and too few executors were free.")
+    held_seconds: float | None = Field(default=None, description="No task ran although executors were left free.")
+    run_seconds: float | None = Field(default=None, description="At least one task ran.")
+    held_since: Time | None = Field(default=None, description="Since when it is held now; adds to heldSeconds.")
+    slowdown: float | None = Field(default=None, description="JCT over the run time (at least 10 s), at least 1.")
+    progress: Annotated[str, Field(max_length=32)] = Field(default="", description="Tasks succeeded of all.")
+    tasks: TaskCounts = Field(default_factory=TaskCounts)
+    stages: list[StageStatus] = Field(
+        default_factory=list,
+        max_length=MAX_STAGES,
+        json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
+    )
+
+    def condition(self, kind: str) -> Condition | None:
+        """Return the condition of a type, or None."""
+        return next((condition for condition in self.conditions if condition.type == kind), None)
+
+
+class ConfigMapKey(_Spec):
+    """A key of a ConfigMap that holds a model under binaryData."""
+
+    namespace: Name
+    name: Annotated[str, Field(min_length=1, max_length=253)]
+    key: Annotated[str, Field(min_length=1, max_length=253)]
+
+
+class ModelSource(_Spec):
+    """Where an exported policy lies, and the digest that it must have."""
+
+    model_config = ConfigDict(
+        json_schema_extra=_rules(("has(self.path) != has(self.configMap)", "give exactly one of path and configMap"))
+    )
+
+    path: Annotated[str, Field(pattern=r"^/.+\.onnx$", max_length=4096)] | None = Field(
+        default=None, description="A file in the operator's own container."
+    )
+    config_map: ConfigMapKey | None = None
+    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$", max_length=64)] = Field(
+        description="Digest of the file; a model with another one is not used."
+    )
+
+
+class PolicySource(_Spec):
+    """A built-in policy by name, or a model."""
+
+    model_config = ConfigDict(
+        json_schema_extra=_rules(("has(self.name) != has(self.model)", "give exactly one of name and model"))
+    )
+
+    name: PolicyName | None = Field(default=None, description="fifo, sjf, srwf, sjf-hold:tau=20, default, ...")
+    model: ModelSource | None = None
+
+    @property
+    def title(self) -> str:
+        """Name for status and metrics."""
+        return self.name or (f"model-{self.model.sha256[:12]}" if self.model else "")
+
+
+class SelectorRequirement(_Spec):
+    """One requirement of a label selector."""
+
+    key: Annotated[str, Field(min_length=1, max_length=316)]
+    operator: Literal["In", "NotIn", "Exists", "DoesNotExist"]
+    values: list[Annotated[str, Field(max_length=63)]] = Field(default_factory=list, max_length=64)
+
+
+class LabelSelector(_Spec):
+    """A label selector, as Kubernetes has it; an empty one selects everything."""
+
+    match_labels: dict[str, Annotated[str, Field(max_length=63)]] = Field(default_factory=dict, max_length=64)
+    match_expressions: list[SelectorRequirement] = Field(default_factory=list, max_length=64)
+
+    def selects(self, labels: dict[str, str]) -> bool:
+        """Tell whether an object with these labels is selected."""
+        if any(labels.get(key) != value for key, value in self.match_labels.items()):
+            return False
+        return all(_holds(requirement, labels) for requirement in self.match_expressions)
+
+
+def _holds(requirement: SelectorRequirement, labels: dict[str, str]) -> bool:
+    if requirement.operator == "Exists":
+        return requirement.key in labels
+    if requirement.operator == "DoesNotExist":
+        return requirement.key not in labels
+    inside = labels.get(requirement.key) in requirement.values
+    return inside if requirement.operator == "In" else not inside
+
+
+class ExecutorPoolSpec(_Spec):
+    """A number of executors, and how they are given to workflows."""
+
+    executors: int = Field(ge=1, le=MAX_EXECUTORS, description="How many one-slot tasks run at once.")
+    mode: Literal["Off", "Shadow", "Enforce"] = Field(
+        default="Enforce",
+        description="Enforce: the policy decides. Shadow: it is asked, the fallback decides. Off: fallback.",
+    )
+    policy: PolicySource = Field(
+        default_factory=lambda: PolicySource(name="default"),
+        json_schema_extra={"default": {"name": "default"}},
+        description="The policy of the pool.",
+    )
+    fallback: PolicyName = Field(
+        default="sjf", description="Built-in policy, without its holds, that decides where the policy cannot."
+    )
+    max_hold_seconds: SecondsOrZero | None = Field(
+        default=None, description="The longest that a stage is held in all; unlimited if absent."
+    )
+    max_wait_seconds: SecondsOrZero | None = Field(
+        default=None, description="Age from which a ready stage is not held any more; unlimited if absent."
+    )
+    namespace_selector: LabelSelector | None = Field(
+        default=None, description="Namespaces whose workflows it takes; all of them if absent."
+    )
+
+
+class ExecutorPoolStatus(_Status):
+    """What the pool does now."""
+
+    observed_generation: int = 0
+    conditions: list[Condition] = _CONDITIONS
+    policy: Annotated[str, Field(max_length=253)] = Field(default="", description="The policy in force.")
+    mode: Annotated[str, Field(max_length=16)] = ""
+    executors: int = 0
+    busy: int = Field(default=0, description="Executors that stages hold.")
+    waiting: int = Field(default=0, description="Stages that are ready and lack executors.")
+    held: int = Field(default=0, description="Stages that are ready and held.")
+    workflows: int = Field(default=0, description="Workflows that are not finished.")
+
+    def condition(self, kind: str) -> Condition | None:
+        """Return the condition of a type, or None."""
+        return next((condition for condition in self.conditions if condition.type == kind), None)

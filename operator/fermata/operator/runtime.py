@@ -1,0 +1,165 @@
+"""The operator as one object: its parts, the order in which they start, and what feeds them.
+
+The one place that knows all parts. kopf calls `start`, `feed` and `stop`; nothing here knows kopf.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fermata.operator.cluster import Cluster, ClusterError
+from fermata.operator.events import Events
+from fermata.operator.loops import Loops
+from fermata.operator.metrics import Metrics
+from fermata.operator.names import API_VERSION, POOLS, WORKFLOWS
+from fermata.operator.probes import Probes
+from fermata.operator.reconcile import PoolReconciler, Tools
+from fermata.operator.recorder import Recorder
+from fermata.operator.store import Kind, Store
+from fermata.operator.timers import Timers
+
+# Parents before what they own: a Job is never seen without its Workflow.
+_KINDS: tuple[Kind, ...] = ("namespaces", "executorpools", "workflows", "pods", "jobs")
+RESYNC_S = 300.0  # a watch that ends loses deletions; a list finds them
+_POLL_S = 1.0
+_REMIND_S = 15.0
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How an operator runs."""
+
+    kubeconfig: str | None = None
+    namespace: str | None = None  # None: all of them
+    metrics_host: str = "127.0.0.1"
+    metrics_port: int | None = None  # None: no metrics and probes
+    record: Path | None = None
+
+
+class Operator:
+    """An operator that can be started, fed with events, and stopped."""
+
+    def __init__(self, options: Options, now: Callable[[], float] = time.time) -> None:
+        self.options, self._now = options, now
+        self._metrics = Metrics()
+        self._recorder = Recorder(options.record)
+        self._loops = Loops(self._reconcile, lambda pool: self._metrics.crashes.labels(pool).inc())
+        self._store = Store(now, self._loops.wake)
+        self._timers = Timers(now, self._loops.wake)
+        self._probes = Probes(self._metrics.registry, lambda: self._synced)
+        self._pools: dict[str, PoolReconciler] = {}
+        self._synced = False
+        self._cluster: Cluster | None = None
+        self._events: Events | None = None
+        self._resync: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Come up: serve probes, wait for the API server and the CRDs, read everything once, begin to decide."""
+        if self.options.metrics_port is not None:
+            await self._probes.start(self.options.metrics_host, self.options.metrics_port)
+        self._cluster = await Cluster.connect(self.options.kubeconfig, self._metrics.observe_request)
+        await self._wait_for_api(self._cluster)
+        await self._read_all(self._cluster)
+        self._events = Events(self._cluster, self._metrics, self._now)
+        self._events.start()
+        self._timers.start()
+        self._synced = True
+        self._loops.open()
+        self._resync = asyncio.create_task(self._resync_forever(self._cluster), name="resync")
+        log.info("deciding for %d pools on %s", len(self._store.pools), self._cluster.server)
+
+    async def stop(self) -> None:
+        """Go down; what matters is in the API already."""
+        self._synced = False
+        if self._resync is not None:
+            self._resync.cancel()
+            await asyncio.gather(self._resync, return_exceptions=True)
+        self._timers.stop()
+        await self._loops.close()
+        for pool in self._pools.values():
+            pool.close()
+        if self._events is not None:
+            await self._events.stop()
+        if self._cluster is not None:
+            await self._cluster.close()
+        await self._probes.stop()
+        self._recorder.close()
+
+    def feed(self, kind: Kind, change: str | None, raw: Mapping[str, Any]) -> None:
+        """Take one event of a watch.
+
+        Args:
+            kind: of the object.
+            change: ADDED, MODIFIED, DELETED, or None for one of a list.
+            raw: the object.
+        """
+        meta = raw.get("metadata") or {}
+        if change == "DELETED":
+            self._store.remove(kind, meta.get("uid", ""), meta.get("name", ""))
+        else:
+            self._store.put(kind, raw)
+
+    async def _reconcile(self, pool: str) -> None:
+        if self._cluster is None or self._events is None:
+            return
+        if pool not in self._pools:
+            tools = Tools(
+                store=self._store,
+                cluster=self._cluster,
+                events=self._events,
+                metrics=self._metrics,
+                recorder=self._recorder,
+                now=self._now,
+                wake=self._loops.wake,
+                pending=self._loops.pending,
+            )
+            self._pools[pool] = PoolReconciler(pool, tools)
+        self._timers.arm(pool, await self._pools[pool].reconcile())
+
+    async def _wait_for_api(self, cluster: Cluster) -> None:
+        """Wait until the API server answers and serves both resources, and say now and then what is missing."""
+        said, said_s = "", 0.0
+        while True:
+            missing = await _missing(cluster)
+            if not missing:
+                return
+            if missing != said or self._now() - said_s > _REMIND_S:
+                log.warning("waiting for %s: %s", cluster.server, missing)
+                said, said_s = missing, self._now()
+            await asyncio.sleep(_POLL_S)
+
+    async def _read_all(self, cluster: Cluster) -> None:
+        for kind in _KINDS:
+            while True:
+                try:
+                    raws, version = await cluster.list_all(kind, self.options.namespace)
+                except ClusterError as error:
+                    log.warning("cannot list %s, tried again: %s", kind, error)
+                    await asyncio.sleep(_POLL_S)
+                    continue
+                self._store.replace(kind, raws, version)
+                break
+
+    async def _resync_forever(self, cluster: Cluster) -> None:
+        while True:
+            await asyncio.sleep(RESYNC_S)
+            await self._read_all(cluster)
+
+
+async def _missing(cluster: Cluster) -> str:
+    """Return what an operator needs and the API server does not serve yet, or an empty text."""
+    try:
+        served = await cluster.get(f"/apis/{API_VERSION}")
+    except ClusterError as error:
+        return f"the CRDs of {API_VERSION} are not installed" if error.status == 404 else f"no answer ({error})"
+    names = {resource.get("name") for resource in served.get("resources") or []}
+    absent = sorted({WORKFLOWS, POOLS} - names)
+    return f"the CRDs of {', '.join(absent)} are not installed" if absent else ""

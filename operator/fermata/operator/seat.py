@@ -1,0 +1,199 @@
+"""The seat of a pool's policy: who sits in it, who decides when it cannot, and what is said about that.
+
+Asks the policy within a deadline, in a thread where it is a learned one, and lets the fallback decide whenever the
+answer is late, illegal or an error. Knows modes; knows neither Jobs nor statuses.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import NamedTuple
+
+from fermata.operator import reasons
+from fermata.operator.cluster import Cluster
+from fermata.operator.metrics import Metrics
+from fermata.operator.model import UnusablePolicyError, load_fallback, load_policy
+from fermata.operator.resources import ExecutorPoolSpec, PolicySource
+from fermata.policy.decide import Policy, Step, decide
+from fermata.policy.errors import FermataError
+from fermata.policy.guardrails import Guardrails
+from fermata.policy.heuristics.base import Heuristic
+from fermata.policy.heuristics.sjf import SJF
+from fermata.policy.state import ClusterState
+
+DECISION_DEADLINE_S = 1.0
+FIRST_LOAD_S = 5.0
+RETRY_LOAD_S = 15.0
+# What a policy can fail with: its own errors, and what numpy and Python raise in arithmetic on a strange state.
+_FAILURES = (FermataError, ArithmeticError, LookupError, RuntimeError, TypeError, ValueError)
+
+log = logging.getLogger(__name__)
+
+
+class Verdict(NamedTuple):
+    """Whether the pool's own policy decides, for its condition."""
+
+    ready: bool
+    reason: str
+    message: str
+
+
+class Decision(NamedTuple):
+    """What to do, who decided, and under which limits."""
+
+    steps: tuple[Step, ...]
+    policy: str
+    limits: Guardrails
+
+
+class Seat:
+    """One pool's policy, and its substitutes."""
+
+    def __init__(
+        self,
+        pool: str,
+        cluster: Cluster,
+        metrics: Metrics,
+        wake: Callable[[str], None],
+        deadline_s: float = DECISION_DEADLINE_S,
+    ) -> None:
+        self._pool, self._cluster, self._metrics = pool, cluster, metrics
+        self._wake, self._deadline_s = wake, deadline_s
+        self._wanted: PolicySource | None = None
+        self._loading: asyncio.Task[Policy] | None = None
+        self._unusable = False
+        self._retry_at_s = 0.0
+        self._policy: Policy | None = None
+        self._fallback: Policy = SJF
+        self._fallback_name = ""
+        self._thread: ThreadPoolExecutor | None = None
+        self._asked: Future[tuple[Step, ...]] | None = None
+        self.verdict = Verdict(False, reasons.POLICY_LOADING, "not loaded yet")
+
+    @property
+    def name(self) -> str:
+        """Name of the policy that decides now."""
+        return self._policy.name if self._policy and self.verdict.ready else self._fallback.name
+
+    async def seat(self, spec: ExecutorPoolSpec, now_s: float) -> float | None:
+        """Bring the policy that the spec asks for into the seat; return when to try again, or None.
+
+        The one that sits there keeps deciding until a new one has passed its checks.
+        """
+        if spec.fallback != self._fallback_name:
+            try:
+                self._fallback, self._fallback_name = load_fallback(spec.fallback), spec.fallback
+            except UnusablePolicyError as error:
+                log.warning("pool %s: %s; sjf is the fallback", self._pool, error)
+                self._fallback, self._fallback_name = SJF, spec.fallback
+        if spec.mode == "Off":
+            self.verdict = Verdict(False, reasons.POLICY_OFF, "spec.mode is Off")
+            self._wanted = None
+            return None
+        if spec.policy != self._wanted or (self._unusable and now_s >= self._retry_at_s):
+            self._drop_loading()
+            self._wanted, self._unusable = spec.policy, False
+            self._loading = asyncio.create_task(load_policy(spec.policy, self._cluster), name=f"load-{self._pool}")
+            self._loading.add_done_callback(lambda _: self._wake(self._pool))
+        elif self.verdict.reason == reasons.POLICY_OFF and self._policy is not None:
+            self._approve()
+        if self._loading is not None:
+            await self._await_loading(self._loading, now_s)
+        return self._retry_at_s if self._unusable else None
+
+    async def _await_loading(self, loading: asyncio.Task[Policy], now_s: float) -> None:
+        """Take a loaded policy into the seat; wait a little for it where the seat is empty.
+
+        Without that wait the fallback would start, right after every restart, what the policy holds.
+        """
+        await asyncio.wait({loading}, timeout=0.0 if self._policy is not None else FIRST_LOAD_S)
+        if not loading.done():
+            if self._policy is None:
+                message = f"still loading; {self._fallback.name} decides"
+                self.verdict = Verdict(False, reasons.POLICY_LOADING, message)
+            return
+        self._loading = None
+        try:
+            self._policy = loading.result()
+        except UnusablePolicyError as error:
+            self._policy, self._unusable, self._retry_at_s = None, True, now_s + RETRY_LOAD_S
+            self.verdict = Verdict(False, error.reason, f"{error.message}; {self._fallback.name} decides")
+            log.warning("pool %s: its policy is unusable: %s", self._pool, error.message)
+            return
+        log.info("pool %s: policy %s is in force", self._pool, self._policy.name)
+        self._approve()
+
+    def _drop_loading(self) -> None:
+        if self._loading is not None:
+            self._loading.cancel()
+            self._loading = None
+
+    def _approve(self) -> None:
+        name = self._policy.name if self._policy else ""
+        self.verdict = Verdict(True, reasons.POLICY_LOADED, f"{name} decides")
+
+    async def decide(self, state: ClusterState, spec: ExecutorPoolSpec) -> Decision:
+        """Return what to do in a state; the fallback answers wherever the policy does not."""
+        limits = limits_of(spec)
+        if self._policy is None or spec.mode == "Off":
+            if spec.mode != "Off":
+                self._metrics.fallbacks.labels(self._pool, self.verdict.reason).inc()
+            return Decision(self._substitute(state, limits), self._fallback.name, limits)
+        begun = time.perf_counter()
+        steps, trouble = await self._ask(self._policy, state, limits)
+        self._metrics.decision.labels(self._pool, self._policy.name).observe(time.perf_counter() - begun)
+        if trouble is not None:
+            self.verdict = trouble
+            self._metrics.fallbacks.labels(self._pool, trouble.reason).inc()
+        elif not self.verdict.ready:
+            self._approve()
+        if spec.mode == "Shadow":
+            acted = self._substitute(state, limits)
+            if steps is not None and [step.action for step in steps] != [step.action for step in acted]:
+                self._metrics.disagreements.labels(self._pool).inc()
+            return Decision(acted, self._fallback.name, limits)
+        if steps is None:
+            return Decision(self._substitute(state, limits), self._fallback.name, limits)
+        return Decision(steps, self._policy.name, limits)
+
+    def _substitute(self, state: ClusterState, limits: Guardrails) -> tuple[Step, ...]:
+        return decide(state, self._fallback, limits, self._fallback)
+
+    async def _ask(
+        self, policy: Policy, state: ClusterState, limits: Guardrails
+    ) -> tuple[tuple[Step, ...] | None, Verdict | None]:
+        """Ask a policy; return its answer, or None and what was wrong with it."""
+        if self._asked is not None and not self._asked.done():
+            return None, Verdict(False, reasons.DECISION_LATE, f"{policy.name} is still busy with an earlier decision")
+        try:
+            if isinstance(policy, Heuristic):  # microseconds: a thread would cost more than it guards
+                return decide(state, policy, limits, self._fallback), None
+            if self._thread is None:
+                self._thread = ThreadPoolExecutor(1, thread_name_prefix=f"policy-{self._pool}")
+            self._asked = self._thread.submit(decide, state, policy, limits, self._fallback)
+            # shield: a late answer is dropped, but the thread cannot be stopped and must not be taken for free.
+            return await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(self._asked)), self._deadline_s), None
+        except TimeoutError:
+            return None, Verdict(False, reasons.DECISION_LATE, f"{policy.name} took over {self._deadline_s:g} s")
+        except _FAILURES as error:
+            return None, Verdict(False, reasons.DECISION_FAILED, f"{policy.name}: {type(error).__name__}: {error}")
+
+    def close(self) -> None:
+        """Let go of the thread and of what is being loaded."""
+        self._drop_loading()
+        if self._thread is not None:
+            self._thread.shutdown(wait=False, cancel_futures=True)
+
+
+def limits_of(spec: ExecutorPoolSpec) -> Guardrails:
+    """Return the guardrails of a pool; a pool where nothing runs is never held."""
+    unlimited = float("inf")
+    return Guardrails(
+        max_hold_s=unlimited if spec.max_hold_seconds is None else float(spec.max_hold_seconds),
+        max_wait_s=unlimited if spec.max_wait_seconds is None else float(spec.max_wait_seconds),
+        hold_when_idle=False,
+    )

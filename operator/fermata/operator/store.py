@@ -1,0 +1,174 @@
+"""The operator's picture of the cluster: plain dicts, fed by events, asked by pool.
+
+Level-based: whatever order events come in, the newest version of each object stays. Every change marks its pool, and
+the workflow it belongs to, as changed, so that a reconciliation costs what changed. No asyncio, no API.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Literal
+
+from fermata.operator import facts
+from fermata.operator.facts import JobFact, PodFact, PoolFact, WorkflowFact
+
+Kind = Literal["workflows", "executorpools", "jobs", "pods", "namespaces"]
+Raw = Mapping[str, Any]
+
+
+def _nobody(_pool: str) -> None:
+    """Call nobody."""
+
+
+class Store:
+    """Facts by kind and uid, with the few indexes that a pool needs.
+
+    Args:
+        now: the clock, seconds since the epoch.
+        changed: called with the name of a pool that has something new.
+    """
+
+    def __init__(self, now: Callable[[], float], changed: Callable[[str], None]) -> None:
+        self._now, self._changed = now, changed
+        self.workflows: dict[str, WorkflowFact] = {}
+        self.pools: dict[str, PoolFact] = {}  # by name: cluster-scoped
+        self.jobs: dict[str, JobFact] = {}
+        self.pods: dict[str, PodFact] = {}
+        self.namespaces: dict[str, Mapping[str, str]] = {}  # labels by name
+        self.pool_workflows: dict[str, dict[str, WorkflowFact]] = defaultdict(dict)
+        self.workflow_jobs: dict[str, dict[str, JobFact]] = defaultdict(dict)  # by workflow uid and stage
+        self.busy_jobs: dict[str, dict[str, JobFact]] = defaultdict(dict)  # that hold executors, by pool and uid
+        self.job_pods: dict[str, dict[str, PodFact]] = defaultdict(dict)
+        self.touched: dict[str, set[str]] = defaultdict(set)  # workflow uids that changed, by pool
+
+    def put(self, kind: Kind, raw: Raw) -> None:
+        """Take a version of an object, unless a newer one is known."""
+        getattr(self, f"_put_{kind}")(raw)
+
+    def put_own(self, kind: Kind, raw: Raw) -> None:
+        """Take what the API server answered to a write of our own: its pool knows already, and is not called."""
+        changed, self._changed = self._changed, _nobody
+        try:
+            self.put(kind, raw)
+        finally:
+            self._changed = changed
+
+    def remove(self, kind: Kind, uid: str, name: str = "") -> None:
+        """Forget an object."""
+        getattr(self, f"_remove_{kind}")(uid, name)
+
+    def replace(self, kind: Kind, raws: Iterable[Raw], version: str) -> None:
+        """Take a complete list: what it lacks is gone, unless it is newer than the list (`version`)."""
+        listed: set[str] = set()
+        for raw in raws:
+            meta = raw.get("metadata") or {}
+            listed.add(meta.get("name", "") if kind in ("executorpools", "namespaces") else meta.get("uid", ""))
+            self.put(kind, raw)
+        if kind == "namespaces":
+            for name in self.namespaces.keys() - listed:
+                self._remove_namespaces("", name)
+            return
+        for key, fact in list(getattr(self, {"executorpools": "pools"}.get(kind, kind)).items()):
+            found = fact.meta.resource_version
+            newer = version.isdigit() and found.isdigit() and int(found) > int(version)
+            if key not in listed and not newer:
+                self.remove(kind, fact.meta.uid, fact.meta.name)
+
+    def pool_jobs(self, pool: str) -> list[JobFact]:
+        """Return the Jobs that hold executors of a pool, oldest first."""
+        return sorted(self.busy_jobs[pool].values(), key=lambda job: (job.start_s, job.meta.uid))
+
+    def _mark(self, pool: str, uid: str) -> None:
+        self.touched[pool].add(uid)
+        self._changed(pool)
+
+    def _put_workflows(self, raw: Raw) -> None:
+        uid = (raw.get("metadata") or {}).get("uid", "")
+        before = self.workflows.get(uid)
+        fact = facts.workflow_fact(raw, self._now(), before)
+        if before and not fact.meta.is_newer_than(before.meta):
+            return
+        if before and before.pool != fact.pool:
+            self.pool_workflows[before.pool].pop(uid, None)
+        self.workflows[uid] = self.pool_workflows[fact.pool][uid] = fact
+        self._mark(fact.pool, uid)
+
+    def _remove_workflows(self, uid: str, _name: str) -> None:
+        fact = self.workflows.pop(uid, None)
+        if fact:
+            self.pool_workflows[fact.pool].pop(uid, None)
+            self._mark(fact.pool, uid)
+
+    def _put_executorpools(self, raw: Raw) -> None:
+        fact = facts.pool_fact(raw)
+        before = self.pools.get(fact.meta.name)
+        if before and before.meta.uid == fact.meta.uid and not fact.meta.is_newer_than(before.meta):
+            return
+        self.pools[fact.meta.name] = fact
+        if before is None or before.meta.generation != fact.meta.generation or before.meta.uid != fact.meta.uid:
+            self._touch_all(fact.meta.name)
+
+    def _remove_executorpools(self, _uid: str, name: str) -> None:
+        if self.pools.pop(name, None):
+            self._touch_all(name)
+
+    def _touch_all(self, pool: str) -> None:
+        """A pool's spec changed: every workflow of it may be judged differently now."""
+        self.touched[pool].update(uid for uid, workflow in self.pool_workflows[pool].items() if not workflow.finished)
+        self._changed(pool)
+
+    def _put_jobs(self, raw: Raw) -> None:
+        uid = (raw.get("metadata") or {}).get("uid", "")
+        before = self.jobs.get(uid)
+        fact = facts.job_fact(raw, self._now(), before)
+        if before and not fact.meta.is_newer_than(before.meta):
+            return
+        self.jobs[uid] = fact
+        self.workflow_jobs[fact.meta.owner_uid][fact.stage] = fact
+        if fact.occupied:
+            self.busy_jobs[fact.pool][uid] = fact
+        else:
+            self.busy_jobs[fact.pool].pop(uid, None)
+        self._mark(fact.pool, fact.meta.owner_uid)
+
+    def _remove_jobs(self, uid: str, _name: str) -> None:
+        fact = self.jobs.pop(uid, None)
+        self.job_pods.pop(uid, None)
+        if fact is None:
+            return
+        self.busy_jobs[fact.pool].pop(uid, None)
+        siblings = self.workflow_jobs[fact.meta.owner_uid]
+        if siblings.get(fact.stage) is fact:
+            del siblings[fact.stage]
+        if not siblings:
+            del self.workflow_jobs[fact.meta.owner_uid]
+        self._mark(fact.pool, fact.meta.owner_uid)
+
+    def _put_pods(self, raw: Raw) -> None:
+        before = self.pods.get((raw.get("metadata") or {}).get("uid", ""))
+        fact = facts.pod_fact(raw, self._now(), before)
+        if before and not fact.meta.is_newer_than(before.meta):
+            return
+        # Only what runs now says when an executor will be free; the rest would only cost memory.
+        if not fact.running:
+            self._remove_pods(fact.meta.uid, "")
+            return
+        self.pods[fact.meta.uid] = fact
+        self.job_pods[fact.meta.owner_uid][fact.meta.uid] = fact
+
+    def _remove_pods(self, uid: str, _name: str) -> None:
+        fact = self.pods.pop(uid, None)
+        if fact and fact.meta.owner_uid in self.job_pods:
+            self.job_pods[fact.meta.owner_uid].pop(uid, None)
+
+    def _put_namespaces(self, raw: Raw) -> None:
+        meta = facts.meta_of(raw)
+        if self.namespaces.get(meta.name) != meta.labels:
+            self.namespaces[meta.name] = meta.labels
+            for pool, fact in self.pools.items():
+                if fact.spec and fact.spec.namespace_selector:
+                    self._touch_all(pool)
+
+    def _remove_namespaces(self, _uid: str, name: str) -> None:
+        self.namespaces.pop(name, None)

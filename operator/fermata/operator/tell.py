@@ -1,0 +1,218 @@
+"""What a pool's reconciliation tells the world: statuses, Events and metrics, written only when something changed.
+
+Holds nothing that matters: what was told is in the statuses, and what is told too often is told a little later.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from fermata.operator import names, reasons, status
+from fermata.operator.cluster import Cluster, ClusterError
+from fermata.operator.events import Events
+from fermata.operator.facts import PoolFact, WorkflowFact
+from fermata.operator.ledger import Account, Meter
+from fermata.operator.metrics import Metrics
+from fermata.operator.progress import StageView, WorkflowView
+from fermata.operator.seat import Verdict
+from fermata.operator.store import Store
+from fermata.operator.validate import Problem
+from fermata.operator.why import Why
+
+STATUS_INTERVAL_S = 2.0  # between two writes of one status, unless it is the first or the last one
+_RETRY_S = 1.0
+_RETRY_INVALID_S = 30.0
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Whys:
+    """Why ready stages of one workflow are held, and why others wait, by stage name."""
+
+    held: dict[str, Why]
+    waiting: dict[str, Why]
+
+
+class Teller:
+    """Writes what one pool has to say.
+
+    A workflow whose status may have to be written is stale; `next_s` is when to come back for what was put off.
+    """
+
+    def __init__(
+        self, pool: str, store: Store, cluster: Cluster, events: Events, metrics: Metrics, now: Callable[[], float]
+    ) -> None:
+        self._pool, self._store, self._cluster = pool, store, cluster
+        self._events, self._metrics, self._now = events, metrics, now
+        self._stale: dict[str, None] = {}  # in the order in which they became so
+        self.next_s = math.inf
+        self._written_s: dict[str, float] = {}
+        self._pool_written_s = -math.inf
+
+    def forget(self, uid: str) -> None:
+        """Drop what is kept of a workflow."""
+        self._written_s.pop(uid, None)
+        self._stale.pop(uid, None)
+
+    def mark(self, uid: str) -> None:
+        """Note that the status of a workflow may have to be written."""
+        self._stale[uid] = None
+
+    def take_stale(self) -> list[str]:
+        """Return the stale workflows, longest first, and count them as told."""
+        stale = list(self._stale)
+        self._stale.clear()
+        return stale
+
+    def put_back(self, uids: list[str]) -> None:
+        """Count workflows as stale for longer than any other."""
+        self._stale = dict.fromkeys([*uids, *self._stale])
+
+    def come_back(self, at_s: float) -> None:
+        """Ask for another reconciliation at a time."""
+        self.next_s = min(self.next_s, at_s)
+
+    async def rejected(self, fact: WorkflowFact, problem: Problem, now_s: float) -> None:
+        """Tell that a workflow is not accepted."""
+        if await self._write(fact, status.rejected_status(fact, problem, now_s), now_s, urgent=True):
+            self._events.tell(names.WORKFLOW, fact.meta, problem.reason, problem.message, "Warning")
+            log.warning("%s: not accepted: %s: %s", fact.title, problem.reason, problem.message)
+
+    async def workflow(self, view: WorkflowView, account: Account, whys: Whys, policy: str, now_s: float) -> None:
+        """Tell where a workflow is.
+
+        Args:
+            view: where it is.
+            account: its meters.
+            whys: why its ready stages do not run.
+            policy: that decides in its pool.
+            now_s: the time.
+        """
+        body = status.workflow_status(view, account, whys.held, whys.waiting, policy, now_s)
+        urgent = view.outcome is not None or view.fact.status.condition(reasons.ACCEPTED) is None
+        written = await self._write(view.fact, body, now_s, urgent=urgent)
+        self._stages(view, whys)
+        if written and view.outcome is not None:
+            self._finished(view, account, str(body["policy"]))
+
+    def started(
+        self, view: WorkflowView, stage: StageView, cap: int, account: Account, policy: str, now_s: float
+    ) -> None:
+        """Tell that a stage was started, or may run more tasks at once."""
+        name = stage.spec.name
+        if stage.job is not None:
+            text = f"stage {name} may now run {cap} tasks at once"
+        else:
+            held_s = account.stages.get(name, Meter()).total(now_s)
+            _, wait_s, held_s, _ = status.split(now_s - stage.ready_s, held_s, 0.0).seconds
+            text = (
+                f"stage {name} started by {policy}: {cap} of {stage.spec.tasks} tasks at once, "
+                f"after {wait_s:.1f} s of wait and {held_s:.1f} s held"
+            )
+        self._events.tell(names.WORKFLOW, view.fact.meta, reasons.STAGE_STARTED, text, key=f"{name}/{cap}")
+
+    async def pool(
+        self, fact: PoolFact, verdict: Verdict, policy: str, counts: Mapping[str, int], problem: Problem | None
+    ) -> None:
+        """Tell what a pool does.
+
+        Args:
+            fact: the pool.
+            verdict: whether its own policy decides.
+            policy: that decides.
+            counts: busy, waiting, held, workflows.
+            problem: why it takes no workflows, or None.
+        """
+        now_s = self._now()
+        self._gauge(fact, verdict, counts)
+        body = status.pool_status(fact, verdict, policy, counts, problem, now_s)
+        before = fact.status.model_dump(by_alias=True)
+        if not status.changed(before, before | body):
+            return
+        known = fact.status.condition(reasons.POLICY_READY)
+        urgent = known is None or known.reason != verdict.reason
+        if not urgent and self._pool_written_s + STATUS_INTERVAL_S > now_s:
+            self.come_back(self._pool_written_s + STATUS_INTERVAL_S)
+            return
+        self._pool_written_s = now_s
+        try:
+            made = await self._cluster.patch_pool_status(fact.meta.name, fact.meta.uid, status.merge_patch(body))
+        except ClusterError as error:
+            log.warning("pool %s: status not written: %s", self._pool, error)
+            self.come_back(self._now() + _RETRY_S)
+            return
+        self._store.put_own("executorpools", made)
+        if urgent and not verdict.ready and verdict.reason not in (reasons.POLICY_OFF, reasons.POLICY_LOADING):
+            text = f"{verdict.reason}: {verdict.message}"
+            self._events.tell(names.POOL, fact.meta, reasons.POLICY_FALLBACK, text, "Warning")
+
+    async def _write(self, fact: WorkflowFact, body: dict[str, Any], now_s: float, *, urgent: bool) -> bool:
+        """Write a status if it changed and is not written too often; tell whether it was written."""
+        uid = fact.meta.uid
+        before = fact.status.model_dump(by_alias=True)
+        if not status.changed(before, before | body):
+            return False
+        next_s = self._written_s.get(uid, -math.inf) + STATUS_INTERVAL_S
+        if not urgent and next_s > now_s:
+            self.mark(uid)
+            self.come_back(next_s)
+            return False
+        try:
+            made = await self._cluster.patch_workflow_status(
+                fact.meta.namespace, fact.meta.name, uid, status.merge_patch(body)
+            )
+        except ClusterError as error:
+            if error.status != 404:  # deleted meanwhile: the event is on its way
+                log.warning("%s: status not written: %s", fact.title, error)
+                self.mark(uid)
+                self.come_back(self._now() + (_RETRY_S if error.may_pass else _RETRY_INVALID_S))
+            return False
+        self._written_s[uid] = now_s
+        self._store.put_own("workflows", made)
+        return True
+
+    def _stages(self, view: WorkflowView, whys: Whys) -> None:
+        """Write the Events of stages that changed since the last status."""
+        meta = view.fact.meta
+        before = {stage.name: stage.state for stage in view.fact.status.stages}
+        for stage in view.stages:
+            name = stage.spec.name
+            if name in whys.held:
+                text = f"stage {name} {whys.held[name].message}"
+                self._events.tell(names.WORKFLOW, meta, reasons.STAGE_HELD, text, key=name)
+            elif name in whys.waiting:
+                text = f"stage {name} {whys.waiting[name].message}"
+                self._events.tell(names.WORKFLOW, meta, reasons.STAGE_WAITING, text, key=name)
+            elif stage.phase == "Succeeded" and before.get(name) != "Succeeded":
+                run_s = (stage.end_s or 0.0) - (stage.start_s or 0.0)
+                text = f"stage {name} succeeded: {stage.spec.tasks} tasks in {run_s:.1f} s"
+                self._events.tell(names.WORKFLOW, meta, reasons.STAGE_SUCCEEDED, text, key=name)
+            elif stage.phase == "Failed" and before.get(name) != "Failed":
+                text = f"stage {name} failed: {stage.reason}: {stage.message}"
+                self._events.tell(names.WORKFLOW, meta, reasons.STAGE_FAILED, text, "Warning", key=name)
+
+    def _finished(self, view: WorkflowView, account: Account, policy: str) -> None:
+        outcome = view.outcome
+        if outcome is None:
+            return
+        parts = status.workflow_split(view, outcome, account.held)
+        self._metrics.observe_finished(view, policy, parts.seconds)
+        self._metrics.slowdown.labels(self._pool, policy).observe(parts.slowdown)
+        jct_s, wait_s, held_s, run_s = parts.seconds
+        text = f"{outcome.message}; JCT {jct_s:.1f} s = wait {wait_s:.1f} + held {held_s:.1f} + run {run_s:.1f}"
+        level: status.Level = "Normal" if outcome.succeeded else "Warning"
+        self._events.tell(names.WORKFLOW, view.fact.meta, outcome.reason, text, level)
+        log.info("%s: %s: %s", view.fact.title, outcome.reason, text)
+
+    def _gauge(self, fact: PoolFact, verdict: Verdict, counts: Mapping[str, int]) -> None:
+        executors = fact.spec.executors if fact.spec else 0
+        self._metrics.executors.labels(self._pool, "busy").set(counts["busy"])
+        self._metrics.executors.labels(self._pool, "free").set(max(executors - counts["busy"], 0))
+        self._metrics.stages.labels(self._pool, "waiting").set(counts["waiting"])
+        self._metrics.stages.labels(self._pool, "held").set(counts["held"])
+        self._metrics.policy_ready.labels(self._pool).set(verdict.ready)

@@ -1,0 +1,54 @@
+"""Wake-ups: one date job for each pool, at the earliest moment at which something happens without an event.
+
+Nothing is stored: every reconciliation arms its pool again from what the API holds, so a restart loses no timer.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+from apscheduler.schedulers.asyncio import AsyncIOScheduler
+
+# A wake-up that is farther away than the year 9999 cannot be a date, and need not be one.
+_FARTHEST_S = 10 * 365 * 24 * 3600.0
+
+
+class Timers:
+    """Wake-ups by pool.
+
+    Args:
+        now: the clock, seconds since the epoch.
+        wake: called with the name of a pool when its time has come.
+    """
+
+    def __init__(self, now: Callable[[], float], wake: Callable[[str], None]) -> None:
+        self._now, self._wake = now, wake
+        self._scheduler = AsyncIOScheduler(timezone=UTC, job_defaults={"misfire_grace_time": None, "coalesce": True})
+        self._armed: dict[str, float] = {}
+
+    def start(self) -> None:
+        """Begin to wake; needs a running event loop."""
+        self._scheduler.start()
+
+    def stop(self) -> None:
+        """Wake nobody any more."""
+        if self._scheduler.running:
+            self._scheduler.shutdown(wait=False)
+
+    def arm(self, pool: str, at_s: float) -> None:
+        """Wake a pool at a time (inf: not at all), and at no other that was asked for earlier."""
+        if self._armed.get(pool) == at_s:
+            return
+        self._armed[pool] = at_s
+        if math.isinf(at_s) or at_s - self._now() > _FARTHEST_S:
+            if self._scheduler.get_job(pool):
+                self._scheduler.remove_job(pool)
+            return
+        when = datetime.fromtimestamp(max(at_s, self._now()), UTC)
+        self._scheduler.add_job(self._fire, "date", run_date=when, args=[pool], id=pool, replace_existing=True)
+
+    def _fire(self, pool: str) -> None:
+        self._armed.pop(pool, None)
+        self._wake(pool)

@@ -1,0 +1,76 @@
+"""Why a stage is where it is, in a sentence with numbers: for its status, for Events and for `fermata explain`.
+
+Pure: reads a state and the decision made in it.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+from fermata.operator import reasons
+from fermata.policy.guardrails import Guardrails, room_to_hold
+from fermata.policy.state import IDLE, ClusterState
+
+
+class Why(NamedTuple):
+    """A documented reason and a sentence."""
+
+    reason: str
+    message: str
+
+
+def seconds(value: float) -> str:
+    """Return a duration for people.
+
+    >>> seconds(0.25), seconds(12.3), seconds(600), seconds(90000)
+    ('0.2 s', '12 s', '10 min', '25 h')
+    """
+    if value < 10:
+        return f"{value:.1f} s"
+    if value < 300:
+        return f"{value:.0f} s"
+    return f"{value / 60:.0f} min" if value < 36000 else f"{value / 3600:.0f} h"
+
+
+def next_free(state: ClusterState) -> str:
+    """Return when the next busy executor is expected to be free."""
+    busy = state.executor_free_at_s[state.executor_stage != IDLE]
+    if len(busy) == 0:
+        return "no executor is busy"
+    return f"the next executor frees in about {seconds(max(float(busy.min()) - state.now_s, 0.0))}"
+
+
+def why_held(state: ClusterState, stage: int, limits: Guardrails, until_s: float) -> Why:
+    """Return why a stage that could start is left waiting.
+
+    Args:
+        state: in which the policy decided.
+        stage: its index there.
+        limits: of the pool.
+        until_s: when the policy wants to be asked again at the latest.
+    """
+    room_s = room_to_hold(state, stage, limits.max_hold_s, limits.max_wait_s)
+    most = "" if math.isinf(room_s) else f"; at most {seconds(max(room_s, 0.0))} more"
+    again = "" if math.isinf(until_s) else f"; decided again in {seconds(max(until_s - state.now_s, 0.0))}"
+    length = seconds(float(state.stage_estimate_s[stage]))
+    return Why(reasons.HELD_BY_POLICY, f"held: a stage of about {length} a task; {next_free(state)}{most}{again}")
+
+
+def why_waiting(state: ClusterState, stage: int, free_after: int) -> Why:
+    """Return why a ready stage does not start although the policy did not hold it.
+
+    Args:
+        state: in which the policy decided.
+        stage: its index there.
+        free_after: executors still free after what was started.
+    """
+    slots = int(state.stage_slots[stage])
+    need = "1 executor" if slots == 1 else f"{slots} executors"
+    if free_after >= slots:
+        return Why(reasons.PARALLELISM_REACHED, "the workflow runs as many tasks as spec.parallelism allows")
+    others = len(state.ready_stages) - 1
+    line = "" if others <= 0 else f"; {others} more ready" if others > 1 else "; 1 more ready"
+    # The state is from before the decision: what it started is not among its busy executors.
+    when = next_free(state) if state.free == free_after else "stages that go first have just started"
+    return Why(reasons.EXECUTORS_BUSY, f"needs {need}, {free_after} of {state.executors} free{line}; {when}")

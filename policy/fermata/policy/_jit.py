@@ -1,0 +1,69 @@
+"""Numba where it is installed, plain Python where it is not: the same source is both.
+
+The operator's image has no Numba; there the kernels of this package run as ordinary functions over numpy arrays.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import importlib
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_numba: Any = None
+# FERMATA_NO_JIT=1 runs plain Python where Numba is installed: the differential tests compare the two.
+if not os.environ.get("FERMATA_NO_JIT"):
+    with contextlib.suppress(ImportError):
+        _numba = importlib.import_module("numba")
+
+COMPILED = _numba is not None
+
+
+def _cache_folder() -> Path | None:
+    """Return a writable folder for compiled code of exactly these sources, or None.
+
+    Numba's own cache looks only at the file of the outermost function, so a change in a kernel that it calls would go
+    unnoticed; a folder a digest of all sources cannot be stale.
+    """
+    digest = hashlib.sha256()
+    here = Path(__file__).parent
+    rooms = (Path(root) / room for root in importlib.import_module("fermata").__path__ for room in ("sim", "training"))
+    for folder in (here, *rooms):
+        for source in sorted(folder.rglob("*.py")):
+            digest.update(source.read_bytes())
+    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    folder = Path(home) / "fermata" / f"compiled-{digest.hexdigest()[:16]}"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return None
+    return folder if os.access(folder, os.W_OK) else None
+
+
+_CACHED = False
+if _numba is not None:
+    if not _numba.config.CACHE_DIR:
+        _numba.config.CACHE_DIR = str(_cache_folder() or "")
+    _CACHED = bool(_numba.config.CACHE_DIR)
+
+
+def jit(function: F) -> F:
+    """Compile `function` with Numba, cached on disk, or return it unchanged; divisions by zero must be ruled out."""
+    if _numba is None:
+        return function
+    # Numba's Python error model would add a branch to every division.
+    compiled: F = _numba.njit(cache=_CACHED, error_model="numpy")(function)
+    return compiled
+
+
+def inlined(function: F) -> F:
+    """Like `jit`, but copied into its callers: for small kernels, whose call costs more than they do."""
+    if _numba is None:
+        return function
+    compiled: F = _numba.njit(inline="always", error_model="numpy")(function)
+    return compiled

@@ -1,0 +1,235 @@
+"""What a learned policy reads of a state: scale-free numbers around the job that would go first.
+
+The head is the startable stage that shortest-remaining-work-first would start; the alternative is the first one whose
+job has more than twice the head's remaining work. Times and sizes are divided by the head's remaining work (`unit`),
+so one network serves seconds and hours, few executors and many. No feature needs more than a state. How long the head
+has been held is left out on purpose: a network that reads its own past decisions runs away from what it was taught.
+
+A change of meaning, order or number of features is a new `SCHEMA`.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fermata.policy._jit import inlined, jit
+from fermata.policy.action import startable
+from fermata.policy.heuristics.kernel import BY_REMAINING_WORK, FILL, NEVER, Rule, first_stage
+from fermata.policy.state import ClusterState
+
+SCHEMA = "fermata.head-alternative-wait/1"
+
+FEATURES: tuple[str, ...] = (
+    "log executors",
+    "free share",
+    "busy executors with the head's job, share",
+    "next completion / unit",
+    "second completion / unit",
+    "third completion / unit",
+    "mean remaining of busy executors / unit",
+    "waiting jobs up to 2 units",
+    "waiting jobs of 2 to 5 units",
+    "waiting jobs of 5 to 15 units",
+    "waiting jobs over 15 units",
+    "waiting work up to 2 units",
+    "waiting work of 2 to 5 units",
+    "waiting work of 5 to 15 units",
+    "waiting work over 15 units",
+    "alternative exists",
+    "alternative / unit",
+    "jobs before the alternative",
+    "next completion / alternative",
+    "load by recent arrivals",
+    "arrivals during the head",
+    "arrivals of under half a unit during the head",
+    "arrivals of under half a unit before the next completion",
+    "arrivals of up to 2 units during the head",
+    "arrivals of up to 2 units before the next completion",
+    "share of arrivals under half a unit",
+    "share of arrivals up to 2 units",
+    "share of arriving work over 2 units",
+    "mean arrival under half a unit / unit",
+    "head's task / unit",
+    "head's path / unit",
+    "head's pending tasks",
+    "head's job's average width",
+    "next completion / head's task",
+    "arrivals of under half a unit during the head's task",
+    "executors held by other jobs with less left, share",
+    "active jobs per executor",
+    "stages left of the head's job are one task",
+)
+SIZE = len(FEATURES)
+
+ORDER = Rule(order=BY_REMAINING_WORK, fill=FILL, hold=NEVER)
+_FAR = 1e4  # ratios above this say no more
+
+
+class Candidates(NamedTuple):
+    """What a learned policy chooses between; indices are -1 where there is no such stage."""
+
+    head: int
+    alternative: int
+    wake_s: float  # when a wait would be reconsidered at the latest; inf: not before the next event
+
+
+@inlined
+def _log_ratio(value: float, unit: float) -> float:
+    """Return log(1 + value / unit), 0 for negative values, bounded for infinite ones."""
+    return math.log1p(min(max(value, 0.0) / unit, _FAR))
+
+
+@jit
+def _three_nearest(state: ClusterState) -> tuple[float, float, float, float]:
+    """Return the seconds to the next three completions (inf: none) and the mean over all busy executors."""
+    a, b, c, total, busy = math.inf, math.inf, math.inf, 0.0, 0
+    for executor in range(len(state.executor_stage)):
+        if state.executor_stage[executor] < 0:
+            continue
+        left_s = max(state.executor_free_at_s[executor] - state.now_s, 0.0)
+        total += left_s
+        busy += 1
+        if left_s < a:
+            a, b, c = left_s, a, b
+        elif left_s < b:
+            b, c = left_s, b
+        elif left_s < c:
+            c = left_s
+    return a, b, c, total / max(busy, 1)
+
+
+@jit
+def candidates(state: ClusterState, order: Rule) -> Candidates:
+    """Return the head, the alternative and the wake-up of a wait; the head is -1 if nothing is startable."""
+    head = first_stage(state, order)
+    if head < 0:
+        return Candidates(-1, -1, math.inf)
+    unit = state.job_remaining_work_s[state.stage_job[head]]
+    alternative, least = -1, math.inf
+    for i in range(len(state.ready_stages)):
+        stage = state.ready_stages[i]
+        work_s = state.job_remaining_work_s[state.stage_job[stage]]
+        if work_s <= 2.0 * unit or not startable(state, stage):
+            continue
+        longer_path = alternative >= 0 and state.stage_path_s[stage] > state.stage_path_s[alternative]
+        same_job = alternative >= 0 and state.stage_job[stage] == state.stage_job[alternative]
+        if work_s < least or (work_s == least and (longer_path if same_job else stage < alternative)):
+            alternative, least = stage, work_s
+    nearest, _, _, _ = _three_nearest(state)
+    wake_s = state.now_s + max(0.2 * nearest, 0.02 * unit)
+    # A task that overruns its estimate says nothing of when it ends, and a time that is not after now is no wake-up.
+    if nearest == 0.0 or not wake_s > state.now_s:
+        wake_s = math.inf
+    return Candidates(head, alternative, wake_s)
+
+
+@jit
+def _waiting(state: ClusterState, unit: float, out: NDArray[np.float64], at: int) -> None:
+    """Fill in counts (4) and work (4) of the jobs that wait for a first executor, by size around the head's."""
+    counts = np.zeros(4)
+    works = np.zeros(4)
+    for i in range(len(state.ready_stages)):
+        stage = state.ready_stages[i]
+        if not startable(state, stage):
+            continue
+        ratio = state.job_remaining_work_s[state.stage_job[stage]] / unit
+        size = 0 if ratio <= 2.0 else 1 if ratio <= 5.0 else 2 if ratio <= 15.0 else 3
+        counts[size] += 1.0
+        works[size] += ratio
+    for size in range(4):
+        out[at + size] = math.log1p(counts[size])
+        out[at + 4 + size] = math.log1p(min(works[size], _FAR))
+
+
+@jit
+def _arrivals(
+    state: ClusterState, unit: float, nearest_s: float, task_s: float, out: NDArray[np.float64], at: int
+) -> None:
+    """Fill in what recent arrivals say of the rate and the mix (10), from `at` on; and one for the head's task."""
+    seen = len(state.recent_arrival_s)
+    span_s = state.now_s - state.recent_arrival_s[0] if seen > 0 else 0.0
+    # One arrival more than intervals: the first one opens the window.
+    rate = (seen - 1) / span_s if seen > 1 and span_s > 0.0 else 0.0
+    total, under, upto, over_work, under_work = 0.0, 0, 0, 0.0, 0.0
+    for i in range(seen):
+        work_s = state.recent_work_s[i]
+        total += work_s
+        if work_s < 0.5 * unit:
+            under += 1
+            under_work += work_s
+        if work_s <= 2.0 * unit:
+            upto += 1
+        else:
+            over_work += work_s
+    count = max(seen, 1)
+    horizon_s = min(nearest_s, _FAR * unit)
+    out[at] = min(rate * total / count / len(state.executor_stage), 2.0)
+    out[at + 1] = _log_ratio(rate * unit, 1.0)
+    out[at + 2] = _log_ratio(rate * under / count * unit, 1.0)
+    out[at + 3] = _log_ratio(rate * under / count * horizon_s, 1.0)
+    out[at + 4] = _log_ratio(rate * upto / count * unit, 1.0)
+    out[at + 5] = _log_ratio(rate * upto / count * horizon_s, 1.0)
+    out[at + 6] = under / count
+    out[at + 7] = upto / count
+    out[at + 8] = over_work / total if total > 0.0 else 0.0
+    out[at + 9] = under_work / under / unit if under > 0 else 0.0
+    out[34] = _log_ratio(rate * under / count * task_s, 1.0)
+
+
+@jit
+def features(state: ClusterState, choice: Candidates, out: NDArray[np.float64]) -> None:
+    """Write the features of a state with a head into `out`, [SIZE]; see FEATURES for their names."""
+    executors = len(state.executor_stage)
+    head = choice.head
+    job = state.stage_job[head]
+    unit = max(state.job_remaining_work_s[job], 1e-9)
+    task_s = max(state.stage_estimate_s[head], 1e-9)
+    first_s, second_s, third_s, mean_s = _three_nearest(state)
+    out[0] = math.log(executors)
+    out[1] = state.free / executors
+    out[2] = state.job_running[job] / executors
+    out[3] = _log_ratio(first_s, unit)
+    out[4] = _log_ratio(second_s, unit)
+    out[5] = _log_ratio(third_s, unit)
+    out[6] = _log_ratio(mean_s, unit)
+    _waiting(state, unit, out, 7)
+    out[15], out[16], out[17], out[18] = 0.0, 0.0, 0.0, 0.0
+    if choice.alternative >= 0:
+        other_s = state.job_remaining_work_s[state.stage_job[choice.alternative]]
+        out[15] = 1.0
+        out[16] = _log_ratio(other_s, unit)
+        out[17] = out[7]
+        out[18] = _log_ratio(first_s, other_s)
+    _arrivals(state, unit, first_s, task_s, out, 19)
+    out[29] = min(task_s / unit, 2.0)
+    out[30] = min(state.stage_path_s[head] / unit, 2.0)
+    out[31] = math.log1p(state.stage_pending[head])
+    out[32] = math.log1p(state.job_width[job])
+    out[33] = _log_ratio(first_s, task_s)
+    smaller = 0
+    for i in range(len(state.active_jobs)):
+        other = state.active_jobs[i]
+        if other != job and state.job_remaining_work_s[other] <= unit:
+            smaller += state.job_running[other]
+    out[35] = smaller / executors
+    out[36] = math.log1p(len(state.active_jobs) / executors)
+    out[37] = 1.0 if unit <= 1.000001 * state.stage_slots[head] * task_s else 0.0
+
+
+@jit
+def _observe(state: ClusterState, order: Rule, out: NDArray[np.float64]) -> Candidates:
+    choice = candidates(state, order)
+    if choice.head >= 0:
+        features(state, choice, out)
+    return choice
+
+
+def observe(state: ClusterState) -> tuple[Candidates, NDArray[np.float32]]:
+    """Return the candidates of a state and its features, float32 [SIZE] (zeros if nothing is startable)."""
+    out = np.zeros(SIZE)
+    choice = _observe(state, ORDER, out)
+    return choice, out.astype(np.float32)

@@ -1,0 +1,89 @@
+"""Longest paths through the DAGs of many jobs at once, in time linear in stages and edges.
+
+Stages of all jobs share one index space; edges are the parents of each stage in compressed form (`parent_ptr`,
+`parent`), as in a trace. The papers' two stage features come from here: critical path and average width.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fermata.policy._jit import jit
+
+FloatArray = NDArray[np.float64]
+
+
+@jit
+def path_lengths(
+    parent_ptr: NDArray[np.int64], parent: NDArray[np.int32], length_s: FloatArray
+) -> tuple[FloatArray, int]:
+    """Return for each stage the longest path from its start to the end of its job, and how many stages were reached.
+
+    Args:
+        parent_ptr: [stages + 1] where each stage's parents begin in `parent`.
+        parent: [edges] stage indices.
+        length_s: [stages] what a stage adds to a path, seconds.
+
+    Returns:
+        [stages] seconds, its own length included, and the number of stages whose length is final: fewer than there
+        are exactly when the graph has a cycle.
+
+    Source: the critical path by reverse topological order (Kahn).
+    """
+    stages = len(length_s)
+    children_left = np.zeros(stages, np.int64)
+    for edge in range(len(parent)):
+        children_left[parent[edge]] += 1
+    below_s = np.zeros(stages)  # the longest path that begins at a child
+    path_s = np.zeros(stages)
+    stack = np.empty(stages, np.int64)
+    size = 0
+    for stage in range(stages):
+        if children_left[stage] == 0:
+            stack[size] = stage
+            size += 1
+    done = 0
+    while size > 0:
+        size -= 1
+        stage = stack[size]
+        done += 1
+        path_s[stage] = length_s[stage] + below_s[stage]
+        for edge in range(parent_ptr[stage], parent_ptr[stage + 1]):
+            above = parent[edge]
+            below_s[above] = max(below_s[above], path_s[stage])
+            children_left[above] -= 1
+            if children_left[above] == 0:
+                stack[size] = above
+                size += 1
+    return path_s, done
+
+
+@jit
+def job_shape(
+    job_stage_ptr: NDArray[np.int64], stage_work_s: FloatArray, stage_path_s: FloatArray
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Return each job's work, critical path and average width.
+
+    Args:
+        job_stage_ptr: [jobs + 1] where each job's stages begin.
+        stage_work_s: [stages] executor-seconds of all tasks.
+        stage_path_s: [stages] from `path_lengths`.
+
+    Returns:
+        [jobs] work in executor-seconds, critical path in seconds, and width = work / critical path (1 for a job
+        that takes no time).
+
+    Source: the idle-slots paper's stage features.
+    """
+    jobs = len(job_stage_ptr) - 1
+    work_s, critical_s, width = np.zeros(jobs), np.zeros(jobs), np.ones(jobs)
+    for job in range(jobs):
+        for stage in range(job_stage_ptr[job], job_stage_ptr[job + 1]):
+            work_s[job] += stage_work_s[stage]
+            critical_s[job] = max(critical_s[job], stage_path_s[stage])
+        if critical_s[job] > 0.0 and not math.isinf(critical_s[job]):
+            width[job] = work_s[job] / critical_s[job]
+    return work_s, critical_s, width

@@ -1,0 +1,1 @@
+"""Heuristics: one small file each, and the compiled kernel they share."""

@@ -1,0 +1,50 @@
+"""A heuristic as a policy: a name, a rule for the compiled kernel, and the parameters that a user may set."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from fermata.policy.action import Action
+from fermata.policy.errors import InputError
+from fermata.policy.heuristics.kernel import Rule, choose, eager
+from fermata.policy.state import ClusterState
+
+
+@dataclass(frozen=True)
+class Heuristic:
+    """A rule with a name; `parameters` maps a user's parameter to the field of the rule that it sets."""
+
+    name: str
+    summary: str
+    rule: Rule
+    parameters: Mapping[str, str] = field(default_factory=dict)
+
+    def choose(self, state: ClusterState) -> Action:
+        """Return the rule's action for a state with something startable."""
+        return Action(*choose(state, self.rule))
+
+    def eager(self) -> Heuristic:
+        """Return the work-conserving heuristic of the same order."""
+        return Heuristic(f"{self.name} without holds", self.summary, Rule(*eager(self.rule)))
+
+    def with_parameters(self, values: Mapping[str, float]) -> Heuristic:
+        """Return the heuristic with some parameters set.
+
+        Raises:
+            InputError: it has no such parameter, or one that must be whole is not.
+        """
+        changes: dict[str, Any] = {}
+        for key, value in values.items():
+            if key not in self.parameters:
+                known = ", ".join(sorted(self.parameters)) or "none"
+                raise InputError(f"policy {self.name!r} has no parameter {key!r}; it has: {known}")
+            target = self.parameters[key]
+            kind = type(getattr(self.rule, target))
+            if kind is int and not float(value).is_integer():
+                raise InputError(f"policy {self.name!r}: parameter {key!r} is a whole number, got {value:g}")
+            changes[target] = kind(value)
+        text = ",".join(f"{key}={value:g}" for key, value in values.items())
+        name = f"{self.name}:{text}" if text else self.name
+        return Heuristic(name, self.summary, self.rule._replace(**changes), self.parameters)

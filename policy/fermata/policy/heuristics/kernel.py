@@ -1,0 +1,249 @@
+"""The one compiled kernel behind every heuristic: an order, a way to fill executors, and a rule for holding.
+
+A heuristic is a `Rule`, a flat tuple of numbers, so that the simulator's compiled loop runs any of them without being
+compiled again. The files beside this one give the rules their names.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+from fermata.policy._jit import inlined, jit
+from fermata.policy.action import START, WAIT, startable
+from fermata.policy.guardrails import full_cap
+from fermata.policy.state import ClusterState
+
+# Orders: the startable stage with the lowest key comes first. Ties go to the earlier job; within a job to the stage
+# with the longest path to the job's end, then to the earlier stage.
+BY_ARRIVAL, BY_LAST_ARRIVAL, BY_JOB_WORK, BY_REMAINING_WORK, BY_CRITICAL_PATH, BY_EXECUTORS, BY_TASK_SLOTS = range(7)
+# How many executors a start takes; the last two bound the executors of the whole job.
+FILL, ONE_TASK, BOUNDED, WORK_SHARE, EQUAL_SHARE = range(5)
+# Rules for holding.
+NEVER, SWITCH, FOLLOWER = range(3)
+
+
+class Rule(NamedTuple):
+    """A heuristic as numbers. Times in seconds; what a hold rule does not use is ignored."""
+
+    order: int = BY_ARRIVAL
+    fill: int = FILL
+    exponent: float = 0.0  # BY_EXECUTORS: executors / work ** exponent
+    cap: int = 0  # BOUNDED: executors per stage
+    hold: int = NEVER
+    split_s: float = 0.0  # work above which a job is long; 0: between the recent extremes (`long_from`)
+    last: int = 1  # SWITCH: hold only while at most so many executors are free
+    tau_s: float = math.inf  # SWITCH: hold while the next completion is farther away than this ...
+    tau_per_long_s: float = 0.0  # ... plus this for each further waiting long job
+    max_longs: int = 1_000_000  # SWITCH: do not hold above so many waiting long jobs
+    theta_s: float = -math.inf  # SWITCH: a long job goes first if the next completion is nearer than this ...
+    theta_per_short_s: float = 0.0  # ... less this for each further waiting short job
+    follower_s: float = 0.0  # FOLLOWER: hold a long job so long after it became ready, unless a short one arrives
+    grain_s: float = 1.0  # WORK_SHARE: a job gets one executor for each of so many seconds of its remaining work
+    share: float = 0.0  # EQUAL_SHARE: a job gets this part of the pool, or an equal share where that is more
+    keep: int = 0  # *_SHARE: 1: an executor that frees stays with its job within the job's cap
+    spare: int = 0  # *_SHARE: 1: executors that no job may have go to the first job all the same
+
+
+@inlined
+def order_key(state: ClusterState, stage: int, rule: Rule) -> float:
+    """Return the sort key of a stage; lower goes first."""
+    job = state.stage_job[stage]
+    if rule.order == BY_ARRIVAL:
+        return float(job)
+    if rule.order == BY_LAST_ARRIVAL:
+        return -float(job)
+    if rule.order == BY_JOB_WORK:
+        return float(state.job_work_s[job])
+    if rule.order == BY_REMAINING_WORK:
+        return float(state.job_remaining_work_s[job])
+    if rule.order == BY_CRITICAL_PATH:
+        return float(state.job_critical_path_s[job])
+    if rule.order == BY_EXECUTORS:
+        return float(state.job_running[job] / max(state.job_work_s[job], 1e-9) ** rule.exponent)
+    return -float(state.stage_slots[stage])
+
+
+@inlined
+def _before(state: ClusterState, stage: int, other: int) -> bool:
+    """Break a tie: the earlier job, then the longer path, then the earlier stage."""
+    if state.stage_job[stage] != state.stage_job[other]:
+        return bool(state.stage_job[stage] < state.stage_job[other])
+    if state.stage_path_s[stage] != state.stage_path_s[other]:
+        return bool(state.stage_path_s[stage] > state.stage_path_s[other])
+    return stage < other
+
+
+@jit
+def first_stage(state: ClusterState, rule: Rule) -> int:
+    """Return the startable stage that comes first in the rule's order, or -1."""
+    best, best_key = -1, math.inf
+    for i in range(len(state.ready_stages)):
+        stage = state.ready_stages[i]
+        if not startable(state, stage):
+            continue
+        key = order_key(state, stage, rule)
+        if best < 0 or key < best_key or (key == best_key and _before(state, stage, best)):
+            best, best_key = stage, key
+    return best
+
+
+@inlined
+def cap_for(state: ClusterState, stage: int, rule: Rule) -> int:
+    """Return the parallelism cap of a start."""
+    full = full_cap(state, stage)
+    if rule.fill == ONE_TASK:
+        return min(full, int(state.stage_running[stage]) + 1)
+    if rule.fill == BOUNDED:
+        return max(min(full, rule.cap), int(state.stage_running[stage]) + 1)
+    return full
+
+
+@jit
+def next_completion_s(state: ClusterState) -> float:
+    """Return the seconds until a busy executor is expected to end its task (0 if one overruns); inf if none is busy."""
+    nearest = math.inf
+    for executor in range(len(state.executor_stage)):
+        if state.executor_stage[executor] >= 0:
+            nearest = min(nearest, state.executor_free_at_s[executor])
+    return max(nearest - state.now_s, 0.0)
+
+
+@inlined
+def long_from(state: ClusterState, split_s: float) -> float:
+    """Return the work from which a job counts as long.
+
+    Without a given split it is the geometric mean of the smallest and the largest recent job, if these differ by more
+    than a factor of four; else no job is long.
+    """
+    if split_s > 0.0:
+        return split_s
+    least, most = math.inf, 0.0
+    for i in range(len(state.recent_work_s)):
+        least, most = min(least, state.recent_work_s[i]), max(most, state.recent_work_s[i])
+    return math.sqrt(least * most) if most > 4.0 * least and least > 0.0 else math.inf
+
+
+@jit
+def followed_by_s(state: ClusterState, stage: int, rule: Rule) -> float:
+    """Return until when a stage waits for a shorter job to follow its own; -inf if that has come, or its job is short.
+
+    Without a given split a job is long from the geometric mean of the smallest and the largest recent job, be they
+    equal: the first job of all is held.
+    """
+    ready_s = state.stage_ready_s[stage]
+    split_s, least, most = rule.split_s, math.inf, 0.0
+    if split_s <= 0.0:
+        for i in range(len(state.recent_work_s)):
+            least, most = min(least, state.recent_work_s[i]), max(most, state.recent_work_s[i])
+        split_s = math.sqrt(least * most)
+    if state.job_work_s[state.stage_job[stage]] < split_s:
+        return -math.inf
+    for i in range(len(state.recent_work_s)):
+        if state.recent_work_s[i] < split_s and state.recent_arrival_s[i] >= ready_s:
+            return -math.inf
+    return float(ready_s + rule.follower_s)
+
+
+@jit
+def waiting_by_class(state: ClusterState, split_s: float) -> tuple[int, int, int]:
+    """Return how many startable stages belong to short and to long jobs, and the long one of least work (or -1)."""
+    shorts, longs, first_long = 0, 0, -1
+    for i in range(len(state.ready_stages)):
+        stage = state.ready_stages[i]
+        if not startable(state, stage):
+            continue
+        work_s = state.job_remaining_work_s[state.stage_job[stage]]
+        if work_s <= split_s:
+            shorts += 1
+            continue
+        longs += 1
+        if first_long >= 0:
+            best_s = state.job_remaining_work_s[state.stage_job[first_long]]
+            if work_s > best_s or (work_s == best_s and not _before(state, stage, first_long)):
+                continue
+        first_long = stage
+    return shorts, longs, first_long
+
+
+@jit
+def eager(rule: Rule) -> Rule:
+    """Return the same order without its hold: what a pool falls back to where it must not wait."""
+    # Numba fills in no defaults: every field is named.
+    return Rule(
+        rule.order,
+        rule.fill,
+        rule.exponent,
+        rule.cap,
+        NEVER,
+        rule.split_s,
+        rule.last,
+        rule.tau_s,
+        rule.tau_per_long_s,
+        rule.max_longs,
+        rule.theta_s,
+        rule.theta_per_short_s,
+        rule.follower_s,
+        rule.grain_s,
+        rule.share,
+        rule.keep,
+        rule.spare,
+    )
+
+
+@inlined
+def job_cap(state: ClusterState, job: int, rule: Rule) -> int:
+    """Return how many executors a job may have under WORK_SHARE or EQUAL_SHARE; at least 1."""
+    executors = len(state.executor_stage)
+    if rule.fill == WORK_SHARE:
+        share = state.job_remaining_work_s[job] / max(rule.grain_s, 1e-6)
+    else:
+        share = max(rule.share * executors, executors / max(1, len(state.active_jobs)))
+    return max(1, math.ceil(float(min(share, float(executors)))))
+
+
+@jit
+def choose_within_shares(state: ClusterState, rule: Rule) -> tuple[int, int, int, float]:
+    """Return the action of a rule that bounds the executors of a job, as `choose` does."""
+    best, best_key, best_room = -1, math.inf, 0
+    keeper = state.executor_job[state.free_executors[state.free - 1]] if rule.keep and state.free > 0 else -1
+    for i in range(len(state.ready_stages)):
+        stage = state.ready_stages[i]
+        job = state.stage_job[stage]
+        room = job_cap(state, job, rule) - state.job_running[job]
+        if room < state.stage_slots[stage] or not startable(state, stage):
+            continue
+        key = -math.inf if job == keeper else order_key(state, stage, rule)
+        if best < 0 or key < best_key or (key == best_key and _before(state, stage, best)):
+            best, best_key, best_room = stage, key, room
+    if best < 0:
+        spare = first_stage(state, rule) if rule.spare or state.free == len(state.executor_stage) else -1
+        if spare < 0:
+            return WAIT, -1, 0, math.inf
+        return START, spare, full_cap(state, spare), math.inf
+    cap = state.stage_running[best] + best_room // state.stage_slots[best]
+    return START, best, min(full_cap(state, best), int(cap)), math.inf
+
+
+@jit
+def choose(state: ClusterState, rule: Rule) -> tuple[int, int, int, float]:
+    """Return (kind, stage, cap, until_s) of the rule's action; (WAIT, -1, 0, inf) if nothing is startable."""
+    if rule.fill == WORK_SHARE or rule.fill == EQUAL_SHARE:
+        return choose_within_shares(state, rule)
+    head = first_stage(state, rule)
+    if head < 0:
+        return WAIT, -1, 0, math.inf
+    busy = state.free < len(state.executor_stage)
+    if rule.hold == FOLLOWER:
+        until_s = followed_by_s(state, head, rule)
+        if state.now_s < until_s:
+            return WAIT, -1, 0, until_s
+    if rule.hold == SWITCH and busy and state.free <= rule.last:
+        split_s = long_from(state, rule.split_s)
+        shorts, longs, first_long = waiting_by_class(state, split_s)
+        next_s = next_completion_s(state)
+        if shorts == 0 and longs <= rule.max_longs and next_s > rule.tau_s + rule.tau_per_long_s * (longs - 1):
+            return WAIT, -1, 0, math.inf
+        if shorts > 0 and longs > 0 and next_s <= rule.theta_s - rule.theta_per_short_s * (shorts - 1):
+            head = first_long
+    return START, head, cap_for(state, head, rule), math.inf

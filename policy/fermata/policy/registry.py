@@ -1,0 +1,85 @@
+"""Policies by name: what `--policy` and a pool's `spec.policy` accept.
+
+A policy is written `name`, `name:parameter=value,...` or as the path of an ONNX file. A new heuristic is one file in
+`heuristics/` and one line here.
+"""
+
+from __future__ import annotations
+
+import math
+from importlib import resources
+from pathlib import Path
+
+from fermata.policy.decide import Policy
+from fermata.policy.errors import InputError
+from fermata.policy.heuristics.base import Heuristic
+from fermata.policy.heuristics.fair import FAIR
+from fermata.policy.heuristics.fifo import FIFO
+from fermata.policy.heuristics.follower import HOLD_FOLLOWER
+from fermata.policy.heuristics.lcfs import LCFS
+from fermata.policy.heuristics.lookahead import SJF_HOLD, SJF_SWITCH
+from fermata.policy.heuristics.packing import PACKING
+from fermata.policy.heuristics.shares import SRWF_EQUAL_SHARE, SRWF_WORK_SHARE
+from fermata.policy.heuristics.sjf import SJF
+from fermata.policy.heuristics.srwf import SRWF
+
+HEURISTICS: dict[str, Heuristic] = {
+    policy.name: policy
+    for policy in (
+        FIFO,
+        LCFS,
+        SJF,
+        SRWF,
+        FAIR,
+        PACKING,
+        SJF_HOLD,
+        SJF_SWITCH,
+        HOLD_FOLLOWER,
+        SRWF_WORK_SHARE,
+        SRWF_EQUAL_SHARE,
+    )
+}
+LEARNED = ("default",)  # models that ship with the package
+
+
+def shipped_model(name: str = "default") -> Path:
+    """Return the path of a model that ships with the package."""
+    return Path(str(resources.files("fermata.policy") / "models" / f"{name}.onnx"))
+
+
+def names() -> list[str]:
+    """Return the names of all built-in policies."""
+    return sorted((*HEURISTICS, *LEARNED))
+
+
+def load(spec: str | Path) -> Policy:
+    """Return the policy that `spec` names.
+
+    Raises:
+        InputError: no such policy or parameter.
+        ModelError: the file is missing, or is not a model that this version can run.
+    """
+    text = str(spec)
+    if text.endswith(".onnx") or text in LEARNED:
+        from fermata.policy.onnx_policy import OnnxPolicy
+
+        return OnnxPolicy.load(shipped_model(text) if text in LEARNED else Path(text))
+    name, _, rest = text.partition(":")
+    if name not in HEURISTICS:
+        raise InputError(f"no policy {name!r}; expected one of {', '.join(names())}, or the path of an .onnx file")
+    return HEURISTICS[name].with_parameters(_parameters(name, rest)) if rest else HEURISTICS[name]
+
+
+def _parameters(name: str, text: str) -> dict[str, float]:
+    """Parse `key=value,key=value`."""
+    values: dict[str, float] = {}
+    for part in text.split(","):
+        key, equals, number = part.partition("=")
+        try:
+            value = float(number)
+        except ValueError:
+            value = math.nan
+        if not equals or math.isnan(value):
+            raise InputError(f"policy {name!r}: expected parameter=number, got {part!r}")
+        values[key.strip()] = value
+    return values

@@ -1,0 +1,41 @@
+"""Write jobs of one stage and one task in Standard Workload Format, for the simulators of that world.
+
+Source: https://www.cs.huji.ac.il/labs/parallel/workload/swf.html (version 2.2).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from fermata.policy.errors import InputError
+from fermata.sim.files import atomic_output
+from fermata.sim.trace import Trace
+
+_COMPLETED = 1
+
+
+def write_swf(trace: Trace, path: str | Path) -> None:
+    """Write a trace of rigid jobs; job ids become numbers from 1, times are whole numbers of seconds where they can be.
+
+    Raises:
+        InputError: a job has several stages or tasks or is moldable, which the format cannot say.
+    """
+    if trace.tasks != trace.jobs or trace.stages != trace.jobs or not np.isnan(trace.stage_serial_fraction).all():
+        raise InputError("Standard Workload Format holds only jobs of one stage with one task that is not moldable")
+    with atomic_output(path) as stream:
+        header = ("Version: 2.2", "Computer: Fermata", f"MaxJobs: {trace.jobs}", f"MaxProcs: {trace.stage_slots.max()}")
+        stream.write("".join(f"; {line}\n" for line in header).encode())
+        for job in range(trace.jobs):
+            stream.write(_line(trace, job).encode())
+
+
+def _line(trace: Trace, job: int) -> str:
+    run, requested = _shown(trace.task_duration_s[job]), _shown(trace.stage_estimate_s[job])
+    submit, slots = _shown(trace.job_arrival_s[job]), trace.stage_slots[job]
+    return f"{job + 1} {submit} -1 {run} {slots} -1 -1 {slots} {requested} -1 {_COMPLETED} -1 -1 -1 -1 -1 -1 -1\n"
+
+
+def _shown(seconds: float) -> str:
+    return f"{seconds:.0f}" if seconds == round(seconds) else repr(float(seconds))

@@ -1,0 +1,145 @@
+"""Open inputs that may be compressed and write outputs that are whole or not there at all.
+
+Every reader and writer of the simulator comes through here, so that `.xz`, `.gz` and `-` mean the same everywhere, an
+unreadable file is a one-line error, and an interrupted write never leaves half a file under the final name.
+"""
+
+from __future__ import annotations
+
+import gzip
+import lzma
+import os
+import sys
+import tempfile
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO, cast
+
+from fermata.policy.errors import InputError
+
+STANDARD_STREAM = "-"
+LINES_A_REPORT = 4096
+
+Progress = Callable[[float], object]
+
+
+def shown_name(path: str | Path) -> str:
+    """The name under which errors mention a path."""
+    return "<stdin>" if str(path) == STANDARD_STREAM else str(path)
+
+
+def numbered_lines(path: str | Path, progress: Progress | None = None) -> Iterator[tuple[int, str]]:
+    """The lines of a text file with their numbers from 1, one at a time.
+
+    Args:
+        path: a file, decompressed by its suffix `.xz` or `.gz`; `-` for standard input.
+        progress: called now and then with the share of the file that has been read, 0 to 1.
+
+    Raises:
+        InputError: it cannot be opened, is cut short or not UTF-8; names file and line.
+    """
+    number = 0
+    try:
+        with open_raw(path) as raw, _decompressed(raw, str(path)) as stream:
+            size = os.fstat(raw.fileno()).st_size if progress is not None and str(path) != STANDARD_STREAM else 0
+            for number, line in enumerate(stream, start=1):
+                yield number, line.decode("utf-8-sig" if number == 1 else "utf-8")
+                if progress is not None and size and number % LINES_A_REPORT == 0:
+                    progress(raw.tell() / size)
+    except UnicodeDecodeError as error:
+        raise InputError(f"not UTF-8 text ({error.reason})", file=shown_name(path), line=number) from error
+    except (lzma.LZMAError, zlib.error, gzip.BadGzipFile, EOFError) as error:
+        message = f"the compressed file is damaged or cut short ({error})"
+        raise InputError(message, file=shown_name(path), line=number + 1) from error
+
+
+def read_bytes(path: str | Path) -> bytes:
+    """All bytes of a file, decompressed by its suffix; `-` is standard input.
+
+    Raises:
+        InputError: it cannot be read.
+    """
+    try:
+        with open_raw(path) as raw, _decompressed(raw, str(path)) as stream:
+            return stream.read()
+    except (lzma.LZMAError, zlib.error, gzip.BadGzipFile, EOFError) as error:
+        message = f"the compressed file is damaged or cut short ({error})"
+        raise InputError(message, file=shown_name(path)) from error
+
+
+@contextmanager
+def open_raw(path: str | Path) -> Iterator[BinaryIO]:
+    """Open a file for reading its bytes as they are; `-` is standard input.
+
+    Raises:
+        InputError: it cannot be opened or read.
+    """
+    try:
+        if str(path) == STANDARD_STREAM:
+            yield sys.stdin.buffer
+        else:
+            with Path(path).open("rb") as raw:
+                yield raw
+    except gzip.BadGzipFile:
+        raise  # an OSError by inheritance only: the file could be read, what it holds could not
+    except OSError as error:
+        raise InputError(f"cannot read it: {error.strerror or error}", file=shown_name(path)) from error
+
+
+def _decompressed(raw: BinaryIO, name: str) -> BinaryIO:
+    if name.endswith(".xz"):
+        return cast(BinaryIO, lzma.open(raw, "rb"))
+    if name.endswith(".gz"):
+        return cast(BinaryIO, gzip.open(raw, "rb"))
+    return raw
+
+
+@contextmanager
+def atomic_output(path: str | Path) -> Iterator[BinaryIO]:
+    """Open a file for writing bytes, compressed by its suffix; it appears under its name only when all went well.
+
+    The bytes depend on the content alone (no time stamp in a gzip header), so equal traces give equal files.
+
+    Raises:
+        InputError: the folder cannot be written.
+    """
+    name = str(path)
+    if name == STANDARD_STREAM:
+        yield sys.stdout.buffer
+        sys.stdout.buffer.flush()
+        return
+    target = Path(name)
+    try:
+        descriptor, temporary = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+    except OSError as error:
+        raise InputError(f"cannot write it: {error.strerror or error}", file=target) from error
+    try:
+        with os.fdopen(descriptor, "wb") as raw:
+            if name.endswith(".xz"):
+                with lzma.open(raw, "wb") as stream:
+                    yield cast(BinaryIO, stream)
+            elif name.endswith(".gz"):
+                with gzip.GzipFile(filename="", mode="wb", fileobj=raw, mtime=0) as stream:
+                    yield cast(BinaryIO, stream)
+            else:
+                yield raw
+        Path(temporary).chmod(0o666 & ~_umask())
+        _rename(Path(temporary), target)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def _rename(temporary: Path, target: Path) -> None:
+    try:
+        temporary.replace(target)
+    except OSError as error:
+        raise InputError(f"cannot write it: {error.strerror or error}", file=target) from error
+
+
+def _umask() -> int:
+    current = os.umask(0)
+    os.umask(current)
+    return current

@@ -1,0 +1,66 @@
+"""Make the scheduler's estimates wrong on purpose, in three ways that people's estimates are wrong.
+
+Each takes a trace and gives one with other estimates and the same durations, drawn from its own seed so that the jobs
+stay those of the scenario's seed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+
+from fermata.policy.errors import InputError
+from fermata.sim.scenarios.base import check_share
+from fermata.sim.trace import FloatArray, Trace
+from fermata.sim.trace_builder import stage_work_s, task_counts
+from fermata.sim.trace_stats import size_classes
+
+
+def lognormal_noise(trace: Trace, sigma: float, seed: int) -> Trace:
+    """Multiply each stage's estimate by exp(normal(0, sigma)): right by the median, off by a factor.
+
+    Raises:
+        InputError: sigma is negative.
+    """
+    if not sigma >= 0.0:
+        raise InputError(f"sigma must be 0 or more, not {sigma!r}")
+    factor = np.random.default_rng(seed).lognormal(0.0, sigma, trace.stages)
+    return replace(trace, stage_estimate_s=trace.stage_estimate_s * factor)
+
+
+def class_flips(trace: Trace, share: float, seed: int) -> Trace:
+    """Take a share of the stages for the other class: a short one looks like the mean long one and the reverse.
+
+    Raises:
+        InputError: the share is outside [0, 1].
+    """
+    check_share("share", share)
+    long, means = _classes(trace)
+    flipped = np.random.default_rng(seed).random(trace.stages) < share
+    other_s = np.where(long, means[0], means[1])
+    return replace(trace, stage_estimate_s=np.where(flipped, other_s, trace.stage_estimate_s))
+
+
+def class_means(trace: Trace) -> Trace:
+    """Let the scheduler know only whether a stage is short or long: its estimate is the mean of its class."""
+    long, means = _classes(trace)
+    return replace(trace, stage_estimate_s=np.where(long, means[1], means[0]))
+
+
+def _classes(trace: Trace) -> tuple[np.ndarray, tuple[float, float]]:
+    """Which stages are long by the mean duration of a task, and the mean of that over short and over long stages."""
+    mean_s: FloatArray = stage_work_s(trace) / task_counts(trace) / trace.stage_slots
+    split = size_classes(mean_s)
+    threshold_s = np.sort(mean_s)[min(trace.stages - 1, round(split.short_share * trace.stages))]
+    # With one class only, every stage is short and both means are its own.
+    long = (mean_s >= threshold_s) & (split.ratio > 1.0)
+    return long, (split.short_mean_s, split.long_mean_s)
+
+
+NOISES: dict[str, Callable[[Trace, float, int], Trace]] = {
+    "class-flips": class_flips,
+    "lognormal": lognormal_noise,
+    "class-means": lambda trace, _amount, _seed: class_means(trace),
+}

@@ -1,0 +1,160 @@
+"""Batch jobs of Alibaba's 2018 cluster trace: `batch_task.csv`, whose task names spell out each job's DAG.
+
+Source: https://github.com/alibaba/clusterdata/blob/master/cluster-trace-v2018/trace_2018.md. Columns: task_name,
+instance_num, job_name, task_type, status, start_time, end_time, plan_cpu, plan_mem.
+
+What becomes of it:
+- the rows of one job_name are one job; each row is a stage with `instance_num` tasks;
+- `M2_1` is number 2 and depends on number 1, `J4_2_3` on 2 and 3; a part that is no number ends the list; any other
+  name (`task_...`, `MergeTask`) depends on nothing;
+- every task of a stage takes end_time - start_time, the only duration in this table, and one slot;
+- a job arrives when its first stage started: submit times are not recorded, so waiting in the source is left out;
+- a job is skipped if a row did not terminate, has no times, or names a parent that has no row. With `keep_incomplete`
+  such rows count with what is known: no duration is 0 s, an unknown parent is dropped.
+
+Rows of one job need not be next to each other, but close: `OPEN_JOBS` jobs are kept open at a time, which bounds the
+memory. The real file is ordered well enough; any other can be sorted by its third column.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import OrderedDict
+from pathlib import Path
+from typing import NamedTuple
+
+from fermata.policy.errors import InputError
+from fermata.sim.files import numbered_lines, shown_name
+from fermata.sim.importers.base import Imported, ImportOptions, JobSink
+from fermata.sim.trace_builder import StageSpec
+
+COLUMNS = 9
+OPEN_JOBS = 10_000
+_DAG_NAME = re.compile(r"[A-Za-z]+(\d+)((?:_\d+)*)(?:_\D.*)?")
+
+
+class _Row(NamedTuple):
+    task: str
+    tasks: int
+    start_s: float | None
+    end_s: float | None
+    terminated: bool
+    line: int
+
+
+def read_alibaba(path: str | Path, options: ImportOptions | None = None) -> Imported:
+    """Read `batch_task.csv` of the 2018 trace, with or without a header line.
+
+    Args:
+        path: the table, possibly `.xz` or `.gz`; `-` for standard input.
+        options: see `ImportOptions`; sampling options do not apply.
+
+    Raises:
+        InputError: it cannot be read, a line has too few columns or no number where one belongs, or the rows of a job
+            are too far apart; names file and line.
+    """
+    options = options or ImportOptions()
+    sink = JobSink(path, options)
+    is_open: OrderedDict[str, list[_Row]] = OrderedDict()
+    closed: set[str] = set()
+    for number, line in numbered_lines(path, options.progress):
+        text = line.strip()
+        if not text or text.startswith("task_name,"):
+            continue
+        try:
+            job, row = _parse(text, number)
+        except ValueError as error:
+            raise InputError(str(error), file=shown_name(path), line=number) from error
+        if job in closed:
+            message = f"rows of job {job!r} are more than {OPEN_JOBS} jobs apart; sort the file by its third column"
+            raise InputError(message, file=shown_name(path), line=number)
+        is_open.setdefault(job, []).append(row)
+        is_open.move_to_end(job)
+        if len(is_open) > OPEN_JOBS:
+            oldest, rows = is_open.popitem(last=False)
+            closed.add(oldest)
+            _add(sink, oldest, rows, options)
+        if sink.full:
+            break
+    for job, rows in is_open.items():
+        if sink.full:
+            break
+        _add(sink, job, rows, options)
+    return sink.finish()
+
+
+def _parse(text: str, line: int) -> tuple[str, _Row]:
+    words = text.split(",")
+    if len(words) < COLUMNS - 2:
+        raise ValueError(f"expected {COLUMNS} columns separated by commas, found {len(words)}")
+    task, instances, job, _, status, start, end = words[: COLUMNS - 2]
+    if not task or not job:
+        raise ValueError("expected a task_name and a job_name")
+    tasks = _number(instances, "instance_num")
+    row = _Row(
+        task=task,
+        tasks=1 if tasks is None else int(tasks),
+        start_s=_number(start, "start_time"),
+        end_s=_number(end, "end_time"),
+        terminated=status == "Terminated",
+        line=line,
+    )
+    return job, row
+
+
+def _number(word: str, what: str) -> float | None:
+    """A whole number, or None where the column is empty or 0 (how this trace writes a missing time)."""
+    if not word:
+        return None
+    try:
+        return float(int(word)) or None
+    except ValueError:
+        raise ValueError(f"{what} must be a whole number, not {word!r}") from None
+
+
+def _add(sink: JobSink, job: str, rows: list[_Row], options: ImportOptions) -> None:
+    reason = None if options.keep_incomplete else _why_not(rows)
+    starts_s = [row.start_s for row in rows if row.start_s is not None]
+    if reason or not starts_s:
+        sink.skip(reason or "no row has a start time")
+        return
+    by_number = {number: row.task for row in rows if (number := _dag(row.task)[0]) is not None}
+    stages = [
+        StageSpec(
+            name=row.task,
+            durations_s=[_duration_s(row)] * row.tasks,
+            depends_on=[by_number[parent] for parent in _dag(row.task)[1] if parent in by_number],
+        )
+        for row in rows
+    ]
+    sink.add(job, min(starts_s), stages, rows[0].line)
+
+
+def _why_not(rows: list[_Row]) -> str | None:
+    if not all(row.terminated for row in rows):
+        return "a task did not terminate"
+    if any(row.start_s is None or row.end_s is None or row.end_s < row.start_s for row in rows):
+        return "a task has no valid times"
+    numbers = {_dag(row.task)[0] for row in rows}
+    if any(parent not in numbers for row in rows for parent in _dag(row.task)[1]):
+        return "a parent has no row"
+    return None
+
+
+def _duration_s(row: _Row) -> float:
+    return 0.0 if row.start_s is None or row.end_s is None else max(0.0, row.end_s - row.start_s)
+
+
+def _dag(task: str) -> tuple[int | None, list[int]]:
+    """The number of a task within its job and those of its parents, from its name.
+
+    >>> _dag("J4_2_3"), _dag("M1"), _dag("task_x"), _dag("R3_2_Stg1")
+    ((4, [2, 3]), (1, []), (None, []), (3, [2]))
+    """
+    match = _DAG_NAME.fullmatch(task)
+    if match is None:
+        return None, []
+    # A task that names itself or a parent twice would be a mistake of the source, not of the job.
+    parents = dict.fromkeys(int(part) for part in match[2].split("_") if part)
+    parents.pop(int(match[1]), None)
+    return int(match[1]), list(parents)

@@ -1,0 +1,84 @@
+"""What every importer takes and gives back, so that a new format is one new file and one registry line."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from fermata.policy.errors import InputError
+from fermata.sim.files import Progress, shown_name
+from fermata.sim.trace import Trace
+from fermata.sim.trace_builder import StageSpec, TraceBuilder
+
+
+@dataclass(frozen=True)
+class ImportOptions:
+    """How to read a foreign trace.
+
+    Args:
+        limit: stop after this many jobs; None for all.
+        keep_incomplete: keep jobs with missing data, filled in as the importer documents, rather than skip them.
+        exact_estimates: give the scheduler the real durations instead of what users asked for.
+        one_slot: let every task take one slot, whatever number of processors the source says.
+        jobs: how many jobs to sample from a source that holds templates rather than a log.
+        mean_gap_s: mean time between arrivals for sources without arrivals; 0 lets all jobs arrive at once.
+        seed: of what is sampled.
+        sequence: whose way of drawing TPC-H jobs to follow, `spark` (spark-sched-sim) or `decima` (decima-sim).
+        progress: called now and then with the share of the source that has been read, 0 to 1.
+    """
+
+    limit: int | None = None
+    keep_incomplete: bool = False
+    exact_estimates: bool = False
+    one_slot: bool = False
+    jobs: int = 200
+    mean_gap_s: float = 25.0
+    seed: int = 0
+    sequence: str = "spark"
+    progress: Progress | None = None
+
+
+@dataclass(frozen=True)
+class Imported:
+    """A trace with what its source said besides."""
+
+    trace: Trace
+    executors: int | None = None  # how many processors the source's machine had, where it says so
+    skipped: dict[str, int] = field(default_factory=dict)  # reason -> jobs
+
+
+class JobSink:
+    """Adds jobs to a trace under the options' limit, counts what was skipped and why, and reports progress."""
+
+    def __init__(self, path: str | Path, options: ImportOptions) -> None:
+        self._name, self._options = shown_name(path), options
+        self._builder = TraceBuilder()
+        self._skipped: Counter[str] = Counter()
+
+    @property
+    def full(self) -> bool:
+        """Whether the limit has been reached."""
+        return self._options.limit is not None and len(self._builder) >= self._options.limit
+
+    def skip(self, reason: str) -> None:
+        """Count a job that is left out."""
+        self._skipped[reason] += 1
+
+    def add(self, job_id: str, arrival_s: float, stages: list[StageSpec], line: int | None = None) -> None:
+        """Add a job; an error names `line` of the source."""
+        try:
+            self._builder.add_job(job_id, arrival_s, stages)
+        except InputError as error:
+            raise InputError(error.message, file=self._name, line=line) from error
+
+    def finish(self, executors: int | None = None) -> Imported:
+        """The trace of all jobs added.
+
+        Raises:
+            InputError: there are none.
+        """
+        if not len(self._builder):
+            why = "; ".join(f"{count} skipped: {reason}" for reason, count in self._skipped.items())
+            raise InputError(f"no usable jobs{f' ({why})' if why else ''}", file=self._name)
+        return Imported(self._builder.finish(), executors, dict(self._skipped))

@@ -1,0 +1,29 @@
+"""Fermata's own job traces, so that checking, cutting and compressing one is the same command as importing."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from fermata.sim.importers.base import Imported, ImportOptions
+from fermata.sim.trace_builder import select_jobs, stage_work_s, task_counts
+from fermata.sim.trace_io import read_trace
+
+
+def read_native(path: str | Path, options: ImportOptions | None = None) -> Imported:
+    """Read a job trace; of the options `limit`, `exact_estimates` and `one_slot` apply.
+
+    Raises:
+        InputError: it breaks the format; names file and line.
+    """
+    options = options or ImportOptions()
+    trace = read_trace(path, progress=options.progress)
+    if options.limit is not None and options.limit < trace.jobs:
+        trace = select_jobs(trace, np.arange(options.limit))
+    if options.exact_estimates:
+        trace = replace(trace, stage_estimate_s=stage_work_s(trace) / task_counts(trace) / trace.stage_slots)
+    if options.one_slot:
+        trace = replace(trace, stage_slots=np.ones_like(trace.stage_slots))
+    return Imported(trace)

@@ -1,0 +1,107 @@
+"""Logs of parallel machines in Standard Workload Format: rigid jobs that take several processors at once.
+
+Source: https://www.cs.huji.ac.il/labs/parallel/workload/swf.html (version 2.2), fields 1 to 18 of a job line.
+
+What becomes of a line:
+- a job with one stage of one task that takes the allocated processors (field 5, else the requested, field 8) for the
+  run time (field 4); it arrives at the submit time (field 2);
+- the estimate is the requested time (field 9) where there is one, else the run time;
+- skipped: partial executions (status 2 to 4; the summary line of the job counts), jobs cancelled before they started
+  (status 5 without a run time), and jobs whose submit time, run time or processors are unknown. With
+  `keep_incomplete` the last two take the requested time and one processor instead, where that is known;
+- dependencies on preceding jobs (fields 17 and 18) are left out: the submit times contain them already.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from pathlib import Path
+
+from fermata.policy.errors import InputError
+from fermata.sim.files import numbered_lines, shown_name
+from fermata.sim.importers.base import Imported, ImportOptions, JobSink
+from fermata.sim.trace_builder import StageSpec
+
+FIELDS = 18
+UNKNOWN = -1.0
+_NUMBER, _SUBMIT, _RUN, _ALLOCATED, _REQUESTED, _REQUESTED_TIME, _STATUS = 0, 1, 3, 4, 7, 8, 10
+_PARTIAL = (2.0, 3.0, 4.0)
+_CANCELLED = 5.0
+_HEADER = re.compile(r";\s*(MaxProcs|MaxNodes)\s*:\s*(\d+)")
+
+
+def read_swf(path: str | Path, options: ImportOptions | None = None) -> Imported:
+    """Read a log in Standard Workload Format; `executors` of the result is MaxProcs of its header, else MaxNodes.
+
+    Args:
+        path: the log, possibly `.xz` or `.gz`; `-` for standard input.
+        options: see `ImportOptions`; sampling options do not apply.
+
+    Raises:
+        InputError: it cannot be read, or a line is no job line; names file and line.
+    """
+    options = options or ImportOptions()
+    sink = JobSink(path, options)
+    header: dict[str, int] = {}
+    for number, line in numbered_lines(path, options.progress):
+        text = line.strip()
+        if text.startswith(";"):
+            if match := _HEADER.match(text):
+                header.setdefault(match[1], int(match[2]))
+        elif text:
+            try:
+                fields = _parse(text)
+            except ValueError as error:
+                raise InputError(str(error), file=shown_name(path), line=number) from error
+            _add(sink, fields, options, number)
+            if sink.full:
+                break
+    return sink.finish(header.get("MaxProcs") or header.get("MaxNodes"))
+
+
+def _parse(text: str) -> list[float]:
+    words = text.split()
+    if not _STATUS < len(words) <= FIELDS:
+        raise ValueError(f"expected a job line of {FIELDS} numbers, found {len(words)} words")
+    try:
+        fields = [float(word) for word in words]
+    except ValueError as error:
+        raise ValueError(f"expected {FIELDS} numbers: {error}") from error
+    if not all(math.isfinite(field) for field in fields):
+        raise ValueError("expected finite numbers")
+    return fields + [UNKNOWN] * (FIELDS - len(fields))
+
+
+def _add(sink: JobSink, fields: list[float], options: ImportOptions, line: int) -> None:
+    run_s, processors, requested_s = fields[_RUN], fields[_ALLOCATED], fields[_REQUESTED_TIME]
+    if processors < 1.0:
+        processors = fields[_REQUESTED]
+    if options.keep_incomplete:
+        run_s = requested_s if run_s < 0.0 else run_s
+        processors = max(processors, 1.0)
+    reason = _why_not(fields, run_s, processors)
+    if reason:
+        sink.skip(reason)
+        return
+    stage = StageSpec(
+        name="run",
+        durations_s=[run_s],
+        slots=1 if options.one_slot else round(processors),
+        estimate_s=requested_s if requested_s > 0.0 and not options.exact_estimates else None,
+    )
+    sink.add(f"{fields[_NUMBER]:.0f}", fields[_SUBMIT], [stage], line)
+
+
+def _why_not(fields: list[float], run_s: float, processors: float) -> str | None:
+    if fields[_STATUS] in _PARTIAL:
+        return "partial execution"
+    if fields[_STATUS] == _CANCELLED and fields[_RUN] <= 0.0:
+        return "cancelled before it started"
+    if fields[_SUBMIT] < 0.0:
+        return "unknown submit time"
+    if run_s < 0.0:
+        return "unknown run time"
+    if processors < 1.0:
+        return "unknown number of processors"
+    return None

@@ -1,0 +1,109 @@
+"""Scientific workflows in WfCommons' wfformat, versions 1.3 to 1.5: one JSON file is one run of one workflow.
+
+Source: https://github.com/wfcommons/wfformat. Version 1.5 splits what a task is (`workflow.specification.tasks`) from
+how it ran (`workflow.execution.tasks`); before, both stood in `workflow.tasks`.
+
+What becomes of it: the run is one job; each of its tasks is a stage of one task, with `coreCount` (before 1.5 `cores`)
+slots, rounded up. A folder is one job for each `.json` file in it, in order of name; they arrive as a Poisson process
+with `mean_gap_s`, or all at once if that is 0. A task without a run time makes the job incomplete: it is skipped, or
+with `keep_incomplete` that task takes 0 s.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fermata.policy.errors import InputError
+from fermata.sim.files import read_bytes, shown_name
+from fermata.sim.importers.base import Imported, ImportOptions, JobSink
+from fermata.sim.trace_builder import StageSpec
+
+_RUNTIMES = ("runtimeInSeconds", "runtime")
+_CORES = ("coreCount", "cores")
+
+
+def read_wfcommons(path: str | Path, options: ImportOptions | None = None) -> Imported:
+    """Read one wfformat file, or all of a folder.
+
+    Args:
+        path: a file, possibly `.xz` or `.gz`, `-` for standard input, or a folder of `.json` files.
+        options: see `ImportOptions`; of the sampling options `mean_gap_s` and `seed` apply, to folders.
+
+    Raises:
+        InputError: a file cannot be read or is no wfformat; names it.
+    """
+    options = options or ImportOptions()
+    sink = JobSink(path, options)
+    folder = Path(path).is_dir()
+    files: list[str | Path] = sorted(Path(path).glob("*.json")) if folder else [path]
+    gaps_s = np.random.default_rng(options.seed).exponential(options.mean_gap_s, len(files))
+    arrival_s = np.cumsum(gaps_s) - gaps_s[0] if folder and files else np.zeros(len(files))
+    for index, (file, arrival) in enumerate(zip(files, arrival_s.tolist(), strict=True)):
+        if sink.full:
+            break
+        if options.progress is not None:
+            options.progress(index / len(files))
+        document = _load(file)
+        stages, complete = _stages(document, options, file)
+        if not complete and not options.keep_incomplete:
+            sink.skip("a task has no run time")
+            continue
+        sink.add(Path(str(file)).stem if folder else str(document.get("name") or "workflow"), arrival, stages)
+    return sink.finish()
+
+
+def _load(file: str | Path) -> dict[str, Any]:
+    try:
+        document = json.loads(read_bytes(file))
+    except (ValueError, RecursionError) as error:
+        line = error.lineno if isinstance(error, json.JSONDecodeError) else None
+        raise InputError(f"broken JSON: {error}", file=shown_name(file), line=line) from error
+    if not isinstance(document, dict):
+        raise InputError("expected a JSON object with a 'workflow'", file=shown_name(file))
+    return document
+
+
+def _stages(document: dict[str, Any], options: ImportOptions, file: str | Path) -> tuple[list[StageSpec], bool]:
+    """The stages of a run, and whether the run time of every task is known."""
+    try:
+        tasks, runs = _tasks(document)
+        key_of = {task.get("id", task["name"]): task.get("id", task["name"]) for task in tasks}
+        # Before 1.4 parents were given by name.
+        key_of.update({task["name"]: task.get("id", task["name"]) for task in tasks if task["name"] not in key_of})
+        complete = True
+        stages = []
+        for task in tasks:
+            key = task.get("id", task["name"])
+            run = runs.get(key, {})
+            runtime_s = next((run[name] for name in _RUNTIMES if run.get(name) is not None), None)
+            complete &= runtime_s is not None
+            cores = next((run[name] for name in _CORES if run.get(name) is not None), 1)
+            stages.append(
+                StageSpec(
+                    name=str(key),
+                    durations_s=[float(runtime_s or 0.0)],
+                    depends_on=list(dict.fromkeys(str(key_of[parent]) for parent in task.get("parents", []))),
+                    slots=1 if options.one_slot else max(1, math.ceil(float(cores))),
+                )
+            )
+    except KeyError as error:
+        raise InputError(f"no wfformat: missing or unknown {error}", file=shown_name(file)) from error
+    except (TypeError, ValueError, AttributeError, OverflowError) as error:
+        raise InputError(f"no wfformat: {error}", file=shown_name(file)) from error
+    return stages, complete
+
+
+def _tasks(document: dict[str, Any]) -> tuple[list[dict[str, Any]], dict[str, dict[str, Any]]]:
+    """What the tasks are, and by id how they ran."""
+    workflow = document["workflow"]
+    if "specification" in workflow:
+        executed = workflow.get("execution", {}).get("tasks", [])
+        return workflow["specification"]["tasks"], {run["id"]: run for run in executed}
+    # "jobs" was the name up to 1.2.
+    tasks = workflow["tasks"] if "tasks" in workflow else workflow["jobs"]
+    return tasks, {task.get("id", task["name"]): task for task in tasks}

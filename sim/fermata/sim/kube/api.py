@@ -1,0 +1,446 @@
+"""The verbs on objects: create, read, update, patch, delete, with optimistic concurrency, status split, finalizers.
+
+Everything here is synchronous, so a verb is one atomic step. It must not know HTTP: `server` translates.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from fermata.sim.kube import metadata
+from fermata.sim.kube.apply import apply_patch
+from fermata.sim.kube.clock import stamp
+from fermata.sim.kube.errors import (
+    STALE,
+    Cause,
+    already_exists,
+    bad_request,
+    conflict,
+    forbidden,
+    invalid,
+    not_found,
+    unsupported_media_type,
+)
+from fermata.sim.kube.kinds import BUILTIN_KINDS, Kind
+from fermata.sim.kube.kinds.builtin_types import clean
+from fermata.sim.kube.patch import (
+    APPLY_PATCH,
+    JSON_PATCH,
+    MERGE_PATCH,
+    STRATEGIC_PATCH,
+    json_patch,
+    merge_patch,
+    strategic_patch,
+)
+from fermata.sim.kube.resources import Resources
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fermata.sim.kube.resources import Obj, Resource
+    from fermata.sim.kube.store import Entry, Selection, Store, Table
+
+FOREGROUND_FINALIZER = "foregroundDeletion"
+ORPHAN_FINALIZER = "orphan"
+
+
+@dataclass(slots=True)
+class WriteOptions:
+    """How a write is to be done.
+
+    Args:
+        dry_run: answer as if, and store nothing.
+        field_validation: what to do with fields that the kind does not have: `Ignore`, `Warn` or `Strict`.
+        field_manager: who writes; needed by server-side apply.
+        force: take over fields that another manager applied.
+        warnings: filled with what the client should be told.
+    """
+
+    dry_run: bool
+    field_validation: str
+    field_manager: str
+    force: bool
+    warnings: list[str]
+
+    @classmethod
+    def plain(cls) -> WriteOptions:
+        """Return the options of a write that asks for nothing special."""
+        return cls(False, "Ignore", "", False, [])
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteOptions:
+    """How a deletion is to be done; None leaves it to the kind."""
+
+    propagation: str | None = None
+    grace_s: int | None = None
+    uid: str | None = None
+    resource_version: str | None = None
+    dry_run: bool = False
+
+
+class Api:
+    """The verbs over one store.
+
+    Args:
+        store: where objects are kept.
+        resources: the kinds that are served.
+    """
+
+    def __init__(self, store: Store, resources: Resources | None = None) -> None:
+        self.store = store
+        self.resources = resources or Resources()
+        #: Behaviour of the custom kinds, by (group, version, plural).
+        self.custom: dict[tuple[str, str, str], Kind] = {}
+        self._plain = Kind()
+        for resource in self.resources:
+            self.table(resource)
+
+    # Reading ------------------------------------------------------------------------------------------------------
+
+    def table(self, resource: Resource) -> Table:
+        """Return where objects of a kind are kept."""
+        return self.store.table(resource.storage, resource.selectable)
+
+    def kind(self, resource: Resource) -> Kind:
+        """Return what a kind adds to the generic rules."""
+        if resource.custom:
+            return self.custom[resource.path]
+        return BUILTIN_KINDS.get(resource.storage, self._plain)
+
+    def entry(self, resource: Resource, namespace: str, name: str) -> Entry:
+        """Return a stored object.
+
+        Raises:
+            ApiError: 404 where there is none.
+        """
+        entry = self.table(resource).get(namespace, name)
+        if entry is None:
+            raise not_found(resource, name)
+        return entry
+
+    # Writing ------------------------------------------------------------------------------------------------------
+
+    def create(self, resource: Resource, namespace: str, obj: Obj, options: WriteOptions) -> Obj:
+        """Store a new object and return it.
+
+        Raises:
+            ApiError: 404 without its namespace, 409 for a name that is taken, 422 for an invalid object.
+        """
+        self._check_identity(resource, obj, namespace, None)
+        meta = obj["metadata"]
+        self._check_fields(resource, obj, options)
+        if resource.namespaced:
+            meta["namespace"] = namespace
+            self._check_namespace(resource, namespace, str(meta.get("name") or meta.get("generateName") or ""))
+        else:
+            meta.pop("namespace", None)
+        metadata.start(meta)
+        kind, table = self.kind(resource), self.table(resource)
+        name = str(meta.get("name") or "")
+        if name and table.get(namespace, name) is not None:
+            raise already_exists(resource, name)
+        if resource.has_status:
+            obj.pop("status", None)
+        if kind.has_generation:
+            meta["generation"] = 1
+        kind.prepare_create(obj)
+        causes = self._metadata_causes(resource, meta, None)
+        causes += kind.validate(obj, None)
+        if causes:
+            raise invalid(resource, name, causes)
+        if not options.dry_run:
+            stored = resource.to_storage(obj) if resource.to_storage else obj
+            self.store.write(table, stored, None)
+            meta["resourceVersion"] = stored["metadata"]["resourceVersion"]
+        return obj
+
+    def update(
+        self, resource: Resource, namespace: str, name: str, obj: Obj, options: WriteOptions, *, status: bool = False
+    ) -> Obj:
+        """Replace an object, or its status only, and return it.
+
+        Raises:
+            ApiError: 404, 409 when based on another version than the stored one, 422 for an invalid object.
+        """
+        entry = self.entry(resource, namespace, name)
+        self._check_identity(resource, obj, namespace, name)
+        if not obj["metadata"].get("resourceVersion") and not self.kind(resource).unconditional_update:
+            cause = Cause("metadata.resourceVersion", "Invalid value: 0: must be specified for an update")
+            raise invalid(resource, name, [cause])
+        return self._replace(resource, entry, obj, options, status=status)
+
+    def patch(
+        self,
+        resource: Resource,
+        namespace: str,
+        name: str,
+        patch_type: str,
+        patch: Any,
+        options: WriteOptions,
+        *,
+        status: bool = False,
+    ) -> tuple[Obj, bool]:
+        """Patch an object, or its status only; return it and whether it was created (server-side apply does).
+
+        Raises:
+            ApiError: 400 or 415 for a patch that is none, 404, 409, 422 for a result that is invalid.
+        """
+        if patch_type == APPLY_PATCH:
+            return self._apply(resource, namespace, name, patch, options, status=status)
+        functions: dict[str, Callable[[Any, Any], Any]] = {MERGE_PATCH: merge_patch, JSON_PATCH: json_patch}
+        if self.kind(resource).strategic:
+            functions[STRATEGIC_PATCH] = strategic_patch
+        if patch_type not in functions:
+            raise unsupported_media_type(
+                f"the body of the request was in an unknown format - accepted media types include: "
+                f"{', '.join(functions)}, {APPLY_PATCH}"
+            )
+        entry = self.entry(resource, namespace, name)
+        obj = functions[patch_type](self._shown(resource, entry), patch)
+        self._check_identity(resource, obj, namespace, name)
+        return self._replace(resource, entry, obj, options, status=status), False
+
+    def _apply(
+        self, resource: Resource, namespace: str, name: str, wanted: Any, options: WriteOptions, *, status: bool
+    ) -> tuple[Obj, bool]:
+        if not options.field_manager:
+            raise bad_request(
+                "PatchOptions.meta.k8s.io is invalid: fieldManager: Required value: is required for apply"
+            )
+        self._check_identity(resource, wanted, namespace, name)
+        wanted["metadata"]["name"] = name
+        entry = self.table(resource).get(namespace, name)
+        merged = apply_patch(
+            resource,
+            None if entry is None else self._shown(resource, entry),
+            wanted,
+            manager=options.field_manager,
+            force=options.force,
+            list_keys=self.kind(resource).list_keys,
+        )
+        if entry is None:
+            return self.create(resource, namespace, merged, options), True
+        return self._replace(resource, entry, merged, options, status=status), False
+
+    def _replace(self, resource: Resource, entry: Entry, new: Obj, options: WriteOptions, *, status: bool) -> Obj:
+        kind, old = self.kind(resource), self._shown(resource, entry)
+        meta = new["metadata"]
+        if meta.get("uid") and meta["uid"] != entry.uid:
+            why = f"Precondition failed: UID in precondition: {meta['uid']}, UID in object meta: {entry.uid}"
+            raise conflict(resource, entry.name, why)
+        if meta.get("resourceVersion") and meta["resourceVersion"] != str(entry.rv):
+            raise conflict(resource, entry.name, STALE)
+        meta["resourceVersion"] = str(entry.rv)
+        self._check_fields(resource, new, options)
+        if status:
+            new = {
+                **old,
+                "status": new.get("status", {}),
+                "metadata": _status_metadata(new["metadata"], old["metadata"]),
+            }
+            causes = kind.validate_status(new, old)
+        else:
+            metadata.keep(meta, old["metadata"])
+            if resource.has_status:
+                _carry(new, old, "status")
+            kind.prepare_update(new, old)
+            if kind.has_generation and kind.desired(new) != kind.desired(old):
+                meta["generation"] = int(old["metadata"].get("generation", 1)) + 1
+            causes = self._metadata_causes(resource, meta, old["metadata"]) + kind.validate(new, old)
+        if causes:
+            raise invalid(resource, entry.name, causes)
+        return self._settle(resource, entry, new, old, dry_run=options.dry_run)
+
+    def _settle(self, resource: Resource, entry: Entry, new: Obj, old: Obj, *, dry_run: bool) -> Obj:
+        """Store a changed object, or remove one whose deletion has nothing left to wait for."""
+        if dry_run or new == old:
+            return new
+        table = self.table(resource)
+        stored = resource.to_storage(new) if resource.to_storage else new
+        if metadata.is_gone(new["metadata"]):
+            self.store.remove(table, stored, entry)
+        else:
+            self.store.write(table, stored, entry)
+        new["metadata"]["resourceVersion"] = stored["metadata"]["resourceVersion"]
+        return new
+
+    # Deleting -----------------------------------------------------------------------------------------------------
+
+    def delete(self, resource: Resource, namespace: str, name: str, options: DeleteOptions) -> tuple[Obj, bool]:
+        """Delete an object, or mark it where somebody must act first; return its last state and whether it is gone.
+
+        Raises:
+            ApiError: 404, or 409 when a precondition does not hold.
+        """
+        entry = self.entry(resource, namespace, name)
+        self._check_preconditions(resource, entry, options)
+        kind, obj = self.kind(resource), entry.load()
+        old, meta = entry.load(), obj["metadata"]
+        finalizers = list(meta.get("finalizers") or [])
+        for finalizer, wanted in ((FOREGROUND_FINALIZER, "Foreground"), (ORPHAN_FINALIZER, "Orphan")):
+            if options.propagation is not None:
+                finalizers = [item for item in finalizers if item != finalizer]
+                if options.propagation == wanted:
+                    finalizers.append(finalizer)
+        meta["finalizers"] = finalizers
+        if resource.storage == ("", "namespaces"):
+            finalizers_of_spec = obj.get("spec", {}).get("finalizers")
+            if finalizers_of_spec:
+                obj["status"] = {"phase": "Terminating"}
+                return self._mark(resource, entry, obj, old, None, dry_run=options.dry_run), False
+        grace_s = self._grace_s(kind, obj, options)
+        if not finalizers and not grace_s:
+            del meta["finalizers"]
+            if not options.dry_run:
+                self.store.remove(self.table(resource), obj, entry)
+            return obj, True
+        return self._mark(resource, entry, obj, old, grace_s, dry_run=options.dry_run), False
+
+    def _mark(self, resource: Resource, entry: Entry, obj: Obj, old: Obj, grace_s: int | None, *, dry_run: bool) -> Obj:
+        """Give an object its deletion time; a later deletion may only shorten the grace period."""
+        meta = obj["metadata"]
+        if not meta.get("finalizers"):
+            meta.pop("finalizers", None)
+        if not meta.get("deletionTimestamp"):
+            meta["deletionTimestamp"] = stamp()
+            meta["deletionGracePeriodSeconds"] = grace_s or 0
+            if "generation" in meta:
+                meta["generation"] += 1
+        elif grace_s is not None:
+            meta["deletionGracePeriodSeconds"] = min(grace_s, int(meta.get("deletionGracePeriodSeconds") or 0))
+        if not dry_run and obj != old:
+            self.store.write(self.table(resource), obj, entry)
+        return obj
+
+    @staticmethod
+    def _grace_s(kind: Kind, obj: Obj, options: DeleteOptions) -> int:
+        if not kind.graceful:
+            return 0
+        longest = kind.grace_s(obj)
+        return longest if options.grace_s is None or longest == 0 else max(options.grace_s, 0)
+
+    @staticmethod
+    def _check_preconditions(resource: Resource, entry: Entry, options: DeleteOptions) -> None:
+        if options.uid is not None and options.uid != entry.uid:
+            why = f"Precondition failed: UID in precondition: {options.uid}, UID in object meta: {entry.uid}"
+            raise conflict(resource, entry.name, why)
+        if options.resource_version is not None and options.resource_version != str(entry.rv):
+            why = (
+                f"Precondition failed: ResourceVersion in precondition: {options.resource_version}, "
+                f"ResourceVersion in object meta: {entry.rv}"
+            )
+            raise conflict(resource, entry.name, why)
+
+    def delete_collection(self, resource: Resource, selection: Selection, options: DeleteOptions) -> None:
+        """Delete everything that matches."""
+        for entry in self.table(resource).select(selection):
+            self.delete(resource, entry.namespace, entry.name, options)
+
+    def amend(self, resource: Resource, entry: Entry, obj: Obj) -> None:
+        """Store a change that the system itself makes, unchecked; removes what has nothing left to wait for."""
+        self._settle(resource, entry, obj, entry.load(), dry_run=False)
+
+    # Subresources -------------------------------------------------------------------------------------------------
+
+    def bind(self, resource: Resource, namespace: str, name: str, binding: Obj, *, dry_run: bool) -> None:
+        """Assign a pod to a node.
+
+        Raises:
+            ApiError: 409 when it is assigned or gated, 422 without a target.
+        """
+        entry = self.entry(resource, namespace, name)
+        node = (binding.get("target") or {}).get("name")
+        if not node:
+            raise invalid(resource, name, [Cause("target.name", "Required value", "FieldValueRequired")])
+        uid = (binding.get("metadata") or {}).get("uid")
+        self._check_preconditions(resource, entry, DeleteOptions(uid=uid or None))
+        pod, old = entry.load(), entry.load()
+        if pod["metadata"].get("deletionTimestamp"):
+            raise conflict(resource, name, f"pod {name} is being deleted, cannot be assigned to a host")
+        if pod["spec"].get("nodeName"):
+            raise conflict(resource, name, f"pod {name} is already assigned to node {pod['spec']['nodeName']!r}")
+        if pod["spec"].get("schedulingGates"):
+            raise conflict(resource, name, f"pod {name} has non-empty .spec.schedulingGates")
+        pod["spec"]["nodeName"] = node
+        scheduled = {"type": "PodScheduled", "status": "True", "lastProbeTime": None, "lastTransitionTime": stamp()}
+        conditions = pod["status"].get("conditions") or []
+        pod["status"]["conditions"] = [item for item in conditions if item["type"] != "PodScheduled"] + [scheduled]
+        self._settle(resource, entry, pod, old, dry_run=dry_run)
+
+    def finalize(self, resource: Resource, name: str, obj: Obj, options: WriteOptions) -> Obj:
+        """Replace a namespace's own finalizers; with none left, a terminating namespace is gone."""
+        entry = self.entry(resource, "", name)
+        new, old = entry.load(), entry.load()
+        new["spec"] = {"finalizers": (obj.get("spec") or {}).get("finalizers") or []}
+        if options.dry_run:
+            return new
+        meta = new["metadata"]
+        if meta.get("deletionTimestamp") and not new["spec"]["finalizers"] and not meta.get("finalizers"):
+            self.store.remove(self.table(resource), new, entry)
+            return new
+        return self._settle(resource, entry, new, old, dry_run=False)
+
+    # Checks -------------------------------------------------------------------------------------------------------
+
+    def _shown(self, resource: Resource, entry: Entry) -> Obj:
+        obj = entry.load()
+        return resource.from_storage(obj) if resource.from_storage else obj
+
+    def _check_identity(self, resource: Resource, obj: Any, namespace: str, name: str | None) -> None:
+        """Refuse a body that is not an object of this kind at this path; fill in what it may leave out."""
+        if not isinstance(obj, dict):
+            raise bad_request("the request's body must be an object")
+        for field, expected in (("apiVersion", resource.group_version), ("kind", resource.kind)):
+            given = obj.setdefault(field, expected)
+            if given != expected:
+                raise bad_request(
+                    f"the API version in the data ({obj.get('apiVersion')}) or its kind ({obj.get('kind')}) does not "
+                    f"match the expected {resource.group_version} {resource.kind}"
+                )
+        meta = obj.get("metadata")
+        if meta is None:
+            meta = obj["metadata"] = {}
+        if not isinstance(meta, dict):
+            raise bad_request("metadata must be an object")
+        if meta.get("namespace") and meta["namespace"] != namespace:
+            raise bad_request("the namespace of the provided object does not match the namespace sent on the request")
+        if name is not None and meta.setdefault("name", name) != name:
+            raise bad_request(f"the name of the object ({meta['name']}) does not match the name on the URL ({name})")
+
+    def _check_fields(self, resource: Resource, obj: Obj, options: WriteOptions) -> None:
+        unknown = clean(resource, obj) + self.kind(resource).unknown_fields(obj)
+        if not unknown or options.field_validation == "Ignore":
+            return
+        told = [f'unknown field "{path}"' for path in unknown]
+        if options.field_validation == "Strict":
+            raise bad_request(f"strict decoding error: {', '.join(told)}")
+        options.warnings.extend(told)
+
+    def _check_namespace(self, resource: Resource, namespace: str, name: str) -> None:
+        spaces = self.resources.core("namespaces")
+        entry = self.table(spaces).get("", namespace)
+        if entry is None:
+            raise not_found(spaces, namespace)
+        if entry.load()["metadata"].get("deletionTimestamp"):
+            why = f"unable to create new content in namespace {namespace} because it is being terminated"
+            cause = Cause("metadata.namespace", f"namespace {namespace} is being terminated", "NamespaceTerminating")
+            raise forbidden(resource, name, why, [cause])
+
+    def _metadata_causes(self, resource: Resource, meta: Obj, old: Obj | None) -> list[Cause]:
+        return metadata.validate(meta, path_name=resource.group.startswith("rbac."), old=old)
+
+
+def _carry(new: Obj, old: Obj, field: str) -> None:
+    if field in old:
+        new[field] = old[field]
+    else:
+        new.pop(field, None)
+
+
+def _status_metadata(new: Obj, old: Obj) -> Obj:
+    """Return an object's metadata after a write of its status: unchanged, but for who applied what."""
+    if new.get("managedFields") and new["managedFields"] != old.get("managedFields"):
+        return {**old, "managedFields": new["managedFields"]}
+    return old

@@ -1,0 +1,466 @@
+"""The Job controller: makes pods until enough have succeeded, and says in the Job's status how far it is.
+
+Every finished pod is counted exactly once: it keeps a finalizer until the status holds it, so a pod that is deleted
+behind the controller's back, or a controller that stops between two writes, loses nothing.
+
+Follows completions, parallelism, both completion modes, backoffLimit, activeDeadlineSeconds, suspend and
+ttlSecondsAfterFinished; not backoffLimitPerIndex, podFailurePolicy and successPolicy.
+
+Source: `k8s.io/kubernetes/pkg/controller/job/job_controller.go`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from fermata.sim.kube.client import Informer
+from fermata.sim.kube.clock import age_s, now, parse, stamp
+from fermata.sim.kube.controllers.indexes import format_indexes, parse_indexes
+from fermata.sim.kube.controllers.pods import new_pod
+from fermata.sim.kube.controllers.work import Recorder, WorkQueue, reference
+from fermata.sim.kube.errors import ApiError
+from fermata.sim.kube.kinds.job import COMPLETION_INDEX, TRACKING_FINALIZER
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from fermata.sim.kube.client import Client
+    from fermata.sim.kube.resources import Obj
+
+log = logging.getLogger(__name__)
+
+_LONGEST_BACKOFF_S = 600.0
+#: How many pods one look at a Job makes at most, so that a huge Job does not keep a worker from the others.
+_BATCH = 500
+_PARALLEL_WRITES = 32
+
+
+@dataclass(frozen=True, slots=True)
+class PodView:
+    """What the controller needs to know of a pod."""
+
+    name: str
+    namespace: str
+    uid: str
+    job: str
+    job_uid: str
+    phase: str
+    index: int | None
+    deleting: bool
+    tracked: bool
+    ready: bool
+    finished_at: str
+
+    @property
+    def job_key(self) -> str:
+        """The key of the Job that made it."""
+        return f"{self.namespace}/{self.job}"
+
+    @property
+    def finished(self) -> bool:
+        """Whether it has ended by itself."""
+        return self.phase in ("Succeeded", "Failed")
+
+    @property
+    def active(self) -> bool:
+        """Whether it runs or will run."""
+        return not self.finished and not self.deleting
+
+
+@dataclass(frozen=True, slots=True)
+class JobView:
+    """A Job, serialised: thousands of finished ones must not cost a tree each."""
+
+    uid: str
+    data: bytes
+
+
+class JobController:
+    """Runs Jobs.
+
+    Args:
+        client: the API server to work for.
+        backoff_s: the pause before a failed pod's replacement; doubles with each failure.
+    """
+
+    def __init__(self, client: Client, *, backoff_s: float = 10.0) -> None:
+        self.client, self.backoff_s = client, backoff_s
+        self.jobs = Informer(client, "/apis/batch/v1/jobs", _job_view, self._on_job)
+        self.pods = Informer(client, "/api/v1/pods", _pod_view, self._on_pod)
+        #: The pods of each Job by the Job's key; they may belong to an earlier Job of that name.
+        self._pods_of: dict[str, dict[str, PodView]] = {}
+        self.queue = WorkQueue(self._reconcile)
+        self.recorder = Recorder(client, "job-controller")
+        self._writes = asyncio.Semaphore(_PARALLEL_WRITES)
+
+    async def run(self) -> None:
+        """Run Jobs until cancelled."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self.jobs.run())
+                group.create_task(self.pods.run())
+                await self.jobs.synced.wait()
+                await self.pods.synced.wait()
+                group.create_task(self.queue.run())
+        finally:
+            await self.recorder.close()
+
+    def _on_job(self, key: str, before: JobView | None, after: JobView | None) -> None:
+        del before, after
+        self.queue.add(key)
+
+    def _on_pod(self, key: str, before: PodView | None, after: PodView | None) -> None:
+        if before is not None:
+            pods = self._pods_of[before.job_key]
+            del pods[key]
+            if not pods:
+                del self._pods_of[before.job_key]
+            self.queue.add(before.job_key)
+        if after is not None:
+            self._pods_of.setdefault(after.job_key, {})[key] = after
+            self.queue.add(after.job_key)
+
+    # One look at one Job ------------------------------------------------------------------------------------------
+
+    async def _reconcile(self, key: str) -> None:
+        view = self.jobs.cache.get(key)
+        uid = None if view is None else view.uid
+        found = list(self._pods_of.get(key, {}).values())
+        # Pods of an earlier Job of this name are let go: it counts no longer.
+        await self.release(pod for pod in found if pod.tracked and pod.job_uid != uid)
+        if view is None:
+            return
+        pods = [pod for pod in found if pod.job_uid == uid]
+        job: Obj = orjson.loads(view.data)
+        if job["metadata"].get("deletionTimestamp"):
+            await self.release(pod for pod in pods if pod.tracked)
+            return
+        if finished_at := _finished_at(job):
+            await self.release(pod for pod in pods if pod.tracked)
+            await self._expire(key, job, finished_at)
+            return
+        await _Look(self, key, job, pods).take()
+
+    async def _expire(self, key: str, job: Obj, finished_at: str) -> None:
+        ttl_s = job["spec"].get("ttlSecondsAfterFinished")
+        if ttl_s is None:
+            return
+        left_s = ttl_s - (age_s(finished_at) or 0.0)
+        if left_s > 0:
+            self.queue.add_after(key, left_s)
+            return
+        preconditions = {"uid": job["metadata"]["uid"]}
+        await _unless_gone(
+            self.client.delete(job_path(job), propagationPolicy="Foreground", preconditions=preconditions)
+        )
+
+    # Writes -------------------------------------------------------------------------------------------------------
+
+    async def release(self, pods: Iterable[PodView]) -> None:
+        """Take our finalizer off pods that are counted or of no concern."""
+        await self.write_all(self._release_one(pod) for pod in pods)
+
+    async def _release_one(self, pod: PodView) -> None:
+        path = pod_path(pod)
+        try:
+            current = await self.client.get(path)
+            finalizers = current["metadata"].get("finalizers") or []
+            if TRACKING_FINALIZER not in finalizers or current["metadata"]["uid"] != pod.uid:
+                return
+            kept = [item for item in finalizers if item != TRACKING_FINALIZER]
+            meta = {
+                "uid": pod.uid,
+                "resourceVersion": current["metadata"]["resourceVersion"],
+                "finalizers": kept or None,
+            }
+            answer = await self.client.patch(path, {"metadata": meta})
+        except ApiError as error:
+            if error.code != 404:
+                raise
+            return
+        self.pods.note(answer, deleted=_is_gone(answer))
+
+    async def stop(self, pods: Iterable[PodView], *, counted: bool) -> None:
+        """Delete pods; those that shall not count as failed are let go first."""
+        stopping = list(pods)
+        if not counted:
+            await self.release(pod for pod in stopping if pod.tracked)
+        preconditions = [{"uid": pod.uid} for pod in stopping]
+        await self.write_all(
+            _unless_gone(self.client.delete(pod_path(pod), preconditions=uid))
+            for pod, uid in zip(stopping, preconditions, strict=True)
+        )
+
+    async def write_all(self, steps: Iterable[Any]) -> None:
+        """Carry out writes, a bounded number at once; raises what the first failed one raised."""
+
+        async def limited(step: Any) -> None:
+            async with self._writes:
+                await step
+
+        tasks = [asyncio.create_task(limited(step)) for step in steps]
+        if tasks:
+            done, _ = await asyncio.wait(tasks)
+            for task in done:
+                task.result()
+
+
+class _Look:
+    """One look at one Job: count, judge, make or stop pods, write the status if it changed."""
+
+    def __init__(self, controller: JobController, key: str, job: Obj, pods: list[PodView]) -> None:
+        self._controller, self._key, self._job, self._pods = controller, key, job, pods
+        self._spec: Obj = job["spec"]
+        self._status: Obj = orjson.loads(orjson.dumps(job.get("status") or {}))
+        self._indexed = self._spec["completionMode"] == "Indexed"
+        self._completed: set[int] = parse_indexes(self._status.get("completedIndexes") or "")
+        self._counted: list[PodView] = []
+
+    async def take(self) -> None:
+        """Bring the Job one step on."""
+        self._count()
+        suspended = bool(self._spec.get("suspend"))
+        self._set_suspended(suspended)
+        target = None if suspended else self._verdict()
+        active = [pod for pod in self._pods if pod.active]
+        if target is not None:
+            self._add_condition(*target)
+            await self._controller.stop(active, counted=target[0] == "FailureTarget")
+            self._finish(target)
+        elif suspended:
+            await self._controller.stop(active, counted=False)
+        await self._write_status()
+        await self._controller.release(self._counted)
+        if target is None and not suspended:
+            await self._manage(active)
+
+    # Counting -----------------------------------------------------------------------------------------------------
+
+    def _count(self) -> None:
+        """Take finished pods into the status: first by uid, and into the totals once their finalizer is off."""
+        status = self._status
+        waiting: Obj = status.get("uncountedTerminatedPods") or {}
+        tracked = {pod.uid: pod for pod in self._pods if pod.tracked}
+        for outcome in ("succeeded", "failed"):
+            listed = list(waiting.get(outcome) or [])
+            left = [uid for uid in listed if uid in tracked]
+            status[outcome] = int(status.get(outcome) or 0) + len(listed) - len(left)
+            waiting[outcome] = left
+        for pod in tracked.values():
+            if pod.phase == "Succeeded" and self._indexed:
+                if pod.index is not None and pod.index < self._spec["completions"]:
+                    self._completed.add(pod.index)
+                self._counted.append(pod)
+            elif pod.finished or pod.deleting:
+                outcome = "succeeded" if pod.phase == "Succeeded" else "failed"
+                if pod.uid not in waiting[outcome]:
+                    waiting[outcome].append(pod.uid)
+                self._counted.append(pod)
+        if self._indexed:
+            status["completedIndexes"] = format_indexes(self._completed)
+            status["succeeded"] = len(self._completed)
+        status["uncountedTerminatedPods"] = {key: uids for key, uids in waiting.items() if uids}
+        status["active"] = sum(pod.active for pod in self._pods)
+        status["ready"] = sum(pod.active and pod.ready for pod in self._pods)
+        status["terminating"] = sum(pod.deleting and not pod.finished for pod in self._pods)
+
+    def _total(self, outcome: str) -> int:
+        waiting = self._status["uncountedTerminatedPods"].get(outcome) or []
+        return int(self._status.get(outcome) or 0) + len(waiting)
+
+    # Judging ------------------------------------------------------------------------------------------------------
+
+    def _verdict(self) -> tuple[str, str, str] | None:
+        """Return (condition, reason, message) when the Job is decided."""
+        for condition in self._status.get("conditions") or []:
+            if condition["type"] in ("FailureTarget", "SuccessCriteriaMet") and condition["status"] == "True":
+                return condition["type"], condition["reason"], condition["message"]
+        limit_s = self._spec.get("activeDeadlineSeconds")
+        running_s = age_s(self._status.get("startTime"))
+        if self._total("failed") > self._spec["backoffLimit"]:
+            return "FailureTarget", "BackoffLimitExceeded", "Job has reached the specified backoff limit"
+        if limit_s is not None and running_s is not None and running_s >= limit_s:
+            return "FailureTarget", "DeadlineExceeded", "Job was active longer than specified deadline"
+        wanted, succeeded = self._spec.get("completions"), self._total("succeeded")
+        if wanted is None:
+            done = succeeded > 0 and self._status["active"] == 0
+        else:
+            done = succeeded >= wanted
+        if done:
+            return "SuccessCriteriaMet", "CompletionsReached", "Reached expected number of succeeded pods"
+        if limit_s is not None and running_s is not None:
+            self._controller.queue.add_after(self._key, limit_s - running_s)
+        return None
+
+    def _finish(self, target: tuple[str, str, str]) -> None:
+        """Set the final condition once no pod runs and every finished one is in the totals."""
+        unsettled = any(not pod.finished for pod in self._pods) or bool(self._status["uncountedTerminatedPods"])
+        if unsettled:
+            return
+        succeeded = target[0] == "SuccessCriteriaMet"
+        self._add_condition("Complete" if succeeded else "Failed", *target[1:])
+        if succeeded:
+            self._status["completionTime"] = stamp()
+        recorder = self._controller.recorder
+        if succeeded:
+            recorder.record(reference(self._job), "Completed", "Job completed")
+        else:
+            recorder.record(reference(self._job), target[1], target[2], "Warning")
+
+    def _set_suspended(self, suspended: bool) -> None:
+        conditions = self._status.get("conditions") or []
+        was = any(item["type"] == "Suspended" and item["status"] == "True" for item in conditions)
+        if suspended and not was:
+            self._status.pop("startTime", None)
+            self._add_condition("Suspended", "JobSuspended", "Job suspended")
+        elif not suspended and was:
+            self._add_condition("Suspended", "JobResumed", "Job resumed", "False")
+        if not suspended and not self._status.get("startTime"):
+            self._status["startTime"] = stamp()
+
+    def _add_condition(self, type_: str, reason: str, message: str, status: str = "True") -> None:
+        conditions: list[Obj] = self._status.setdefault("conditions", [])
+        if any(item["type"] == type_ and item["status"] == status for item in conditions):
+            return
+        self._status["conditions"] = [item for item in conditions if item["type"] != type_]
+        self._status["conditions"].append(
+            {
+                "type": type_,
+                "status": status,
+                "reason": reason,
+                "message": message,
+                "lastProbeTime": stamp(),
+                "lastTransitionTime": stamp(),
+            }
+        )
+
+    async def _write_status(self) -> None:
+        status = {key: value for key, value in self._status.items() if value or key in _KEPT_ZEROS}
+        if status == self._job.get("status"):
+            return
+        cleared = {key: None for key in self._job.get("status") or {} if key not in status}
+        uncounted = status.get("uncountedTerminatedPods")
+        if uncounted is not None:
+            status["uncountedTerminatedPods"] = {"succeeded": None, "failed": None, **uncounted}
+        patch = {"metadata": {"uid": self._job["metadata"]["uid"]}, "status": {**status, **cleared}}
+        answer = await self._controller.client.patch(f"{job_path(self._job)}/status", patch)
+        self._controller.jobs.note(answer)
+
+    # Pods ---------------------------------------------------------------------------------------------------------
+
+    async def _manage(self, active: list[PodView]) -> None:
+        """Make the pods that are missing, or stop those that are too many."""
+        parallelism, completions = self._spec["parallelism"], self._spec.get("completions")
+        if completions is None:
+            wanted = parallelism if self._total("succeeded") == 0 else min(parallelism, len(active))
+        else:
+            wanted = min(parallelism, completions - self._total("succeeded"))
+        if len(active) > wanted:
+            # Pods that have not begun go first.
+            excess = sorted(active, key=lambda pod: (pod.ready, pod.phase == "Running", -(pod.index or 0)))
+            await self._controller.stop(excess[: len(active) - wanted], counted=False)
+            return
+        missing = min(wanted - len(active), _BATCH)
+        if missing <= 0:
+            return
+        pause_s = self._backoff_left_s()
+        if pause_s > 0:
+            self._controller.queue.add_after(self._key, pause_s)
+            return
+        await self._controller.write_all(self._create(index) for index in self._next_indexes(active, missing))
+        if missing == _BATCH:
+            self._controller.queue.add(self._key)
+
+    def _next_indexes(self, active: list[PodView], count: int) -> list[int | None]:
+        if not self._indexed:
+            return [None] * count
+        taken = self._completed | {pod.index for pod in active if pod.index is not None}
+        if self._spec.get("podReplacementPolicy") == "Failed":
+            taken |= {pod.index for pod in self._pods if pod.deleting and pod.index is not None}
+        free = (index for index in range(self._spec["completions"]) if index not in taken)
+        return [index for index, _ in zip(free, range(count), strict=False)]
+
+    def _backoff_left_s(self) -> float:
+        """Return how long to wait before replacing failed pods; a Job without failures does not wait."""
+        failed = self._total("failed")
+        last = max((pod.finished_at for pod in self._pods if pod.phase == "Failed"), default="")
+        if not failed or not last:
+            return 0.0
+        pause_s = min(self._controller.backoff_s * 2.0 ** min(failed - 1, 20), _LONGEST_BACKOFF_S)
+        return pause_s - (now() - parse(last)).total_seconds()
+
+    async def _create(self, index: int | None) -> None:
+        controller, namespace = self._controller, self._job["metadata"]["namespace"]
+        pod = await controller.client.create(f"/api/v1/namespaces/{namespace}/pods", new_pod(self._job, index))
+        controller.pods.note(pod)
+        message = f"Created pod: {pod['metadata']['name']}"
+        controller.recorder.record(reference(self._job), "SuccessfulCreate", message)
+
+
+_KEPT_ZEROS = ("ready", "terminating", "uncountedTerminatedPods")
+
+
+def job_path(job: Obj) -> str:
+    """Return a Job's URL path."""
+    return f"/apis/batch/v1/namespaces/{job['metadata']['namespace']}/jobs/{job['metadata']['name']}"
+
+
+def pod_path(pod: PodView) -> str:
+    """Return a pod's URL path."""
+    return f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}"
+
+
+async def _unless_gone(deletion: Any) -> None:
+    try:
+        await deletion
+    except ApiError as error:
+        if error.code not in (404, 409):
+            raise
+
+
+def _is_gone(obj: Obj) -> bool:
+    meta = obj["metadata"]
+    return bool(meta.get("deletionTimestamp")) and not meta.get("finalizers") and not meta.get(
+        "deletionGracePeriodSeconds"
+    )  # fmt: skip
+
+
+def _finished_at(job: Obj) -> str:
+    for condition in (job.get("status") or {}).get("conditions") or []:
+        if condition["type"] in ("Complete", "Failed") and condition["status"] == "True":
+            return str(condition["lastTransitionTime"])
+    return ""
+
+
+def _job_view(job: Obj) -> JobView:
+    return JobView(job["metadata"]["uid"], orjson.dumps(job))
+
+
+def _pod_view(pod: Obj) -> PodView | None:
+    meta, status = pod["metadata"], pod.get("status") or {}
+    owner = next((item for item in meta.get("ownerReferences") or [] if item.get("controller")), None)
+    if owner is None or owner["kind"] != "Job":
+        return None
+    index = (meta.get("annotations") or {}).get(COMPLETION_INDEX)
+    ends = [
+        ((item.get("state") or {}).get("terminated") or {}).get("finishedAt") or ""
+        for item in status.get("containerStatuses") or []
+    ]
+    return PodView(
+        name=meta["name"],
+        namespace=meta["namespace"],
+        uid=meta["uid"],
+        job=owner["name"],
+        job_uid=owner["uid"],
+        phase=status.get("phase") or "Pending",
+        index=int(index) if index is not None else None,
+        deleting=bool(meta.get("deletionTimestamp")),
+        tracked=TRACKING_FINALIZER in (meta.get("finalizers") or []),
+        ready=any(item["type"] == "Ready" and item["status"] == "True" for item in status.get("conditions") or []),
+        finished_at=max(ends, default="") or (stamp() if status.get("phase") == "Failed" else ""),
+    )

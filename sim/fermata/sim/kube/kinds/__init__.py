@@ -1,0 +1,31 @@
+"""What each kind adds to the generic API: defaults, validation, what may change. One file a kind.
+
+A kind knows its own objects only: never the store, a request or another kind.
+"""
+
+from __future__ import annotations
+
+from fermata.sim.kube.kinds.base import Kind
+from fermata.sim.kube.kinds.crd import CrdKind
+from fermata.sim.kube.kinds.job import JobKind
+from fermata.sim.kube.kinds.namespace import NamespaceKind
+from fermata.sim.kube.kinds.plain import ConfigMapKind, DeploymentKind, SecretKind, WithoutGeneration
+from fermata.sim.kube.kinds.pod import PodKind
+
+#: Storage key -> behaviour of the built-in kinds that have one; the rest are plain objects.
+BUILTIN_KINDS: dict[tuple[str, str], Kind] = {
+    ("", "namespaces"): NamespaceKind(),
+    ("", "pods"): PodKind(),
+    ("", "nodes"): WithoutGeneration(),
+    ("", "events"): WithoutGeneration(),
+    ("", "configmaps"): ConfigMapKind(),
+    ("", "secrets"): SecretKind(),
+    ("", "services"): WithoutGeneration(),
+    ("", "serviceaccounts"): WithoutGeneration(),
+    ("batch", "jobs"): JobKind(),
+    ("apps", "deployments"): DeploymentKind(),
+    ("apiextensions.k8s.io", "customresourcedefinitions"): CrdKind(),
+    ("coordination.k8s.io", "leases"): WithoutGeneration(),
+}
+
+__all__ = ["BUILTIN_KINDS", "Kind"]

@@ -1,0 +1,93 @@
+"""The field types of the built-in kinds: which fields there are, and what JSON each takes.
+
+A client's object is held against them before anything else looks at it, so that the rest may rely on the types. As in
+the API server, a wrong type is a request that cannot be decoded (400), an unknown field is told or dropped.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
+
+from fermata.sim.kube.errors import bad_request
+
+if TYPE_CHECKING:
+    from fermata.sim.kube.resources import Obj, Resource
+
+_PLAIN: dict[str, tuple[type, ...]] = {
+    "string": (str,),
+    "integer": (int,),
+    "boolean": (bool,),
+    "number": (int, float),
+}
+
+
+@cache
+def _table() -> tuple[dict[str, str], dict[str, dict[str, str]]]:
+    table = json.loads(files(__package__).joinpath("builtin_types.json").read_text(encoding="utf-8"))
+    return table["kinds"], table["types"]
+
+
+def clean(resource: Resource, obj: Obj) -> list[str]:
+    """Drop nulls and unknown fields, in place, and return the unknown fields' paths.
+
+    Of a custom kind's objects, only the metadata is looked at: the rest is its own schema's.
+
+    Raises:
+        ApiError: 400 for a field whose value has another type.
+    """
+    root = _table()[0].get(f"{resource.group_version}/{resource.kind}")
+    unknown: list[str] = []
+    if root is None or resource.custom:
+        wrong = _clean(obj["metadata"], "V1ObjectMeta", "metadata", unknown)
+    else:
+        wrong = _clean(obj, root, "", unknown)
+    if wrong:
+        message = f'{resource.kind} in version "{resource.version}" cannot be handled as a {resource.kind}: {wrong}'
+        raise bad_request(message)
+    return unknown
+
+
+def _clean(value: Any, kind: str, path: str, unknown: list[str]) -> str:
+    """Clean one value; return what is wrong with its type, or nothing."""
+    if kind == "any" or value is None:
+        return ""
+    if kind in _PLAIN:
+        fits = isinstance(value, _PLAIN[kind]) and (kind == "boolean" or not isinstance(value, bool))
+        return "" if fits else _wrong(value, kind, path)
+    if kind[0] == "[":
+        if not isinstance(value, list):
+            return _wrong(value, "array", path)
+        inner = [(item, kind[1:-1], f"{path}[{position}]") for position, item in enumerate(value)]
+    else:
+        if not isinstance(value, dict):
+            return _wrong(value, "object", path)
+        inner = _fields(value, kind, path, unknown)
+    for item, below, where in inner:
+        if wrong := _clean(item, below, where, unknown):
+            return wrong
+    return ""
+
+
+def _fields(value: dict[str, Any], kind: str, path: str, unknown: list[str]) -> list[tuple[Any, str, str]]:
+    """Return the values of an object with their types and paths; drop what it does not have."""
+    if kind[0] == "{":
+        return [(item, kind[1:-1], f"{path}.{key}") for key, item in value.items()]
+    types = _table()[1][kind]
+    kept: list[tuple[Any, str, str]] = []
+    for key in list(value):
+        where = f"{path}.{key}" if path else key
+        if key not in types:
+            unknown.append(where)
+        if key not in types or value[key] is None:
+            del value[key]
+        else:
+            kept.append((value[key], types[key], where))
+    return kept
+
+
+def _wrong(value: Any, wanted: str, path: str) -> str:
+    given = {bool: "bool", int: "number", float: "number", str: "string", list: "array", dict: "object"}[type(value)]
+    return f"json: cannot unmarshal {given} into field {path} of type {wanted}"

@@ -1,0 +1,124 @@
+"""CustomResourceDefinitions: what makes one acceptable, and the names and conditions that its status tells."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from fermata.sim.kube.cel import RuleError, compile_rules
+from fermata.sim.kube.clock import stamp
+from fermata.sim.kube.errors import Cause
+from fermata.sim.kube.kinds.base import Kind
+
+if TYPE_CHECKING:
+    from fermata.sim.kube.resources import Obj
+
+CLEANUP_FINALIZER = "customresourcecleanup.apiextensions.k8s.io"
+
+
+class CrdKind(Kind):
+    """A definition is established at once: its kinds are served when the answer is sent."""
+
+    def prepare_create(self, obj: Obj) -> None:
+        """Set name defaults, the cleanup finalizer and the status."""
+        spec = obj.get("spec")
+        if not isinstance(spec, dict):
+            return
+        self._default_names(spec)
+        obj["metadata"].setdefault("finalizers", []).append(CLEANUP_FINALIZER)
+        versions = spec.get("versions") or []
+        obj["status"] = {
+            "acceptedNames": spec.get("names", {}),
+            "conditions": [
+                _condition("NamesAccepted", "NoConflicts", "no conflicts found"),
+                _condition("Established", "InitialNamesAccepted", "the initial names have been accepted"),
+            ],
+            "storedVersions": [version["name"] for version in versions if version.get("storage")],
+        }
+
+    def prepare_update(self, new: Obj, old: Obj) -> None:
+        """Set name defaults."""
+        del old
+        if isinstance(new.get("spec"), dict):
+            self._default_names(new["spec"])
+            new.setdefault("status", {})["acceptedNames"] = new["spec"].get("names", {})
+
+    @staticmethod
+    def _default_names(spec: Obj) -> None:
+        names = spec.get("names")
+        if isinstance(names, dict) and names.get("kind"):
+            names.setdefault("singular", str(names["kind"]).lower())
+            names.setdefault("listKind", f"{names['kind']}List")
+        spec.setdefault("conversion", {"strategy": "None"})
+
+    def validate(self, obj: Obj, old: Obj | None) -> list[Cause]:
+        """Refuse wrong names, versions without a schema, and rules that do not compile."""
+        del old
+        spec = obj.get("spec")
+        if not isinstance(spec, dict):
+            return [Cause("spec", "Required value", "FieldValueRequired")]
+        names = spec.get("names") or {}
+        missing = [
+            Cause(f"spec.{path}", "Required value", "FieldValueRequired")
+            for path, value in (
+                ("group", spec.get("group")),
+                ("names.plural", names.get("plural")),
+                ("names.kind", names.get("kind")),
+                ("versions", spec.get("versions")),
+            )
+            if not value
+        ]
+        if missing:
+            return missing
+        causes: list[Cause] = []
+        wanted = f"{names['plural']}.{spec['group']}"
+        if obj["metadata"]["name"] != wanted:
+            message = f'Invalid value: "{obj["metadata"]["name"]}": must be spec.names.plural+"."+spec.group'
+            causes.append(Cause("metadata.name", message))
+        if spec.get("scope") not in ("Namespaced", "Cluster"):
+            message = f'Unsupported value: "{spec.get("scope")}": supported values: "Cluster", "Namespaced"'
+            causes.append(Cause("spec.scope", message, "FieldValueNotSupported"))
+        if sum(bool(version.get("storage")) for version in spec["versions"]) != 1:
+            message = "Invalid value: must have exactly one version marked as storage version"
+            causes.append(Cause("spec.versions", message))
+        for position, version in enumerate(spec["versions"]):
+            causes += _validate_schema(version, f"spec.versions[{position}].schema.openAPIV3Schema")
+        return causes
+
+
+def _validate_schema(version: Obj, path: str) -> list[Cause]:
+    schema = (version.get("schema") or {}).get("openAPIV3Schema")
+    if not isinstance(schema, dict):
+        return [Cause(path, "Required value: schemas are required", "FieldValueRequired")]
+    if schema.get("type") != "object":
+        return [Cause(f"{path}.type", f'Invalid value: "{schema.get("type")}": must be object at the root')]
+    causes = list(_untyped(schema, path))
+    if not causes:
+        try:
+            compile_rules(schema, path)
+        except RuleError as error:
+            causes.append(Cause(path, f"Invalid value: {error}"))
+    return causes
+
+
+def _untyped(schema: Any, path: str) -> list[Cause]:
+    """Return the places of a schema that say no type, which a structural schema must."""
+    if not isinstance(schema, dict):
+        return [Cause(path, "Invalid value: must be a schema", "FieldValueTypeInvalid")]
+    causes: list[Cause] = []
+    free = schema.get("x-kubernetes-int-or-string") or schema.get("x-kubernetes-preserve-unknown-fields")
+    if not schema.get("type") and not free:
+        causes.append(Cause(f"{path}.type", "Required value: must not be empty for specified object fields",
+                            "FieldValueRequired"))  # fmt: skip
+    for key, below in (schema.get("properties") or {}).items():
+        causes += _untyped(below, f"{path}.properties[{key}]")
+    if schema.get("items") is not None:
+        causes += _untyped(schema["items"], f"{path}.items")
+    elif schema.get("type") == "array":
+        causes.append(Cause(f"{path}.items", "Required value: must be specified", "FieldValueRequired"))
+    if isinstance(schema.get("additionalProperties"), dict):
+        causes += _untyped(schema["additionalProperties"], f"{path}.additionalProperties")
+    return causes
+
+
+def _condition(type_: str, reason: str, message: str) -> Obj:
+    return {"type": type_, "status": "True", "reason": reason, "message": message, "lastTransitionTime": stamp()}

@@ -1,0 +1,149 @@
+"""Jobs: selector and label defaults, validation, and what stands once a Job exists.
+
+Source: `k8s.io/kubernetes/pkg/apis/batch/validation` and `pkg/registry/batch/job/strategy.go`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from fermata.sim.kube.errors import Cause
+from fermata.sim.kube.kinds.base import Kind
+from fermata.sim.kube.kinds.pod import default_pod_spec, validate_pod_spec
+
+if TYPE_CHECKING:
+    from fermata.sim.kube.resources import Obj
+
+CONTROLLER_UID = "batch.kubernetes.io/controller-uid"
+JOB_NAME = "batch.kubernetes.io/job-name"
+COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
+TRACKING_FINALIZER = "batch.kubernetes.io/job-tracking"
+
+_COUNTS = (
+    "parallelism",
+    "completions",
+    "backoffLimit",
+    "backoffLimitPerIndex",
+    "maxFailedIndexes",
+    "activeDeadlineSeconds",
+    "ttlSecondsAfterFinished",
+)
+_IMMUTABLE = ("selector", "completionMode", "podFailurePolicy", "successPolicy", "backoffLimitPerIndex", "managedBy")
+#: The scheduling directives of the template, which may change while a Job is suspended and has not started.
+_DIRECTIVES = ("nodeSelector", "affinity", "tolerations", "schedulingGates")
+
+
+class JobKind(Kind):
+    """A Job: its template, selector and mode stand; parallelism, suspension and limits may change."""
+
+    def prepare_create(self, obj: Obj) -> None:
+        """Set defaults, the generated selector and its labels."""
+        spec = obj.get("spec")
+        obj["status"] = {}
+        if not isinstance(spec, dict):
+            return
+        if spec.get("completions") is None and spec.get("parallelism") is None:
+            spec["completions"] = 1
+        if spec.get("parallelism") is None:
+            spec["parallelism"] = 1
+        per_index = spec.get("backoffLimitPerIndex") is not None
+        for key, value in {
+            "backoffLimit": 2**31 - 1 if per_index else 6,
+            "completionMode": "NonIndexed",
+            "suspend": False,
+            "podReplacementPolicy": "TerminatingOrFailed",
+        }.items():
+            if spec.get(key) is None:
+                spec[key] = value
+        template = spec.get("template")
+        if not isinstance(template, dict) or not isinstance(template.get("spec"), dict):
+            return
+        default_pod_spec(template["spec"])
+        if not spec.get("manualSelector"):
+            self._select_own_pods(obj, template)
+        template.setdefault("metadata", {})
+
+    def _select_own_pods(self, obj: Obj, template: Obj) -> None:
+        uid, name = obj["metadata"]["uid"], obj["metadata"]["name"]
+        labels = (template.setdefault("metadata", {}) or {}).get("labels") or {}
+        own = {CONTROLLER_UID: uid, "controller-uid": uid, JOB_NAME: name, "job-name": name}
+        template["metadata"] = {**(template["metadata"] or {}), "labels": {**labels, **own}}
+        obj["spec"]["selector"] = {"matchLabels": {CONTROLLER_UID: uid}}
+
+    def prepare_update(self, new: Obj, old: Obj) -> None:
+        """Restore the generated parts that clients leave out when they replace a Job."""
+        spec, before = new.get("spec"), old["spec"]
+        if not isinstance(spec, dict):
+            return
+        for key in ("parallelism", "backoffLimit", "completionMode", "suspend", "podReplacementPolicy", "selector"):
+            if spec.get(key) is None and before.get(key) is not None:
+                spec[key] = before[key]
+        template = spec.get("template")
+        if not isinstance(template, dict) or not isinstance(template.get("spec"), dict):
+            return
+        default_pod_spec(template["spec"])
+        if not spec.get("manualSelector"):
+            self._select_own_pods(new, template)
+
+    def validate(self, obj: Obj, old: Obj | None) -> list[Cause]:
+        """Refuse an incomplete Job and changes of what must stand."""
+        spec = obj.get("spec")
+        if not isinstance(spec, dict):
+            return [Cause("spec", "Required value", "FieldValueRequired")]
+        causes = [
+            Cause(f"spec.{key}", f"Invalid value: {spec[key]}: must be greater than or equal to 0")
+            for key in _COUNTS
+            if spec.get(key) is not None and (not isinstance(spec[key], int) or spec[key] < 0)
+        ]
+        causes += _validate_mode(spec, obj["metadata"]["name"])
+        template = spec.get("template")
+        pod_spec = template.get("spec") if isinstance(template, dict) else None
+        causes += validate_pod_spec(pod_spec, "spec.template.spec")
+        if isinstance(pod_spec, dict) and pod_spec.get("restartPolicy") == "Always":
+            message = 'Required value: valid values: "OnFailure", "Never"'
+            causes.append(Cause("spec.template.spec.restartPolicy", message, "FieldValueRequired"))
+        if old is not None and not causes:
+            causes += _validate_change(spec, old)
+        return causes
+
+
+def _validate_mode(spec: Obj, name: str) -> list[Cause]:
+    mode = spec.get("completionMode")
+    if mode not in ("Indexed", "NonIndexed"):
+        message = f'Unsupported value: "{mode}": supported values: "Indexed", "NonIndexed"'
+        return [Cause("spec.completionMode", message, "FieldValueNotSupported")]
+    if mode == "Indexed":
+        if spec.get("completions") is None:
+            message = "Required value: when completion mode is Indexed"
+            return [Cause("spec.completions", message, "FieldValueRequired")]
+        longest = f"{name}-{max(int(spec['completions']) - 1, 0)}"
+        if len(longest) > 63:
+            message = (
+                f'Invalid value: "{longest}": will not be a valid pod hostname: must be no more than 63 characters'
+            )
+            return [Cause("metadata.name", message)]
+    elif spec.get("backoffLimitPerIndex") is not None:
+        message = 'Invalid value: "NonIndexed": requires indexed completion mode'
+        return [Cause("spec.backoffLimitPerIndex", message)]
+    return []
+
+
+def _validate_change(new: Obj, job: Obj) -> list[Cause]:
+    old = job["spec"]
+    changed = [f"spec.{key}" for key in _IMMUTABLE if new.get(key) != old.get(key)]
+    if new.get("completions") != old.get("completions"):
+        elastic = new["completionMode"] == "Indexed" and new.get("completions") == new.get("parallelism")
+        if not elastic:
+            changed.append("spec.completions")
+    thawed = bool(old.get("suspend")) and not (job.get("status") or {}).get("startTime")
+    if _standing(new["template"], thawed=thawed) != _standing(old["template"], thawed=thawed):
+        changed.append("spec.template")
+    return [Cause(field, "Invalid value: field is immutable", "FieldValueInvalid") for field in changed]
+
+
+def _standing(template: Obj, *, thawed: bool) -> Any:
+    spec = {key: value for key, value in template["spec"].items() if not (thawed and key in _DIRECTIVES)}
+    meta = {key: value for key, value in (template.get("metadata") or {}).items() if value not in (None, {})}
+    if thawed:
+        meta = {key: value for key, value in meta.items() if key not in ("labels", "annotations")}
+    return {"spec": spec, "metadata": meta}

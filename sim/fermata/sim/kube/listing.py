@@ -1,0 +1,159 @@
+"""Lists: selection from a query, pages that all show one moment, and the forms in which objects are answered."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import itertools
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from fermata.sim.kube.errors import bad_request, expired
+from fermata.sim.kube.selectors import parse_fields, parse_labels
+from fermata.sim.kube.store import Selection
+from fermata.sim.kube.table import BUILTIN_COLUMNS, PLAIN_COLUMNS, Column, custom_columns, partial, table
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from fermata.sim.kube.api import Api
+    from fermata.sim.kube.definitions import Definitions
+    from fermata.sim.kube.resources import Obj, Resource
+    from fermata.sim.kube.store import Entry
+
+#: How many lists may be read in pages at once; the page after a forgotten one is answered 410.
+_SNAPSHOTS = 64
+
+
+def selection(resource: Resource, namespace: str | None, query: Mapping[str, str]) -> Selection:
+    """Return what a list, watch or deletion of a collection asks for.
+
+    Raises:
+        ApiError: 400 for a selector that cannot be understood.
+    """
+    fields = parse_fields(query.get("fieldSelector", ""), ("metadata.name", "metadata.namespace", *resource.selectable))
+    return Selection(namespace, parse_labels(query.get("labelSelector", "")), fields, resource.selectable)
+
+
+class Form:
+    """The form in which a client wants its objects: whole, as a Table, or their metadata only.
+
+    Args:
+        accept: the request's Accept header.
+        include: the query's `includeObject`, for Tables.
+    """
+
+    def __init__(self, accept: str, include: str = "") -> None:
+        # kubectl names the Table first and plain JSON as what it can also read.
+        first = accept.split(",")[0]
+        self.is_table = "as=Table" in first
+        self.is_partial = "as=PartialObjectMetadata" in first
+        self.whole = include == "Object"
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether objects go out as they are stored."""
+        return not (self.is_table or self.is_partial)
+
+
+class Lists:
+    """Answers with many objects.
+
+    Args:
+        api: where the objects are.
+        definitions: the columns of custom kinds.
+    """
+
+    def __init__(self, api: Api, definitions: Definitions) -> None:
+        self._api, self._definitions = api, definitions
+        self._snapshots: OrderedDict[int, tuple[int, list[Entry]]] = OrderedDict()
+        self._ids = itertools.count(1)
+
+    def answer(self, resource: Resource, chosen: Selection, query: Mapping[str, str], form: Form) -> bytes:
+        """Return the serialised list.
+
+        Raises:
+            ApiError: 400 for a wrong limit or token, 410 for a token that is too old.
+        """
+        rv, entries, token, remaining = self._page(resource, chosen, query)
+        meta: Obj = {"resourceVersion": str(rv)}
+        if token:
+            meta["continue"] = token
+            meta["remainingItemCount"] = remaining
+        if form.is_plain:
+            head = {"kind": resource.list_kind, "apiVersion": resource.group_version, "metadata": meta}
+            items = b",".join(self.shown(resource, entry) for entry in entries)
+            return orjson.dumps(head)[:-1] + b',"items":[' + items + b"]}"
+        objects = [self._object(resource, entry) for entry in entries]
+        if form.is_table:
+            return orjson.dumps(table(self._columns(resource), objects, meta, whole=form.whole))
+        listed = {"kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1", "metadata": meta}
+        return orjson.dumps({**listed, "items": [partial(obj) for obj in objects]})
+
+    def one(self, resource: Resource, data: bytes, form: Form) -> bytes:
+        """Return one serialised object in the form asked for."""
+        if form.is_plain:
+            return data
+        obj = orjson.loads(data)
+        if form.is_partial:
+            return orjson.dumps(partial(obj))
+        meta = {"resourceVersion": obj["metadata"].get("resourceVersion", "")}
+        return orjson.dumps(table(self._columns(resource), [obj], meta, whole=form.whole))
+
+    def shown(self, resource: Resource, entry: Entry) -> bytes:
+        """Return a stored object in the version that was asked for."""
+        return entry.data if resource.from_storage is None else orjson.dumps(resource.from_storage(entry.load()))
+
+    def _object(self, resource: Resource, entry: Entry) -> Obj:
+        obj: Obj = orjson.loads(self.shown(resource, entry))
+        return obj
+
+    def _columns(self, resource: Resource) -> Sequence[Column]:
+        if resource.custom:
+            return custom_columns(self._definitions.columns.get(resource.path, []))
+        return BUILTIN_COLUMNS.get(resource.storage, PLAIN_COLUMNS)
+
+    def _page(
+        self, resource: Resource, chosen: Selection, query: Mapping[str, str]
+    ) -> tuple[int, list[Entry], str, int]:
+        limit, token = _limit(query.get("limit")), query.get("continue", "")
+        if token:
+            snapshot, start = _read_token(token)
+            if snapshot not in self._snapshots:
+                raise expired("The provided continue parameter is too old to display a consistent list result.")
+            rv, entries = self._snapshots[snapshot]
+        else:
+            snapshot, start = 0, 0
+            rv, entries = self._api.store.rv, self._api.table(resource).select(chosen)
+        end = start + limit if limit else len(entries)
+        if end >= len(entries):
+            self._snapshots.pop(snapshot, None)
+            return rv, entries[start:], "", 0
+        if not snapshot:
+            snapshot = next(self._ids)
+            self._snapshots[snapshot] = (rv, entries)
+            if len(self._snapshots) > _SNAPSHOTS:
+                self._snapshots.popitem(last=False)
+        return rv, entries[start:end], _token(snapshot, end), len(entries) - end
+
+
+def _limit(text: str | None) -> int:
+    try:
+        return max(int(text or 0), 0)
+    except ValueError as error:
+        raise bad_request(f"limit must be a number, not {text!r}") from error
+
+
+def _token(snapshot: int, start: int) -> str:
+    return base64.urlsafe_b64encode(orjson.dumps([snapshot, start])).decode()
+
+
+def _read_token(token: str) -> tuple[int, int]:
+    try:
+        read: Any = orjson.loads(base64.urlsafe_b64decode(token))
+        snapshot, start = read
+        return int(snapshot), int(start)
+    except (binascii.Error, ValueError, TypeError) as error:
+        raise bad_request("continue key is not valid") from error

@@ -1,0 +1,176 @@
+"""`metadata`: names, labels, annotations, what the system owns in it, and how a change of an object is dated.
+
+Knows no kind: the same rules hold for every object.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+import uuid
+from typing import TYPE_CHECKING, Any
+
+from fermata.sim.kube.clock import stamp
+from fermata.sim.kube.errors import Cause
+
+if TYPE_CHECKING:
+    from fermata.sim.kube.resources import Obj
+
+#: The characters of generated names: no vowels and no look-alikes, as in Kubernetes.
+_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
+_ANNOTATIONS_LIMIT_BYTES = 256 * 1024
+_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+_PATH_SEGMENT = re.compile(r"[^/%]+")
+_QUALIFIED = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)")
+_LABEL_VALUE = re.compile(r"(([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?))?")
+#: Written by the system only; a client's value is ignored.
+_SYSTEM_FIELDS = (
+    "uid",
+    "creationTimestamp",
+    "generation",
+    "deletionTimestamp",
+    "deletionGracePeriodSeconds",
+    "selfLink",
+)
+
+
+def suffix() -> str:
+    """Return the random end of a generated name."""
+    return "".join(random.choices(_ALPHABET, k=5))  # noqa: S311 - a name, not a secret
+
+
+def start(meta: Obj) -> None:
+    """Give a new object what the system owns: name if generated, uid, creation time."""
+    for field in (*_SYSTEM_FIELDS, "resourceVersion"):
+        meta.pop(field, None)
+    if not meta.get("name") and meta.get("generateName"):
+        meta["name"] = str(meta["generateName"])[:58] + suffix()
+    meta["uid"] = str(uuid.UUID(int=random.getrandbits(128), version=4))
+    meta["creationTimestamp"] = stamp()
+    _drop_empty(meta)
+
+
+def keep(new: Obj, old: Obj) -> None:
+    """Restore what the system owns in changed metadata."""
+    for field in (*_SYSTEM_FIELDS, "name", "namespace", "generateName"):
+        if field in old:
+            new[field] = old[field]
+        else:
+            new.pop(field, None)
+    _drop_empty(new)
+
+
+def _drop_empty(meta: Obj) -> None:
+    for field in ("labels", "annotations", "ownerReferences", "finalizers", "managedFields"):
+        if field in meta and not meta[field]:
+            del meta[field]
+
+
+def is_gone(meta: Obj) -> bool:
+    """Return whether a deletion has nothing left to wait for."""
+    return bool(meta.get("deletionTimestamp")) and not meta.get("finalizers") and not meta.get(
+        "deletionGracePeriodSeconds"
+    )  # fmt: skip
+
+
+def validate(meta: Obj, *, path_name: bool, old: Obj | None) -> list[Cause]:
+    """Return why this metadata cannot be stored.
+
+    Args:
+        meta: the metadata, system fields set.
+        path_name: the kind takes any path segment as a name (RBAC), rather than a DNS subdomain.
+        old: the metadata that it replaces.
+    """
+    causes: list[Cause] = []
+    name = meta.get("name")
+    if not name:
+        causes.append(Cause("metadata.name", "Required value: name or generateName is required", "FieldValueRequired"))
+    elif old is None and not _valid_name(name, path_name=path_name):
+        message = (
+            f'Invalid value: "{name}": a lowercase RFC 1123 subdomain must consist of lower case alphanumeric '
+            "characters, '-' or '.', and must start and end with an alphanumeric character"
+        )
+        causes.append(Cause("metadata.name", message))
+    causes += _validate_labels(meta.get("labels"))
+    causes += _validate_annotations(meta.get("annotations"))
+    causes += _validate_owners(meta.get("ownerReferences"))
+    causes += _validate_finalizers(meta, old)
+    return causes
+
+
+def _valid_name(name: Any, *, path_name: bool) -> bool:
+    if not isinstance(name, str) or len(name) > 253:
+        return False
+    return bool((_PATH_SEGMENT if path_name else _SUBDOMAIN).fullmatch(name))
+
+
+def _is_qualified(key: Any) -> bool:
+    if not isinstance(key, str):
+        return False
+    prefix, slash, name = key.rpartition("/")
+    return bool(_QUALIFIED.fullmatch(name)) and (not slash or bool(_SUBDOMAIN.fullmatch(prefix)))
+
+
+def _validate_labels(labels: Any) -> list[Cause]:
+    if labels is None:
+        return []
+    if not isinstance(labels, dict):
+        return [Cause("metadata.labels", "Invalid value: must be a map of strings", "FieldValueTypeInvalid")]
+    causes: list[Cause] = []
+    for key, value in labels.items():
+        if not _is_qualified(key):
+            causes.append(Cause("metadata.labels", f'Invalid value: "{key}": name part must be a qualified name'))
+        if not isinstance(value, str) or not _LABEL_VALUE.fullmatch(value):
+            message = (
+                f'Invalid value: "{value}": a valid label must be an empty string or consist of at most 63 '
+                "alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character"
+            )
+            causes.append(Cause("metadata.labels", message))
+    return causes
+
+
+def _validate_annotations(annotations: Any) -> list[Cause]:
+    if annotations is None:
+        return []
+    if not isinstance(annotations, dict) or not all(isinstance(value, str) for value in annotations.values()):
+        return [Cause("metadata.annotations", "Invalid value: must be a map of strings", "FieldValueTypeInvalid")]
+    size = sum(len(key.encode()) + len(value.encode()) for key, value in annotations.items())
+    if size > _ANNOTATIONS_LIMIT_BYTES:
+        message = f"Too long: may not be more than {_ANNOTATIONS_LIMIT_BYTES} bytes"
+        return [Cause("metadata.annotations", message, "FieldValueTooLong")]
+    return [
+        Cause("metadata.annotations", f'Invalid value: "{key}": name part must be a qualified name')
+        for key in annotations
+        if not _is_qualified(key.lower())
+    ]
+
+
+def _validate_owners(owners: Any) -> list[Cause]:
+    if owners is None:
+        return []
+    if not isinstance(owners, list):
+        return [Cause("metadata.ownerReferences", "Invalid value: must be a list", "FieldValueTypeInvalid")]
+    causes: list[Cause] = []
+    controllers = 0
+    for position, owner in enumerate(owners):
+        for field in ("apiVersion", "kind", "name", "uid"):
+            if not isinstance(owner, dict) or not owner.get(field):
+                path = f"metadata.ownerReferences[{position}].{field}"
+                causes.append(Cause(path, "Invalid value: must not be empty"))
+        controllers += isinstance(owner, dict) and bool(owner.get("controller"))
+    if controllers > 1:
+        message = "Invalid value: only one reference can have Controller set to true"
+        causes.append(Cause("metadata.ownerReferences", message))
+    return causes
+
+
+def _validate_finalizers(meta: Obj, old: Obj | None) -> list[Cause]:
+    finalizers = meta.get("finalizers") or []
+    if not isinstance(finalizers, list) or not all(isinstance(item, str) and item for item in finalizers):
+        return [Cause("metadata.finalizers", "Invalid value: must be a list of names", "FieldValueTypeInvalid")]
+    if old is not None and old.get("deletionTimestamp"):
+        added = [item for item in finalizers if item not in (old.get("finalizers") or [])]
+        if added:
+            message = f"Forbidden: no new finalizers can be added if the object is being deleted, found new {added}"
+            return [Cause("metadata.finalizers", message, "FieldValueForbidden")]
+    return []

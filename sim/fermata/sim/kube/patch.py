@@ -1,0 +1,172 @@
+"""The patch types: JSON merge patch, JSON patch, and the strategic merge patch of the built-in kinds.
+
+Each is a pure function of an object and a patch. Server-side apply, which also needs field owners, is in `apply`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jsonpatch
+
+from fermata.sim.kube.errors import ApiError, bad_request
+
+JSON_PATCH = "application/json-patch+json"
+MERGE_PATCH = "application/merge-patch+json"
+STRATEGIC_PATCH = "application/strategic-merge-patch+json"
+APPLY_PATCH = "application/apply-patch+yaml"
+
+#: Lists of the built-in kinds whose elements are merged by a key; looked up by field name, the longest path first.
+#: Source: the `patchMergeKey` tags of Kubernetes' API types.
+MERGE_KEYS: dict[str, str] = {
+    "conditions": "type",
+    "containers": "name",
+    "containers.ports": "containerPort",
+    "containers.volumeMounts": "mountPath",
+    "env": "name",
+    "ephemeralContainers": "name",
+    "hostAliases": "ip",
+    "imagePullSecrets": "name",
+    "initContainers": "name",
+    "initContainers.ports": "containerPort",
+    "initContainers.volumeMounts": "mountPath",
+    "metadata.ownerReferences": "uid",
+    "resourceClaims": "name",
+    "schedulingGates": "name",
+    "secrets": "name",
+    "spec.ports": "port",
+    "status.addresses": "type",
+    "topologySpreadConstraints": "topologyKey",
+    "volumeDevices": "devicePath",
+    "volumes": "name",
+}
+#: Lists of plain values that are merged as sets.
+MERGE_SETS = frozenset({"metadata.finalizers", "podCIDRs"})
+
+
+def merge_key(path: tuple[str, ...]) -> str | None:
+    """Return the merge key of the list at a path of field names, or None for a list that is replaced."""
+    return MERGE_KEYS.get(".".join(path[-2:])) or MERGE_KEYS.get(path[-1])
+
+
+def _is_merge_set(path: tuple[str, ...]) -> bool:
+    return ".".join(path[-2:]) in MERGE_SETS or path[-1] in MERGE_SETS
+
+
+def merge_patch(target: Any, patch: Any) -> Any:
+    """Apply a JSON merge patch.
+
+    Source: RFC 7396.
+
+    >>> merge_patch({"a": 1, "b": {"c": 2}}, {"a": None, "b": {"d": 3}})
+    {'b': {'c': 2, 'd': 3}}
+    """
+    if not isinstance(patch, dict):
+        return patch
+    result = dict(target) if isinstance(target, dict) else {}
+    for key, value in patch.items():
+        if value is None:
+            result.pop(key, None)
+        else:
+            result[key] = merge_patch(result.get(key), value)
+    return result
+
+
+def json_patch(target: Any, patch: Any) -> Any:
+    """Apply a JSON patch; a `test` that fails refuses the whole.
+
+    Raises:
+        ApiError: 400 for a patch that is none, 422 for one that does not fit the object.
+
+    Source: RFC 6902.
+    """
+    if not isinstance(patch, list):
+        raise bad_request("json: a JSON patch must be a list of operations")
+    try:
+        return jsonpatch.apply_patch(target, patch)
+    except jsonpatch.InvalidJsonPatch as error:
+        raise bad_request(f"invalid JSON patch: {error}") from error
+    except (jsonpatch.JsonPatchException, jsonpatch.JsonPointerException, TypeError) as error:
+        message = f"the server rejected our request due to an error in our request: {error}"
+        raise ApiError(422, "Invalid", message) from error
+
+
+def strategic_patch(target: Any, patch: Any, path: tuple[str, ...] = ()) -> Any:
+    """Apply a strategic merge patch: lists with a merge key are merged by element.
+
+    Args:
+        target: the object, or the part of it at `path`.
+        patch: what to change; the `$patch`, `$retainKeys`, `$deleteFromPrimitiveList/` and `$setElementOrder/`
+            directives are followed.
+        path: the names of the fields that lead here.
+    """
+    if not isinstance(patch, dict):
+        return patch
+    directive = patch.get("$patch")
+    if directive == "delete":
+        return None
+    if directive == "replace":
+        return {key: value for key, value in patch.items() if key != "$patch"}
+    result = dict(target) if isinstance(target, dict) else {}
+    if retain := patch.get("$retainKeys"):
+        result = {key: value for key, value in result.items() if key in retain}
+    for key, value in patch.items():
+        if key.startswith("$deleteFromPrimitiveList/"):
+            name = key.partition("/")[2]
+            result[name] = [item for item in result.get(name) or [] if item not in value]
+        elif key.startswith("$"):
+            continue
+        elif value is None:
+            result.pop(key, None)
+        elif isinstance(value, list):
+            result[key] = _strategic_list(result.get(key), value, (*path, key))
+        else:
+            merged = strategic_patch(result.get(key), value, (*path, key))
+            if merged is None:
+                result.pop(key, None)
+            else:
+                result[key] = merged
+    for key, order in patch.items():
+        if key.startswith("$setElementOrder/"):
+            name = key.partition("/")[2]
+            if isinstance(result.get(name), list):
+                result[name] = _ordered(result[name], order, merge_key((*path, name)))
+    return result
+
+
+def _strategic_list(target: list[Any] | None, patch: list[Any], path: tuple[str, ...]) -> list[Any]:
+    current = list(target or [])
+    if _is_merge_set(path):
+        return current + [item for item in patch if item not in current]
+    key = merge_key(path)
+    if key is None or any(not isinstance(item, dict) for item in patch):
+        return patch
+    if any(item.get("$patch") == "replace" for item in patch):
+        return [item for item in patch if item.get("$patch") != "replace"]
+    for item in patch:
+        if key not in item:
+            raise bad_request(f"map: {item} does not contain declared merge key: {key}")
+        position = next((i for i, old in enumerate(current) if old.get(key) == item[key]), None)
+        if item.get("$patch") == "delete":
+            if position is not None:
+                del current[position]
+        elif position is None:
+            current.append(strategic_patch({}, item, path))
+        else:
+            current[position] = strategic_patch(current[position], item, path)
+    return current
+
+
+def _ordered(items: list[Any], order: list[Any], key: str | None) -> list[Any]:
+    """Put the named elements into the order asked for; unnamed ones keep their place after their predecessor."""
+
+    def identity(item: Any) -> Any:
+        return item.get(key) if key is not None and isinstance(item, dict) else item
+
+    rank = {identity(item): position for position, item in enumerate(order)}
+    last = -1
+    ranked: list[tuple[int, int, Any]] = []
+    for position, item in enumerate(items):
+        last = rank.get(identity(item), last)
+        ranked.append((last, position, item))
+    return [item for _, _, item in sorted(ranked, key=lambda entry: entry[:2])]

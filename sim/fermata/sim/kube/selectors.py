@@ -1,0 +1,103 @@
+"""Label and field selectors, as Kubernetes writes them in a query.
+
+Parses once, matches many; knows mappings of strings and no stored object.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from fermata.sim.kube.errors import bad_request
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+_SET = re.compile(r"^(?P<key>[^\s!=<>(),]+)\s+(?P<op>in|notin)\s*\(\s*(?P<values>[^()]*)\)$")
+_EQUAL = re.compile(r"^(?P<key>[^\s!=<>(),]+)\s*(?P<op>==|=|!=)\s*(?P<value>[^\s!=<>(),]*)$")
+_EXISTS = re.compile(r"^(?P<absent>!?)\s*(?P<key>[^\s!=<>(),]+)$")
+# A comma inside parentheses separates values, not requirements.
+_COMMA = re.compile(r",(?![^(]*\))")
+
+
+@dataclass(frozen=True, slots=True)
+class LabelRequirement:
+    """One term: the label's value is among `values`, or not; with `values` None the label is there, or not."""
+
+    key: str
+    values: frozenset[str] | None
+    positive: bool
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        """Return whether these labels satisfy the term; an absent label satisfies a negative one."""
+        value = labels.get(self.key)
+        if self.values is None:
+            return (value is not None) == self.positive
+        return (value in self.values) == self.positive
+
+
+LabelSelector = tuple[LabelRequirement, ...]
+
+
+def parse_labels(text: str) -> LabelSelector:
+    """Parse a label selector, equality-based or set-based.
+
+    Raises:
+        ApiError: 400 when a term cannot be understood.
+
+    >>> [r.matches({"a": "1"}) for r in parse_labels("a in (1, 2),b!=3,!c")]
+    [True, True, True]
+    """
+    return tuple(_label_term(term.strip()) for term in _COMMA.split(text) if term.strip())
+
+
+def _label_term(term: str) -> LabelRequirement:
+    if found := _SET.match(term):
+        values = frozenset(value.strip() for value in found["values"].split(","))
+        return LabelRequirement(found["key"], values, found["op"] == "in")
+    if found := _EQUAL.match(term):
+        return LabelRequirement(found["key"], frozenset([found["value"]]), found["op"] != "!=")
+    if found := _EXISTS.match(term):
+        return LabelRequirement(found["key"], None, not found["absent"])
+    raise bad_request(f"unable to parse requirement: {term!r}")
+
+
+def match_labels(selector: LabelSelector, labels: Mapping[str, str]) -> bool:
+    """Return whether the labels satisfy every term."""
+    return all(requirement.matches(labels) for requirement in selector)
+
+
+@dataclass(frozen=True, slots=True)
+class FieldRequirement:
+    """One term: the field at `path` equals `value`, or not. An absent field counts as empty."""
+
+    path: str
+    value: str
+    positive: bool
+
+
+FieldSelector = tuple[FieldRequirement, ...]
+
+
+def parse_fields(text: str, supported: Sequence[str]) -> FieldSelector:
+    """Parse a field selector.
+
+    Args:
+        text: such as `status.phase!=Failed,spec.nodeName=n1`.
+        supported: the paths that may be named.
+
+    Raises:
+        ApiError: 400 when a term cannot be understood or names another field.
+    """
+    terms: list[FieldRequirement] = []
+    for term in text.split(","):
+        if not term.strip():
+            continue
+        found = re.match(r"^\s*(?P<path>[^=!]+?)\s*(?P<op>==|=|!=)\s*(?P<value>.*?)\s*$", term)
+        if not found:
+            raise bad_request(f"invalid selector: {term!r}; can't understand it")
+        if found["path"] not in supported:
+            raise bad_request(f'field label not supported: "{found["path"]}"')
+        terms.append(FieldRequirement(found["path"], found["value"], found["op"] != "!="))
+    return tuple(terms)

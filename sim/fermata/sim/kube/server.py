@@ -1,0 +1,320 @@
+"""The API server's HTTP face: finds the object and the verb that a request means, and answers.
+
+Translates only: what a verb does is `api`'s, what objects look like is `listing`'s. Listens on loopback and trusts
+whoever reaches it.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+import aiohttp
+import orjson
+import yaml
+from aiohttp import web
+
+from fermata.sim.kube import errors
+from fermata.sim.kube.api import Api, DeleteOptions, WriteOptions
+from fermata.sim.kube.definitions import Definitions
+from fermata.sim.kube.discovery import Discovery
+from fermata.sim.kube.errors import ApiError
+from fermata.sim.kube.kinds.custom import CustomKind
+from fermata.sim.kube.listing import Form, Lists, selection
+from fermata.sim.kube.patch import APPLY_PATCH
+from fermata.sim.kube.target import Target, locate
+from fermata.sim.kube.watching import Watches
+
+if TYPE_CHECKING:
+    from fermata.sim.kube.resources import Obj, Resource
+
+log = logging.getLogger(__name__)
+
+#: The API server's own limit on a request's body.
+_BODY_LIMIT_BYTES = 3 * 1024 * 1024
+_JSON = "application/json"
+
+
+class Server:
+    """Answers requests on one store.
+
+    Args:
+        api: the verbs.
+        bookmark_every_s: how often a quiet watch is told the present resourceVersion.
+    """
+
+    def __init__(self, api: Api, *, bookmark_every_s: float = 60.0) -> None:
+        self.api = api
+        self.definitions = Definitions(api)
+        self.lists = Lists(api, self.definitions)
+        self.watches = Watches(api, self.lists, bookmark_every_s=bookmark_every_s)
+        self.discovery = Discovery(api.resources, self._schema_of)
+        #: Requests answered, by HTTP method.
+        self.requests: dict[str, int] = {}
+        self._kubelets: aiohttp.ClientSession | None = None
+
+    async def close(self) -> None:
+        """End all watches and the connections to kubelets."""
+        for table in self.api.store.tables():
+            table.close_watches()
+        if self._kubelets is not None:
+            await self._kubelets.close()
+
+    async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        """Answer one request; every refusal is a Status object."""
+        self.requests[request.method] = self.requests.get(request.method, 0) + 1
+        try:
+            return await self._route(request)
+        except ApiError as error:
+            return _answer(error.status(), error.code)
+
+    async def _route(self, request: web.BaseRequest) -> web.StreamResponse:
+        path = request.path
+        if path in ("/healthz", "/readyz", "/livez"):
+            return web.Response(text="ok")
+        target = locate(self.api.resources, path)
+        if target is None:
+            if request.method != "GET":
+                raise errors.no_such_path()
+            return _answer(self.discovery.document(path))
+        if target.resource.verbs == ("create",):
+            return await self._review(request, target)
+        if target.subresource:
+            return await self._subresource(request, target)
+        match request.method, bool(target.name):
+            case "GET", True:
+                return self._get(request, target)
+            case "GET", False:
+                return await self._list_or_watch(request, target)
+            case "POST", False:
+                return await self._create(request, target)
+            case "PUT", True:
+                return await self._update(request, target)
+            case "PATCH", True:
+                return await self._patch(request, target)
+            case "DELETE", _:
+                return await self._delete(request, target)
+        raise errors.method_not_allowed()
+
+    # Reading ------------------------------------------------------------------------------------------------------
+
+    def _get(self, request: web.BaseRequest, target: Target) -> web.Response:
+        entry = self.api.entry(target.resource, target.namespace or "", target.name)
+        form = _form(request)
+        return _raw(self.lists.one(target.resource, self.lists.shown(target.resource, entry), form))
+
+    async def _list_or_watch(self, request: web.BaseRequest, target: Target) -> web.StreamResponse:
+        query, form = request.query, _form(request)
+        chosen = selection(target.resource, target.namespace, query)
+        if query.get("watch") in ("true", "1"):
+            return await self.watches.serve(request, target.resource, chosen, query, form)
+        return _raw(self.lists.answer(target.resource, chosen, query, form))
+
+    # Writing ------------------------------------------------------------------------------------------------------
+
+    async def _create(self, request: web.BaseRequest, target: Target) -> web.Response:
+        if target.resource.namespaced and target.namespace is None:
+            raise errors.method_not_allowed()
+        options = _write_options(request)
+        obj = self.api.create(target.resource, target.namespace or "", await _body(request), options)
+        return self._written(request, target.resource, obj, 201, options)
+
+    async def _update(self, request: web.BaseRequest, target: Target) -> web.Response:
+        options, body = _write_options(request), await _body(request)
+        is_status = target.subresource == "status"
+        obj = self.api.update(target.resource, target.namespace or "", target.name, body, options, status=is_status)
+        return self._written(request, target.resource, obj, 200, options)
+
+    async def _patch(self, request: web.BaseRequest, target: Target) -> web.Response:
+        options, body = _write_options(request), await _body(request)
+        kind = request.content_type
+        if kind == "application/apply-patch+json":
+            kind = APPLY_PATCH
+        obj, created = self.api.patch(
+            target.resource,
+            target.namespace or "",
+            target.name,
+            kind,
+            body,
+            options,
+            status=target.subresource == "status",
+        )
+        return self._written(request, target.resource, obj, 201 if created else 200, options)
+
+    async def _delete(self, request: web.BaseRequest, target: Target) -> web.Response:
+        options = _delete_options(request, await _body(request, required=False))
+        if not target.name:
+            if target.resource.namespaced and target.namespace is None:
+                raise errors.method_not_allowed()
+            chosen = selection(target.resource, target.namespace, request.query)
+            self.api.delete_collection(target.resource, chosen, options)
+            return _answer(_success(target.resource, None))
+        obj, gone = self.api.delete(target.resource, target.namespace or "", target.name, options)
+        if gone and target.resource.plural not in ("pods", "namespaces"):
+            return _answer(_success(target.resource, obj))
+        return _raw(self.lists.one(target.resource, orjson.dumps(obj), _form(request)))
+
+    def _written(
+        self, request: web.BaseRequest, resource: Resource, obj: Obj, code: int, options: WriteOptions
+    ) -> web.Response:
+        response = _raw(self.lists.one(resource, orjson.dumps(obj), _form(request)), code)
+        for warning in options.warnings:
+            response.headers.add("Warning", f"299 - {orjson.dumps(warning).decode()}")
+        return response
+
+    # Subresources -------------------------------------------------------------------------------------------------
+
+    async def _subresource(self, request: web.BaseRequest, target: Target) -> web.StreamResponse:
+        match request.method, target.subresource:
+            case "GET", "status":
+                return self._get(request, target)
+            case "PUT", "status":
+                return await self._update(request, target)
+            case "PATCH", "status":
+                return await self._patch(request, target)
+            case "PUT", "finalize":
+                options = _write_options(request)
+                return _answer(self.api.finalize(target.resource, target.name, await _body(request), options))
+            case "POST", "binding":
+                dry_run = _write_options(request).dry_run
+                body = await _body(request)
+                self.api.bind(target.resource, target.namespace or "", target.name, body, dry_run=dry_run)
+                return _answer({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}, 201)
+            case "POST", "eviction":
+                eviction = await _body(request)
+                options_of_delete = _delete_options(request, eviction.get("deleteOptions") or {})
+                self.api.delete(target.resource, target.namespace or "", target.name, options_of_delete)
+                return _answer({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}, 201)
+            case "GET", "log":
+                return await self._log(request, target)
+        raise errors.method_not_allowed()
+
+    async def _log(self, request: web.BaseRequest, target: Target) -> web.StreamResponse:
+        """Pass on a container's output from the kubelet that the pod's node names."""
+        pod = self.api.entry(target.resource, target.namespace or "", target.name).load()
+        containers = [item["name"] for item in pod["spec"]["containers"]]
+        container = request.query.get("container") or containers[0]
+        if container not in containers:
+            raise errors.bad_request(f"container {container} is not valid for pod {target.name}")
+        node = self.api.table(self.api.resources.core("nodes")).get("", pod["spec"].get("nodeName") or "")
+        port = _kubelet_port(node.load()) if node is not None else None
+        if port is None:
+            state = "ContainerCreating" if node is not None else "waiting to be scheduled"
+            raise errors.bad_request(f'container "{container}" in pod "{target.name}" is waiting to start: {state}')
+        url = f"http://127.0.0.1:{port}/containerLogs/{target.namespace}/{target.name}/{container}"
+        self._kubelets = self._kubelets or aiohttp.ClientSession()
+        unlimited = aiohttp.ClientTimeout(total=None)
+        try:
+            async with self._kubelets.get(url, params=request.query, timeout=unlimited) as answer:
+                response = web.StreamResponse(status=answer.status, headers={"Content-Type": answer.content_type})
+                await response.prepare(request)
+                async for chunk in answer.content.iter_any():
+                    await response.write(chunk)
+                return response
+        except aiohttp.ClientConnectionError as error:
+            raise ApiError(500, "InternalError", f"the kubelet at port {port} does not answer") from error
+
+    async def _review(self, request: web.BaseRequest, target: Target) -> web.Response:
+        if request.method != "POST":
+            raise errors.method_not_allowed()
+        review = await _body(request)
+        if target.resource.kind == "SelfSubjectAccessReview":
+            review["status"] = {"allowed": True}
+        else:
+            review["status"] = {"userInfo": {"username": "fermata:local", "groups": ["system:masters"]}}
+        return _answer({"apiVersion": target.resource.group_version, "kind": target.resource.kind, **review}, 201)
+
+    def _schema_of(self, resource: Resource) -> Obj | None:
+        kind = self.api.kind(resource)
+        return kind.schema if isinstance(kind, CustomKind) else None
+
+
+def _kubelet_port(node: Obj) -> int | None:
+    endpoints = node.get("status", {}).get("daemonEndpoints") or {}
+    port = (endpoints.get("kubeletEndpoint") or {}).get("Port")
+    return int(port) if port else None
+
+
+def _form(request: web.BaseRequest) -> Form:
+    return Form(request.headers.get("Accept", ""), request.query.get("includeObject", ""))
+
+
+async def _body(request: web.BaseRequest, *, required: bool = True) -> Any:
+    length = request.content_length or 0
+    if length > _BODY_LIMIT_BYTES:
+        message = f"Request entity too large: limit is {_BODY_LIMIT_BYTES}"
+        raise ApiError(413, "RequestEntityTooLarge", message)
+    raw = await request.read() if request.can_read_body else b""
+    if not raw:
+        if required:
+            raise errors.bad_request("the request has no body")
+        return {}
+    if "protobuf" in request.content_type:
+        raise errors.unsupported_media_type("the body of the request was in an unknown format - use application/json")
+    try:
+        return orjson.loads(raw)
+    except orjson.JSONDecodeError as error:
+        if "yaml" not in request.content_type:
+            raise errors.bad_request(f"the object provided is unrecognized: {error}") from error
+    try:
+        return yaml.load(raw, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506 - a safe loader
+    except yaml.YAMLError as error:
+        raise errors.bad_request(f"error decoding YAML: {error}") from error
+
+
+def _write_options(request: web.BaseRequest) -> WriteOptions:
+    query = request.query
+    dry_run = query.get("dryRun", "")
+    if dry_run not in ("", "All"):
+        raise errors.bad_request(f'Invalid value: "{dry_run}": dryRun supports the value "All" only')
+    validation = query.get("fieldValidation") or "Warn"
+    if validation not in ("Ignore", "Warn", "Strict"):
+        raise errors.bad_request(f'Invalid value: "{validation}": fieldValidation is Ignore, Warn or Strict')
+    return WriteOptions(
+        dry_run=dry_run == "All",
+        field_validation=validation,
+        field_manager=query.get("fieldManager", ""),
+        force=query.get("force") in ("true", "1"),
+        warnings=[],
+    )
+
+
+def _delete_options(request: web.BaseRequest, body: Any) -> DeleteOptions:
+    if not isinstance(body, dict):
+        raise errors.bad_request("DeleteOptions must be an object")
+    query, preconditions = request.query, body.get("preconditions") or {}
+    propagation = body.get("propagationPolicy") or query.get("propagationPolicy")
+    if propagation is None and body.get("orphanDependents") is not None:
+        propagation = "Orphan" if body["orphanDependents"] else "Background"
+    if propagation not in (None, "Background", "Foreground", "Orphan"):
+        raise errors.bad_request(f'Invalid value: "{propagation}": propagationPolicy')
+    grace = body.get("gracePeriodSeconds", query.get("gracePeriodSeconds"))
+    try:
+        grace_s = None if grace is None else int(grace)
+    except ValueError as error:
+        raise errors.bad_request(f"gracePeriodSeconds must be a number, not {grace!r}") from error
+    return DeleteOptions(
+        propagation=propagation,
+        grace_s=grace_s,
+        uid=preconditions.get("uid"),
+        resource_version=preconditions.get("resourceVersion"),
+        dry_run="All" in (body.get("dryRun") or []) or query.get("dryRun") == "All",
+    )
+
+
+def _success(resource: Resource, obj: Obj | None) -> Obj:
+    status: Obj = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
+    if obj is not None:
+        meta = obj["metadata"]
+        status["details"] = {"name": meta["name"], "kind": resource.plural, "uid": meta["uid"]}
+        if resource.group:
+            status["details"]["group"] = resource.group
+    return status
+
+
+def _answer(body: Obj, code: int = 200) -> web.Response:
+    return _raw(orjson.dumps(body), code)
+
+
+def _raw(data: bytes, code: int = 200) -> web.Response:
+    return web.Response(body=data, status=code, content_type=_JSON)

@@ -1,0 +1,135 @@
+"""Watches: the stream of changes that one client asked for, until it goes, its time is up or the server stops."""
+
+from __future__ import annotations
+
+import random
+import time
+from typing import TYPE_CHECKING
+
+import orjson
+from aiohttp import web
+
+from fermata.sim.kube.errors import ApiError, Cause, bad_request, expired, invalid
+from fermata.sim.kube.store import frame
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from fermata.sim.kube.api import Api
+    from fermata.sim.kube.listing import Form, Lists
+    from fermata.sim.kube.resources import Resource
+    from fermata.sim.kube.store import Change, Selection, Subscription
+
+_INITIAL_EVENTS_END = "k8s.io/initial-events-end"
+
+
+class Watches:
+    """Serves watches.
+
+    Args:
+        api: where the objects are.
+        lists: forms objects for the client.
+        bookmark_every_s: how often a quiet watch that allows bookmarks is told the present resourceVersion.
+    """
+
+    def __init__(self, api: Api, lists: Lists, *, bookmark_every_s: float = 60.0) -> None:
+        self._api, self._lists, self._bookmark_every_s = api, lists, bookmark_every_s
+
+    async def serve(
+        self, request: web.BaseRequest, resource: Resource, chosen: Selection, query: Mapping[str, str], form: Form
+    ) -> web.StreamResponse:
+        """Answer a watch; returns when it has ended."""
+        response = web.StreamResponse(headers={"Content-Type": "application/json"})
+        table = self._api.table(resource)
+        since = query.get("resourceVersion", "")
+        send_initial = query.get("sendInitialEvents") == "true"
+        if send_initial and query.get("resourceVersionMatch") != "NotOlderThan":
+            cause = Cause(
+                "resourceVersionMatch",
+                "Forbidden: sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
+                "FieldValueForbidden",
+            )
+            raise invalid(resource, "", [cause])
+        first: list[bytes] = []
+        try:
+            start = _revision(since)
+            if start > self._api.store.rv:
+                raise expired(f"Too large resource version: {start}, current: {self._api.store.rv}")
+            if send_initial or since in ("", "0"):
+                start = self._api.store.rv
+                first = [self._frame("ADDED", resource, entry.data, form) for entry in table.select(chosen)]
+            if send_initial:
+                first.append(self._bookmark(resource, initial_end=True))
+            subscription = table.subscribe(start)
+        except ApiError as error:
+            if error.code != 410:
+                raise
+            # A watch that starts too far back is accepted and then told so, as the API server does.
+            await response.prepare(request)
+            await response.write(frame("ERROR", orjson.dumps(error.status())))
+            return response
+        try:
+            await response.prepare(request)
+            if first:
+                await response.write(b"".join(first))
+            await self._stream(response, subscription, resource, chosen, query, form)
+        except (ConnectionResetError, ConnectionError):
+            pass  # The client went away, which is how most watches end.
+        finally:
+            table.unsubscribe(subscription)
+        return response
+
+    async def _stream(
+        self,
+        response: web.StreamResponse,
+        subscription: Subscription,
+        resource: Resource,
+        chosen: Selection,
+        query: Mapping[str, str],
+        form: Form,
+    ) -> None:
+        bookmarks = query.get("allowWatchBookmarks") in ("true", "1")
+        ends = time.monotonic() + _timeout_s(query.get("timeoutSeconds"))
+        while not subscription.closed and (left_s := ends - time.monotonic()) > 0:
+            changes = await subscription.take(min(left_s, self._bookmark_every_s))
+            frames = [line for change in changes if (line := self._line(change, resource, chosen, form))]
+            if frames:
+                await response.write(b"".join(frames))
+            elif bookmarks and not changes and not subscription.closed:
+                await response.write(self._bookmark(resource))
+
+    def _line(self, change: Change, resource: Resource, chosen: Selection, form: Form) -> bytes | None:
+        seen = change.seen_by(chosen)
+        if seen is None:
+            return None
+        if seen == change.type and form.is_plain and resource.from_storage is None:
+            return change.frame
+        # An object that stops to match is told in its new state, as by the API server.
+        return self._frame(seen, resource, self._lists.shown(resource, change.entry), form)
+
+    def _frame(self, type_: str, resource: Resource, data: bytes, form: Form) -> bytes:
+        return frame(type_, self._lists.one(resource, data, form))
+
+    def _bookmark(self, resource: Resource, *, initial_end: bool = False) -> bytes:
+        meta: dict[str, object] = {"resourceVersion": str(self._api.store.rv), "creationTimestamp": None}
+        if initial_end:
+            meta["annotations"] = {_INITIAL_EVENTS_END: "true"}
+        obj = {"kind": resource.kind, "apiVersion": resource.group_version, "metadata": meta}
+        return frame("BOOKMARK", orjson.dumps(obj))
+
+
+def _revision(text: str) -> int:
+    try:
+        return int(text or 0)
+    except ValueError as error:
+        raise bad_request(f'invalid resource version "{text}"') from error
+
+
+def _timeout_s(text: str | None) -> float:
+    if not text:
+        # Spread out, so that the watches of many clients do not end together.
+        return random.uniform(1800, 3600)  # noqa: S311 - no secret
+    try:
+        return float(int(text))
+    except ValueError as error:
+        raise bad_request(f"timeoutSeconds must be a number, not {text!r}") from error

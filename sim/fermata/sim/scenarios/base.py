@@ -1,0 +1,136 @@
+"""What a scenario is: a recipe for jobs with its parameters, and the cluster it is meant for.
+
+A scenario names an experiment so that two people mean the same one: the same name and seed give the same episode on
+any machine. It knows nothing of policies beyond the name of the one that others are compared with.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Any, ClassVar, Protocol, Self, TypeVar
+
+import numpy as np
+
+from fermata.policy.errors import InputError
+from fermata.sim.trace import Trace
+
+_OWN_FIELDS = ("name", "executors", "jobs", "warm", "base")
+
+
+class Recipe(Protocol):
+    """A frozen dataclass of parameters that draws episodes; its docstring tells how, in words."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+    def draw(self, rng: np.random.Generator, jobs: int, executors: int) -> Trace:
+        """Draw one episode of (about) `jobs` jobs for a cluster of `executors`."""
+        ...
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """A named workload.
+
+    Args:
+        name: what the command line calls it.
+        executors: how many the episode is meant for; recipes that are given a load use it.
+        jobs: how many arrive.
+        warm: jobs, by arrival, that every mean leaves out.
+        base: name of the policy that others are compared with, seed by seed.
+        recipe: draws the jobs.
+    """
+
+    name: str
+    executors: int
+    jobs: int
+    warm: int
+    base: str
+    recipe: Recipe
+
+    def generate(self, seed: int) -> Trace:
+        """The episode of a seed, 0 or more; the same on every machine and at every call."""
+        if seed < 0:
+            raise InputError(f"a seed must be 0 or more, not {seed}")
+        return self.recipe.draw(np.random.default_rng(seed), self.jobs, self.executors)
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """The recipe's parameters by name."""
+        return {name: getattr(self.recipe, name) for name in self.recipe.__dataclass_fields__}
+
+    @property
+    def description(self) -> str:
+        """How episodes are drawn, in words."""
+        return inspect.getdoc(type(self.recipe)) or ""
+
+    def with_(self, **changes: Any) -> Self:
+        """The same scenario with other parameters: its own (`executors`, `jobs`, `warm`, ...) or the recipe's.
+
+        A part of a parameter is named with a dot, as in `with_(**{"arrivals.burst_factor": 5.0})`.
+        A load stays what it is when the number of executors changes: the arrivals become faster or slower.
+
+        Raises:
+            InputError: no such parameter, or a value that makes no sense.
+
+        >>> from fermata.sim.scenarios import SCENARIOS
+        >>> SCENARIOS["express_k2"].with_(executors=8, load=0.9, jobs=100).generate(1).jobs
+        100
+        """
+        own = {key: value for key, value in changes.items() if key in _OWN_FIELDS}
+        recipe = self.recipe
+        for key, value in changes.items():
+            if key not in _OWN_FIELDS:
+                recipe = _with_parameter(recipe, key, value, f"scenario {self.name!r}")
+        for key, least in (("executors", 1), ("jobs", 1), ("warm", 0)):
+            value = own.get(key, least)
+            if type(value) is not int or value < least:
+                raise InputError(f"{key} must be a whole number of at least {least}, not {value!r}")
+        return dataclasses.replace(self, recipe=recipe, **own)
+
+
+_Parameters = TypeVar("_Parameters", bound=Recipe)
+
+
+def _with_parameter(owner: _Parameters, path: str, value: Any, whose: str) -> _Parameters:
+    """A copy of a dataclass with one field changed; `a.b` is field `b` of the dataclass in field `a`."""
+    key, _, rest = path.partition(".")
+    known = list(owner.__dataclass_fields__)
+    if key not in known:
+        close = get_close_matches(key, [*known, *_OWN_FIELDS], n=1)
+        hint = f"did you mean {close[0]!r}?" if close else f"it has: {', '.join([*_OWN_FIELDS, *known])}"
+        raise InputError(f"{whose} has no parameter {key!r}; {hint}")
+    old = getattr(owner, key)
+    if rest:
+        if not dataclasses.is_dataclass(old):
+            raise InputError(f"parameter {key!r} of {whose} has no parts")
+        value = _with_parameter(old, rest, value, f"{key!r} of {whose}")  # type: ignore[type-var]
+    elif value is None and "None" in str(owner.__dataclass_fields__[key].type):
+        pass
+    elif isinstance(old, int | float) and (isinstance(value, bool) or not isinstance(value, int | float)):
+        raise InputError(f"parameter {key!r} of {whose} must be a number, not {value!r}")
+    elif isinstance(old, tuple) and not isinstance(value, tuple):
+        raise InputError(f"parameter {key!r} of {whose} must be a list, not {value!r}")
+    elif dataclasses.is_dataclass(old) and not dataclasses.is_dataclass(value):
+        parts = ", ".join(f"{key}.{part}" for part in old.__dataclass_fields__)
+        raise InputError(f"parameter {key!r} of {whose} is set in parts: {parts}")
+    return dataclasses.replace(owner, **{key: value})
+
+
+def mean_gap_s(mean_work_s: float, load: float, executors: int) -> float:
+    """Mean time between arrivals that keeps the share `load` of the executors busy.
+
+    Raises:
+        InputError: the load is not above 0.
+    """
+    if not load > 0.0:
+        raise InputError(f"load must be above 0, not {load!r}")
+    return mean_work_s / load / executors
+
+
+def check_share(what: str, share: float) -> None:
+    """Refuse a share outside [0, 1]."""
+    if not 0.0 <= share <= 1.0:
+        raise InputError(f"{what} must be in [0, 1], not {share!r}")

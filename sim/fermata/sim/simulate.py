@@ -1,0 +1,175 @@
+"""One episode: a trace, a number of executors and a policy in; times of every job and task out.
+
+A heuristic runs inside the compiled loop, a network beside it. Any other policy, and any episode that is observed, is
+asked through `fermata.policy.decide`, exactly as the operator asks. All give the same episode; tests compare them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fermata.policy._jit import jit
+from fermata.policy.action import WAIT, any_startable
+from fermata.policy.decide import Policy, Step, decide
+from fermata.policy.errors import FermataError, InputError
+from fermata.policy.features import ORDER
+from fermata.policy.guardrails import IDLE_POOL, Guardrails, bound
+from fermata.policy.heuristics.base import Heuristic
+from fermata.policy.heuristics.kernel import Rule, choose, eager
+from fermata.policy.heuristics.sjf import SJF
+from fermata.policy.onnx_policy import OnnxPolicy
+from fermata.policy.state import ClusterState
+from fermata.sim.engine import DECIDE, DONE, advance, apply, apply_now
+from fermata.sim.learned_loop import run_network
+from fermata.sim.trace import Trace
+from fermata.sim.world import DECISIONS, EVENTS, NOW, Tables, World, new_world, tables_of, view
+
+FloatArray = NDArray[np.float64]
+Observer = Callable[[ClusterState, tuple[Step, ...]], None]
+
+
+class StuckError(FermataError):
+    """A policy left jobs waiting although nothing runs and nothing more will happen."""
+
+
+@dataclass(frozen=True)
+class Episode:
+    """What happened: arrays by job, by stage and by task in the trace's order; times in seconds."""
+
+    trace: Trace
+    executors: int
+    job_start_s: FloatArray
+    job_completion_s: FloatArray
+    job_held_s: FloatArray  # no task ran, a stage was ready and enough executors were free
+    job_run_s: FloatArray  # some task ran
+    job_critical_path_s: FloatArray  # by estimate
+    stage_ready_s: FloatArray
+    stage_held_s: FloatArray
+    task_start_s: FloatArray
+    task_end_s: FloatArray
+    task_executor: NDArray[np.int32]
+    stage_width: NDArray[np.int32]  # executors that each task took: its slots; moldable: what it was given
+    events: int
+    decisions: int
+
+    @property
+    def job_jct_s(self) -> FloatArray:
+        """Completion minus arrival."""
+        return self.job_completion_s - self.trace.job_arrival_s
+
+    @property
+    def busy_s(self) -> float:
+        """Executor-seconds in use by all tasks."""
+        width = np.repeat(self.stage_width, np.diff(self.trace.task_ptr))
+        return float(((self.task_end_s - self.task_start_s) * width).sum())
+
+    @property
+    def job_wait_s(self) -> FloatArray:
+        """JCT that is neither run nor held: some stage was ready and too few executors were free."""
+        return np.maximum(self.job_jct_s - self.job_run_s - self.job_held_s, 0.0)
+
+
+@jit
+def _run_rule(tables: Tables, world: World, rule: Rule, limits: Guardrails) -> int:
+    """Run an episode under a heuristic; returns what the last `advance` said."""
+    while True:
+        outcome = advance(tables, world)
+        if outcome != DECIDE:
+            return int(outcome)
+        state = view(tables, world)
+        while state.free > 0 and len(state.ready_stages) > 0:
+            kind, stage, cap, until_s = choose(state, rule)
+            if kind == WAIT and not any_startable(state):
+                break
+            kind, stage, cap, until_s, why = bound(state, kind, stage, cap, until_s, limits)
+            if why == IDLE_POOL:
+                kind, stage, cap, until_s = choose(state, eager(rule))
+            state = apply(tables, world, state, kind, stage, cap, until_s)
+            if kind == WAIT:
+                break
+
+
+def _run_policy(
+    tables: Tables, world: World, policy: Policy, limits: Guardrails, fallback: Policy, observer: Observer | None
+) -> int:
+    """Run an episode by asking `decide`, as the operator does."""
+    while True:
+        outcome = int(advance(tables, world))
+        if outcome != DECIDE:
+            return outcome
+        state = view(tables, world)
+        steps = decide(state, policy, limits, fallback)
+        if observer is not None and steps:
+            observer(state, steps)
+        for step in steps:
+            apply_now(tables, world, *step.action)
+
+
+def simulate(
+    trace: Trace,
+    executors: int,
+    policy: Policy,
+    *,
+    limits: Guardrails = Guardrails(),  # noqa: B008 - an immutable tuple
+    fallback: Policy = SJF,
+    sticky: bool = False,
+    observer: Observer | None = None,
+) -> Episode:
+    """Run one episode to the completion of every job.
+
+    Args:
+        trace: what arrives, and the true durations.
+        executors: size of the pool, at least 1.
+        policy: a heuristic (compiled) or any other policy.
+        limits: bounds on its holding.
+        fallback: asked where the limits forbid to wait; a heuristic falls back to itself without its hold.
+        sticky: a started stage keeps its executors, up to its cap, until its tasks run out (as a Kubernetes Job
+            does); else every task's end gives its executors back to the scheduler.
+        observer: called with every state and the steps decided in it; the state is a view that changes afterwards.
+
+    Raises:
+        InputError: no executors, or a task that needs more executors than there are.
+        StuckError: the policy waits although nothing will happen any more.
+    """
+    if executors < 1:
+        raise InputError(f"expected at least 1 executor, got {executors}")
+    if trace.stages and int(trace.stage_slots.max()) > executors:
+        job = trace.job_ids[int(trace.stage_job[int(trace.stage_slots.argmax())])]
+        raise InputError(f"job {job!r} needs {trace.stage_slots.max()} executors at once, but there are {executors}")
+    tables = tables_of(trace, executors, sticky=sticky)
+    world = new_world(tables, executors)
+    if isinstance(policy, Heuristic) and observer is None:
+        outcome = int(_run_rule(tables, world, policy.rule, limits))
+    elif isinstance(policy, OnnxPolicy) and isinstance(fallback, Heuristic) and observer is None:
+        outcome = run_network(tables, world, ORDER, policy, limits, fallback.rule)
+    else:
+        base = policy.eager() if isinstance(policy, Heuristic) else fallback
+        outcome = _run_policy(tables, world, policy, limits, base, observer)
+    if outcome != DONE:
+        left = int(np.isnan(world.job_completion_s).sum())
+        raise StuckError(f"policy {policy.name!r} left {left} jobs unfinished at {world.clock[NOW]:g} s")
+    return _episode(trace, executors, tables, world)
+
+
+def _episode(trace: Trace, executors: int, tables: Tables, world: World) -> Episode:
+    return Episode(
+        trace=trace,
+        executors=executors,
+        job_start_s=world.job_start_s,
+        job_completion_s=world.job_completion_s,
+        job_held_s=world.job_held_s,
+        job_run_s=world.job_run_s,
+        job_critical_path_s=tables.job_critical_path_s,
+        stage_ready_s=world.stage_ready_s,
+        stage_held_s=world.stage_held_s,
+        task_start_s=world.task_start_s,
+        task_end_s=world.task_end_s,
+        task_executor=world.task_executor,
+        stage_width=np.where(np.isnan(tables.stage_serial_fraction), tables.stage_slots, world.stage_cap),
+        events=int(world.counter[EVENTS]),
+        decisions=int(world.counter[DECISIONS]),
+    )

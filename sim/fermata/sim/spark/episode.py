@@ -1,0 +1,171 @@
+"""TPC-H episodes for the Spark model: a drawn sequence of queries, their trace, and the durations of their stages.
+
+The data is not part of Fermata; see `fermata.sim.importers.tpch`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fermata.policy.decide import Policy
+from fermata.policy.errors import InputError
+from fermata.sim.importers.tpch import MS_PER_S, SEQUENCES, Arrival, TpchQuery, Wave, load_query
+from fermata.sim.spark.peers import PEERS, run_peer
+from fermata.sim.spark.view import run_policy
+from fermata.sim.spark.waves import IndexArray, IntArray, Waves, grid_of, lists_of
+from fermata.sim.spark.world import SparkTables, SparkWorld, new_spark_world, spark_tables
+from fermata.sim.trace import Trace
+from fermata.sim.trace_builder import StageSpec, TraceBuilder
+from fermata.sim.world import new_world, tables_of
+
+MOVING_DELAY_MS = 2000
+WARM_UP_MS = 1000
+# Two words a task are enough for most episodes; where they are not, the first follow the last.
+_WORDS_PER_TASK = 4
+
+
+@dataclass(frozen=True)
+class SparkWorkload:
+    """Jobs with measured durations: what a Spark episode is made of, apart from the pool and the random words.
+
+    Args:
+        trace: the jobs; each task's duration is its stage's estimate, since the real one depends on the executor.
+        lists: where each stage's durations stand, see `Waves.lists`.
+        duration_ms: all durations.
+    """
+
+    trace: Trace
+    lists: IntArray
+    duration_ms: IndexArray
+
+    def waves(self, executors: int, draws: NDArray[np.uint32] | None = None, *, seed: int = 0) -> Waves:
+        """Return the durations for a pool.
+
+        Args:
+            executors: size of the pool.
+            draws: the random words to use, and then every task takes the first duration of its list; None to draw
+                durations with `seed`.
+            seed: of the words.
+        """
+        if draws is not None:
+            return Waves(grid_of(executors), self.lists, self.duration_ms, draws, sampled=False)
+        words = np.random.default_rng(seed).integers(0, 2**32, _WORDS_PER_TASK * self.trace.tasks + 1, np.uint32)
+        return Waves(grid_of(executors), self.lists, self.duration_ms, words, sampled=True)
+
+
+@cache
+def _query(folder: Path, size: str, number: int) -> TpchQuery:
+    return load_query(folder, size, number)
+
+
+def workload_of(folder: str | Path, arrivals: Sequence[Arrival], warm_up_ms: int = WARM_UP_MS) -> SparkWorkload:
+    """Return the workload of a sequence of queries.
+
+    Args:
+        folder: Decima's TPC-H data.
+        arrivals: which query arrives when.
+        warm_up_ms: what a task takes longer on an executor that comes from elsewhere, where that was not measured.
+
+    Raises:
+        InputError: the data cannot be read.
+    """
+    builder = TraceBuilder()
+    rows: dict[tuple[str, int], range] = {}
+    measured: list[tuple[Wave, ...]] = []
+    stage_row: list[int] = []
+    for index, arrival in enumerate(arrivals):
+        query = _query(Path(folder), arrival.size, arrival.number)
+        kind = (arrival.size, arrival.number)
+        if kind not in rows:
+            rows[kind] = range(len(measured), len(measured) + len(query.stages))
+            measured.extend([(stage.fresh, stage.first_wave, stage.rest_wave) for stage in query.stages])
+        stage_row.extend(rows[kind])
+        builder.add_job(f"{index}-{query.name}", arrival.arrival_ms / MS_PER_S, _specs(query))
+    lists, duration_ms = lists_of(measured, warm_up_ms)
+    return SparkWorkload(builder.finish(), lists[stage_row], duration_ms)
+
+
+def _specs(query: TpchQuery) -> list[StageSpec]:
+    return [
+        StageSpec(
+            name=f"s{index}",
+            durations_s=[stage.mean_rest_ms / MS_PER_S] * stage.tasks,
+            depends_on=[f"s{parent}" for parent in parents],
+        )
+        for index, (stage, parents) in enumerate(zip(query.stages, query.parents, strict=True))
+    ]
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One of the settings that the published simulators were measured in."""
+
+    sequence: str  # whose way of drawing queries, see `fermata.sim.importers.tpch.SEQUENCES`
+    executors: int
+    jobs: int
+
+
+# Decima's paper calls its busy cluster of 50 executors A; C is a small and overloaded one. E1 and E2 are the same for
+# its successor. Queries arrive every 25 s on average.
+SETTINGS = {
+    "tpch_a": Setting("decima", 50, 201),
+    "tpch_c": Setting("decima", 10, 50),
+    "tpch_e1": Setting("spark", 10, 50),
+    "tpch_e2": Setting("spark", 50, 200),
+}
+
+
+def draw_workload(folder: str | Path, name: str, seed: int) -> SparkWorkload:
+    """Draw the workload of a setting for a seed, the same as the simulator that it comes from.
+
+    Raises:
+        InputError: no such setting, or the data cannot be read.
+    """
+    if name not in SETTINGS:
+        raise InputError(f"no TPC-H setting {name!r}; there are: {', '.join(SETTINGS)}")
+    setting = SETTINGS[name]
+    return workload_of(folder, SEQUENCES[setting.sequence](seed, setting.jobs, 25_000.0))
+
+
+def peer_episode(
+    workload: SparkWorkload, waves: Waves, peer: str, moving_delay_ms: int = MOVING_DELAY_MS
+) -> tuple[SparkTables, SparkWorld]:
+    """Run one episode under a published simulator's heuristic.
+
+    Args:
+        workload: the jobs.
+        waves: their durations on a pool, of this workload.
+        peer: a name in `PEERS`.
+        moving_delay_ms: how long an executor takes to another job.
+
+    Raises:
+        InputError: no such heuristic.
+    """
+    if peer not in PEERS:
+        raise InputError(f"no published heuristic {peer!r}; there are: {', '.join(PEERS)}")
+    tables = spark_tables(workload.trace, moving_delay_ms, asks_idle=peer.startswith("spark-"))
+    world = new_spark_world(tables, waves)
+    run_peer(tables, waves, world, PEERS[peer])
+    return tables, world
+
+
+def policy_episode(
+    workload: SparkWorkload, waves: Waves, policy: Policy, moving_delay_ms: int = MOVING_DELAY_MS
+) -> tuple[SparkTables, SparkWorld]:
+    """Run one episode under a policy of Fermata, asked in the published simulators' protocol; see `peer_episode`."""
+    tables = spark_tables(workload.trace, moving_delay_ms, asks_idle=True)
+    known = tables_of(workload.trace, len(waves.grid) - 1)
+    world = new_spark_world(tables, waves)
+    run_policy(tables, waves, world, known, new_world(known, len(waves.grid) - 1), policy)
+    return tables, world
+
+
+def mean_jct_s(tables: SparkTables, world: SparkWorld) -> float:
+    """Return the mean job completion time in seconds."""
+    return float((world.job_completion_ms - tables.job_arrival_ms).mean()) / MS_PER_S

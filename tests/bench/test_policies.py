@@ -1,0 +1,62 @@
+"""What `make bench` measures: the engine with each kind of policy, and one decision as the operator makes it.
+
+The operator decides in plain Python; FERMATA_NO_JIT=1 measures it so.
+"""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+from pytest_benchmark.fixture import BenchmarkFixture
+
+from fermata.policy.decide import Step, decide
+from fermata.policy.guardrails import Guardrails
+from fermata.policy.heuristics.sjf import SJF
+from fermata.policy.registry import load
+from fermata.policy.state import ClusterState
+from fermata.sim.scenarios import scenario
+from fermata.sim.simulate import simulate
+
+POLICIES = ("fifo", "sjf", "sjf-hold", "default")
+WAITING = 50
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("policy", POLICIES)
+def test_an_episode(benchmark: BenchmarkFixture, policy: str) -> None:
+    drawn = scenario("express_k2")
+    trace, chosen = drawn.generate(1000), load(policy)
+    simulate(trace, drawn.executors, chosen)  # compiles
+    episode = benchmark.pedantic(simulate, (trace, drawn.executors, chosen), rounds=5)
+    assert episode.job_completion_s.max() > 0.0
+    least_s = benchmark.stats.stats.min
+    benchmark.extra_info["jobs per second"] = round(len(trace.job_ids) / least_s)
+    benchmark.extra_info["decisions per second"] = round(episode.decisions / least_s)
+
+
+class _EnoughError(Exception):
+    """A state worth measuring was found."""
+
+
+def crowded_state() -> ClusterState:
+    """Return a state with many waiting jobs, from an episode in the middle of a rush."""
+    found: list[ClusterState] = []
+
+    def look(state: ClusterState, steps: tuple[Step, ...]) -> None:
+        if len(state.ready_stages) >= WAITING:
+            found.append(copy.deepcopy(state))
+            raise _EnoughError
+
+    drawn = scenario("express_k2").with_(load=1.5)
+    with pytest.raises(_EnoughError):
+        simulate(drawn.generate(1000), drawn.executors, SJF, observer=look)
+    return found[0]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_decision(benchmark: BenchmarkFixture, policy: str) -> None:
+    state, chosen = crowded_state(), load(policy)
+    steps = benchmark(decide, state, chosen, Guardrails(), SJF)
+    assert steps

@@ -1,0 +1,125 @@
+"""The engine against the benchmark's reference figures, and compiled code against plain Python."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.shared_data import require_shared
+
+from fermata.policy.registry import load
+from fermata.sim.experiment import Setting, run_seeds
+from fermata.sim.scenarios import scenario
+from fermata.sim.simulate import simulate
+from fermata.sim.trace_io import read_trace
+
+SEEDS = range(1000, 1005)
+# The references are printed with four decimals.
+HALF_LAST_DIGIT_S = 0.5e-4
+
+ONE_STAGE = ["syn_60", "syn_80", "norm50", "norm200", "express_k2", "express_k2_80", "express_k4", "k8s_poisson"]
+EXACT = [(name, policy) for name in [*ONE_STAGE, "k8s_cron", "pairs_k1_30"] for policy in ("FIFO", "SJF")]
+EXACT += [(name, policy) for name in ("dag_pods", "dag_tasks", "dag_wide") for policy in ("FIFO", "SJF", "SRWF")]
+
+
+def references() -> dict[str, Any]:
+    loaded: dict[str, Any] = json.loads(require_shared("scenarios", "scenarios.json").read_text())
+    return loaded
+
+
+def assert_printed_as(figures_s: list[float], reference_s: list[float]) -> None:
+    """To 1e-6 relative, or to the last digit that the reference prints where that is less."""
+    np.testing.assert_allclose(figures_s, reference_s, rtol=1e-6, atol=HALF_LAST_DIGIT_S)
+
+
+@pytest.mark.parametrize(("name", "policy"), EXACT)
+def test_work_conserving_references(name: str, policy: str) -> None:
+    chosen = scenario(name)
+    setting = Setting(policy.lower(), chosen.executors, chosen.warm)
+    figures_s = [run.figures["avg_jct_s"] for run in run_seeds(chosen, SEEDS, setting)]
+    assert_printed_as(figures_s, references()[name]["per_seed_1000_1004"][policy])
+
+
+@pytest.mark.parametrize("name", ["express_k2", "k8s_poisson", "dag_pods", "dag_wide"])
+def test_given_traces_give_the_references_too(name: str) -> None:
+    chosen, base = scenario(name), references()[name]["base"]
+    figures_s = []
+    for seed in SEEDS:
+        trace = read_trace(require_shared("scenarios", "traces", f"{name}-{seed}.jsonl.xz"))
+        figures_s.append(simulate(trace, chosen.executors, load(base.lower())).job_jct_s[chosen.warm :].mean())
+    assert_printed_as(figures_s, references()[name]["per_seed_1000_1004"][base])
+
+
+def test_greedy_sjf_on_moldable_jobs() -> None:
+    chosen = scenario("mold_80")
+    runs = run_seeds(chosen, SEEDS, Setting("sjf", chosen.executors, chosen.warm))
+    expected = references()["mold_80"]["per_seed_1000_1004"]["SJF_greedy"]
+    assert_printed_as([run.figures["avg_jct_s"] for run in runs], expected)
+
+
+def test_holding_a_long_job_for_its_follower() -> None:
+    chosen, reference = scenario("pairs_k1_30"), references()["pairs_k1_30"]
+    delay_s = reference["tuned_parameters"]["hold_until_follower"]
+    runs = run_seeds(chosen, SEEDS, Setting(f"hold-follower:delay={delay_s}", 1, chosen.warm))
+    figures_s = [run.figures["avg_jct_s"] for run in runs]
+    assert_printed_as(figures_s, reference["per_seed_1000_1004"]["hold_until_follower"])
+
+
+@pytest.mark.parametrize(("name", "policy"), [("dag_wide", "srwf"), ("express_k2_80", "sjf"), ("k8s_cron", "fifo")])
+def test_means_over_all_development_seeds(name: str, policy: str) -> None:
+    chosen, reference = scenario(name), references()[name]["mean_jct_s"][policy.upper()]
+    figures = [
+        run.figures["avg_jct_s"]
+        for run in run_seeds(chosen, range(1000, 1020), Setting(policy, chosen.executors, chosen.warm))
+    ]
+    assert np.mean(figures) == pytest.approx(reference["mean"], abs=0.5e-3 + 1e-9)
+
+
+@pytest.mark.parametrize("name", ["dag_pods", "dag_wide", pytest.param("dag_tasks", marks=pytest.mark.slow)])
+def test_fair_sharing_over_all_development_seeds(name: str) -> None:
+    chosen, reference = scenario(name), references()[name]["mean_jct_s"]["Fair"]
+    runs = run_seeds(chosen, range(1000, 1020), Setting("fair", chosen.executors, chosen.warm))
+    assert np.mean([run.figures["avg_jct_s"] for run in runs]) == pytest.approx(reference["mean"], abs=0.5e-3 + 1e-9)
+
+
+EPISODES = """
+import hashlib, json
+from tests.episodes import any_legal_action, log_of, random_trace
+from fermata.policy._jit import COMPILED
+from fermata.policy.guardrails import Guardrails
+from fermata.policy.registry import HEURISTICS, load
+from fermata.sim.simulate import simulate
+policies = [load(name) for name in [*sorted(HEURISTICS), "sjf-hold:tau=2,split=4", "hold-follower:delay=2"]]
+digest = hashlib.sha256()
+for seed in range(60):
+    executors = 1 + seed % 5
+    trace = random_trace(seed, executors)
+    limits = Guardrails(max_hold_s=4.0) if seed % 3 == 0 else Guardrails()
+    for policy in [policies[seed % len(policies)], any_legal_action(seed)]:
+        episode = simulate(trace, executors, policy, limits=limits, sticky=seed % 2 == 1)
+        digest.update(repr(log_of(episode)).encode())
+print(json.dumps([COMPILED, digest.hexdigest()]))
+"""
+
+
+def test_compiled_code_gives_the_same_log_as_plain_python() -> None:
+    answers = []
+    for no_jit in ("", "1"):
+        done = subprocess.run(
+            [sys.executable, "-c", EPISODES],
+            check=True,
+            capture_output=True,
+            text=True,
+            cwd=Path(__file__).resolve().parents[2],
+            env={**os.environ, "FERMATA_NO_JIT": no_jit},
+        )
+        answers.append(json.loads(done.stdout))
+    (compiled, log), (plain, other) = answers
+    assert (compiled, plain) == (True, False)
+    assert log == other

@@ -1,0 +1,92 @@
+"""`fermata local`: a control plane that outlives the command, and leaves nothing behind when it is told to go."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import urllib.request
+from typing import TYPE_CHECKING
+
+import pytest
+import yaml
+
+from fermata.sim.kube.local import is_up, read_state
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+pytestmark = pytest.mark.e2e
+
+
+def local(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "fermata.cli", "local", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    yield tmp_path / "local"
+    local("down", "--dir", str(tmp_path / "local"))
+
+
+def test_up_status_down(folder: Path) -> None:
+    up = local("up", "--dir", str(folder), "--slots", "3", "--nodes", "2")
+    assert up.returncode == 0, up.stderr
+    assert f"export KUBECONFIG={folder}/kubeconfig" in up.stdout
+    status = json.loads(local("status", "--json", "--dir", str(folder)).stdout)
+    assert (status["up"], status["slots"], status["pods"]) == (True, 6, {})
+    server = yaml.safe_load((folder / "kubeconfig").read_text(encoding="utf-8"))["clusters"][0]["cluster"]["server"]
+    assert server == status["url"]
+    with urllib.request.urlopen(f"{server}/apis/fermata.dev/v1alpha1") as answer:
+        assert {"workflows", "executorpools"} <= {item["name"] for item in json.load(answer)["resources"]}
+    assert "already up" in local("up", "--dir", str(folder)).stdout
+    assert local("down", "--dir", str(folder)).stdout == "stopped\n"
+    assert not is_up(folder)
+    assert local("status", "--dir", str(folder)).returncode == 1
+    assert local("down", "--dir", str(folder)).returncode == 0
+
+
+def test_a_killed_one_is_not_in_the_way(folder: Path) -> None:
+    local("up", "--dir", str(folder))
+    state = read_state(folder)
+    assert state is not None
+    os.kill(state.pid, signal.SIGKILL)
+    while is_up(folder):
+        pass
+    assert local("status", "--dir", str(folder)).returncode == 1
+    again = local("up", "--dir", str(folder))
+    assert again.returncode == 0, again.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_foreground_ends_cleanly_on_a_signal(folder: Path, number: signal.Signals) -> None:
+    command = [sys.executable, "-m", "fermata.cli", "local", "up", "--foreground", "--dir", str(folder)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert "control plane up" in process.stdout.readline()
+        refused = local("up", "--foreground", "--dir", str(folder))
+        assert refused.returncode == 2
+        assert "already up" in refused.stderr
+        process.send_signal(number)
+        assert process.wait(30) == 0
+        assert "Traceback" not in process.stderr.read()
+    assert not (folder / "state.json").exists()
+
+
+def test_wrong_input_is_one_line(folder: Path, tmp_path: Path) -> None:
+    taken = local("up", "--foreground", "--dir", str(folder), "--crds", str(tmp_path / "none"))
+    assert (taken.returncode, taken.stderr.count("\n")) == (2, 1)
+    (tmp_path / "bad").mkdir()
+    (tmp_path / "bad" / "a.yaml").write_text("a: [1\nb: 2\n", encoding="utf-8")
+    broken = local("up", "--foreground", "--dir", str(folder), "--crds", str(tmp_path / "bad"))
+    assert broken.returncode == 2
+    assert "a.yaml:2" in broken.stderr
+    (tmp_path / "bad" / "a.yaml").write_text("apiVersion: v1\nkind: Nonsense\n", encoding="utf-8")
+    unknown = local("up", "--dir", str(folder), "--crds", str(tmp_path / "bad"))
+    assert unknown.returncode != 0
+    assert "Nonsense" in unknown.stderr

@@ -1,0 +1,886 @@
+"""What a Kubernetes API does, asked of the embedded control plane and, where one is named, of a real one.
+
+Set FERMATA_TEST_KUBECONFIG to run the same suite against a real control plane. Tests of running pods need a kubelet,
+which only the embedded one brings.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import ssl
+import threading
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+import uuid
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.kube_fixtures import PlaneThread
+
+from fermata.sim.kube import Options
+from fermata.sim.kube.client import Client
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+pytestmark = pytest.mark.e2e
+
+MERGE, JSON_PATCH = "application/merge-patch+json", "application/json-patch+json"
+STRATEGIC, APPLY = "application/strategic-merge-patch+json", "application/apply-patch+yaml"
+TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
+
+WIDGETS = "widgets.conformance.fermata.dev"
+WIDGET_CRD: dict[str, Any] = {
+    "apiVersion": "apiextensions.k8s.io/v1",
+    "kind": "CustomResourceDefinition",
+    "metadata": {"name": WIDGETS},
+    "spec": {
+        "group": "conformance.fermata.dev",
+        "scope": "Namespaced",
+        "names": {"plural": "widgets", "kind": "Widget", "shortNames": ["cfw"]},
+        "versions": [
+            {
+                "name": "v1",
+                "served": True,
+                "storage": True,
+                "subresources": {"status": {}},
+                "additionalPrinterColumns": [
+                    {"name": "Size", "type": "integer", "jsonPath": ".spec.size"},
+                    {"name": "Ok", "type": "string", "jsonPath": '.status.conditions[?(@.type=="Ok")].status'},
+                    {"name": "Detail", "type": "string", "jsonPath": ".spec.color", "priority": 1},
+                    {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
+                ],
+                "schema": {
+                    "openAPIV3Schema": {
+                        "type": "object",
+                        "required": ["spec"],
+                        "properties": {
+                            "spec": {
+                                "type": "object",
+                                "required": ["size"],
+                                "x-kubernetes-validations": [
+                                    {
+                                        "rule": "self.size < 100 || has(self.note)",
+                                        "message": "a large one needs a note",
+                                    },
+                                    {"rule": "self.color == oldSelf.color", "message": "color is immutable"},
+                                ],
+                                "properties": {
+                                    "size": {"type": "integer", "minimum": 1, "maximum": 1000},
+                                    "color": {"type": "string", "default": "red", "enum": ["red", "blue"]},
+                                    "note": {"type": "string", "maxLength": 8, "pattern": "^[a-z]*$"},
+                                    "limit": {"x-kubernetes-int-or-string": True},
+                                    "free": {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
+                                    "tags": {
+                                        "type": "array",
+                                        "maxItems": 3,
+                                        "items": {"type": "string"},
+                                        "x-kubernetes-list-type": "set",
+                                    },
+                                    "parts": {
+                                        "type": "array",
+                                        "maxItems": 5,
+                                        "x-kubernetes-list-type": "map",
+                                        "x-kubernetes-list-map-keys": ["name"],
+                                        "items": {
+                                            "type": "object",
+                                            "required": ["name"],
+                                            "properties": {
+                                                "name": {"type": "string", "maxLength": 20},
+                                                "count": {"type": "integer", "default": 1},
+                                            },
+                                        },
+                                    },
+                                },
+                            },
+                            "status": {
+                                "type": "object",
+                                "properties": {
+                                    "count": {"type": "integer"},
+                                    "conditions": {
+                                        "type": "array",
+                                        "items": {
+                                            "type": "object",
+                                            "properties": {"type": {"type": "string"}, "status": {"type": "string"}},
+                                        },
+                                    },
+                                },
+                            },
+                        },
+                    }
+                },
+            }
+        ],
+    },
+}
+
+
+class Answer:
+    """An HTTP answer: status, headers, and the object in it."""
+
+    def __init__(self, code: int, headers: Any, raw: bytes) -> None:
+        self.code, self.headers = code, headers
+        self.obj: Any = json.loads(raw) if raw[:1] in (b"{", b"[") else raw.decode()
+
+    def __getitem__(self, key: str) -> Any:
+        return self.obj[key]
+
+    @property
+    def meta(self) -> dict[str, Any]:
+        return self.obj["metadata"]
+
+    @property
+    def causes(self) -> dict[str, str]:
+        """The fields that an Invalid names, with the reasons."""
+        return {cause["field"]: cause["reason"] for cause in self.obj["details"]["causes"]}
+
+
+class Plain:
+    """The plainest client there is: urllib, no retries, no schema, every answer as it came."""
+
+    def __init__(self, server: str, tls: ssl.SSLContext | None) -> None:
+        self.server, self._tls = server, tls
+
+    def open(self, method: str, path: str, body: Any = None, *, kind: str = "application/json", accept: str = "",
+             query: dict[str, Any] | None = None, timeout: float = 20) -> Any:  # fmt: skip
+        url = self.server + path + (f"?{urllib.parse.urlencode(query)}" if query else "")
+        data = None if body is None else body if isinstance(body, bytes) else json.dumps(body).encode()
+        headers = {"Content-Type": kind, "Accept": accept or "application/json"}
+        request = urllib.request.Request(url, data, headers, method=method)
+        return urllib.request.urlopen(request, timeout=timeout, context=self._tls)
+
+    def __call__(self, method: str, path: str, body: Any = None, **how: Any) -> Answer:
+        try:
+            with self.open(method, path, body, **how) as answer:
+                return Answer(answer.status, answer.headers, answer.read())
+        except urllib.error.HTTPError as error:
+            with error:
+                return Answer(error.code, error.headers, error.read())
+
+    def watch(self, path: str, until: Callable[[dict[str, Any]], bool], **query: Any) -> list[dict[str, Any]]:
+        """Return the events of a watch up to the first that is asked for, or to its end."""
+        events: list[dict[str, Any]] = []
+        with self.open("GET", path, query={"watch": "true", "timeoutSeconds": 10, **query}) as answer:
+            for line in answer:
+                events.append(json.loads(line))
+                if until(events[-1]):
+                    break
+        return events
+
+
+REAL = os.environ.get("FERMATA_TEST_KUBECONFIG")
+
+
+@pytest.mark.skipif(REAL is None, reason="set FERMATA_TEST_KUBECONFIG to run this suite against a real control plane")
+def test_the_real_control_plane_answers() -> None:
+    client = Client.from_kubeconfig(Path(str(REAL)))
+    assert Plain(client.server, client.tls)("GET", "/version").code == 200
+
+
+@pytest.fixture(scope="module", params=["embedded", *(["real"] if REAL else [])])
+def api(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Plain]:
+    if request.param == "embedded":
+        options = Options(slots=4, job_backoff_s=0.05, bookmark_every_s=0.1)
+        with PlaneThread(options, tmp_path_factory.mktemp("kube")) as kube:
+            yield Plain(kube.url, None)
+        return
+    client = Client.from_kubeconfig(Path(str(REAL)))
+    yield Plain(client.server, client.tls)
+
+
+@pytest.fixture
+def namespace(api: Plain) -> Iterator[str]:
+    name = f"conformance-{uuid.uuid4().hex[:8]}"
+    assert api("POST", "/api/v1/namespaces", {"metadata": {"name": name}}).code == 201
+    yield name
+    api("DELETE", f"/api/v1/namespaces/{name}")
+
+
+@pytest.fixture
+def maps(api: Plain, namespace: str) -> str:
+    return f"/api/v1/namespaces/{namespace}/configmaps"
+
+
+@pytest.fixture
+def widgets(api: Plain, namespace: str) -> str:
+    created = api("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", WIDGET_CRD)
+    assert created.code in (201, 409), created.obj
+    path = f"/apis/conformance.fermata.dev/v1/namespaces/{namespace}/widgets"
+    eventually(lambda: api("GET", path).code == 200)
+    return path
+
+
+@pytest.fixture
+def running(request: pytest.FixtureRequest, api: Plain) -> None:
+    """For tests whose pods must run: skips where no kubelet does."""
+    if request.node.callspec.params["api"] == "real":
+        pytest.skip("needs a kubelet")
+
+
+def eventually(check: Callable[[], Any], limit_s: float = 15) -> Any:
+    ends = time.monotonic() + limit_s
+    while not (found := check()):
+        assert time.monotonic() < ends, "it did not come about"
+        time.sleep(0.02)
+    return found
+
+
+def widget(name: str, **spec: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": "conformance.fermata.dev/v1",
+        "kind": "Widget",
+        "metadata": {"name": name},
+        "spec": {"size": 1, **spec},
+    }
+
+
+def pod(name: str, annotations: dict[str, str] | None = None, **spec: Any) -> dict[str, Any]:
+    return {
+        "metadata": {"name": name, "annotations": annotations or {}},
+        "spec": {"restartPolicy": "Never", "containers": [{"name": "main", "image": "none:1"}], **spec},
+    }
+
+
+def job(name: str, annotations: dict[str, str] | None = None, **spec: Any) -> dict[str, Any]:
+    template = {"metadata": {"annotations": annotations or {}}, "spec": pod("x")["spec"]}
+    return {"metadata": {"name": name}, "spec": {"template": template, **spec}}
+
+
+def condition(obj: Answer, type_: str) -> str:
+    conditions = obj["status"].get("conditions") or []
+    return next((item["status"] for item in conditions if item["type"] == type_), "")
+
+
+class TestObjects:
+    def test_create_gives_what_the_system_owns(self, api: Plain, maps: str) -> None:
+        made = api("POST", maps, {"metadata": {"name": "a", "uid": "mine", "resourceVersion": ""}, "data": {"k": "v"}})
+        assert made.code == 201
+        assert made.meta["uid"] != "mine"
+        assert made.meta["creationTimestamp"].endswith("Z")
+        assert int(made.meta["resourceVersion"]) > 0
+        assert api("GET", f"{maps}/a").obj == made.obj
+
+    def test_generated_names_differ(self, api: Plain, maps: str) -> None:
+        names = {api("POST", maps, {"metadata": {"generateName": "x-"}}).meta["name"] for _ in range(5)}
+        assert len(names) == 5
+        assert all(name.startswith("x-") and len(name) == 7 for name in names)
+
+    def test_errors_are_status_objects(self, api: Plain, maps: str) -> None:
+        missing = api("GET", f"{maps}/none")
+        assert (missing.code, missing["kind"], missing["reason"]) == (404, "Status", "NotFound")
+        assert missing["details"] == {"name": "none", "kind": "configmaps"}
+        api("POST", maps, {"metadata": {"name": "a"}})
+        taken = api("POST", maps, {"metadata": {"name": "a"}})
+        assert (taken.code, taken["reason"]) == (409, "AlreadyExists")
+        assert api("POST", maps, {"metadata": {"name": "Not_Valid"}})["reason"] == "Invalid"
+        assert api("POST", maps, b"{nonsense").code == 400
+        assert api("POST", maps, {"kind": "Secret", "metadata": {"name": "b"}}).code == 400
+        assert api("GET", "/apis/none.example.com/v1/things").code == 404
+
+    def test_create_in_a_namespace_that_is_not_there(self, api: Plain) -> None:
+        refused = api("POST", "/api/v1/namespaces/nowhere/configmaps", {"metadata": {"name": "a"}})
+        assert (refused.code, refused["details"]["kind"]) == (404, "namespaces")
+
+    def test_put_conflicts_on_a_stale_version(self, api: Plain, maps: str) -> None:
+        first = api("POST", maps, {"metadata": {"name": "a"}, "data": {"n": "1"}}).obj
+        second = api("PUT", f"{maps}/a", {**first, "data": {"n": "2"}})
+        assert second.code == 200
+        stale = api("PUT", f"{maps}/a", {**first, "data": {"n": "3"}})
+        assert (stale.code, stale["reason"]) == (409, "Conflict")
+        assert api("GET", f"{maps}/a")["data"] == {"n": "2"}
+
+    def test_a_write_that_changes_nothing_keeps_the_version(self, api: Plain, maps: str) -> None:
+        first = api("POST", maps, {"metadata": {"name": "a"}, "data": {"n": "1"}})
+        same = api("PATCH", f"{maps}/a", {"data": {"n": "1"}}, kind=MERGE)
+        assert same.meta["resourceVersion"] == first.meta["resourceVersion"]
+
+    def test_dry_run_stores_nothing(self, api: Plain, maps: str) -> None:
+        assert api("POST", maps, {"metadata": {"name": "a"}}, query={"dryRun": "All"}).code == 201
+        assert api("GET", f"{maps}/a").code == 404
+        api("POST", maps, {"metadata": {"name": "a"}, "data": {"n": "1"}})
+        assert api("PATCH", f"{maps}/a", {"data": {"n": "2"}}, kind=MERGE, query={"dryRun": "All"})["data"]["n"] == "2"
+        assert api("DELETE", f"{maps}/a", query={"dryRun": "All"}).code == 200
+        assert api("GET", f"{maps}/a")["data"]["n"] == "1"
+
+    def test_delete_honours_preconditions(self, api: Plain, maps: str) -> None:
+        made = api("POST", maps, {"metadata": {"name": "a"}})
+        assert api("DELETE", f"{maps}/a", {"preconditions": {"uid": "another"}}).code == 409
+        gone = api("DELETE", f"{maps}/a", {"preconditions": {"uid": made.meta["uid"]}})
+        assert (gone.code, gone["status"]) == (200, "Success")
+        assert api("DELETE", f"{maps}/a").code == 404
+
+    def test_delete_collection_by_selector(self, api: Plain, maps: str) -> None:
+        for name, label in (("a", "x"), ("b", "x"), ("c", "y")):
+            api("POST", maps, {"metadata": {"name": name, "labels": {"l": label}}})
+        assert api("DELETE", maps, query={"labelSelector": "l=x"}).code == 200
+        assert [item["metadata"]["name"] for item in api("GET", maps, query={"labelSelector": "l"})["items"]] == ["c"]
+
+    def test_annotations_have_a_limit(self, api: Plain, maps: str) -> None:
+        large = {"metadata": {"name": "a", "annotations": {"k": "x" * 262_145}}}
+        assert api("POST", maps, large).causes == {"metadata.annotations": "FieldValueTooLong"}
+
+    def test_secrets_fold_their_text(self, api: Plain, namespace: str) -> None:
+        path = f"/api/v1/namespaces/{namespace}/secrets"
+        assert api("POST", path, {"metadata": {"name": "s"}, "stringData": {"k": "v"}})["data"] == {"k": "dg=="}
+
+
+class TestPatch:
+    def test_merge(self, api: Plain, maps: str) -> None:
+        api("POST", maps, {"metadata": {"name": "a", "labels": {"l": "1"}}, "data": {"x": "1", "y": "1"}})
+        patched = api("PATCH", f"{maps}/a", {"metadata": {"labels": None}, "data": {"x": None, "z": "2"}}, kind=MERGE)
+        assert patched["data"] == {"y": "1", "z": "2"}
+        assert "labels" not in patched.meta
+
+    def test_json_patch_refuses_when_its_test_fails(self, api: Plain, maps: str) -> None:
+        made = api("POST", maps, {"metadata": {"name": "a"}, "data": {"x": "1"}})
+        add = {"op": "add", "path": "/data/y", "value": "2"}
+        wrong = [{"op": "test", "path": "/metadata/uid", "value": "another"}, add]
+        right = [{"op": "test", "path": "/metadata/uid", "value": made.meta["uid"]}, add]
+        assert api("PATCH", f"{maps}/a", wrong, kind=JSON_PATCH).code == 422
+        assert api("PATCH", f"{maps}/a", right, kind=JSON_PATCH)["data"] == {"x": "1", "y": "2"}
+        assert api("PATCH", f"{maps}/a", {"op": "add"}, kind=JSON_PATCH).code == 400
+
+    def test_strategic_merges_lists_by_key(self, api: Plain, namespace: str) -> None:
+        path = f"/api/v1/namespaces/{namespace}/pods"
+        gates = [{"name": "example.com/a"}, {"name": "example.com/b"}]
+        api("POST", path, pod("p", schedulingGates=gates))
+        image = {"spec": {"containers": [{"name": "main", "image": "other:2"}]}}
+        patched = api("PATCH", f"{path}/p", image, kind=STRATEGIC)
+        assert [item["image"] for item in patched["spec"]["containers"]] == ["other:2"]
+        gone = {"spec": {"schedulingGates": [{"name": "example.com/a", "$patch": "delete"}]}}
+        assert api("PATCH", f"{path}/p", gone, kind=STRATEGIC)["spec"]["schedulingGates"] == [gates[1]]
+
+    def test_a_stale_version_in_a_patch_conflicts(self, api: Plain, maps: str) -> None:
+        first = api("POST", maps, {"metadata": {"name": "a"}}).meta["resourceVersion"]
+        api("PATCH", f"{maps}/a", {"data": {"x": "1"}}, kind=MERGE)
+        stale = {"metadata": {"resourceVersion": first}, "data": {"x": "2"}}
+        assert api("PATCH", f"{maps}/a", stale, kind=MERGE).code == 409
+
+    def test_unknown_patch_types_are_refused(self, api: Plain, maps: str, widgets: str) -> None:
+        api("POST", maps, {"metadata": {"name": "a"}})
+        assert api("PATCH", f"{maps}/a", {}, kind="text/plain").code == 415
+        api("POST", widgets, widget("w"))
+        assert api("PATCH", f"{widgets}/w", {}, kind=STRATEGIC).code == 415
+
+    def test_server_side_apply_owns_fields(self, api: Plain, maps: str) -> None:
+        def apply(manager: str, data: dict[str, str], **query: str) -> Answer:
+            body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": data}
+            return api("PATCH", f"{maps}/a", body, kind=APPLY, query={"fieldManager": manager, **query})
+
+        assert apply("one", {"x": "1", "y": "1"}).code == 201
+        conflict = apply("two", {"x": "2"})
+        assert (conflict.code, conflict.causes) == (409, {".data.x": "FieldManagerConflict"})
+        assert apply("two", {"x": "2"}, force="true")["data"] == {"x": "2", "y": "1"}
+        # `one` no longer applies y, which nobody else does; x is now the other's.
+        assert apply("one", {"z": "1"})["data"] == {"x": "2", "z": "1"}
+        owners = {entry["manager"]: entry["fieldsV1"] for entry in api("GET", f"{maps}/a").meta["managedFields"]}
+        assert owners == {"one": {"f:data": {"f:z": {}}}, "two": {"f:data": {"f:x": {}}}}
+        assert api("PATCH", f"{maps}/a", {"metadata": {"name": "a"}}, kind=APPLY).code == 400
+
+
+class TestLists:
+    @pytest.mark.parametrize(
+        ("selector", "names"),
+        [
+            ("app=web", "a b"),
+            ("app!=web", "c d"),
+            ("app in (web, db)", "a b c"),
+            ("app notin (web),tier", "c"),
+            ("!app", "d"),
+            ("app,tier==back", "b c"),
+        ],
+    )
+    def test_label_selectors(self, api: Plain, maps: str, selector: str, names: str) -> None:
+        labels = {
+            "a": {"app": "web", "tier": "front"},
+            "b": {"app": "web", "tier": "back"},
+            "c": {"app": "db", "tier": "back"},
+            "d": {},
+        }
+        for name, pairs in labels.items():
+            api("POST", maps, {"metadata": {"name": name, "labels": {"own": "1", **pairs}}})
+        found = api("GET", maps, query={"labelSelector": f"own,{selector}"})
+        assert [item["metadata"]["name"] for item in found["items"]] == names.split()
+
+    def test_field_selectors(self, api: Plain, namespace: str, maps: str) -> None:
+        for name in ("a", "b"):
+            api("POST", maps, {"metadata": {"name": name}})
+        assert len(api("GET", maps, query={"fieldSelector": "metadata.name=a"})["items"]) == 1
+        everywhere = api("GET", "/api/v1/configmaps", query={"fieldSelector": f"metadata.namespace={namespace}"})
+        assert {"a", "b"} <= {item["metadata"]["name"] for item in everywhere["items"]}
+        assert api("GET", maps, query={"fieldSelector": "data.x=1"}).code == 400
+        pods = f"/api/v1/namespaces/{namespace}/pods"
+        api("POST", pods, pod("p", schedulingGates=[{"name": "example.com/a"}]))
+        query = {"fieldSelector": "status.phase=Pending,spec.nodeName="}
+        assert [item["metadata"]["name"] for item in api("GET", pods, query=query)["items"]] == ["p"]
+
+    def test_pages_show_one_moment(self, api: Plain, maps: str) -> None:
+        names = [f"m{number}" for number in range(7)]
+        for name in names:
+            api("POST", maps, {"metadata": {"name": name, "labels": {"page": "1"}}})
+        page = api("GET", maps, query={"limit": 3, "labelSelector": "page"})
+        first_version, seen = page.meta["resourceVersion"], []
+        api("DELETE", f"{maps}/m6")
+        api("POST", maps, {"metadata": {"name": "m9", "labels": {"page": "1"}}})
+        while True:
+            seen += [item["metadata"]["name"] for item in page["items"]]
+            assert page.meta["resourceVersion"] == first_version
+            if not page.meta.get("continue"):
+                break
+            page = api("GET", maps, query={"limit": 3, "labelSelector": "page", "continue": page.meta["continue"]})
+        assert seen == names
+        assert api("GET", maps, query={"limit": 3, "continue": "nonsense"}).code == 400
+
+
+class TestWatch:
+    def test_from_a_version_misses_and_repeats_nothing(self, api: Plain, maps: str) -> None:
+        since = api("GET", maps).meta["resourceVersion"]
+        api("POST", maps, {"metadata": {"name": "a"}})
+        api("PATCH", f"{maps}/a", {"data": {"x": "1"}}, kind=MERGE)
+        api("DELETE", f"{maps}/a")
+        events = api.watch(maps, lambda event: event["type"] == "DELETED", resourceVersion=since)
+        assert [event["type"] for event in events] == ["ADDED", "MODIFIED", "DELETED"]
+        versions = [int(event["object"]["metadata"]["resourceVersion"]) for event in events]
+        assert versions == sorted(set(versions))
+
+    def test_without_a_version_starts_with_what_is_there(self, api: Plain, maps: str) -> None:
+        api("POST", maps, {"metadata": {"name": "a", "labels": {"w": "1"}}})
+        events = api.watch(maps, lambda event: True, labelSelector="w")
+        assert [(event["type"], event["object"]["metadata"]["name"]) for event in events] == [("ADDED", "a")]
+
+    def test_selectors_turn_changes_into_comings_and_goings(self, api: Plain, maps: str) -> None:
+        since = api("GET", maps).meta["resourceVersion"]
+        api("POST", maps, {"metadata": {"name": "a"}})
+        for labels in ({"w": "1"}, {"w": "1", "x": "1"}, {"w": None}):
+            api("PATCH", f"{maps}/a", {"metadata": {"labels": labels}}, kind=MERGE)
+        events = api.watch(maps, lambda event: event["type"] == "DELETED", resourceVersion=since, labelSelector="w")
+        assert [event["type"] for event in events] == ["ADDED", "MODIFIED", "DELETED"]
+
+    def test_changes_arrive_while_watching(self, api: Plain, maps: str) -> None:
+        since = api("GET", maps).meta["resourceVersion"]
+        later = threading.Timer(0.2, lambda: api("POST", maps, {"metadata": {"name": "late"}}))
+        later.start()
+        events = api.watch(maps, lambda event: True, resourceVersion=since)
+        later.join()
+        assert events[0]["object"]["metadata"]["name"] == "late"
+
+    def test_a_future_or_impossible_version_is_told(self, api: Plain, maps: str) -> None:
+        assert api("GET", maps, query={"watch": "true", "resourceVersion": "x"}).code == 400
+
+    def test_time_out_ends_it(self, api: Plain, maps: str) -> None:
+        since = api("GET", maps).meta["resourceVersion"]
+        events = api.watch(maps, lambda event: False, resourceVersion=since, timeoutSeconds=1)
+        assert all(event["type"] == "BOOKMARK" for event in events)
+
+    def test_initial_events_end_with_a_bookmark(self, api: Plain, maps: str) -> None:
+        api("POST", maps, {"metadata": {"name": "a"}})
+        query = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan", "allowWatchBookmarks": "true"}
+        events = api.watch(maps, lambda event: event["type"] == "BOOKMARK", **query)
+        assert events[0]["type"] == "ADDED"
+        assert events[-1]["object"]["metadata"]["annotations"] == {"k8s.io/initial-events-end": "true"}
+        refused = api("GET", maps, query={"watch": "true", "sendInitialEvents": "true"})
+        assert refused.code == 422
+
+
+class TestDeletion:
+    def test_finalizers_hold_an_object(self, api: Plain, maps: str) -> None:
+        api("POST", maps, {"metadata": {"name": "a", "finalizers": ["example.com/wait"]}})
+        assert "deletionTimestamp" in api("DELETE", f"{maps}/a").meta
+        added = {"metadata": {"finalizers": ["example.com/wait", "example.com/more"]}}
+        assert api("PATCH", f"{maps}/a", added, kind=MERGE).code == 422
+        assert api("PATCH", f"{maps}/a", {"metadata": {"finalizers": None}}, kind=MERGE).code == 200
+        assert api("GET", f"{maps}/a").code == 404
+
+    def test_dependents_go_with_their_owner(self, api: Plain, maps: str) -> None:
+        owner = api("POST", maps, {"metadata": {"name": "owner"}})
+        reference = {"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": owner.meta["uid"]}
+        for name, uid in (("child", owner.meta["uid"]), ("stray", str(uuid.uuid4()))):
+            api("POST", maps, {"metadata": {"name": name, "ownerReferences": [{**reference, "uid": uid}]}})
+        eventually(lambda: api("GET", f"{maps}/stray").code == 404)
+        assert api("GET", f"{maps}/child").code == 200
+        api("DELETE", f"{maps}/owner", {"propagationPolicy": "Background"})
+        eventually(lambda: api("GET", f"{maps}/child").code == 404)
+
+    @pytest.mark.parametrize(("policy", "left"), [("Foreground", 404), ("Orphan", 200)])
+    def test_propagation(self, api: Plain, maps: str, policy: str, left: int) -> None:
+        owner = api("POST", maps, {"metadata": {"name": "owner"}})
+        reference = {"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": owner.meta["uid"]}
+        references = [{**reference, "blockOwnerDeletion": True}]
+        api("POST", maps, {"metadata": {"name": "child", "ownerReferences": references}})
+        api("DELETE", f"{maps}/owner", {"propagationPolicy": policy})
+        eventually(lambda: api("GET", f"{maps}/owner").code == 404)
+        child = api("GET", f"{maps}/child")
+        assert child.code == left
+        if left == 200:
+            assert "ownerReferences" not in child.meta
+
+    def test_a_namespace_takes_its_content_along(self, api: Plain) -> None:
+        name = f"doomed-{uuid.uuid4().hex[:8]}"
+        api("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
+        held = {"metadata": {"name": "a", "finalizers": ["example.com/wait"]}}
+        path = f"/api/v1/namespaces/{name}/configmaps"
+        api("POST", path, held)
+        api("DELETE", f"/api/v1/namespaces/{name}")
+        eventually(lambda: "deletionTimestamp" in api("GET", f"{path}/a").meta)
+        assert api("GET", f"/api/v1/namespaces/{name}")["status"]["phase"] == "Terminating"
+        refused = api("POST", path, {"metadata": {"name": "b"}})
+        assert (refused.code, refused["details"]["causes"][0]["reason"]) == (403, "NamespaceTerminating")
+        api("PATCH", f"{path}/a", {"metadata": {"finalizers": None}}, kind=MERGE)
+        eventually(lambda: api("GET", f"/api/v1/namespaces/{name}").code == 404)
+
+
+class TestCustomKinds:
+    def test_defaults_and_pruning(self, api: Plain, widgets: str) -> None:
+        spec = {"unknown": 1, "free": {"any": [1]}, "parts": [{"name": "a", "extra": 1}]}
+        made = api("POST", widgets, widget("w", **spec), query={"fieldValidation": "Ignore"})
+        assert made["spec"] == {"size": 1, "color": "red", "free": {"any": [1]}, "parts": [{"name": "a", "count": 1}]}
+
+    def test_field_validation(self, api: Plain, widgets: str) -> None:
+        strict = api("POST", widgets, widget("w", sise=1), query={"fieldValidation": "Strict"})
+        assert strict.code == 400
+        assert 'unknown field "spec.sise"' in strict["message"]
+        warned = api("POST", widgets, widget("w", sise=1), query={"fieldValidation": "Warn"})
+        assert warned.code == 201
+        assert "spec.sise" in warned.headers["Warning"]
+
+    @pytest.mark.parametrize(
+        ("spec", "field", "reason"),
+        [
+            ({"size": "1"}, "spec.size", "FieldValueTypeInvalid"),
+            ({"size": 0}, "spec.size", "FieldValueInvalid"),
+            ({"size": 2000}, "spec.size", "FieldValueInvalid"),
+            ({"color": "green"}, "spec.color", "FieldValueNotSupported"),
+            ({"note": "x" * 9}, "spec.note", "FieldValueTooLong"),
+            ({"note": "X"}, "spec.note", "FieldValueInvalid"),
+            ({"limit": [1]}, "spec.limit", "FieldValueTypeInvalid"),
+            ({"tags": ["a", "a"]}, "spec.tags[1]", "FieldValueDuplicate"),
+            ({"tags": ["a", "b", "c", "d"]}, "spec.tags", "FieldValueTooMany"),
+            ({"parts": [{"name": "a"}, {"name": "a"}]}, "spec.parts[1]", "FieldValueDuplicate"),
+            ({"parts": [{"count": 1}]}, "spec.parts[0].name", "FieldValueRequired"),
+            ({"size": 500}, "spec", "FieldValueInvalid"),
+        ],
+    )
+    def test_validation_names_the_field(
+        self, api: Plain, widgets: str, spec: dict[str, Any], field: str, reason: str
+    ) -> None:
+        refused = api("POST", widgets, widget("w", **spec))
+        assert (refused.code, refused["reason"]) == (422, "Invalid")
+        assert refused.causes.get(field) == reason, refused["message"]
+
+    def test_rules_see_the_old_object(self, api: Plain, widgets: str) -> None:
+        api("POST", widgets, widget("w"))
+        refused = api("PATCH", f"{widgets}/w", {"spec": {"color": "blue"}}, kind=MERGE)
+        assert refused.code == 422
+        assert "color is immutable" in refused["message"]
+        assert api("PATCH", f"{widgets}/w", {"spec": {"size": 500, "note": "big"}}, kind=MERGE).code == 200
+
+    def test_status_is_split_off(self, api: Plain, widgets: str) -> None:
+        made = api("POST", widgets, {**widget("w"), "status": {"count": 1}})
+        assert "status" not in made.obj
+        assert made.meta["generation"] == 1
+        both = {"spec": {"size": 7}, "status": {"count": 2}}
+        by_status = api("PATCH", f"{widgets}/w/status", both, kind=MERGE)
+        assert (by_status["spec"]["size"], by_status["status"], by_status.meta["generation"]) == (1, {"count": 2}, 1)
+        by_main = api("PATCH", f"{widgets}/w", {"spec": {"size": 7}, "status": {"count": 3}}, kind=MERGE)
+        assert (by_main["spec"]["size"], by_main["status"], by_main.meta["generation"]) == (7, {"count": 2}, 2)
+        assert api("PATCH", f"{widgets}/w/status", {"status": {"count": "x"}}, kind=MERGE).code == 422
+
+    def test_put_needs_a_version(self, api: Plain, widgets: str) -> None:
+        api("POST", widgets, widget("w"))
+        assert api("PUT", f"{widgets}/w", widget("w")).code == 422
+
+    def test_tables_have_the_definitions_columns(self, api: Plain, widgets: str) -> None:
+        api("POST", widgets, widget("w", size=5))
+        api("PATCH", f"{widgets}/w/status", {"status": {"conditions": [{"type": "Ok", "status": "True"}]}}, kind=MERGE)
+        table = api("GET", widgets, accept=TABLE)
+        assert table["kind"] == "Table"
+        columns = [(column["name"], column["priority"]) for column in table["columnDefinitions"]]
+        assert columns == [("Name", 0), ("Size", 0), ("Ok", 0), ("Detail", 1), ("Age", 0)]
+        assert table["rows"][0]["cells"][:4] == ["w", 5, "True", "red"]
+
+    def test_discovery_and_openapi(self, api: Plain, widgets: str) -> None:
+        listed = api("GET", "/apis/conformance.fermata.dev/v1")
+        served = {item["name"]: item for item in listed["resources"]}
+        assert served["widgets"]["kind"] == "Widget"
+        assert served["widgets"]["shortNames"] == ["cfw"]
+        assert "widgets/status" in served
+
+        def document() -> Any:
+            paths = api("GET", "/openapi/v3")["paths"].get("apis/conformance.fermata.dev/v1")
+            return paths and api("GET", paths["serverRelativeURL"]).obj
+
+        schemas = eventually(document)["components"]["schemas"]
+        own = next(schema for name, schema in schemas.items() if name.endswith(".Widget"))
+        assert own["properties"]["spec"]["properties"]["color"]["enum"] == ["red", "blue"]
+
+    def test_wrong_definitions_are_refused(self, api: Plain) -> None:
+        path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+        broken = json.loads(json.dumps(WIDGET_CRD).replace("self.size < 100", "self.size <"))
+        broken["metadata"]["name"] = "gadgets.conformance.fermata.dev"
+        broken["spec"]["names"] = {"plural": "gadgets", "kind": "Gadget"}
+        assert api("POST", path, broken).code == 422
+        assert api("POST", path, {**WIDGET_CRD, "metadata": {"name": "another.name"}}).code == 422
+
+    def test_a_definition_takes_its_objects_along(self, api: Plain, namespace: str) -> None:
+        text = json.dumps(WIDGET_CRD).replace("widgets", "gizmos").replace("Widget", "Gizmo").replace("cfw", "cfg")
+        definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+        assert api("POST", definitions, json.loads(text)).code == 201
+        path = f"/apis/conformance.fermata.dev/v1/namespaces/{namespace}/gizmos"
+        eventually(lambda: api("GET", path).code == 200)
+        gizmo = {"apiVersion": "conformance.fermata.dev/v1", "kind": "Gizmo", "metadata": {"name": "g"}}
+        assert eventually(lambda: api("POST", path, {**gizmo, "spec": {"size": 1}})).code == 201
+        api("DELETE", f"{definitions}/gizmos.conformance.fermata.dev")
+        eventually(lambda: api("GET", path).code == 404)
+        eventually(lambda: api("GET", f"{definitions}/gizmos.conformance.fermata.dev").code == 404)
+
+
+class TestBuiltins:
+    def test_pods_are_validated(self, api: Plain, namespace: str) -> None:
+        path = f"/api/v1/namespaces/{namespace}/pods"
+        assert api("POST", path, pod("p", containers=[])).causes == {"spec.containers": "FieldValueRequired"}
+        twice = [{"name": "a", "image": "x:1"}, {"name": "a", "image": "x:1"}]
+        assert api("POST", path, pod("p", containers=twice)).causes == {
+            "spec.containers[1].name": "FieldValueDuplicate"
+        }
+
+    def test_gates_hold_a_pod_and_only_go(self, api: Plain, namespace: str) -> None:
+        path = f"/api/v1/namespaces/{namespace}/pods"
+        made = api("POST", path, pod("p", schedulingGates=[{"name": "example.com/a"}]))
+        gated = next(item for item in made["status"]["conditions"] if item["type"] == "PodScheduled")
+        assert (gated["status"], gated["reason"]) == ("False", "SchedulingGated")
+        more = {"spec": {"schedulingGates": [{"name": "example.com/a"}, {"name": "example.com/b"}]}}
+        assert api("PATCH", f"{path}/p", more, kind=MERGE).code == 422
+        gates = [
+            {"op": "test", "path": "/metadata/uid", "value": made.meta["uid"]},
+            {"op": "remove", "path": "/spec/schedulingGates/0"},
+        ]
+        assert api("PATCH", f"{path}/p", gates, kind=JSON_PATCH).code == 200
+        eventually(lambda: api("GET", f"{path}/p")["spec"].get("nodeName"))
+
+    def test_a_pods_spec_stands(self, api: Plain, namespace: str) -> None:
+        path = f"/api/v1/namespaces/{namespace}/pods"
+        api("POST", path, pod("p", schedulingGates=[{"name": "example.com/a"}]))
+        assert api("PATCH", f"{path}/p", {"spec": {"hostname": "other"}}, kind=MERGE).code == 422
+
+    def test_a_binding_is_final(self, api: Plain, namespace: str) -> None:
+        path = f"/api/v1/namespaces/{namespace}/pods"
+        api("POST", path, pod("p", schedulerName="nobody"))
+        binding = {"metadata": {"name": "p"}, "target": {"kind": "Node", "name": "some-node"}}
+        assert api("POST", f"{path}/p/binding", binding).code == 201
+        assert api("POST", f"{path}/p/binding", binding).code == 409
+
+    def test_jobs_get_selector_and_labels(self, api: Plain, namespace: str) -> None:
+        path = f"/apis/batch/v1/namespaces/{namespace}/jobs"
+        made = api("POST", path, job("j", suspend=True, completions=2, completionMode="Indexed"))
+        uid = made.meta["uid"]
+        assert made["spec"]["selector"]["matchLabels"] == {"batch.kubernetes.io/controller-uid": uid}
+        labels = made["spec"]["template"]["metadata"]["labels"]
+        assert labels["batch.kubernetes.io/job-name"] == labels["job-name"] == "j"
+        assert made["spec"]["backoffLimit"] == 6
+
+    def test_a_jobs_template_stands_and_its_parallelism_moves(self, api: Plain, namespace: str) -> None:
+        path = f"/apis/batch/v1/namespaces/{namespace}/jobs"
+        api("POST", path, job("j", suspend=True, completions=4, parallelism=1))
+        image = {"spec": {"template": {"spec": {"containers": [{"name": "main", "image": "other:1"}]}}}}
+        assert api("PATCH", f"{path}/j", image, kind=STRATEGIC).code == 422
+        assert api("PATCH", f"{path}/j", {"spec": {"parallelism": 3}}, kind=MERGE)["spec"]["parallelism"] == 3
+        always = job("k")
+        always["spec"]["template"]["spec"]["restartPolicy"] = "Always"
+        assert api("POST", path, always).code == 422
+
+    def test_events_in_both_groups(self, api: Plain, namespace: str) -> None:
+        target = {"kind": "Pod", "name": "p", "namespace": namespace}
+        event = {"metadata": {"name": "e"}, "involvedObject": target, "reason": "R", "message": "m", "type": "Normal"}
+        core = f"/api/v1/namespaces/{namespace}/events"
+        assert api("POST", core, event).code == 201
+        newer = api("GET", f"/apis/events.k8s.io/v1/namespaces/{namespace}/events/e")
+        assert (newer["regarding"]["name"], newer["note"]) == ("p", "m")
+        found = api("GET", core, query={"fieldSelector": "involvedObject.name=p,reason=R"})
+        assert len(found["items"]) == 1
+
+    def test_leases_lock_by_conflict(self, api: Plain, namespace: str) -> None:
+        path = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
+        made = api("POST", path, {"metadata": {"name": "l"}, "spec": {"holderIdentity": "a"}}).obj
+        assert api("PUT", f"{path}/l", {**made, "spec": {"holderIdentity": "b"}}).code == 200
+        assert api("PUT", f"{path}/l", {**made, "spec": {"holderIdentity": "c"}}).code == 409
+
+    def test_what_am_i_allowed_to(self, api: Plain) -> None:
+        review = {"spec": {"resourceAttributes": {"verb": "create", "resource": "pods"}}}
+        path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+        assert api("POST", path, review)["status"]["allowed"] is True
+
+    def test_version_and_health(self, api: Plain) -> None:
+        assert api("GET", "/version")["major"] == "1"
+        assert api("GET", "/readyz").obj == "ok"
+
+
+class TestJobs:
+    def test_suspended_until_resumed(self, api: Plain, namespace: str) -> None:
+        path = f"/apis/batch/v1/namespaces/{namespace}/jobs"
+        api("POST", path, job("j", suspend=True))
+        eventually(lambda: condition(api("GET", f"{path}/j"), "Suspended") == "True")
+        assert api("GET", f"/api/v1/namespaces/{namespace}/pods")["items"] == []
+        api("PATCH", f"{path}/j", {"spec": {"suspend": False}}, kind=MERGE)
+        eventually(lambda: api("GET", f"{path}/j")["status"].get("startTime"))
+
+    def test_pods_of_an_indexed_job(self, api: Plain, namespace: str) -> None:
+        path, pods = f"/apis/batch/v1/namespaces/{namespace}/jobs", f"/api/v1/namespaces/{namespace}/pods"
+        spec = {"completions": 3, "parallelism": 2, "completionMode": "Indexed"}
+        api("POST", path, job("j", {"fermata.dev/sim-seconds": "60"}, **spec))
+        made = eventually(lambda: (found := api("GET", pods)["items"]) and len(found) == 2 and found)
+        indexes = {item["metadata"]["annotations"]["batch.kubernetes.io/job-completion-index"] for item in made}
+        assert indexes == {"0", "1"}
+        first = made[0]
+        assert first["metadata"]["name"].startswith("j-0-")
+        assert first["metadata"]["ownerReferences"][0]["controller"] is True
+        assert "JOB_COMPLETION_INDEX" in [item["name"] for item in first["spec"]["containers"][0]["env"]]
+        api("PATCH", f"{path}/j", {"spec": {"parallelism": 3}}, kind=MERGE)
+        eventually(lambda: len(api("GET", pods)["items"]) == 3)
+
+    def test_complete(self, api: Plain, namespace: str, running: None) -> None:
+        path = f"/apis/batch/v1/namespaces/{namespace}/jobs"
+        spec = {"completions": 5, "parallelism": 2, "completionMode": "Indexed"}
+        api("POST", path, job("j", {"fermata.dev/sim-seconds": "0.02"}, **spec))
+        eventually(lambda: condition(api("GET", f"{path}/j"), "Complete") == "True")
+        status = api("GET", f"{path}/j")["status"]
+        assert (status["succeeded"], status["completedIndexes"]) == (5, "0-4")
+        assert "active" not in status
+        assert status["completionTime"] >= status["startTime"]
+
+    def test_failed_pods_are_replaced(self, api: Plain, namespace: str, running: None) -> None:
+        path = f"/apis/batch/v1/namespaces/{namespace}/jobs"
+        annotations = {"fermata.dev/sim-seconds": "0.01", "fermata.dev/sim-failures": "2"}
+        api("POST", path, job("j", annotations, backoffLimit=3))
+        eventually(lambda: condition(api("GET", f"{path}/j"), "Complete") == "True")
+        status = api("GET", f"{path}/j")["status"]
+        assert (status["succeeded"], status["failed"]) == (1, 2)
+
+    def test_backoff_limit(self, api: Plain, namespace: str, running: None) -> None:
+        path = f"/apis/batch/v1/namespaces/{namespace}/jobs"
+        annotations = {"fermata.dev/sim-seconds": "0.01", "fermata.dev/sim-exit-code": "3"}
+        api("POST", path, job("j", annotations, backoffLimit=1))
+        eventually(lambda: condition(api("GET", f"{path}/j"), "Failed") == "True")
+        found = api("GET", f"{path}/j")
+        reasons = {item["type"]: item["reason"] for item in found["status"]["conditions"]}
+        assert reasons["Failed"] == "BackoffLimitExceeded"
+        assert found["status"]["failed"] == 2
+
+    def test_deadline(self, api: Plain, namespace: str, running: None) -> None:
+        path = f"/apis/batch/v1/namespaces/{namespace}/jobs"
+        api("POST", path, job("j", {"fermata.dev/sim-seconds": "60"}, activeDeadlineSeconds=1))
+        eventually(lambda: condition(api("GET", f"{path}/j"), "Failed") == "True")
+        reasons = {item["type"]: item["reason"] for item in api("GET", f"{path}/j")["status"]["conditions"]}
+        assert reasons["Failed"] == "DeadlineExceeded"
+
+    def test_time_to_live(self, api: Plain, namespace: str, running: None) -> None:
+        path = f"/apis/batch/v1/namespaces/{namespace}/jobs"
+        api("POST", path, job("j", {"fermata.dev/sim-seconds": "0.01"}, ttlSecondsAfterFinished=0))
+        eventually(lambda: api("GET", f"{path}/j").code == 404)
+        eventually(lambda: not api("GET", f"/api/v1/namespaces/{namespace}/pods")["items"])
+
+    def test_a_pod_deleted_behind_its_back_is_replaced(self, api: Plain, namespace: str, running: None) -> None:
+        path, pods = f"/apis/batch/v1/namespaces/{namespace}/jobs", f"/api/v1/namespaces/{namespace}/pods"
+        api("POST", path, job("j", {"fermata.dev/sim-seconds": "0.5"}))
+        first = eventually(lambda: api("GET", pods)["items"])[0]["metadata"]["name"]
+        eventually(lambda: api("GET", f"{pods}/{first}")["status"]["phase"] == "Running")
+        api("DELETE", f"{pods}/{first}")
+        eventually(lambda: condition(api("GET", f"{path}/j"), "Complete") == "True")
+        status = api("GET", f"{path}/j")["status"]
+        assert (status["succeeded"], status["failed"]) == (1, 1)
+        assert first not in {item["metadata"]["name"] for item in api("GET", pods)["items"]}
+
+    def test_deleting_a_job_takes_its_pods(self, api: Plain, namespace: str, running: None) -> None:
+        path, pods = f"/apis/batch/v1/namespaces/{namespace}/jobs", f"/api/v1/namespaces/{namespace}/pods"
+        api("POST", path, job("j", {"fermata.dev/sim-seconds": "60"}, parallelism=3, completions=3))
+        eventually(lambda: len(api("GET", pods)["items"]) == 3)
+        api("DELETE", f"{path}/j", {"propagationPolicy": "Background"})
+        eventually(lambda: not api("GET", pods)["items"])
+
+    def test_a_job_made_again_under_its_name_starts_afresh(self, api: Plain, namespace: str, running: None) -> None:
+        path, pods = f"/apis/batch/v1/namespaces/{namespace}/jobs", f"/api/v1/namespaces/{namespace}/pods"
+        api("POST", path, job("j", {"fermata.dev/sim-seconds": "60"}))
+        first = eventually(lambda: api("GET", pods)["items"])[0]["metadata"]["uid"]
+        api("DELETE", f"{path}/j", {"propagationPolicy": "Background"})
+        assert api("POST", path, job("j", {"fermata.dev/sim-seconds": "0.05"})).code == 201
+        eventually(lambda: condition(api("GET", f"{path}/j"), "Complete") == "True")
+        eventually(lambda: first not in {item["metadata"]["uid"] for item in api("GET", pods)["items"]})
+        assert api("GET", f"{path}/j")["status"]["succeeded"] == 1
+
+
+class TestRunning:
+    def test_no_more_pods_run_than_there_are_slots(self, api: Plain, namespace: str, running: None) -> None:
+        path, pods = f"/apis/batch/v1/namespaces/{namespace}/jobs", f"/api/v1/namespaces/{namespace}/pods"
+        since = api("GET", pods).meta["resourceVersion"]
+        api("POST", path, job("j", {"fermata.dev/sim-seconds": "0.05"}, parallelism=10, completions=10))
+        on_nodes: set[str] = set()
+        most, done = 0, 0
+
+        def follow(event: dict[str, Any]) -> bool:
+            nonlocal most, done
+            if event["type"] not in ("ADDED", "MODIFIED"):
+                return False
+            obj = event["object"]
+            name, phase = obj["metadata"]["name"], obj["status"]["phase"]
+            if phase == "Succeeded" and name in on_nodes:
+                on_nodes.discard(name)
+                done += 1
+            elif obj["spec"].get("nodeName") and phase in ("Pending", "Running"):
+                on_nodes.add(name)
+            most = max(most, len(on_nodes))
+            return done == 10
+
+        api.watch(pods, follow, resourceVersion=since)
+        assert (done, most) == (10, 4)
+
+    def test_exit_codes_by_index(self, api: Plain, namespace: str, running: None) -> None:
+        path, pods = f"/apis/batch/v1/namespaces/{namespace}/jobs", f"/api/v1/namespaces/{namespace}/pods"
+        annotations = {"fermata.dev/sim-seconds": "0.01", "fermata.dev/sim-exit-code": "0,7"}
+        spec = {"completions": 2, "parallelism": 2, "completionMode": "Indexed", "backoffLimit": 0}
+        api("POST", path, job("j", annotations, **spec))
+        eventually(lambda: condition(api("GET", f"{path}/j"), "Failed") == "True")
+        codes = {
+            item["metadata"]["labels"]["batch.kubernetes.io/job-completion-index"]: item["status"]["containerStatuses"][
+                0
+            ]["state"]["terminated"]["exitCode"]
+            for item in api("GET", pods)["items"]
+        }
+        assert codes == {"0": 0, "1": 7}
+
+    def test_a_wrong_annotation_fails_the_pod_and_says_why(self, api: Plain, namespace: str, running: None) -> None:
+        pods = f"/api/v1/namespaces/{namespace}/pods"
+        api("POST", pods, pod("p", {"fermata.dev/sim-seconds": "soon"}))
+        eventually(lambda: api("GET", f"{pods}/p")["status"]["phase"] == "Failed")
+        ended = api("GET", f"{pods}/p")["status"]["containerStatuses"][0]["state"]["terminated"]
+        assert "expected a number" in ended["message"]
+
+    def test_requests_take_room(self, api: Plain, namespace: str, running: None) -> None:
+        pods = f"/api/v1/namespaces/{namespace}/pods"
+        large = {"name": "main", "image": "x:1", "resources": {"requests": {"cpu": "3"}}}
+        for name in ("a", "b"):
+            api("POST", pods, pod(name, {"fermata.dev/sim-seconds": "60"}, containers=[large]))
+        eventually(lambda: condition(api("GET", f"{pods}/b"), "PodScheduled") == "False")
+        waiting = api("GET", f"{pods}/b")
+        assert next(item["reason"] for item in waiting["status"]["conditions"]) == "Unschedulable"
+        api("DELETE", f"{pods}/a")
+        eventually(lambda: api("GET", f"{pods}/b")["spec"].get("nodeName"))
+
+    def test_graceful_deletion(self, api: Plain, namespace: str, running: None) -> None:
+        pods = f"/api/v1/namespaces/{namespace}/pods"
+        api("POST", pods, pod("p", {"fermata.dev/sim-seconds": "60"}))
+        eventually(lambda: api("GET", f"{pods}/p")["status"]["phase"] == "Running")
+        marked = api("DELETE", f"{pods}/p")
+        assert marked.meta["deletionGracePeriodSeconds"] == 30
+        eventually(lambda: api("GET", f"{pods}/p").code == 404)
+
+    def test_a_lost_node_takes_its_pods(self, api: Plain, namespace: str, running: None) -> None:
+        pods = f"/api/v1/namespaces/{namespace}/pods"
+        node = f"lost-{uuid.uuid4().hex[:6]}"
+        api("POST", "/api/v1/nodes", {"metadata": {"name": node}})
+        api("POST", pods, pod("p", schedulerName="nobody"))
+        api("POST", f"{pods}/p/binding", {"metadata": {"name": "p"}, "target": {"name": node}})
+        api("DELETE", f"/api/v1/nodes/{node}")
+        eventually(lambda: api("GET", f"{pods}/p").code == 404)

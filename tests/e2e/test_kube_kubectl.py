@@ -1,0 +1,131 @@
+"""kubectl, unchanged and without special flags, against the embedded control plane."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.e2e.test_kube_conformance import WIDGET_CRD, WIDGETS, job, pod, widget
+from tests.kube_fixtures import LocalKube, local_kube
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+__all__ = ["local_kube"]
+pytestmark = [
+    pytest.mark.e2e,
+    pytest.mark.skipif(shutil.which("kubectl") is None, reason="needs kubectl"),
+]
+
+
+class Kubectl:
+    def __init__(self, kube: LocalKube, home: Path) -> None:
+        self._environment = {**os.environ, "KUBECONFIG": str(kube.kubeconfig), "HOME": str(home)}
+
+    def __call__(self, *arguments: str, given: Any = None, fails: bool = False) -> str:
+        done = subprocess.run(
+            ["kubectl", *arguments],
+            input=None if given is None else json.dumps(given),
+            env=self._environment,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert (done.returncode != 0) == fails, done.stdout + done.stderr
+        return done.stdout + done.stderr
+
+
+@pytest.fixture
+def kubectl(local_kube: LocalKube, tmp_path: Path) -> Kubectl:
+    return Kubectl(local_kube, tmp_path)
+
+
+def typed(obj: dict[str, Any], api_version: str, kind: str) -> dict[str, Any]:
+    return {"apiVersion": api_version, "kind": kind, **obj}
+
+
+def test_a_job_from_apply_to_delete(kubectl: Kubectl) -> None:
+    manifest = typed(job("j", {"fermata.dev/sim-seconds": "0.05"}, completions=2), "batch/v1", "Job")
+    assert "created" in kubectl("apply", "-f", "-", given=manifest)
+    assert "unchanged" in kubectl("apply", "-f", "-", given=manifest)
+    assert "condition met" in kubectl("wait", "--for=condition=complete", "job/j", "--timeout=20s")
+    row = kubectl("get", "job", "j", "--no-headers").split()
+    assert row[:3] == ["j", "Complete", "2/2"]
+    assert kubectl("get", "pods", "--no-headers").count("Completed") == 2
+    described = kubectl("describe", "job", "j")
+    assert "2 Succeeded" in described
+    assert "SuccessfulCreate" in described
+    assert "simulated" in kubectl("logs", "job/j")
+    kubectl("delete", "job", "j")
+    kubectl("wait", "--for=delete", "pod", "--all", "--timeout=20s")
+    assert "No resources found" in kubectl("get", "all")
+
+
+def test_a_custom_kind(kubectl: Kubectl) -> None:
+    kubectl("apply", "-f", "-", given=WIDGET_CRD)
+    kubectl("wait", "--for=condition=Established", f"crd/{WIDGETS}", "--timeout=10s")
+    assert "created" in kubectl("apply", "-f", "-", given=widget("w"))
+    assert "configured" in kubectl("apply", "-f", "-", given=widget("w", size=5))
+    assert kubectl("get", "cfw").splitlines()[0].split() == ["NAME", "SIZE", "OK", "AGE"]
+    assert "DETAIL" in kubectl("get", "cfw", "-o", "wide")
+    refused = kubectl("apply", "-f", "-", given=widget("x", size=500, color="green"), fails=True)
+    assert 'spec.color: Unsupported value: "green"' in refused
+    assert 'unknown field "spec.sise"' in kubectl("apply", "-f", "-", given=widget("x", sise=5), fails=True)
+    assert "size\t<integer>" in kubectl("explain", "widgets.spec")
+    kubectl("patch", "cfw", "w", "--type=merge", "-p", '{"spec":{"size":6}}')
+    kubectl("label", "cfw", "w", "team=a")
+    kubectl("annotate", "cfw", "w", "note=b")
+    found = json.loads(kubectl("get", "cfw", "-l", "team=a", "-o", "json"))["items"][0]
+    assert (found["spec"]["size"], found["metadata"]["annotations"]["note"]) == (6, "b")
+    assert "Events:" in kubectl("describe", "cfw", "w")
+    kubectl("delete", "crd", WIDGETS)
+    kubectl("get", "cfw", fails=True)
+
+
+def test_unknown_and_mistyped_fields_of_builtins_are_refused(kubectl: Kubectl) -> None:
+    wrong = typed(job("j", paralelism=2), "batch/v1", "Job")
+    assert 'unknown field "spec.paralelism"' in kubectl("apply", "-f", "-", given=wrong, fails=True)
+    mistyped = typed(pod("p", containers="main"), "v1", "Pod")
+    assert "cannot unmarshal string into field spec.containers" in kubectl(
+        "create", "-f", "-", given=mistyped, fails=True
+    )
+
+
+def test_server_side_apply(kubectl: Kubectl) -> None:
+    config = typed({"metadata": {"name": "c"}, "data": {"x": "1"}}, "v1", "ConfigMap")
+    assert "serverside-applied" in kubectl("apply", "--server-side", "-f", "-", given=config)
+    other = {**config, "data": {"x": "2"}}
+    refused = kubectl("apply", "--server-side", "--field-manager=other", "-f", "-", given=other, fails=True)
+    assert 'conflict with "kubectl"' in refused
+    kubectl("apply", "--server-side", "--field-manager=other", "--force-conflicts", "-f", "-", given=other)
+    assert kubectl("get", "cm", "c", "-o", "jsonpath={.data.x}") == "2"
+
+
+def test_following_pods(kubectl: Kubectl, local_kube: LocalKube, tmp_path: Path) -> None:
+    environment = {**os.environ, "KUBECONFIG": str(local_kube.kubeconfig), "HOME": str(tmp_path)}
+    with subprocess.Popen(
+        ["kubectl", "get", "pods", "-w"], env=environment, stdout=subprocess.PIPE, text=True
+    ) as watch:
+        assert watch.stdout is not None
+        kubectl("create", "-f", "-", given=typed(pod("p", {"fermata.dev/sim-seconds": "0.1"}), "v1", "Pod"))
+        for line in watch.stdout:
+            if "Completed" in line:
+                break
+        watch.terminate()
+    assert line.startswith("p ")
+
+
+def test_namespaces_and_what_is_served(kubectl: Kubectl) -> None:
+    kubectl("create", "-f", "-", given=typed({"metadata": {"name": "team"}}, "v1", "Namespace"))
+    config = typed({"metadata": {"name": "c"}, "data": {"x": "1"}}, "v1", "ConfigMap")
+    kubectl("-n", "team", "create", "-f", "-", given=config)
+    kubectl("delete", "namespace", "team")
+    assert "NotFound" in kubectl("get", "namespace", "team", fails=True)
+    assert "jobs" in kubectl("api-resources")
+    assert "+fermata" in kubectl("version")
+    assert "local-1" in kubectl("get", "nodes")

@@ -1,0 +1,81 @@
+"""The operator killed with SIGKILL while stages are held and running: nothing is lost and nothing starts twice."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+from tests.operator_rig import Cluster, OperatorProcess, Starts, control_plane, stage, stages_of
+
+pytestmark = pytest.mark.e2e
+
+DOWN_S = 1.5
+
+
+def test_killed_while_stages_are_held_and_running(tmp_path: Path) -> None:
+    with control_plane(tmp_path) as kubeconfig:
+        cluster = Cluster(kubeconfig)
+        starts = Starts(cluster)
+        operators = [OperatorProcess(kubeconfig, tmp_path)]
+        try:
+            operators[0].wait_ready()
+            cluster.pool("killed", executors=2, policy={"name": "sjf-hold:tau=1,split=2"})
+            cluster.pool("busy", executors=2, policy={"name": "sjf"})
+            cluster.submit("runs", "killed", [stage("a", 6.0), stage("b", 0.3, "a")])
+            for number in range(4):
+                cluster.submit(f"busy-{number}", "busy", [stage("a", 0.5, tasks=2), stage("b", 0.5, "a")])
+            cluster.wait_for("runs", "Running", "True")
+            cluster.submit("held", "killed", [stage("a", 6.0), stage("b", 0.3, "a")])
+            before = stages_of(cluster.wait_for("held", "Held", "True"))["a"]
+            assert before["state"] == "Held"
+            operators[0].kill()
+            time.sleep(DOWN_S)
+            operators.append(OperatorProcess(kubeconfig, tmp_path))
+            operators[1].wait_ready()
+            names = ["runs", "held", *(f"busy-{number}" for number in range(4))]
+            final = {name: cluster.wait_for(name) for name in names}
+            assert operators[1].stop() == 0
+        finally:
+            for operator in operators:
+                operator.stop()
+            starts.stop()
+        after = stages_of(final["held"])["a"]
+        assert after["readyTime"] == before["readyTime"]
+        assert after["heldSeconds"] >= DOWN_S, "the hold went on while no operator ran"
+        expected = {(name, stage_) for name in names for stage_ in ("a", "b")}
+        assert set(starts.jobs) == expected
+        assert set(starts.jobs.values()) == {1}, "a stage was started twice"
+        assert set(starts.pods.values()) == {1}, "a task was started twice"
+        for name, status in final.items():
+            parts = [round(status[key] * 1000) for key in ("waitSeconds", "heldSeconds", "runSeconds")]
+            assert sum(parts) == round(status["jctSeconds"] * 1000), name
+
+
+def test_killed_at_any_moment_of_a_busy_run(tmp_path: Path) -> None:
+    with control_plane(tmp_path) as kubeconfig:
+        cluster = Cluster(kubeconfig)
+        starts = Starts(cluster)
+        operators = [OperatorProcess(kubeconfig, tmp_path)]
+        try:
+            operators[0].wait_ready()
+            cluster.pool("busy", executors=3, policy={"name": "srwf"})
+            names = [f"job-{number}" for number in range(10)]
+            for number, name in enumerate(names):
+                cluster.submit(
+                    name, "busy", [stage("a", 0.3, tasks=1 + number % 3), stage("b", 0.3, "a"), stage("c", 0.2)]
+                )
+            for delay_s in (0.05, 0.4, 0.9):
+                time.sleep(delay_s)
+                operators[-1].kill()
+                operators.append(OperatorProcess(kubeconfig, tmp_path))
+                operators[-1].wait_ready()
+            for name in names:
+                cluster.wait_for(name)
+        finally:
+            for operator in operators:
+                operator.stop()
+            starts.stop()
+        assert set(starts.jobs) == {(name, stage_) for name in names for stage_ in "abc"}
+        assert set(starts.jobs.values()) == {1}, "a stage was started twice"
+        assert set(starts.pods.values()) == {1}, "a task was started twice"

@@ -1,0 +1,227 @@
+"""The operator over real HTTP: workflows go all the way, and what a person asks is in their status."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.operator_rig import Cluster, OperatorProcess, condition_of, control_plane, stage, stages_of, wait_until
+
+from fermata.operator.times import parse
+from fermata.policy import registry
+from fermata.policy.record import loads, replay
+
+pytestmark = pytest.mark.e2e
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("operator")
+
+
+@pytest.fixture(scope="module")
+def kubeconfig(folder: Path) -> Iterator[Path]:
+    with control_plane(folder) as path:
+        yield path
+
+
+@pytest.fixture(scope="module")
+def operator(kubeconfig: Path, folder: Path) -> Iterator[OperatorProcess]:
+    process = OperatorProcess(kubeconfig, folder, "--record", str(folder / "decisions.jsonl"))
+    try:
+        process.wait_ready()
+        yield process
+    finally:
+        code = process.stop()
+    assert code == 0, process.log.read_text()
+    assert "Traceback" not in process.log.read_text()
+
+
+@pytest.fixture
+def cluster(kubeconfig: Path, operator: OperatorProcess) -> Cluster:
+    return Cluster(kubeconfig)
+
+
+def test_a_dag_runs_in_order_and_its_jct_is_wait_plus_held_plus_run(cluster: Cluster) -> None:
+    cluster.pool("dag", executors=2, policy={"name": "sjf"})
+    stages = [
+        stage("extract"),
+        stage("a", 0.5, "extract"),
+        stage("b", 0.5, "extract", tasks=3),
+        stage("load", 0.5, "a", "b"),
+    ]
+    cluster.submit("etl", "dag", stages)
+    status = cluster.wait_for("etl")
+    rows = stages_of(status)
+    assert {row["state"] for row in rows.values()} == {"Succeeded"}
+    for child, parents in {"a": ["extract"], "b": ["extract"], "load": ["a", "b"]}.items():
+        for parent in parents:
+            assert parse(rows[child]["startTime"]) >= parse(rows[parent]["completionTime"])
+    parts = [round(status[key] * 1000) for key in ("waitSeconds", "heldSeconds", "runSeconds")]
+    assert sum(parts) == round(status["jctSeconds"] * 1000)
+    assert status["runSeconds"] >= 1.9  # three levels, the middle one in two waves
+    assert status["progress"] == "6/6"
+    jobs = cluster.jobs("etl")
+    assert {name: job.spec.completions for name, job in jobs.items()} == {"extract": 1, "a": 1, "b": 3, "load": 1}
+    assert all(job.spec.completion_mode == "Indexed" for job in jobs.values())
+    assert all(job.spec.parallelism <= 2 for job in jobs.values())
+    assert all(job.metadata.owner_references[0].kind == "Workflow" for job in jobs.values())
+    told = {reason for reason, _ in cluster.events("etl")}
+    assert {"StageStarted", "StageSucceeded", "AllStagesSucceeded"} <= told
+
+
+def test_a_bad_workflow_is_told_why_and_harms_no_neighbour(cluster: Cluster) -> None:
+    cluster.pool("mixed", executors=1, policy={"name": "fifo"})
+    cluster.submit("circle", "mixed", [stage("a", 0.2, "b"), stage("b", 0.2, "a")])
+    cluster.submit("orphan", "mixed", [stage("a", 0.2, "nobody")])
+    cluster.submit("wide", "mixed", [stage("a", 0.2, slots=2)])
+    cluster.submit("homeless", "nowhere", [stage("a", 0.2)])
+    cluster.submit("good", "mixed", [stage("a", 0.2)])
+    expected = {"circle": "Cycle", "orphan": "UnknownParent", "wide": "TooManySlots", "homeless": "PoolNotFound"}
+    for name, reason in expected.items():
+        status = cluster.wait_for(name, "Accepted", "False")
+        assert condition_of(status, "Accepted")["reason"] == reason
+        wait_until(lambda name=name, reason=reason: reason in dict(cluster.events(name)), f"no Event tells of {name}")
+        assert cluster.jobs(name) == {}
+    assert (
+        "a -> b" in condition_of(cluster.status("circle"), "Accepted")["message"]
+        or "b -> a" in condition_of(cluster.status("circle"), "Accepted")["message"]
+    )
+    cluster.wait_for("good")
+
+
+def test_a_workflow_is_accepted_when_its_pool_appears(cluster: Cluster) -> None:
+    cluster.submit("early", "late-pool", [stage("a", 0.2)])
+    cluster.wait_for("early", "Accepted", "False")
+    cluster.pool("late-pool", executors=1, policy={"name": "fifo"})
+    cluster.wait_for("early")
+
+
+def test_a_failed_stage_fails_its_workflow_alone(cluster: Cluster) -> None:
+    cluster.pool("failing", executors=2, policy={"name": "fifo"})
+    cluster.submit("broken", "failing", [stage("a", 0.2, exit_code=3), stage("b", 0.2, "a")])
+    cluster.submit("whole", "failing", [stage("a", 0.2)])
+    status = cluster.wait_for("broken", "Succeeded", "False")
+    assert condition_of(status, "Succeeded")["reason"] == "StageFailed"
+    assert {name: row["state"] for name, row in stages_of(status).items()} == {"a": "Failed", "b": "Skipped"}
+    assert set(cluster.jobs("broken")) == {"a"}
+    cluster.wait_for("whole")
+
+
+def test_a_policy_that_holds_is_obeyed_and_explained(cluster: Cluster) -> None:
+    cluster.pool("holding", executors=2, policy={"name": "sjf-hold:tau=1,split=2"})
+    cluster.submit("first-long", "holding", [stage("a", 4.0)])
+    cluster.wait_for("first-long", "Running", "True")
+    cluster.submit("second-long", "holding", [stage("a", 4.0)])
+    held = cluster.wait_for("second-long", "Held", "True")
+    assert stages_of(held)["a"]["state"] == "Held"
+    assert condition_of(held, "Held")["reason"] == "HeldByPolicy"
+    cluster.submit("short", "holding", [stage("a", 0.3)])
+    cluster.wait_for("short")
+    assert cluster.jobs("second-long") == {}, "a short job went by while the long one was held"
+    status = cluster.wait_for("second-long")
+    assert status["heldSeconds"] >= 1.0
+    assert stages_of(status)["a"]["heldSeconds"] == pytest.approx(status["heldSeconds"], abs=0.05)
+    messages = [text for reason, text in cluster.events("second-long") if reason == "StageHeld"]
+    assert messages, "no Event says that it was held"
+    assert "next executor frees in about" in messages[0]
+
+
+def test_a_hold_ends_at_the_pools_cap(cluster: Cluster) -> None:
+    cluster.pool("capped", executors=2, policy={"name": "sjf-hold:tau=1,split=2"}, maxHoldSeconds=1)
+    cluster.submit("long-1", "capped", [stage("a", 6.0)])
+    cluster.wait_for("long-1", "Running", "True")
+    cluster.submit("long-2", "capped", [stage("a", 6.0)])
+    cluster.wait_for("long-2", "Running", "True")
+    assert stages_of(cluster.status("long-2"))["a"]["heldSeconds"] == pytest.approx(1.0, abs=0.5)
+    assert condition_of(cluster.status("long-1"), "Running")["status"] == "True"
+
+
+@pytest.mark.parametrize(("name", "content"), [("missing", None), ("corrupt", b"this is not a model")])
+def test_an_unusable_model_falls_back_and_says_so(
+    cluster: Cluster, operator: OperatorProcess, tmp_path: Path, name: str, content: bytes | None
+) -> None:
+    path = tmp_path / "policy.onnx"
+    if content is not None:
+        path.write_bytes(content)
+    cluster.pool(name, executors=1, policy={"model": {"path": str(path), "sha256": "0" * 64}})
+    cluster.submit(f"with-{name}", name, [stage("a", 0.2)])
+    status = cluster.wait_for(f"with-{name}")
+    pool = cluster.wait_for_pool(name, "PolicyReady", "False")
+    assert condition_of(pool, "PolicyReady")["reason"] == "ModelUnusable"
+    assert str(path) in condition_of(pool, "PolicyReady")["message"]
+    assert pool["policy"] == status["policy"] == "sjf"
+    wait_until(lambda: "PolicyFallback" in dict(cluster.events(name)), "no Event tells of the fallback")
+    assert f'fermata_fallbacks_total{{pool="{name}",reason="ModelUnusable"}}' in operator.get("/metrics")
+
+
+def test_modes_off_and_shadow_leave_the_acting_to_the_fallback(cluster: Cluster, operator: OperatorProcess) -> None:
+    for mode in ("Off", "Shadow"):
+        pool = mode.lower()
+        cluster.pool(pool, executors=2, mode=mode, policy={"name": "sjf-hold:tau=1,split=2"}, fallback="fifo")
+        cluster.submit(f"{pool}-1", pool, [stage("a", 3.0)])
+        cluster.wait_for(f"{pool}-1", "Running", "True")
+        cluster.submit(f"{pool}-2", pool, [stage("a", 3.0)])
+        assert cluster.wait_for(f"{pool}-2")["heldSeconds"] == pytest.approx(0.0, abs=0.05)
+    metrics = operator.get("/metrics")
+    assert 'fermata_shadow_disagreements_total{pool="shadow"}' in metrics
+    assert 'fermata_shadow_disagreements_total{pool="off"}' not in metrics
+
+
+def test_suspend_starts_nothing_and_resuming_does(cluster: Cluster) -> None:
+    cluster.pool("pausing", executors=1, policy={"name": "fifo"})
+    cluster.submit("paused", "pausing", [stage("a", 0.2)], suspend=True)
+    cluster.submit("other", "pausing", [stage("a", 0.2)])
+    cluster.wait_for("other")
+    status = cluster.status("paused")
+    assert condition_of(status, "Succeeded")["reason"] == "Suspended"
+    assert cluster.jobs("paused") == {}
+    body = {"spec": {"suspend": False}}
+    cluster.objects.patch_namespaced_custom_object("fermata.dev", "v1alpha1", "default", "workflows", "paused", body)
+    cluster.wait_for("paused")
+
+
+def test_a_deadline_stops_what_runs(cluster: Cluster) -> None:
+    cluster.pool("strict", executors=2, policy={"name": "fifo"})
+    cluster.submit("endless", "strict", [stage("a", 300.0), stage("b", 0.2, "a")], activeDeadlineSeconds=2)
+    status = cluster.wait_for("endless", "Succeeded", "False")
+    assert condition_of(status, "Succeeded")["reason"] == "DeadlineExceeded"
+    assert status["jctSeconds"] >= 2.0
+    cluster.wait_for_pool("strict", "Ready", "True")
+    wait_until(lambda: cluster.pool_status("strict")["busy"] == 0, "its executor is not free again")
+
+
+def test_a_workflow_keeps_to_its_own_parallelism(cluster: Cluster) -> None:
+    cluster.pool("roomy", executors=8, policy={"name": "fifo"})
+    cluster.submit("narrow", "roomy", [stage("a", 0.4, tasks=3), stage("b", 0.4, tasks=3)], parallelism=2)
+    status = cluster.wait_for("narrow")
+    assert sum(job.spec.parallelism for job in cluster.jobs("narrow").values()) <= 4
+    assert status["runSeconds"] >= 1.1  # six tasks, two at once
+
+
+def test_a_finished_workflow_is_deleted_after_its_time_to_live(cluster: Cluster) -> None:
+    cluster.pool("tidy", executors=1, policy={"name": "fifo"})
+    cluster.submit("ephemeral", "tidy", [stage("a", 0.2)], ttlSecondsAfterFinished=1)
+
+    def names() -> list[str]:
+        found = cluster.objects.list_namespaced_custom_object("fermata.dev", "v1alpha1", "default", "workflows")
+        return [item["metadata"]["name"] for item in found["items"]]
+
+    wait_until(lambda: "ephemeral" in names(), "it was never there")
+    wait_until(lambda: "ephemeral" not in names(), "it is still there")
+    wait_until(lambda: cluster.jobs("ephemeral") == {}, "its Job is still there")
+
+
+def test_recorded_decisions_replay_to_the_same_answers(cluster: Cluster, folder: Path) -> None:
+    cluster.pool("recorded", executors=2, policy={"name": "sjf"})
+    for number in range(3):
+        cluster.submit(f"recorded-{number}", "recorded", [stage("a", 0.3, tasks=2), stage("b", 0.3, "a")])
+    for number in range(3):
+        cluster.wait_for(f"recorded-{number}")
+    lines = (folder / "decisions.jsonl").read_text().splitlines()
+    records = [record for record in map(loads, lines) if record.labels["pool"] == ["recorded"]]
+    assert len(records) >= 3
+    for record in records:
+        fallback = registry.load(record.labels["fallback"][0])
+        assert replay(record, registry.load(record.policy), fallback) == record.steps

@@ -1,0 +1,271 @@
+"""An operator as its own process against a control plane: what the operator's end-to-end tests stand on.
+
+The control plane is the embedded one, or the cluster that FERMATA_TEST_KUBECONFIG names. Everything is read back over
+HTTP with the official client, as a user would.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import kubernetes.client
+import kubernetes.config
+from kubernetes.client.exceptions import ApiException
+
+GROUP, VERSION = "fermata.dev", "v1alpha1"
+REAL_KUBECONFIG = os.environ.get("FERMATA_TEST_KUBECONFIG")
+PATIENCE_S = 60.0
+Raw = dict[str, Any]
+
+
+@contextlib.contextmanager
+def control_plane(folder: Path, slots: int = 16) -> Iterator[Path]:
+    """Give the kubeconfig of a control plane that serves the CRDs."""
+    from fermata.operator.crds import manifests
+
+    if REAL_KUBECONFIG:
+        install_crds(Path(REAL_KUBECONFIG))
+        yield Path(REAL_KUBECONFIG)
+        return
+    from fermata.sim.kube import ControlPlane, Options
+
+    up, down = threading.Event(), threading.Event()
+
+    async def serve() -> None:
+        async with ControlPlane(Options(slots=slots, job_backoff_s=0.2), folder=folder, manifests=manifests()):
+            up.set()
+            while not down.is_set():
+                await asyncio.sleep(0.05)
+
+    thread = threading.Thread(target=lambda: asyncio.run(serve()), name="control-plane")
+    thread.start()
+    try:
+        assert up.wait(PATIENCE_S), "the control plane does not come up"
+        yield folder / "kubeconfig"
+    finally:
+        down.set()
+        thread.join(PATIENCE_S)
+
+
+def install_crds(kubeconfig: Path) -> None:
+    """Create the CRDs in a real cluster, where they are not there yet."""
+    from fermata.operator.crds import manifests
+
+    api = kubernetes.client.ApiextensionsV1Api(kubernetes.config.new_client_from_config(str(kubeconfig)))
+    for manifest in manifests():
+        with contextlib.suppress(ApiException):
+            api.create_custom_resource_definition(manifest)
+    time.sleep(2)
+
+
+def template(seconds: float, exit_code: int = 0) -> Raw:
+    """Return a pod template that takes its time on the embedded control plane and on a real one."""
+    return {
+        "metadata": {
+            "annotations": {"fermata.dev/sim-seconds": str(seconds), "fermata.dev/sim-exit-code": str(exit_code)}
+        },
+        "spec": {
+            "restartPolicy": "Never",
+            "containers": [
+                {"name": "main", "image": "busybox", "command": ["sh", "-c", f"sleep {seconds}; exit {exit_code}"]}
+            ],
+        },
+    }
+
+
+def stage(name: str, seconds: float = 0.5, *parents: str, exit_code: int = 0, **fields: Any) -> Raw:
+    """Return a stage of pods that take some seconds."""
+    return {
+        "name": name,
+        "dependsOn": list(parents),
+        "estimateSeconds": max(round(seconds), 1),
+        "template": template(seconds, exit_code),
+        **fields,
+    }
+
+
+class OperatorProcess:
+    """`fermata operator` as a child process."""
+
+    def __init__(self, kubeconfig: Path, folder: Path, *arguments: str) -> None:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port = free.getsockname()[1]
+        self.log = folder / f"operator-{self.port}.log"
+        with self.log.open("w") as log:
+            self.process = subprocess.Popen(
+                [
+                    sys.executable, "-m", "fermata.cli", "operator",
+                    "--kubeconfig", str(kubeconfig), "--metrics-port", str(self.port), *arguments,
+                ],
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )  # fmt: skip
+
+    def wait_ready(self) -> None:
+        """Wait until it decides."""
+
+        def ready() -> bool:
+            assert self.process.poll() is None, self.log.read_text()
+            with contextlib.suppress(urllib.error.URLError, ConnectionError):
+                return bool(self.get("/readyz") == "ok\n")
+            return False
+
+        wait_until(ready, "the operator is not ready")
+
+    def get(self, path: str) -> str:
+        """Read a path of its metrics port."""
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=5) as answer:
+            return str(answer.read().decode())
+
+    def kill(self) -> None:
+        """Kill it with SIGKILL."""
+        self.process.kill()
+        self.process.wait()
+
+    def stop(self) -> int:
+        """Stop it with SIGTERM and return its exit status."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+            try:
+                self.process.wait(20)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+        return int(self.process.returncode)
+
+
+class Cluster:
+    """What a user does with a cluster."""
+
+    def __init__(self, kubeconfig: Path) -> None:
+        client = kubernetes.config.new_client_from_config(str(kubeconfig))
+        self.objects = kubernetes.client.CustomObjectsApi(client)
+        self.core = kubernetes.client.CoreV1Api(client)
+        self.batch = kubernetes.client.BatchV1Api(client)
+        self.client = client
+
+    def pool(self, name: str, **spec: Any) -> None:
+        """Create a pool."""
+        body = {"apiVersion": f"{GROUP}/{VERSION}", "kind": "ExecutorPool", "metadata": {"name": name}, "spec": spec}
+        self.objects.create_cluster_custom_object(GROUP, VERSION, "executorpools", body)
+
+    def submit(self, name: str, pool: str, stages: list[Raw], **spec: Any) -> None:
+        """Create a workflow."""
+        body = {
+            "apiVersion": f"{GROUP}/{VERSION}",
+            "kind": "Workflow",
+            "metadata": {"name": name},
+            "spec": {"poolName": pool, "stages": stages, **spec},
+        }
+        self.objects.create_namespaced_custom_object(GROUP, VERSION, "default", "workflows", body)
+
+    def status(self, name: str) -> Raw:
+        """Return the status of a workflow."""
+        found = self.objects.get_namespaced_custom_object(GROUP, VERSION, "default", "workflows", name)
+        return dict(found.get("status") or {})
+
+    def pool_status(self, name: str) -> Raw:
+        """Return the status of a pool."""
+        found = self.objects.get_cluster_custom_object(GROUP, VERSION, "executorpools", name)
+        return dict(found.get("status") or {})
+
+    def wait_for(self, name: str, condition: str = "Succeeded", value: str = "True") -> Raw:
+        """Wait until a condition of a workflow has a value, and return its status."""
+        wait_until(
+            lambda: condition_of(self.status(name), condition).get("status") == value,
+            lambda: f"{name} is not {condition}={value}: {self.status(name)}",
+        )
+        return self.status(name)
+
+    def wait_for_pool(self, name: str, condition: str, value: str) -> Raw:
+        """Wait until a condition of a pool has a value, and return its status."""
+        wait_until(
+            lambda: condition_of(self.pool_status(name), condition).get("status") == value,
+            lambda: f"pool {name} is not {condition}={value}: {self.pool_status(name)}",
+        )
+        return self.pool_status(name)
+
+    def jobs(self, workflow: str) -> dict[str, Any]:
+        """Return the Jobs of a workflow by stage."""
+        found = self.batch.list_namespaced_job("default", label_selector=f"{GROUP}/workflow={workflow}").items
+        return {job.metadata.labels[f"{GROUP}/stage"]: job for job in found}
+
+    def events(self, name: str) -> list[tuple[str, str]]:
+        """Return reason and message of the Events about an object."""
+        found = self.core.list_event_for_all_namespaces(field_selector=f"involvedObject.name={name}").items
+        return [(event.reason, event.message) for event in found]
+
+
+class Starts:
+    """Counts every Job and every pod that ever appears for a stage, by watching."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.jobs: Counter[tuple[str, str]] = Counter()
+        self.pods: Counter[tuple[str, str, str]] = Counter()
+        self._seen: set[str] = set()
+        self._watches = [kubernetes.watch.Watch(), kubernetes.watch.Watch()]
+        calls: list[Callable[..., Any]] = [
+            cluster.batch.list_job_for_all_namespaces,
+            cluster.core.list_pod_for_all_namespaces,
+        ]
+        self._threads = [
+            threading.Thread(target=self._follow, args=pair, daemon=True)
+            for pair in zip(self._watches, calls, strict=True)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def _follow(self, watch: Any, call: Callable[..., Any]) -> None:
+        with contextlib.suppress(Exception):  # the control plane goes away at the end of the test
+            for event in watch.stream(call, label_selector=f"{GROUP}/pool", timeout_seconds=240):
+                meta = event["object"].metadata
+                if meta.uid in self._seen:
+                    continue
+                self._seen.add(meta.uid)
+                key = (meta.labels[f"{GROUP}/workflow"], meta.labels[f"{GROUP}/stage"])
+                index = (meta.labels or {}).get("batch.kubernetes.io/job-completion-index")
+                if index is None:
+                    self.jobs[key] += 1
+                else:
+                    self.pods[(*key, index)] += 1
+
+    def stop(self) -> None:
+        """Stop watching."""
+        for watch in self._watches:
+            watch.stop()
+
+
+def condition_of(status: Raw, kind: str) -> Raw:
+    """Return a condition of a status, or an empty one."""
+    return next((dict(row) for row in status.get("conditions") or [] if row["type"] == kind), {})
+
+
+def stages_of(status: Raw) -> dict[str, Raw]:
+    """Return the stages of a status by name."""
+    return {row["name"]: row for row in status.get("stages") or []}
+
+
+def wait_until(condition: Callable[[], bool], message: str | Callable[[], str]) -> None:
+    """Wait until something holds; fail with a message if it never does."""
+    end = time.monotonic() + PATIENCE_S
+    while time.monotonic() < end:
+        if condition():
+            return
+        time.sleep(0.05)
+    raise AssertionError(message() if callable(message) else message)

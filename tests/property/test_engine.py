@@ -1,0 +1,170 @@
+"""Whatever arrives and whatever is answered: the engine keeps its accounts, and the same seed gives the same log."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tests.episodes import any_legal_action, assert_consistent, log_of, random_trace
+
+from fermata.policy.action import LEGAL, problem_of
+from fermata.policy.decide import Policy, Step, decide
+from fermata.policy.guardrails import Guardrails
+from fermata.policy.registry import HEURISTICS, load
+from fermata.policy.state import ClusterState
+from fermata.policy.transition import owned, take
+from fermata.sim.engine import DECIDE, DONE, advance, apply_now
+from fermata.sim.simulate import simulate
+from fermata.sim.trace import Trace
+from fermata.sim.trace_builder import StageSpec, TraceBuilder
+from fermata.sim.world import World, new_world, tables_of, view
+
+EXECUTORS = st.integers(1, 5)
+# Few distinct values, so that events fall together; and a zero, which is a duration like any other.
+times = st.sampled_from([0.0, 0.5, 1.0, 2.0, 5.0]) | st.floats(0.0, 20.0)
+calm = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+
+@st.composite
+def episodes(draw: st.DrawFn) -> tuple[Trace, int]:
+    """A trace and a number of executors on which it can run."""
+    executors = draw(EXECUTORS)
+    builder = TraceBuilder()
+    for job in range(draw(st.integers(1, 6))):
+        stages: list[StageSpec] = []
+        for number in range(draw(st.integers(1, 4))):
+            moldable = draw(st.integers(0, 5)) == 0
+            stages.append(
+                StageSpec(
+                    name=f"s{number}",
+                    durations_s=draw(st.lists(times, min_size=1, max_size=1 if moldable else 4)),
+                    depends_on=draw(st.lists(st.sampled_from([each.name for each in stages]), unique=True))
+                    if stages
+                    else [],
+                    slots=1 if moldable else draw(st.sampled_from([1, 1, executors])),
+                    estimate_s=draw(st.none() | times),
+                    serial_fraction=draw(st.floats(0.0, 1.0)) if moldable else None,
+                )
+            )
+        builder.add_job(f"j{job}", draw(times), stages)
+    return builder.finish(), executors
+
+
+policies = st.one_of(
+    st.sampled_from(sorted(HEURISTICS)).map(load),
+    st.sampled_from(["sjf-hold:split=3,tau=1", "sjf-hold:tau=2,last=2", "hold-follower:delay=3"]).map(load),
+    st.integers(0, 10**6).map(any_legal_action),
+)
+guardrails = st.builds(
+    Guardrails,
+    max_hold_s=st.sampled_from([np.inf, 4.0, 0.0]),
+    max_wait_s=st.sampled_from([np.inf, 6.0]),
+    hold_when_idle=st.booleans(),
+)
+
+
+@calm
+@given(episodes(), policies, guardrails, st.booleans())
+def test_every_episode_is_consistent(
+    drawn: tuple[Trace, int], policy: Policy, limits: Guardrails, sticky: bool
+) -> None:
+    assert_consistent(simulate(*drawn, policy, limits=limits, sticky=sticky))
+
+
+@calm
+@given(episodes(), policies, guardrails, st.booleans())
+def test_the_same_policy_gives_the_same_log(
+    drawn: tuple[Trace, int], policy: Policy, limits: Guardrails, sticky: bool
+) -> None:
+    first, second = (log_of(simulate(*drawn, policy, limits=limits, sticky=sticky)) for _ in range(2))
+    np.testing.assert_equal(first, second)
+
+
+@calm
+@given(episodes(), st.sampled_from(sorted(HEURISTICS)), guardrails, st.booleans())
+def test_the_compiled_loop_answers_as_decide_does(
+    drawn: tuple[Trace, int], name: str, limits: Guardrails, sticky: bool
+) -> None:
+    compiled = simulate(*drawn, load(name), limits=limits, sticky=sticky)
+    asked = simulate(*drawn, load(name), limits=limits, sticky=sticky, observer=lambda state, steps: None)
+    np.testing.assert_equal(log_of(compiled), log_of(asked))
+
+
+@calm
+@given(episodes(), policies, guardrails)
+def test_no_stage_is_held_longer_than_its_cap(drawn: tuple[Trace, int], policy: Policy, limits: Guardrails) -> None:
+    """A committed hold is the exception: it is bounded when it is made, by nothing but the policy."""
+    if policy.name.startswith("any legal action"):
+        return
+    episode = simulate(*drawn, policy, limits=limits)
+    assert (episode.stage_held_s <= limits.max_hold_s + 1e-9).all()
+
+
+@calm
+@given(episodes(), policies)
+def test_decide_leaves_its_state_as_it_was_and_every_step_is_legal(drawn: tuple[Trace, int], policy: Policy) -> None:
+    def observe(state: ClusterState, steps: tuple[Step, ...]) -> None:
+        before = [np.copy(field) for field in state]
+        again = decide(state, policy, Guardrails(), load("sjf"))
+        assert again == steps
+        for name, field, kept in zip(state._fields, state, before, strict=True):
+            np.testing.assert_array_equal(field, kept, err_msg=name)
+        mine = owned(state)
+        for step in steps:
+            assert problem_of(mine, *step.action) == LEGAL
+            mine = take(mine, step.action)
+
+    simulate(*drawn, policy, observer=observe)
+
+
+def _copy(world: World) -> World:
+    return World(*(array.copy() for array in world))
+
+
+@calm
+@given(episodes(), policies, st.integers(0, 12))
+def test_a_copied_world_goes_on_as_the_one_it_was_copied_from(
+    drawn: tuple[Trace, int], policy: Policy, decisions: int
+) -> None:
+    trace, executors = drawn
+    tables = tables_of(trace, executors)
+    world = new_world(tables, executors)
+
+    def go_on(world: World, most: int | None) -> int:
+        while most is None or most > 0:
+            outcome = int(advance(tables, world))
+            if outcome != DECIDE:
+                return outcome
+            for step in decide(view(tables, world), policy, Guardrails(), load("sjf")):
+                apply_now(tables, world, *step.action)
+            most = None if most is None else most - 1
+        return DECIDE
+
+    go_on(world, decisions)
+    copy, frozen = _copy(world), _copy(world)
+    assert go_on(copy, None) == DONE
+    for array, kept in zip(world, frozen, strict=True):
+        np.testing.assert_array_equal(array, kept)
+    assert go_on(world, None) == DONE
+    for one, other in zip(world, copy, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("executors", [1, 3, 7])
+def test_many_jobs_of_every_kind(executors: int) -> None:
+    for seed in range(8):
+        trace = random_trace(seed, executors)
+        for policy in (any_legal_action(seed), load("sjf-hold:tau=1,split=6"), load("srwf")):
+            assert_consistent(simulate(trace, executors, policy, sticky=seed % 2 == 0))
+
+
+def test_owned_states_share_nothing_that_is_written() -> None:
+    trace = random_trace(1, 3)
+    tables = tables_of(trace, 3)
+    world = new_world(tables, 3)
+    advance(tables, world)
+    state = view(tables, world)
+    mine = owned(state)
+    for name in ("executor_stage", "stage_pending", "free_executors", "ready_stages", "job_running"):
+        assert not np.shares_memory(getattr(mine, name), getattr(state, name))

@@ -1,0 +1,199 @@
+"""From objects to the arrays that a policy decides on, worked by hand and in general."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.unit.operator.objects import T0, job_fact_of, stage, workflow_fact_of
+
+from fermata.operator.build_state import Arrival, HoldTimes, Keys, build_state
+from fermata.operator.estimates import Estimates
+from fermata.operator.facts import PodFact, pod_fact
+from fermata.operator.plan import plan
+from fermata.operator.progress import WorkflowView, view
+from fermata.operator.times import render
+from fermata.policy import registry
+from fermata.policy.action import HOLD, START, WAIT, Action
+from fermata.policy.decide import Step, decide
+from fermata.policy.guardrails import Guardrails
+from fermata.policy.state import IDLE, ClusterState
+
+NOW = T0 + 20
+
+
+def _view(name: str, *stages: dict[str, Any], jobs: dict[str, Any] | None = None, **fields: Any) -> WorkflowView:
+    fact = workflow_fact_of(name, *stages, now_s=NOW, **fields)
+    assert fact.spec is not None
+    facts = {key: job_fact_of(name, key, NOW, **values) for key, values in (jobs or {}).items()}
+    return view(fact, fact.spec, facts, {}, (), Estimates(), NOW)
+
+
+def _build(views: list[WorkflowView], executors: int = 4, **changes: Any) -> tuple[ClusterState, Keys]:
+    values: dict[str, Any] = {"pods": {}, "stage_holds": {}, "workflow_held_s": {}, "arrivals": [], "now_s": NOW}
+    return build_state(views, executors, **(values | changes))
+
+
+def test_an_empty_pool_is_all_free() -> None:
+    state, keys = _build([])
+    assert (state.free, state.executors, len(state.ready_stages)) == (4, 4, 0)
+    assert keys == ((), ())
+    assert sorted(state.free_executors) == [0, 1, 2, 3]
+
+
+def test_jobs_stand_in_the_order_of_arrival_then_priority_then_uid() -> None:
+    same = T0 + 1.25
+    views = [
+        _view("late", stage("a"), arrival_s=T0 + 5.25),
+        _view("b-plain", stage("a"), arrival_s=same),
+        _view("a-plain", stage("a"), arrival_s=same),
+        _view("urgent", stage("a"), arrival_s=same, priority=10),
+    ]
+    state, keys = _build(views)
+    assert keys.jobs == ("uid-urgent", "uid-a-plain", "uid-b-plain", "uid-late")
+    assert list(state.job_arrival_s) == [same, same, same, T0 + 5.25]
+    assert list(state.job_weight) == [2.0, 1.0, 1.0, 1.0]
+
+
+def test_a_running_stage_holds_its_parallelism_until_its_tail() -> None:
+    # 5 tasks of 10 s, 2 at once since T0, one done: of 4 left 2 run and 2 come after.
+    running = _view("w", stage("a", tasks=5, slots=2), jobs={"a": {"tasks": 5, "parallelism": 2, "succeeded": 1}})
+    pods: dict[str, dict[str, PodFact]] = {"job-w-a": {}}
+    for index, start_s in enumerate((T0 + 12.25, T0 + 15.25)):
+        raw = {"metadata": {"uid": str(index)}, "status": {"phase": "Running", "startTime": render(start_s)}}
+        pods["job-w-a"][str(index)] = pod_fact(raw, NOW)
+    state, _ = _build([running], executors=5, pods=pods)
+    assert (state.free, list(state.stage_running), list(state.stage_pending)) == (1, [2], [2])
+    assert list(state.executor_stage) == [0, 0, 0, 0, IDLE]
+    # Each running task ends 10 s after its pod began, and then its Job puts one more 10 s task in its place.
+    assert list(state.executor_free_at_s[:4]) == [T0 + 32.25, T0 + 32.25, T0 + 35.25, T0 + 35.25]
+    assert state.executor_free_at_s[4] == -math.inf
+    assert list(state.job_running) == [4]
+    assert list(state.job_remaining_work_s) == [80.0]  # 4 tasks of 2 executors for 10 s
+
+
+def test_a_shrunk_pool_counts_what_is_held_and_gives_nothing() -> None:
+    running = _view("w", stage("a", tasks=3), jobs={"a": {"tasks": 3, "parallelism": 3}})
+    state, _ = _build([running], executors=1)
+    assert (state.executors, state.free) == (3, 0)
+
+
+def test_suspended_workflows_offer_nothing_but_still_count() -> None:
+    state, _ = _build([_view("w", stage("a"), suspend=True)])
+    assert len(state.ready_stages) == 0
+    assert state.stage_ready_s[0] == math.inf
+
+
+def test_holds_and_arrivals_are_passed_on() -> None:
+    state, _ = _build(
+        [_view("w", stage("a"))],
+        stage_holds={("uid-w", "a"): HoldTimes(3.0, NOW + 5)},
+        workflow_held_s={"uid-w": 2.5},
+        arrivals=[Arrival(T0, 5.0), Arrival(T0 + 1, 7.0)],
+    )
+    assert (state.stage_held_s[0], state.stage_hold_until_s[0], state.job_held_s[0]) == (3.0, NOW + 5, 2.5)
+    assert list(state.recent_work_s) == [5.0, 7.0]
+
+
+def test_a_workflows_own_parallelism_bounds_each_stage() -> None:
+    stages = (stage("a", tasks=4), stage("b", tasks=4))
+    seen = _view("w", *stages, jobs={"a": {"tasks": 4, "parallelism": 2}}, parallelism=3)
+    state, _ = _build([seen], executors=8)
+    assert list(state.stage_max_cap) == [3, 1]
+
+
+def test_a_plan_cuts_starts_to_the_workflows_parallelism() -> None:
+    seen = _view("w", stage("a", tasks=4), stage("b", tasks=4), parallelism=5)
+    _, keys = _build([seen], executors=8)
+    starts = (Action(START, 0, 4), Action(START, 1, 4))
+    made = plan(tuple(Step(action, action) for action in starts), keys, {"uid-w": seen})
+    assert made.starts == {("uid-w", "a"): 4, ("uid-w", "b"): 1}
+    assert made.cut
+
+
+def test_a_plan_keeps_holds_and_the_wake_up() -> None:
+    seen = _view("w", stage("a"), stage("b"))
+    _, keys = _build([seen])
+    actions = (Action(HOLD, 0, 0, NOW + 4), Action(WAIT, -1, 0, NOW + 2))
+    made = plan(tuple(Step(action, action) for action in actions), keys, {"uid-w": seen})
+    assert (made.starts, made.holds, made.wake_s) == ({}, {("uid-w", "a"): NOW + 4}, NOW + 2)
+
+
+@st.composite
+def _pools(draw: st.DrawFn) -> tuple[list[WorkflowView], int]:
+    executors = draw(st.integers(1, 6))
+    views = []
+    for number in range(draw(st.integers(0, 5))):
+        stages, jobs = [], {}
+        for index in range(draw(st.integers(1, 4))):
+            tasks, name = draw(st.integers(1, 5)), f"s{index}"
+            parents = draw(st.sets(st.sampled_from([f"s{i}" for i in range(index)]))) if index else set()
+            slots, limit = draw(st.integers(1, executors)), draw(st.none() | st.integers(1, 5))
+            stages.append(stage(name, *sorted(parents), tasks=tasks, slots=slots, parallelism=limit))
+            done = parents <= {key for key, value in jobs.items() if value.get("outcome") == "Complete"}
+            choice = draw(st.sampled_from(["none", "running", "complete", "failed"])) if done else "none"
+            if choice == "running":
+                jobs[name] = {"tasks": tasks, "parallelism": draw(st.integers(1, tasks)), "succeeded": 0}
+            elif choice != "none":
+                outcome = "Complete" if choice == "complete" else "Failed"
+                jobs[name] = {"tasks": tasks, "outcome": outcome, "end_s": T0 + 9.5, "succeeded": tasks}
+        fields: dict[str, Any] = {"arrival_s": T0 + draw(st.integers(0, 9)), "suspend": draw(st.booleans())}
+        fields["parallelism"] = draw(st.none() | st.integers(1, 6))
+        views.append(_view(f"w{number}", *stages, jobs=jobs, **fields))
+    return views, executors
+
+
+@settings(max_examples=150, deadline=None)
+@given(_pools(), st.sampled_from(["fifo", "sjf", "srwf", "sjf-hold:tau=1,split=20"]))
+def test_every_pool_makes_a_state_in_which_policies_decide_legally(
+    pool: tuple[list[WorkflowView], int], policy: str
+) -> None:
+    views, executors = pool
+    state, keys = _build(views, executors)
+    assert state.free == len(state.free_executors) == int(np.sum(state.executor_stage == IDLE))
+    assert state.executors >= executors
+    for job, uid in enumerate(keys.jobs):
+        held = int(np.sum(state.executor_job == job))
+        assert held == state.job_running[job], uid
+    for index in state.ready_stages:
+        assert state.stage_pending[index] > 0
+        assert state.stage_ready_s[index] <= NOW
+    before = {name: np.copy(value) for name, value in state._asdict().items()}
+    steps = decide(state, registry.load(policy), Guardrails(hold_when_idle=False), registry.load("sjf"))
+    for name, value in state._asdict().items():
+        np.testing.assert_array_equal(value, before[name])
+    made = plan(steps, keys, {view.fact.meta.uid: view for view in views})
+    used = sum(
+        (cap - int(state.stage_running[keys.stages.index(key)])) * int(state.stage_slots[keys.stages.index(key)])
+        for key, cap in made.starts.items()
+    )
+    assert used <= state.free
+    for view_ in views:
+        running = sum(stage.occupied for stage in view_.stages)
+        more = sum(
+            cap - next(s.occupied for s in view_.stages if s.spec.name == name)
+            for (uid, name), cap in made.starts.items()
+            if uid == view_.fact.meta.uid
+        )
+        if view_.spec.parallelism is not None and more:
+            assert running + more <= view_.spec.parallelism
+        assert not (view_.spec.suspend and more)
+
+
+def test_the_same_objects_in_any_order_make_the_same_state() -> None:
+    views = [_view(f"w{i}", stage("a"), arrival_s=T0 + i % 2) for i in range(5)]
+    first, _ = _build(views)
+    second, _ = _build(views[::-1])
+    for name, value in first._asdict().items():
+        np.testing.assert_array_equal(value, getattr(second, name))
+
+
+@pytest.mark.parametrize("executors", [1, 3])
+def test_a_stage_without_pods_is_expected_to_end_after_its_estimate(executors: int) -> None:
+    seen = _view("w", stage("a"), jobs={"a": {"start_s": NOW - 4}})
+    state, _ = _build([seen], executors=executors)
+    assert state.executor_free_at_s[0] == NOW + 6

@@ -1,0 +1,117 @@
+"""The Job of a stage: what it says, and that it is started at most once."""
+
+from __future__ import annotations
+
+import asyncio
+import string
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.unit.operator.objects import T0, stage, workflow_fact_of
+
+from fermata.operator import names, reasons
+from fermata.operator.cluster import ClusterError
+from fermata.operator.estimates import Estimates
+from fermata.operator.jobs import RefusedError, build_job, start
+from fermata.operator.progress import WorkflowView, view
+from fermata.operator.times import render
+
+
+def _view(*stages: dict[str, Any]) -> WorkflowView:
+    fact = workflow_fact_of("etl", *stages)
+    assert fact.spec is not None
+    return view(fact, fact.spec, {}, {}, (), Estimates(), T0)
+
+
+def test_a_job_says_what_the_stage_says() -> None:
+    seen = _view(stage("load", tasks=5, retries=2, activeDeadlineSeconds=60))
+    job = build_job(seen, seen.stages[0], 3, start_s=T0 + 4, held_s=1.5, policy="sjf")
+    assert job["spec"] == {
+        "completionMode": "Indexed",
+        "completions": 5,
+        "parallelism": 3,
+        "backoffLimit": 2,
+        "activeDeadlineSeconds": 60,
+        "template": {
+            "metadata": {"labels": job["metadata"]["labels"]},
+            "spec": {"containers": [{"name": "main", "image": "busybox"}], "restartPolicy": "Never"},
+        },
+    }
+    (owner,) = job["metadata"]["ownerReferences"]
+    assert (owner["kind"], owner["uid"], owner["controller"]) == ("Workflow", "uid-etl", True)
+    assert job["metadata"]["annotations"][names.ANNOTATION_START] == render(T0 + 4)
+    assert float(job["metadata"]["annotations"][names.ANNOTATION_HELD]) == 1.5
+
+
+def test_the_users_template_is_kept_and_not_shared() -> None:
+    template = {
+        "metadata": {"labels": {"team": "x"}, "annotations": {"a": "b"}},
+        "spec": {"restartPolicy": "OnFailure", "containers": [{"name": "c", "env": [{"name": "E", "value": "1"}]}]},
+    }
+    seen = _view(stage("a", template=template))
+    made = build_job(seen, seen.stages[0], 1, start_s=T0, held_s=0, policy="sjf")["spec"]["template"]
+    assert made["metadata"]["annotations"] == {"a": "b"}
+    assert made["metadata"]["labels"]["team"] == "x"
+    assert made["spec"] == template["spec"]
+    assert template["metadata"] == {"labels": {"team": "x"}, "annotations": {"a": "b"}}
+
+
+@given(
+    st.text(string.ascii_lowercase + string.digits + "-.", min_size=1, max_size=253),
+    st.text(string.ascii_lowercase + string.digits + "-", min_size=1, max_size=63),
+)
+def test_job_names_are_short_distinct_and_labels(workflow: str, stage_name: str) -> None:
+    name = names.job_name("a" + workflow, "uid", stage_name)
+    assert len(f"{name}-99999") <= 63
+    assert set(name) <= set(string.ascii_lowercase + string.digits + "-")
+    assert name != names.job_name("a" + workflow, "another uid", stage_name)
+    assert name != names.job_name("a" + workflow, "uid", stage_name + "x")
+    assert len(names.label_value("a" + workflow)) <= 63
+
+
+class _Server:
+    """An API server that answers a creation with what it was told to."""
+
+    def __init__(self, answer: ClusterError | None, existing: dict[str, Any] | None = None) -> None:
+        self.answer, self.existing = answer, existing
+
+    async def create_job(self, job: dict[str, Any]) -> dict[str, Any]:
+        if self.answer is not None:
+            raise self.answer
+        return job
+
+    async def get_job(self, _namespace: str, _name: str) -> dict[str, Any]:
+        assert self.existing is not None
+        return self.existing
+
+
+def _start(server: _Server) -> dict[str, Any]:
+    seen = _view(stage("a"))
+    job = build_job(seen, seen.stages[0], 1, start_s=T0, held_s=0, policy="sjf")
+    return asyncio.run(start(server, job))  # type: ignore[arg-type]
+
+
+EXISTS = ClusterError(409, "AlreadyExists", "it exists")
+
+
+def test_a_job_of_ours_that_exists_is_the_same_start() -> None:
+    existing = {"metadata": {"name": "x", "ownerReferences": [{"uid": "uid-etl"}]}}
+    assert _start(_Server(EXISTS, existing)) is existing
+
+
+def test_a_job_of_somebody_else_is_a_refusal() -> None:
+    with pytest.raises(RefusedError) as caught:
+        _start(_Server(EXISTS, {"metadata": {"name": "x", "ownerReferences": [{"uid": "another"}]}}))
+    assert caught.value.refusal.reason == reasons.JOB_NAME_TAKEN
+
+
+def test_an_invalid_job_is_a_refusal_and_an_outage_is_not() -> None:
+    with pytest.raises(RefusedError) as caught:
+        _start(_Server(ClusterError(422, "Invalid", "bad image")))
+    assert caught.value.refusal == (reasons.JOB_REJECTED, "bad image")
+    for status in (0, 403, 429, 500, 503):
+        with pytest.raises(ClusterError) as failed:
+            _start(_Server(ClusterError(status, "", "")))
+        assert failed.value.may_pass

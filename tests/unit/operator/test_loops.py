@@ -1,0 +1,149 @@
+"""Loops, timers and Events: what runs beside each other without getting in each other's way."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from typing import Any
+
+import pytest
+from tests.unit.operator.objects import T0, stage, workflow
+
+from fermata.operator import loops
+from fermata.operator.cluster import ClusterError
+from fermata.operator.events import BURST, REFILL_S, REPEAT_AFTER_S, Events
+from fermata.operator.facts import meta_of
+from fermata.operator.loops import Loops
+from fermata.operator.metrics import Metrics
+from fermata.operator.timers import Timers
+
+
+def test_a_burst_costs_one_reconciliation_and_nothing_is_missed() -> None:
+    seen: list[str] = []
+    gate = asyncio.Event()
+
+    async def reconcile(pool: str) -> None:
+        seen.append(pool)
+        await gate.wait()
+
+    async def main() -> None:
+        running = Loops(reconcile, lambda _: None)
+        for _ in range(50):
+            running.wake("a")
+        assert seen == []  # not open yet
+        running.open()
+        while not seen:
+            await asyncio.sleep(0.001)
+        running.wake("a")  # while it reconciles: once more afterwards
+        assert running.pending("a")
+        gate.set()
+        while len(seen) < 2:
+            await asyncio.sleep(0.001)
+        await asyncio.sleep(0.05)
+        await running.close()
+
+    asyncio.run(main())
+    assert seen == ["a", "a"]
+
+
+def test_a_pool_that_fails_is_tried_again_and_harms_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loops, "_RETRY_S", (0.01,))
+    failed: list[str] = []
+    done = asyncio.Event()
+    good = 0
+
+    async def reconcile(pool: str) -> None:
+        nonlocal good
+        if pool == "bad":
+            if len(failed) == 2:
+                done.set()
+                return
+            raise KeyError("a bug")
+        good += 1
+
+    async def main() -> None:
+        running = Loops(reconcile, failed.append)
+        running.open()
+        running.wake("bad")
+        for _ in range(3):
+            running.wake("good")
+            await asyncio.sleep(0.02)
+        await asyncio.wait_for(done.wait(), 5)
+        await running.close()
+
+    asyncio.run(main())
+    assert failed == ["bad", "bad"]
+    assert good == 3
+
+
+def test_a_timer_wakes_its_pool_once_and_the_latest_word_counts() -> None:
+    woken: list[str] = []
+
+    async def main() -> None:
+        timers = Timers(time.time, woken.append)
+        timers.start()
+        timers.arm("never", math.inf)
+        timers.arm("put-off", time.time() + 0.05)
+        timers.arm("put-off", time.time() + 3600)
+        timers.arm("cancelled", time.time() + 0.05)
+        timers.arm("cancelled", math.inf)
+        timers.arm("past", time.time() - 10)
+        timers.arm("soon", time.time() + 0.05)
+        timers.arm("far", 1e18)
+        while len(woken) < 2:
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.1)
+        timers.stop()
+
+    asyncio.run(main())
+    assert sorted(woken) == ["past", "soon"]
+
+
+class _Server:
+    """Takes Events, or does not."""
+
+    def __init__(self, *, down: bool = False) -> None:
+        self.events: list[dict[str, Any]] = []
+        self.down = down
+
+    async def create_event(self, _namespace: str, event: dict[str, Any]) -> None:
+        if self.down:
+            raise ClusterError(503, "", "down")
+        self.events.append(event)
+
+
+def _tell(server: _Server, told: list[tuple[float, str]]) -> Metrics:
+    clock, metrics = [T0], Metrics()
+    meta = meta_of(workflow("w", stage("a")))
+
+    async def main() -> None:
+        events = Events(server, metrics, lambda: clock[0])  # type: ignore[arg-type]
+        events.start()
+        for at_s, message in told:
+            clock[0] = T0 + at_s
+            events.tell("Workflow", meta, "StageStarted", message)
+        await events.stop()
+
+    asyncio.run(main())
+    return metrics
+
+
+def test_an_event_belongs_to_its_object_and_is_not_repeated_soon() -> None:
+    server = _Server()
+    _tell(server, [(0, "one"), (1, "one"), (2, "two"), (REPEAT_AFTER_S + 1, "one")])
+    assert [event["message"] for event in server.events] == ["one", "two", "one"]
+    assert len({event["metadata"]["name"] for event in server.events}) == 3
+    assert server.events[0]["involvedObject"]["uid"] == "uid-w"
+
+
+def test_an_object_that_talks_too_much_is_cut_short() -> None:
+    server = _Server()
+    metrics = _tell(server, [(0, str(i)) for i in range(BURST + 10)] + [(REFILL_S + 1, "later")])
+    assert len(server.events) == BURST + 1
+    assert metrics.registry.get_sample_value("fermata_events_dropped_total") == 10
+
+
+def test_events_that_cannot_be_written_are_counted() -> None:
+    metrics = _tell(_Server(down=True), [(0, "one"), (0, "two")])
+    assert metrics.registry.get_sample_value("fermata_events_dropped_total") == 2

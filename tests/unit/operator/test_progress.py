@@ -1,0 +1,124 @@
+"""Where a workflow is, read off its objects."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+from tests.unit.operator.objects import T0, job_fact_of, stage, workflow_fact_of
+
+from fermata.operator import reasons
+from fermata.operator.estimates import Estimates
+from fermata.operator.progress import Refusal, WorkflowView, view
+from fermata.operator.times import render
+
+DIAMOND = (stage("a"), stage("b", "a", tasks=4), stage("c", "a"), stage("d", "b", "c"))
+
+
+def _view(
+    *stages: dict[str, Any], jobs: dict[str, Any] | None = None, now_s: float = T0 + 100, started: tuple[str, ...] = (),
+    refused: dict[str, Refusal] | None = None, **fields: Any,
+) -> WorkflowView:  # fmt: skip
+    fact = workflow_fact_of("w", *stages, **fields)
+    assert fact.spec is not None
+    facts = {name: job_fact_of("w", name, now_s, **values) for name, values in (jobs or {}).items()}
+    return view(fact, fact.spec, facts, refused or {}, started, Estimates(), now_s)
+
+
+def _phases(seen: WorkflowView) -> dict[str, str]:
+    return {stage.spec.name: stage.phase for stage in seen.stages}
+
+
+def test_a_new_workflow_has_its_sources_ready_since_its_arrival() -> None:
+    seen = _view(*DIAMOND)
+    assert _phases(seen) == {"a": "Ready", "b": "Pending", "c": "Pending", "d": "Pending"}
+    assert seen.stages[0].ready_s == seen.arrival_s
+    assert seen.stages[1].ready_s == math.inf
+    assert [stage.path_s for stage in seen.stages] == [30.0, 20.0, 20.0, 10.0]
+    assert (seen.work_s, seen.critical_path_s) == (70.0, 30.0)
+    assert seen.width == pytest.approx(7 / 3)
+
+
+def test_a_stage_is_ready_when_its_last_parent_has_succeeded() -> None:
+    jobs = {
+        "a": {"start_s": T0, "outcome": "Complete", "end_s": T0 + 5.25, "succeeded": 1},
+        "b": {"start_s": T0 + 6, "tasks": 4, "parallelism": 2, "succeeded": 1},
+        "c": {"start_s": T0 + 6, "outcome": "Complete", "end_s": T0 + 9.25, "succeeded": 1},
+    }
+    seen = _view(*DIAMOND, jobs=jobs)
+    assert _phases(seen) == {"a": "Succeeded", "b": "Running", "c": "Succeeded", "d": "Pending"}
+    b = seen.stages[1]
+    assert (b.occupied, b.pending, b.succeeded) == (2, 1, 1)
+    jobs["b"] |= {"outcome": "Complete", "end_s": T0 + 12.25, "succeeded": 4}
+    d = _view(*DIAMOND, jobs=jobs).stages[3]
+    assert (d.phase, d.ready_s) == ("Ready", T0 + 12.25)
+
+
+def test_a_workflow_has_succeeded_with_its_last_stage() -> None:
+    jobs = {
+        name: {"start_s": T0 + i, "outcome": "Complete", "end_s": T0 + i + 3.25, "succeeded": 1}
+        for i, name in enumerate("abcd")
+    }
+    seen = _view(*DIAMOND, jobs=jobs)
+    assert seen.outcome is not None
+    assert seen.outcome.succeeded
+    assert seen.outcome.end_s == T0 + 6.25
+    assert seen.run_s == pytest.approx(6.25)  # overlapping stages count once
+
+
+def test_a_failed_stage_ends_the_workflow_when_the_rest_has_ended() -> None:
+    jobs: dict[str, Any] = {
+        "a": {"outcome": "Failed", "end_s": T0 + 5.25},
+        "b": {"start_s": T0, "tasks": 4},
+    }
+    stages = (stage("a"), stage("b", tasks=4), stage("c", "a"), stage("d"))
+    running = _view(*stages, jobs=jobs)
+    assert (running.outcome, running.blocked) == (None, reasons.STAGE_FAILED)
+    jobs["b"] |= {"outcome": "Complete", "end_s": T0 + 8.25, "succeeded": 4}
+    done = _view(*stages, jobs=jobs)
+    assert done.outcome is not None
+    assert not done.outcome.succeeded
+    assert done.outcome.reason == reasons.STAGE_FAILED
+    assert done.outcome.end_s == T0 + 8.25
+
+
+def test_a_started_stage_whose_job_is_gone_has_failed_and_never_starts_again() -> None:
+    for seen in (
+        _view(stage("a"), started=("a",)),
+        _view(stage("a"), status={"stages": [{"name": "a", "state": "Running"}]}),
+    ):
+        assert seen.stages[0].phase == "Failed"
+        assert seen.stages[0].reason == reasons.JOB_DELETED
+        assert seen.outcome is not None
+
+
+def test_a_finished_stage_whose_job_is_gone_is_still_finished() -> None:
+    status = {
+        "stages": [{"name": "a", "state": "Succeeded", "startTime": render(T0 + 1), "completionTime": render(T0 + 4)}]
+    }
+    seen = _view(stage("a"), stage("b", "a"), status=status)
+    assert _phases(seen) == {"a": "Succeeded", "b": "Ready"}
+    assert seen.stages[1].ready_s == T0 + 4
+
+
+def test_a_refused_stage_fails_its_workflow() -> None:
+    seen = _view(stage("a"), refused={"a": Refusal(reasons.JOB_REJECTED, "bad image")})
+    assert seen.outcome is not None
+    assert "bad image" in seen.outcome.message
+
+
+def test_nothing_starts_of_a_suspended_or_expired_workflow() -> None:
+    assert _view(stage("a"), suspend=True).blocked == reasons.SUSPENDED
+    assert _view(stage("a"), activeDeadlineSeconds=200).blocked == ""
+    late = _view(stage("a"), activeDeadlineSeconds=100)
+    assert late.blocked == reasons.DEADLINE_EXCEEDED
+    assert late.outcome is not None
+    assert late.outcome.reason == reasons.DEADLINE_EXCEEDED
+
+
+def test_an_arrival_is_known_better_than_to_the_second() -> None:
+    assert workflow_fact_of("w", stage("a"), arrival_s=T0, now_s=T0 + 0.4).arrival_s == T0 + 0.4
+    assert workflow_fact_of("w", stage("a"), arrival_s=T0, now_s=T0 + 90).arrival_s == T0 + 0.5
+    written = {"arrivalTime": render(T0 + 0.4)}
+    assert workflow_fact_of("w", stage("a"), now_s=T0 + 90, status=written).arrival_s == T0 + 0.4

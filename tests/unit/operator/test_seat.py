@@ -1,0 +1,155 @@
+"""Who decides in a pool: the policy where it can, the fallback wherever it cannot."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.unit.operator.objects import T0, stage, workflow_fact_of
+
+from fermata.operator import reasons
+from fermata.operator.build_state import build_state
+from fermata.operator.estimates import Estimates
+from fermata.operator.metrics import Metrics
+from fermata.operator.model import UnusablePolicyError, load_fallback
+from fermata.operator.progress import view
+from fermata.operator.resources import ExecutorPoolSpec
+from fermata.operator.seat import Decision, Seat, limits_of
+from fermata.policy.action import START, Action
+from fermata.policy.errors import ModelError
+from fermata.policy.state import ClusterState
+
+
+def _state() -> ClusterState:
+    fact = workflow_fact_of("w", stage("a"))
+    assert fact.spec is not None
+    seen = view(fact, fact.spec, {}, {}, (), Estimates(), T0)
+    return build_state([seen], 2, {}, {}, {}, [], T0)[0]
+
+
+class _Policy:
+    """A learned policy that answers, or fails, as told."""
+
+    name = "learned"
+
+    def __init__(self, answer: Action | Exception | threading.Event) -> None:
+        self.answer = answer
+
+    def choose(self, _state: ClusterState) -> Action:
+        if isinstance(self.answer, threading.Event):
+            self.answer.wait()
+            return Action(START, 0, 1)
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer
+
+
+def _decide(policy: Any, spec: ExecutorPoolSpec, times: int = 1) -> tuple[Decision, Seat, Metrics]:
+    metrics = Metrics()
+    seat = Seat("pool", None, metrics, lambda _: None, deadline_s=0.2)  # type: ignore[arg-type]
+    seat._policy = policy
+    seat._approve()
+
+    async def ask() -> Decision:
+        for _ in range(times):
+            decision = await seat.decide(_state(), spec)
+        return decision
+
+    try:
+        return asyncio.run(ask()), seat, metrics
+    finally:
+        if isinstance(getattr(policy, "answer", None), threading.Event):
+            policy.answer.set()
+        seat.close()
+
+
+SPEC = ExecutorPoolSpec(executors=2)
+
+
+def test_a_policy_that_answers_decides() -> None:
+    decision, seat, _ = _decide(_Policy(Action(START, 0, 1)), SPEC)
+    assert decision.policy == "learned"
+    assert [step.action for step in decision.steps] == [Action(START, 0, 1)]
+    assert seat.verdict.ready
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        ModelError("answered NaN"),
+        ZeroDivisionError("no"),
+        ValueError("no"),
+        Action(START, 99, 1),
+        Action(START, 0, 99),
+    ],
+)
+def test_a_policy_that_fails_or_errs_is_replaced_for_this_decision(answer: Any) -> None:
+    decision, seat, metrics = _decide(_Policy(answer), SPEC)
+    assert decision.policy == "sjf"
+    assert [step.action.kind for step in decision.steps] == [START]
+    assert (seat.verdict.ready, seat.verdict.reason) == (False, reasons.DECISION_FAILED)
+    labels = {"pool": "pool", "reason": reasons.DECISION_FAILED}
+    assert metrics.registry.get_sample_value("fermata_fallbacks_total", labels) == 1
+
+
+def test_a_late_policy_is_replaced_and_not_asked_again_while_it_is_busy() -> None:
+    decision, seat, metrics = _decide(_Policy(threading.Event()), SPEC, times=3)
+    assert decision.policy == "sjf"
+    assert seat.verdict.reason == reasons.DECISION_LATE
+    assert "busy with an earlier decision" in seat.verdict.message
+    labels = {"pool": "pool", "reason": reasons.DECISION_LATE}
+    assert metrics.registry.get_sample_value("fermata_fallbacks_total", labels) == 3
+
+
+def test_a_policy_that_recovers_decides_again() -> None:
+    policy = _Policy(ModelError("no"))
+    metrics = Metrics()
+    seat = Seat("pool", None, metrics, lambda _: None)  # type: ignore[arg-type]
+    seat._policy = policy  # type: ignore[assignment]
+
+    async def ask() -> list[str]:
+        first = await seat.decide(_state(), SPEC)
+        policy.answer = Action(START, 0, 1)
+        return [first.policy, (await seat.decide(_state(), SPEC)).policy]
+
+    assert asyncio.run(ask()) == ["sjf", "learned"]
+    assert seat.verdict.ready
+    seat.close()
+
+
+def test_shadow_asks_and_counts_but_the_fallback_acts() -> None:
+    spec = ExecutorPoolSpec(executors=2, mode="Shadow")
+    agreeing, _, metrics = _decide(_Policy(Action(START, 0, 1)), spec)
+    assert agreeing.policy == "sjf"
+    assert metrics.registry.get_sample_value("fermata_shadow_disagreements_total", {"pool": "pool"}) is None
+
+
+@pytest.mark.parametrize(
+    ("policy", "reason"),
+    [({"name": "sjf"}, reasons.POLICY_LOADED), ({"name": "nonsense"}, reasons.POLICY_UNKNOWN)],
+)
+def test_seating_by_name(policy: dict[str, Any], reason: str) -> None:
+    async def seat_it() -> Seat:
+        seat = Seat("pool", None, Metrics(), lambda _: None)  # type: ignore[arg-type]
+        await seat.seat(ExecutorPoolSpec.model_validate({"executors": 2, "policy": policy}), T0)
+        return seat
+
+    assert asyncio.run(seat_it()).verdict.reason == reason
+
+
+def test_a_fallback_never_holds() -> None:
+    assert load_fallback("sjf").name == "sjf"
+    assert "without holds" in load_fallback("sjf-hold:tau=1").name
+    for name in ("nonsense", "default", "sjf:tau=1"):
+        with pytest.raises(UnusablePolicyError):
+            load_fallback(name)
+
+
+def test_limits_of_a_pool() -> None:
+    assert limits_of(SPEC) == (math.inf, math.inf, False)
+    assert limits_of(ExecutorPoolSpec(executors=1, max_hold_seconds=0, max_wait_seconds=9)) == (0.0, 9.0, False)
+    assert np.isinf(limits_of(SPEC).max_hold_s)

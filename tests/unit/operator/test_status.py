@@ -1,0 +1,144 @@
+"""What is written to a status, and when it has to be written again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.unit.operator.objects import T0, job_fact_of, stage, workflow_fact_of
+
+from fermata.operator import reasons, status
+from fermata.operator.estimates import Estimates
+from fermata.operator.ledger import Account, Ledger, Meter
+from fermata.operator.progress import WorkflowView, view
+from fermata.operator.resources import WorkflowStatus
+from fermata.operator.validate import Problem
+from fermata.operator.why import Why
+
+HELD = Why(reasons.HELD_BY_POLICY, "held: the next executor frees in about 12 s")
+
+
+def _view(*stages: dict[str, Any], now_s: float = T0 + 30, jobs: Any = None, **fields: Any) -> WorkflowView:
+    fact = workflow_fact_of("w", *stages, now_s=T0, **fields)
+    assert fact.spec is not None
+    facts = {key: job_fact_of("w", key, now_s, **values) for key, values in (jobs or {}).items()}
+    return view(fact, fact.spec, facts, {}, (), Estimates(), now_s)
+
+
+def _status(
+    seen: WorkflowView, account: Account | None = None, held: Any = None, now_s: float = T0 + 30
+) -> dict[str, Any]:
+    return status.workflow_status(seen, account or Account(), held or {}, {}, "sjf", now_s)
+
+
+@given(st.floats(0, 1e6), st.floats(0, 1e6), st.floats(0, 1e6))
+def test_the_parts_of_a_jct_are_exactly_the_whole(whole_s: float, held_s: float, run_s: float) -> None:
+    parts = status.split(whole_s, held_s, run_s)
+    assert parts.wait_ms + parts.held_ms + parts.run_ms == parts.jct_ms
+    assert min(parts) >= 0
+
+
+def test_slowdown_is_bounded_below() -> None:
+    assert status.split(30.0, 0.0, 5.0).slowdown == 3.0
+    assert status.split(5.0, 0.0, 5.0).slowdown == 1.0
+    assert status.split(60.0, 0.0, 20.0).slowdown == 3.0
+
+
+def test_a_finished_workflow_tells_its_split() -> None:
+    jobs = {"a": {"start_s": T0 + 7.5, "outcome": "Complete", "end_s": T0 + 20.25, "succeeded": 1, "held_s": 4.5}}
+    account = Account(held=Meter(4.5))
+    written = _status(_view(stage("a"), jobs=jobs), account)
+    assert written["jctSeconds"] == pytest.approx(20.25)
+    assert (written["waitSeconds"], written["heldSeconds"], written["runSeconds"]) == (3.0, 4.5, 12.75)
+    assert written["slowdown"] == pytest.approx(20.25 / 12.75, abs=1e-3)
+    (row,) = written["stages"]
+    assert (row["state"], row["heldSeconds"], row["runSeconds"]) == ("Succeeded", 4.5, 12.75)
+    assert {condition["type"]: condition["status"] for condition in written["conditions"]} == {
+        "Accepted": "True", "Running": "False", "Held": "False", "Succeeded": "True",
+    }  # fmt: skip
+
+
+def test_a_held_workflow_says_since_when_and_why() -> None:
+    account = Account(held=Meter(1.5, T0 + 25), stages={"a": Meter(1.5, T0 + 25)})
+    written = _status(_view(stage("a")), account, {"a": HELD})
+    (row,) = written["stages"]
+    assert (row["state"], row["reason"], row["message"]) == ("Held", HELD.reason, HELD.message)
+    assert row["heldSince"] == written["heldSince"] == "2027-01-15T08:00:25.000000Z"
+    held = next(condition for condition in written["conditions"] if condition["type"] == "Held")
+    assert (held["status"], held["message"]) == ("True", HELD.message)
+
+
+def test_time_alone_changes_no_status() -> None:
+    account = Account(held=Meter(1.5, T0 + 25), stages={"a": Meter(1.5, T0 + 25)})
+    first = _status(_view(stage("a")), account, {"a": HELD})
+    again = _view(stage("a"), now_s=T0 + 90, status=first)
+    later = Why(HELD.reason, "held: the next executor frees in about 2 s")
+    assert not status.changed(first, _status(again, account, {"a": later}, now_s=T0 + 90))
+
+
+def test_transition_times_change_with_the_status_alone() -> None:
+    first = _status(_view(stage("a")))
+    jobs = {"a": {"start_s": T0 + 31}}
+    second = _status(_view(stage("a"), now_s=T0 + 32, jobs=jobs, status=first), now_s=T0 + 32)
+    times = {
+        condition["type"]: (before["lastTransitionTime"] == condition["lastTransitionTime"])
+        for before, condition in zip(first["conditions"], second["conditions"], strict=True)
+    }
+    assert times == {"Accepted": True, "Running": False, "Held": True, "Succeeded": True}
+
+
+def test_a_status_reads_back_as_it_was_written() -> None:
+    jobs = {"a": {"start_s": T0 + 1, "outcome": "Complete", "end_s": T0 + 2.5, "succeeded": 1}}
+    written = status.merge_patch(_status(_view(stage("a"), stage("b", "a"), jobs=jobs)))
+    read = WorkflowStatus.model_validate(written).model_dump(by_alias=True)
+    assert not status.changed(written, read)
+
+
+def test_a_rejected_workflow_keeps_what_it_did_before() -> None:
+    first = _status(_view(stage("a")))
+    fact = workflow_fact_of("w", stage("a"), status=first)
+    written = status.rejected_status(fact, Problem(reasons.CYCLE, "a -> a"), T0 + 40)
+    accepted = next(condition for condition in written["conditions"] if condition["type"] == "Accepted")
+    assert (accepted["status"], accepted["reason"], accepted["message"]) == ("False", "Cycle", "a -> a")
+    assert "stages" not in written
+    assert written["arrivalTime"] == first["arrivalTime"]
+
+
+def test_nulls_are_removals_at_the_top_and_left_out_in_lists() -> None:
+    assert status.merge_patch({"a": None, "b": [{"c": None, "d": 1}]}) == {"a": None, "b": [{"d": 1}]}
+    assert not status.changed({"b": [{"d": 1}]}, {"a": None, "b": [{"c": None, "d": 1}]})
+
+
+def test_a_meter_counts_only_while_it_is_on() -> None:
+    meter = Meter()
+    assert meter.turn(on=True, now_s=10.0)
+    assert not meter.turn(on=True, now_s=11.0)
+    assert meter.total(12.0) == 2.0
+    assert meter.turn(on=False, now_s=13.0)
+    assert meter.total(99.0) == 3.0
+    assert meter.turn(on=True, now_s=20.0)
+    assert meter.total(21.0) == 4.0
+
+
+def test_a_new_ledger_goes_on_where_the_status_stopped() -> None:
+    account = Account(held=Meter(1.5, T0 + 25), stages={"a": Meter(1.0, T0 + 26)}, hold_until_s={"a": T0 + 60})
+    written = _status(_view(stage("a")), account, {"a": HELD})
+    ledger = Ledger()
+    read = ledger.open(workflow_fact_of("w", stage("a"), status=written))
+    assert (read.held, read.stages, read.hold_until_s) == (account.held, account.stages, account.hold_until_s)
+    assert ledger.workflow_held_s(T0 + 30) == {"uid-w": 6.5}
+    assert ledger.stage_holds(T0 + 30)["uid-w", "a"] == (5.0, T0 + 60)
+
+
+def test_a_start_that_nobody_wrote_down_ends_the_hold_when_it_happened() -> None:
+    account = Account(held=Meter(0.0, T0 + 25), stages={"a": Meter(0.0, T0 + 25)})
+    written = _status(_view(stage("a")), account, {"a": HELD})
+    seen = _view(stage("a"), now_s=T0 + 50, jobs={"a": {"start_s": T0 + 28}}, status=written)
+    ledger = Ledger()
+    read = ledger.open(seen.fact)
+    ledger.catch_up(seen)
+    assert read.held == Meter(3.0, None)
+    assert read.started == {"a"}
+    assert read.stages == {}

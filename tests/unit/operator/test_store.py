@@ -1,0 +1,114 @@
+"""The operator's picture of the cluster: the newest version stays, whatever order events come in."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.unit.operator.objects import DONE, T0, job, stage, workflow
+
+from fermata.operator.store import Store
+
+
+def _store() -> tuple[Store, list[str]]:
+    woken: list[str] = []
+    return Store(lambda: T0, woken.append), woken
+
+
+def _version(raw: dict[str, Any], version: int, **spec: Any) -> dict[str, Any]:
+    raw["metadata"] |= {"resourceVersion": str(version), "generation": version}
+    raw["spec"] |= spec
+    return raw
+
+
+def _pool(version: int, executors: int) -> dict[str, Any]:
+    meta = {"name": "pool", "uid": "p", "resourceVersion": str(version), "generation": version}
+    return {"metadata": meta, "spec": {"executors": executors}}
+
+
+@given(st.permutations([1, 2, 3, 10]))
+def test_the_newest_version_stays(order: list[int]) -> None:
+    store, _ = _store()
+    for version in order:
+        store.put("workflows", _version(workflow("w", stage("a")), version, priority=version))
+        store.put("executorpools", _pool(version, version))
+        store.put("jobs", job("w", "a", version=str(version), tasks=20, parallelism=version))
+    workflow_ = store.workflows["uid-w"].spec
+    pool = store.pools["pool"].spec
+    assert workflow_ is not None
+    assert pool is not None
+    assert (workflow_.priority, pool.executors, store.jobs["job-w-a"].parallelism) == (10, 10, 10)
+
+
+def test_a_change_wakes_its_pool_and_marks_its_workflow_but_an_echo_does_not() -> None:
+    store, woken = _store()
+    store.put("workflows", workflow("w", stage("a")))
+    store.put("jobs", job("w", "a"))
+    assert (woken, store.touched["pool"]) == (["pool", "pool"], {"uid-w"})
+    store.touched.clear()
+    store.put("workflows", workflow("w", stage("a")))
+    store.put("jobs", job("w", "a"))
+    assert woken == ["pool", "pool"]
+    assert not store.touched
+
+
+def test_an_answer_to_a_write_of_ours_is_taken_without_a_call() -> None:
+    store, woken = _store()
+    store.put_own("jobs", job("w", "a"))
+    assert woken == []
+    assert store.touched["pool"] == {"uid-w"}
+    assert [fact.stage for fact in store.pool_jobs("pool")] == ["a"]
+
+
+def test_only_jobs_that_hold_executors_are_listed_and_oldest_first() -> None:
+    store, _ = _store()
+    store.put("jobs", job("w", "late", start_s=T0 + 5))
+    store.put("jobs", job("w", "early", start_s=T0 + 1))
+    store.put("jobs", job("w", "done", start_s=T0, outcome="Complete", succeeded=1))
+    assert [fact.stage for fact in store.pool_jobs("pool")] == ["early", "late"]
+    store.put("jobs", job("w", "early", start_s=T0 + 1, outcome="Complete", succeeded=1, version="2"))
+    store.remove("jobs", "job-w-late")
+    assert store.pool_jobs("pool") == []
+
+
+def test_a_list_removes_what_it_lacks_unless_that_is_newer() -> None:
+    store, _ = _store()
+    store.put("jobs", job("w", "gone", version="5"))
+    store.put("jobs", job("w", "kept", version="6"))
+    store.put("jobs", job("w", "newer", version="12"))
+    store.replace("jobs", [job("w", "kept", version="6")], version="10")
+    assert set(store.workflow_jobs["uid-w"]) == {"kept", "newer"}
+
+
+def test_a_pool_that_changes_touches_its_unfinished_workflows() -> None:
+    store, woken = _store()
+    store.put("workflows", workflow("open", stage("a")))
+    store.put("workflows", workflow("done", stage("a"), status=DONE))
+    store.touched.clear()
+    store.put("executorpools", _pool(1, 2))
+    assert store.touched["pool"] == {"uid-open"}
+    store.touched.clear()
+    before = len(woken)
+    status_only = _pool(2, 2)
+    status_only["metadata"]["generation"] = 1
+    store.put("executorpools", status_only)
+    assert len(woken) == before
+
+
+def test_a_finished_workflow_keeps_no_templates() -> None:
+    store, _ = _store()
+    store.put("workflows", workflow("done", stage("a"), status=DONE))
+    spec = store.workflows["uid-done"].spec
+    assert spec is not None
+    assert spec.stages[0].template == {}
+
+
+def test_nonsense_becomes_a_problem_and_not_an_error() -> None:
+    store, _ = _store()
+    for number, body in enumerate([None, [], "text", {"stages": 3}, {"poolName": "pool", "stages": [{"name": 5}]}]):
+        meta = {"uid": str(number), "name": "w", "namespace": "default", "resourceVersion": "1"}
+        store.put("workflows", {"metadata": meta, "spec": body, "status": {"stages": "nonsense"}})
+        fact = store.workflows[str(number)]
+        assert fact.spec is None
+        assert fact.problem

@@ -1,0 +1,169 @@
+"""What is wrong with a manifest, by the file and the line, and in a cluster by its reason."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.unit.operator.objects import stage, workflow
+from typer.testing import CliRunner
+
+from fermata.cli.validate import app
+from fermata.operator import reasons
+from fermata.operator.manifests import check, read
+from fermata.operator.resources import ExecutorPoolSpec, WorkflowSpec
+from fermata.operator.validate import object_problems, workflow_problems
+from fermata.policy.errors import InputError
+
+
+def _spec(*stages: dict[str, Any], **fields: Any) -> WorkflowSpec:
+    return WorkflowSpec.model_validate({"poolName": "pool", "stages": list(stages), **fields})
+
+
+def test_a_sound_workflow_has_no_problem() -> None:
+    assert workflow_problems(_spec(stage("a"), stage("b", "a")), ExecutorPoolSpec(executors=1)) == []
+
+
+@pytest.mark.parametrize(
+    ("stages", "reason", "words"),
+    [
+        ([stage("a", "b"), stage("b", "a")], reasons.CYCLE, "circle"),
+        ([stage("a"), stage("b", "c")], reasons.UNKNOWN_PARENT, "'c'"),
+        ([stage("a"), stage("a")], reasons.DUPLICATE_STAGE, "'a'"),
+        ([stage("a", slots=3)], reasons.TOO_MANY_SLOTS, "needs 3"),
+        ([stage("a", template={})], reasons.INVALID_SPEC, "container"),
+        (
+            [stage("a", template={"spec": {"restartPolicy": "Always", "containers": [{"name": "c"}]}})],
+            reasons.INVALID_SPEC,
+            "Never or OnFailure",
+        ),
+    ],
+)
+def test_problems_of_workflows(stages: list[dict[str, Any]], reason: str, words: str) -> None:
+    problem, *_ = workflow_problems(_spec(*stages), ExecutorPoolSpec(executors=2))
+    assert problem.reason == reason
+    assert words in problem.message
+
+
+def test_a_cycle_is_named_from_stage_to_stage() -> None:
+    (problem,) = workflow_problems(_spec(stage("x"), stage("a", "c", "x"), stage("b", "a"), stage("c", "b")))
+    circle = problem.message.rpartition(": ")[2].split(" -> ")
+    assert circle[0] == circle[-1]
+    assert set(circle) == {"a", "b", "c"}
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"tasks": 0}, "spec.stages[0].tasks"),
+        ({"estimateSeconds": -1}, "got -1"),
+        ({"estimateSeconds": float("inf")}, "spec.stages[0].estimateSeconds"),
+        ({"estimateSeconds": 1.5}, "spec.stages[0].estimateSeconds"),
+        ({"name": ""}, "spec.stages[0].name"),
+        ({"name": "Not_A_Name"}, "Not_A_Name"),
+        ({"command": ["x"]}, "unknown key 'command'"),
+        ({"template": "busybox"}, "spec.stages[0].template"),
+    ],
+)
+def test_problems_of_the_schema_say_where(change: dict[str, Any], words: str) -> None:
+    problems = object_problems(workflow("w", {**stage("a"), **change}))
+    assert problems
+    assert words in problems[0].message
+
+
+@pytest.mark.parametrize("raw", [None, 3, "text", [], {}, {"apiVersion": "v1"}, {"apiVersion": "fermata.dev/v1alpha1"}])
+def test_anything_that_is_no_object_of_ours_is_a_problem(raw: Any) -> None:
+    assert object_problems(raw)
+
+
+def test_no_stages() -> None:
+    assert object_problems(workflow("w"))[0].reason == reasons.NO_STAGES
+
+
+MANIFEST = """\
+apiVersion: fermata.dev/v1alpha1
+kind: ExecutorPool
+metadata: {name: pool}
+spec:
+  executors: 2
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: not-ours}
+---
+apiVersion: fermata.dev/v1alpha1
+kind: Workflow
+metadata:
+  name: w
+spec:
+  poolName: pool
+  stages:
+    - name: a
+      template: {spec: {containers: [{name: c}]}}
+    - name: b
+      dependsOn: [a, ghost]
+      template: {spec: {containers: [{name: c}]}}
+"""
+
+
+def test_a_problem_has_the_line_on_which_it_stands(tmp_path: Path) -> None:
+    file = tmp_path / "m.yaml"
+    file.write_text(MANIFEST)
+    pool, config, wf = read(file)
+    assert pool.ours
+    assert not config.ours
+    assert check(pool, file) == []
+    (error,) = check(wf, file)
+    assert error.line == 1 + MANIFEST.splitlines().index("      dependsOn: [a, ghost]")
+    assert "ghost" in str(error)
+
+
+def test_the_same_in_json(tmp_path: Path) -> None:
+    file = tmp_path / "m.json"
+    file.write_text(json.dumps(workflow("w", stage("a", "ghost")) | {"status": {}}, indent=1))
+    (document,) = read(file)
+    (error,) = check(document, file)
+    assert file.read_text().splitlines()[(error.line or 0) - 1].strip() == '"ghost"'
+
+
+def test_a_list_is_opened(tmp_path: Path) -> None:
+    file = tmp_path / "m.json"
+    file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": [workflow("w", stage("a"))]}))
+    (document,) = read(file)
+    assert check(document, file) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "words"),
+    [
+        ("a: [1\nb: 2\n", 2, "broken YAML"),
+        ("a: 1\nb: 2\na: 3\n", 3, "'a' is given twice"),
+        ("", 1, "no object"),
+        ("a: &x [*x]\n", 1, "contains itself"),
+    ],
+)
+def test_what_cannot_be_read_is_one_line(tmp_path: Path, text: str, line: int, words: str) -> None:
+    file = tmp_path / "m.yaml"
+    file.write_text(text)
+    with pytest.raises(InputError, match=words) as caught:
+        read(file)
+    assert caught.value.line == line
+    assert "\n" not in str(caught.value)
+
+
+def test_the_command_accepts_the_examples() -> None:
+    examples = sorted((Path(__file__).resolve().parents[3] / "examples").glob("*.yaml"))
+    result = CliRunner().invoke(app, [str(path) for path in examples])
+    assert result.exit_code == 0, result.output
+    assert "valid" in result.output
+
+
+def test_the_command_refuses_with_code_2(tmp_path: Path) -> None:
+    file = tmp_path / "m.yaml"
+    file.write_text(MANIFEST)
+    with pytest.raises(InputError) as caught:
+        CliRunner().invoke(app, [str(file)], catch_exceptions=False)
+    assert caught.value.exit_code == 2
+    assert str(caught.value).startswith(f"{file}:21: UnknownParent: ")

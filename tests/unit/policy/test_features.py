@@ -1,0 +1,126 @@
+"""What a learned policy reads: scale-free, independent of the order of lists, and bounded."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from tests.episodes import any_legal_action, first_state, one_stage_jobs, random_trace, stage, states_of, trace_of
+
+from fermata.policy.action import any_startable
+from fermata.policy.features import FEATURES, SIZE, observe
+from fermata.policy.graph import job_shape
+from fermata.policy.state import ClusterState
+from fermata.policy.transition import begin, owned
+
+TIMES = [name for name in ClusterState._fields if name.endswith("_s")]
+
+
+def in_other_units(state: ClusterState, factor: float) -> ClusterState:
+    return state._replace(**{name: getattr(state, name) * factor for name in TIMES})
+
+
+def some_states() -> list[ClusterState]:
+    states = [state for seed in range(12) for state in states_of(random_trace(seed, 4), 4, any_legal_action(seed))]
+    assert len(states) > 200
+    return states
+
+
+def test_there_is_a_name_for_each_feature() -> None:
+    assert len(set(FEATURES)) == SIZE == len(FEATURES)
+
+
+@pytest.mark.parametrize("factor", [1000.0, 1e-3])
+def test_the_unit_of_time_does_not_matter(factor: float) -> None:
+    for state in some_states():
+        # A job without any work, but for rounding, has no scale to be free of.
+        if (state.job_remaining_work_s[state.active_jobs] < 1e-6).any():
+            continue
+        choice, row = observe(state)
+        other, scaled = observe(in_other_units(state, factor))
+        assert (other.head, other.alternative) == (choice.head, choice.alternative)
+        np.testing.assert_allclose(scaled, row, rtol=2e-5, atol=2e-6)
+
+
+def test_the_order_of_lists_does_not_matter() -> None:
+    rng = np.random.default_rng(0)
+    for state in some_states():
+        choice, row = observe(state)
+        shuffled = state._replace(
+            ready_stages=rng.permutation(state.ready_stages),
+            active_jobs=rng.permutation(state.active_jobs),
+            free_executors=rng.permutation(state.free_executors),
+        )
+        other, again = observe(shuffled)
+        assert other == choice
+        np.testing.assert_allclose(again, row, rtol=1e-6)
+
+
+def test_every_feature_is_finite_and_moderate() -> None:
+    for state in some_states():
+        choice, row = observe(state)
+        assert row.dtype == np.float32
+        assert choice.head >= 0
+        assert np.isfinite(row).all(), [FEATURES[i] for i in np.flatnonzero(~np.isfinite(row))]
+        assert np.abs(row).max() < 20.0
+
+
+def test_nothing_startable_is_all_zeros() -> None:
+    state = begin(owned(first_state(one_stage_jobs((0.0, 1.0)), 1)), 0, 1)
+    assert not any_startable(state)
+    choice, row = observe(state)
+    assert (choice.head, choice.alternative) == (-1, -1)
+    assert not row.any()
+
+
+def feature(row: np.ndarray, name: str) -> float:
+    return float(row[FEATURES.index(name)])
+
+
+def test_features_worked_by_hand() -> None:
+    # Two executors. j2 (20 s) runs; j0 (4 s) is the head and j1 (10 s) the alternative.
+    state = first_state(one_stage_jobs((0.0, 4.0), (0.0, 10.0), (0.0, 20.0)), 2)
+    state = begin(owned(state), 2, 1)
+    choice, row = observe(state)
+    assert (choice.head, choice.alternative) == (0, 1)
+    assert choice.wake_s == pytest.approx(0.2 * 20.0)
+    assert feature(row, "log executors") == pytest.approx(np.log(2))
+    assert feature(row, "free share") == 0.5
+    assert feature(row, "next completion / unit") == pytest.approx(np.log1p(20.0 / 4.0))
+    assert feature(row, "second completion / unit") == pytest.approx(np.log1p(1e4))  # there is none
+    assert feature(row, "waiting jobs up to 2 units") == pytest.approx(np.log1p(1))
+    assert feature(row, "waiting jobs of 2 to 5 units") == pytest.approx(np.log1p(1))
+    assert feature(row, "waiting work of 2 to 5 units") == pytest.approx(np.log1p(2.5))
+    assert feature(row, "alternative exists") == 1.0
+    assert feature(row, "alternative / unit") == pytest.approx(np.log1p(2.5))
+    assert feature(row, "next completion / alternative") == pytest.approx(np.log1p(2.0))
+    assert feature(row, "share of arrivals up to 2 units") == pytest.approx(1.0 / 3.0)
+    assert feature(row, "share of arriving work over 2 units") == pytest.approx(30.0 / 34.0)
+    assert feature(row, "active jobs per executor") == pytest.approx(np.log1p(1.5))
+    assert feature(row, "head's task / unit") == 1.0
+    assert feature(row, "stages left of the head's job are one task") == 1.0
+
+
+def test_features_of_a_dag_s_head() -> None:
+    state = first_state(trace_of((0.0, [stage("a", 2, tasks=3), stage("b", 4, "a")])), 4)
+    _, row = observe(state)
+    assert feature(row, "head's task / unit") == pytest.approx(2.0 / 10.0)
+    assert feature(row, "head's path / unit") == pytest.approx(6.0 / 10.0)
+    assert feature(row, "head's pending tasks") == pytest.approx(np.log1p(3))
+    assert feature(row, "stages left of the head's job are one task") == 0.0
+    width = job_shape(np.array([0, 2]), np.array([6.0, 4.0]), np.array([6.0, 4.0]))[2][0]
+    assert feature(row, "head's job's average width") == pytest.approx(np.log1p(width))
+
+
+def test_a_wait_for_a_task_that_overruns_lasts_until_the_next_event() -> None:
+    state = begin(owned(first_state(one_stage_jobs((0.0, 20.0), (0.0, 4.0)), 2)), 0, 1)
+    assert observe(state._replace(now_s=19.0))[0].wake_s == pytest.approx(19.2)  # a fifth of the second that is left
+    assert observe(state._replace(now_s=19.9))[0].wake_s == pytest.approx(19.98)  # or 2% of the head
+    assert observe(state._replace(now_s=20.0))[0].wake_s == np.inf
+    assert observe(state._replace(now_s=35.0))[0].wake_s == np.inf
+
+
+def test_a_wake_up_is_always_after_now() -> None:
+    # So late that the head's 2% vanish in the clock's resolution.
+    state = begin(owned(first_state(one_stage_jobs((0.0, 20.0), (0.0, 1e-6)), 2)), 0, 1)
+    late = state._replace(now_s=1e12, executor_free_at_s=np.array([np.nextafter(1e12, np.inf)] * 2))
+    assert observe(late)[0].wake_s == np.inf

@@ -1,0 +1,257 @@
+"""Model files that can be used, and the many that cannot: each is refused with the reason, before it decides."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.episodes import first_state, one_stage_jobs, random_trace
+
+from fermata.policy.action import START, WAIT, Action
+from fermata.policy.errors import ModelError
+from fermata.policy.features import SCHEMA, SIZE
+from fermata.policy.guardrails import Guardrails
+from fermata.policy.onnx_policy import INPUT, MAX_MODEL_BYTES, OUTPUT, OnnxPolicy
+from fermata.policy.registry import load
+from fermata.policy.transition import begin, owned
+from fermata.sim.simulate import simulate
+
+onnx = pytest.importorskip("onnx", reason="needs onnx, of the [training] extra")
+FLOAT, DOUBLE, STRING = onnx.TensorProto.FLOAT, onnx.TensorProto.DOUBLE, onnx.TensorProto.STRING
+METADATA = {"schema": SCHEMA, "margin": 0.25}
+
+
+def model(
+    bias: Sequence[float] = (0.0, 1.0, 2.0),
+    *,
+    metadata: dict[str, Any] | str | None = None,
+    inputs: Sequence[tuple[str, int, Sequence[int | str]]] = ((INPUT, FLOAT, ("decisions", SIZE)),),
+    output: str = OUTPUT,
+    kind: int = FLOAT,
+    nodes: Sequence[Any] | None = None,
+) -> bytes:
+    """A model whose costs do not depend on its features, or whatever else a test makes of it."""
+    helper = onnx.helper
+    width = inputs[0][2][-1] if inputs[0][2] and isinstance(inputs[0][2][-1], int) else SIZE
+    graph = helper.make_graph(
+        nodes or [helper.make_node("Gemm", [inputs[0][0], "zero", "bias"], [output])],
+        "costs",
+        [helper.make_tensor_value_info(*each) for each in inputs],
+        [helper.make_tensor_value_info(output, kind, None)],
+        [
+            onnx.numpy_helper.from_array(np.zeros((width, len(bias)), np.float32), "zero"),
+            onnx.numpy_helper.from_array(np.array(bias, np.float32), "bias"),
+        ],
+    )
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+    if metadata != "":
+        text = metadata if isinstance(metadata, str) else json.dumps(METADATA if metadata is None else metadata)
+        helper.set_model_props(made, {"fermata": text})
+    content: bytes = made.SerializeToString()
+    return content
+
+
+def written(folder: Path, content: bytes) -> Path:
+    path = folder / "tiny.onnx"
+    path.write_bytes(content)
+    return path
+
+
+def test_a_good_model(tmp_path: Path) -> None:
+    content = model()
+    policy = OnnxPolicy.load(written(tmp_path, content))
+    assert (policy.name, policy.margin) == ("tiny", 0.25)
+    assert policy.digest == hashlib.sha256(content).hexdigest()
+    assert policy.metadata["schema"] == SCHEMA
+    assert policy.costs(np.zeros((5, SIZE), np.float32)).tolist() == [[0.0, 1.0, 2.0]] * 5
+    assert OnnxPolicy.load(tmp_path / "tiny.onnx", policy.digest).digest == policy.digest
+    assert OnnxPolicy.load(tmp_path / "tiny.onnx", f"sha256:{policy.digest.upper()}").digest == policy.digest
+
+
+@pytest.mark.parametrize(
+    ("costs", "expected"),
+    [
+        ((0.0, -1.0, 1.0), Action(START, 2, 1)),
+        ((0.0, 1.0, -1.0), Action(WAIT, until_s=4.0)),
+        ((0.0, -1.0, -2.0), Action(WAIT, until_s=4.0)),
+        ((0.0, -0.2, -0.2), Action(START, 1, 1)),  # within the margin
+        ((0.0, 0.0, 0.0), Action(START, 1, 1)),
+    ],
+)
+def test_the_cheapest_action_is_taken(tmp_path: Path, costs: tuple[float, ...], expected: Action) -> None:
+    policy = OnnxPolicy.load(written(tmp_path, model(costs)))
+    # The 20 s job runs on one of two executors; 4 s is the head, 10 s the alternative.
+    state = begin(owned(first_state(one_stage_jobs((0.0, 20.0), (0.0, 4.0), (0.0, 10.0)), 2)), 0, 1)
+    answer = policy.choose(state)
+    assert answer[:3] == expected[:3]
+    assert answer.until_s == pytest.approx(expected.until_s)
+
+
+def test_no_wait_while_nothing_runs_and_no_alternative_where_there_is_none(tmp_path: Path) -> None:
+    policy = OnnxPolicy.load(written(tmp_path, model((0.0, -9.0, -9.0))))
+    assert policy.choose(first_state(one_stage_jobs((0.0, 4.0)), 2)) == Action(START, 0, 1)
+
+
+@pytest.mark.parametrize(
+    "costs", [(0.0, -1.0, 1.0), (0.0, 1.0, -1.0), (0.0, -1.0, -2.0)], ids=["alternative", "wait", "wait first"]
+)
+@pytest.mark.parametrize("limits", [Guardrails(), Guardrails(max_hold_s=3.0), Guardrails(max_wait_s=2.0)])
+def test_the_simulator_s_loop_answers_as_decide_does(
+    tmp_path: Path, costs: tuple[float, ...], limits: Guardrails
+) -> None:
+    policy = OnnxPolicy.load(written(tmp_path, model(costs)))
+    for seed in range(3):
+        trace = random_trace(seed, 3)
+        compiled = simulate(trace, 3, policy, limits=limits)
+        asked = simulate(trace, 3, policy, limits=limits, observer=lambda state, steps: None)
+        np.testing.assert_array_equal(compiled.task_end_s, asked.task_end_s)
+        assert (compiled.decisions, compiled.events) == (asked.decisions, asked.events)
+
+
+def bad_files() -> dict[str, tuple[bytes, str]]:
+    """Contents that are no model, or one that cannot be run, with what is said of them."""
+    outside = onnx.load_from_string(model())
+    weights = outside.graph.initializer[0]
+    weights.ClearField("raw_data")
+    weights.data_location = onnx.TensorProto.EXTERNAL
+    weights.external_data.add(key="location", value="../../../etc/hostname")
+    return {
+        "empty": (b"", "not an ONNX model that can be run"),
+        "text": (b"hello", "not an ONNX model that can be run"),
+        "truncated": (model()[: len(model()) // 2], "not an ONNX model that can be run"),
+        "no such operator": (model(nodes=[node("Nope", [INPUT])]), "not an ONNX model that can be run"),
+        "weights in another file": (outside.SerializeToString(), "not an ONNX model that can be run"),
+    }
+
+
+def bad_metadata() -> dict[str, tuple[bytes, str]]:
+    return {
+        "none": (model(metadata=""), "has no 'fermata' metadata"),
+        "no text": (model().replace(b"fermata", b"ferm\xd3ta"), "its metadata is not text"),
+        "not JSON": (model(metadata="{"), "its 'fermata' metadata is not JSON"),
+        "nested too deeply": (model(metadata="[" * 100_000), "its 'fermata' metadata is not JSON"),
+        "a list": (model(metadata="[]"), "feature schema is 'list', this version reads"),
+        "another schema": (model(metadata={"schema": "other/1"}), "feature schema is 'other/1', this version reads"),
+        "margin infinite": (model(metadata=METADATA | {"margin": math.inf}), "margin inf in its metadata is not"),
+        "margin no number": (model(metadata=METADATA | {"margin": "x"}), "margin 'x' in its metadata is not"),
+    }
+
+
+def bad_shapes() -> dict[str, tuple[bytes, str]]:
+    rows: tuple[int | str, ...] = ("decisions", SIZE)
+    same = [node("Identity", [INPUT])]
+    scalar = model(nodes=[node("Identity", ["bias"])], inputs=[(INPUT, FLOAT, ())])
+    return {
+        "another input": (model(inputs=[("x", FLOAT, rows)]), "expected one input 'features'"),
+        "too many features": (model(inputs=[(INPUT, FLOAT, ("n", SIZE + 1))]), "expected one input 'features'"),
+        "a scalar": (scalar, "expected one input 'features'"),
+        "two inputs": (model(inputs=[(INPUT, FLOAT, rows), ("more", FLOAT, rows)]), "expected one input"),
+        "another output": (model(output="value"), "and an output 'cost'"),
+        "two costs": (model((0.0, 1.0)), r"expected cost of shape \(2, 3\), got \(2, 2\)"),
+        "one decision at a time": (model(inputs=[(INPUT, FLOAT, (1, SIZE))]), "failed"),
+        "doubles": (model(inputs=[(INPUT, DOUBLE, rows)], nodes=same, kind=DOUBLE), "failed"),
+    }
+
+
+def bad_answers() -> dict[str, tuple[bytes, str]]:
+    return {
+        "words": (model(nodes=[node("Cast", [INPUT], to=STRING)], kind=STRING), "expected cost"),
+        "a list of tensors": (sequence_model(), "failed|expected cost"),
+        "NaN": (model((0.0, math.nan, 0.0)), "answered with a number that is not finite"),
+        "infinite": (model((0.0, math.inf, 0.0)), "answered with a number that is not finite"),
+    }
+
+
+def node(operator: str, inputs: Sequence[str], **attributes: Any) -> Any:
+    return onnx.helper.make_node(operator, inputs, [OUTPUT], **attributes)
+
+
+def sequence_model() -> bytes:
+    made = onnx.load_from_string(model(nodes=[node("SequenceConstruct", ["zero", "bias"])]))
+    element = onnx.helper.make_tensor_type_proto(FLOAT, None)
+    made.graph.output[0].type.CopyFrom(onnx.helper.make_sequence_type_proto(element))
+    content: bytes = made.SerializeToString()
+    return content
+
+
+BAD = {
+    f"{kind}: {name}": case
+    for kind, cases in (
+        ("file", bad_files()),
+        ("metadata", bad_metadata()),
+        ("shape", bad_shapes()),
+        ("answer", bad_answers()),
+    )
+    for name, case in cases.items()
+}
+
+
+@pytest.mark.parametrize("which", BAD)
+def test_a_model_that_cannot_be_used_says_why(tmp_path: Path, which: str, capfd: pytest.CaptureFixture[str]) -> None:
+    content, message = BAD[which]
+    with pytest.raises(ModelError, match=message) as error:
+        OnnxPolicy.load(written(tmp_path, content))
+    assert "\n" not in str(error.value)
+    assert error.value.exit_code == 2
+    assert capfd.readouterr().out == ""
+
+
+def test_no_damage_to_a_file_is_anything_but_a_model_error(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    good, usable = np.frombuffer(model(), np.uint8), 0
+    for _ in range(400):
+        damaged = good.copy()
+        damaged[rng.integers(0, len(good), 2)] = rng.integers(0, 256, 2)
+        try:
+            OnnxPolicy.load(written(tmp_path, damaged.tobytes()))
+            usable += 1  # a weight, or a name that nobody reads
+        except ModelError:
+            pass
+    assert 0 < usable < 400
+
+
+def test_a_missing_file_a_folder_and_a_wrong_digest(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match=r"none\.onnx: cannot be read: No such file"):
+        OnnxPolicy.load(tmp_path / "none.onnx")
+    with pytest.raises(ModelError, match="cannot be read: Is a directory"):
+        OnnxPolicy.load(tmp_path)
+    path = written(tmp_path, model())
+    with pytest.raises(ModelError, match=r"sha256 is [0-9a-f]{64}, expected 00ff"):
+        OnnxPolicy.load(path, "00ff")
+
+
+def test_a_file_that_is_too_large_is_not_read(tmp_path: Path) -> None:
+    path = tmp_path / "large.onnx"
+    with path.open("wb") as stream:
+        stream.truncate(MAX_MODEL_BYTES + 1)  # sparse: takes no room
+    with pytest.raises(ModelError, match="is too large for a policy"):
+        OnnxPolicy.load(path)
+
+
+def test_a_model_that_fails_later_says_so_too(tmp_path: Path) -> None:
+    # The root of what is below zero: fine for the dry run's zeros, NaN for any state.
+    helper = onnx.helper
+    nodes = [
+        helper.make_node("Gemm", [INPUT, "zero", "bias"], ["flat"]),
+        helper.make_node("ReduceMax", [INPUT], ["most"], keepdims=1),
+        helper.make_node("Neg", ["most"], ["negative"]),
+        helper.make_node("Sqrt", ["negative"], ["root"]),
+        helper.make_node("Add", ["flat", "root"], [OUTPUT]),
+    ]
+    policy = OnnxPolicy.load(written(tmp_path, model(nodes=nodes)))
+    with pytest.raises(ModelError, match="policy 'tiny' answered with a number that is not finite"):
+        policy.choose(first_state(one_stage_jobs((0.0, 4.0)), 2))
+    with pytest.raises(ModelError):
+        simulate(one_stage_jobs((0.0, 4.0)), 2, policy)
+
+
+def test_the_shipped_model_is_found_by_its_name() -> None:
+    policy = load("default")
+    assert isinstance(policy, OnnxPolicy)
+    assert policy.metadata["schema"] == SCHEMA

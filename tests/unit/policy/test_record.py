@@ -1,0 +1,103 @@
+"""Recorded decisions read back to the same bits, and replay to the same actions."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.episodes import any_legal_action, first_state, one_stage_jobs, random_trace, states_of
+
+from fermata.policy.action import WAIT, Action
+from fermata.policy.decide import Step, decide
+from fermata.policy.errors import InputError
+from fermata.policy.guardrails import CAPPED, Guardrails
+from fermata.policy.record import Record, dumps, loads, replay
+from fermata.policy.registry import load
+from fermata.policy.state import ClusterState
+
+
+def record_of(state: ClusterState, steps: tuple[Step, ...] = (), limits: Guardrails = Guardrails()) -> Record:  # noqa: B008
+    return Record(state, steps, "some policy", limits, {"jobs": ["ä", 'with "quotes"'], "stages": []})
+
+
+def assert_same_bits(one: Record, other: Record) -> None:
+    assert one._replace(state=other.state) == other
+    for name, left, right in zip(one.state._fields, one.state, other.state, strict=True):
+        left, right = np.asarray(left), np.asarray(right)
+        assert left.tobytes() == right.tobytes(), name
+        assert left.dtype == right.dtype, name
+        assert left.shape == right.shape, name
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_states_of_an_episode_come_back(seed: int) -> None:
+    for state in states_of(random_trace(seed, 4), 4, any_legal_action(seed)):
+        steps = decide(state, load("sjf-hold:tau=1,split=5"), Guardrails(max_hold_s=3.0), load("sjf"))
+        record = record_of(state, steps, Guardrails(max_hold_s=3.0))
+        line = dumps(record)
+        assert "\n" not in line
+        assert_same_bits(loads(line), record)
+        assert dumps(loads(line)) == line
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.floats(allow_nan=False), min_size=2, max_size=2), st.floats(), st.floats(allow_nan=False))
+def test_any_number_comes_back(values: list[float], until_s: float, hold_s: float) -> None:
+    state = first_state(one_stage_jobs((0.0, 1.0), (0.0, 2.0)), 2)
+    state = state._replace(now_s=values[0], stage_hold_until_s=np.array(values))
+    back = loads(
+        dumps(record_of(state, (Step(Action(WAIT, until_s=until_s), Action(WAIT), CAPPED),), Guardrails(hold_s)))
+    )
+    assert back.state.now_s == values[0]
+    assert back.state.stage_hold_until_s.tobytes() == np.array(values).tobytes()
+    returned_s = back.steps[0].action.until_s
+    assert returned_s == until_s or (math.isnan(returned_s) and math.isnan(until_s))
+    assert back.limits.max_hold_s == hold_s
+
+
+def test_infinities_and_nan_are_words_so_that_any_json_reader_accepts_them() -> None:
+    state = first_state(one_stage_jobs((0.0, 1.0)), 1)
+    raw = json.loads(dumps(record_of(state)), parse_constant=lambda word: pytest.fail(word))
+    assert raw["state"]["executor_free_at_s"] == ["-inf"]
+    assert raw["state"]["stage_serial_fraction"] == ["nan"]
+    assert raw["limits"] == ["inf", "inf", True]
+
+
+def test_numpy_scalars_in_steps_are_written_as_numbers() -> None:
+    state = first_state(one_stage_jobs((0.0, 1.0)), 1)
+    action = Action(np.int64(2), np.int32(-1), np.int64(0), np.float64(math.inf))  # type: ignore[arg-type]
+    assert loads(dumps(record_of(state, (Step(action, action),)))).steps[0].action == Action(WAIT)
+
+
+@pytest.mark.parametrize("policy", ["fifo", "sjf", "srwf", "sjf-hold:tau=1,split=5", "sjf-switch:theta=3,split=5"])
+def test_a_policy_answers_a_record_as_it_answered_the_state(policy: str) -> None:
+    limits = Guardrails(max_hold_s=4.0)
+    for state in states_of(random_trace(3, 3), 3, load("srwf")):
+        steps = decide(state, load(policy), limits, load("sjf"))
+        assert replay(loads(dumps(record_of(state, steps, limits))), load(policy), load("sjf")) == steps
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("", "not a recorded decision"),
+        ("[]", "not a recorded decision"),
+        ("{}", "not a recorded decision"),
+        ('{"schema": "fermata.record/99"}', "expected a record of schema 'fermata.record/1', got 'fermata.record/99'"),
+    ],
+)
+def test_what_is_not_a_record(line: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        loads(line)
+
+
+@pytest.mark.parametrize("key", ["state", "steps", "limits", "policy", "labels"])
+def test_a_record_with_a_part_missing_is_refused(key: str) -> None:
+    raw = json.loads(dumps(record_of(first_state(one_stage_jobs((0.0, 1.0)), 1))))
+    del raw[key]
+    with pytest.raises(InputError, match=f"not a recorded decision: KeyError: '{key}'"):
+        loads(json.dumps(raw))

@@ -1,0 +1,80 @@
+"""Policies by name: what is accepted, and what a wrong name or parameter is told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.episodes import first_state, one_stage_jobs
+
+from fermata.policy.action import START, Action
+from fermata.policy.errors import InputError, ModelError
+from fermata.policy.heuristics.base import Heuristic
+from fermata.policy.heuristics.kernel import NEVER
+from fermata.policy.registry import HEURISTICS, LEARNED, load, names
+
+
+def heuristic(spec: str) -> Heuristic:
+    loaded = load(spec)
+    assert isinstance(loaded, Heuristic)
+    return loaded
+
+
+def test_every_built_in_has_a_name_a_summary_and_settable_parameters() -> None:
+    assert names() == sorted([*HEURISTICS, *LEARNED])
+    for name, policy in HEURISTICS.items():
+        assert policy.name == name
+        assert policy.summary
+        for parameter, field in policy.parameters.items():
+            changed = heuristic(f"{name}:{parameter}=3")
+            assert getattr(changed.rule, field) == 3
+            assert changed.rule._replace(**{field: getattr(policy.rule, field)}) == policy.rule
+            assert changed.name == f"{name}:{parameter}=3"
+
+
+def test_parameters_keep_the_type_of_their_field() -> None:
+    rule = heuristic("sjf-hold:split=100,last=2,tau=80,tau_per_long=1e1,max_longs=4,theta=40,theta_per_short=.5").rule
+    assert (rule.split_s, rule.last, rule.tau_s, rule.tau_per_long_s) == (100.0, 2, 80.0, 10.0)
+    assert (rule.max_longs, rule.theta_s, rule.theta_per_short_s) == (4, 40.0, 0.5)
+    assert isinstance(rule.last, int)
+    assert isinstance(rule.tau_s, float)
+
+
+def test_a_name_without_parameters_is_the_built_in_itself() -> None:
+    assert load("sjf") is HEURISTICS["sjf"]
+    assert load("sjf:") is HEURISTICS["sjf"]
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ("", "no policy ''; expected one of "),
+        ("SJF", "no policy 'SJF'; expected one of default, fair, fifo, "),
+        ("sjf-hold:tau", "policy 'sjf-hold': expected parameter=number, got 'tau'"),
+        ("sjf-hold:tau=", "expected parameter=number, got 'tau='"),
+        ("sjf-hold:tau=x", "expected parameter=number, got 'tau=x'"),
+        ("sjf-hold:tau=nan", "expected parameter=number, got 'tau=nan'"),
+        ("sjf-hold:tau=1,", "expected parameter=number, got ''"),
+        ("sjf-hold:delay=1", "policy 'sjf-hold' has no parameter 'delay'; it has: last, max_longs, split, tau, "),
+        ("fifo:tau=1", "policy 'fifo' has no parameter 'tau'; it has: none"),
+        ("sjf-hold:last=1.5", "policy 'sjf-hold': parameter 'last' is a whole number, got 1.5"),
+        ("sjf-hold:max_longs=inf", "policy 'sjf-hold': parameter 'max_longs' is a whole number, got inf"),
+    ],
+)
+def test_what_cannot_be_loaded(spec: str, message: str) -> None:
+    with pytest.raises(InputError) as error:
+        load(spec)
+    assert message in str(error.value)
+    assert error.value.exit_code == 2
+
+
+def test_a_path_is_a_model(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match=r"missing\.onnx: cannot be read"):
+        load(tmp_path / "missing.onnx")
+
+
+def test_the_eager_form_is_the_same_order_without_the_hold() -> None:
+    for policy in HEURISTICS.values():
+        eager = policy.eager()
+        assert eager.rule == policy.rule._replace(hold=NEVER)
+        assert eager.choose(first_state(one_stage_jobs((0.0, 3.0)), 1)) == Action(START, 0, 1)

@@ -1,0 +1,193 @@
+"""`fermata simulate` as a person runs it: figures, files, exit codes, one-line errors, Ctrl-C."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from fermata.cli.main import run
+from fermata.policy.record import loads
+from fermata.sim.scenarios import scenario
+from fermata.sim.trace_io import write_trace
+
+KEYS = [
+    "avg_jct_s",
+    "p50_jct_s",
+    "p95_jct_s",
+    "p99_jct_s",
+    "makespan_s",
+    "avg_wait_s",
+    "avg_bounded_slowdown",
+    "max_bounded_slowdown",
+    "utilization",
+    "held_s",
+    "jobs",
+    "decisions",
+    "events",
+    "wall_s",
+]
+FIGURE_ONE = Path(__file__).resolve().parents[3] / "examples" / "figure1.jsonl"
+COMMAND = [sys.executable, "-m", "fermata.cli", "simulate"]
+
+
+def fermata(*arguments: str | Path, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
+    command = [*COMMAND, *map(str, arguments)]
+    return subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=240, check=False)
+
+
+@pytest.mark.parametrize(("policy", "avg_jct_s"), [("fifo", 21.0), ("hold-follower:delay=4", 15.0)])
+def test_figure_one(policy: str, avg_jct_s: float) -> None:
+    done = fermata("--trace", FIGURE_ONE, "--executors", 1, "--policy", policy, "--json")
+    assert (done.returncode, done.stderr) == (0, "")
+    figures = json.loads(done.stdout)
+    assert list(figures) == KEYS
+    assert figures["avg_jct_s"] == avg_jct_s
+    assert figures["jobs"] == 2
+
+
+def test_a_table_for_people() -> None:
+    done = fermata("--trace", "-", "--executors", 1, "--policy", "fifo", stdin=FIGURE_ONE.read_text())
+    assert done.returncode == 0
+    for words in ("JCT, mean", "21.0000", "held, all jobs", "utilisation", "fifo on -, 1 executors"):
+        assert words in done.stdout
+
+
+def test_several_seeds_with_the_times_of_every_job(tmp_path: Path) -> None:
+    out = tmp_path / "jobs.csv"
+    arguments = ["--scenario", "dag_pods", "--seeds", "4-6", "--set", "jobs=40", "--warmup", "5", "--policy", "srwf"]
+    done = fermata(*arguments, "--jobs", 2, "--json", "--per-job", out)
+    assert (done.returncode, done.stderr) == (0, "")
+    figures = json.loads(done.stdout)
+    assert list(figures) == [*KEYS, "per_seed", "ci95"]
+    assert [row["seed"] for row in figures["per_seed"]] == [4, 5, 6]
+    assert figures["jobs"] == 3 * 35
+    with out.open(newline="") as stream:
+        rows = list(csv.DictReader(stream))
+    assert list(rows[0]) == ["id", "arrival_s", "start_s", "completion_s", "jct_s", "held_s"]
+    assert [row["id"] for row in rows[38:42]] == ["4/j38", "4/j39", "5/j0", "5/j1"]
+    mean_s = sum(float(row["jct_s"]) for row in rows[5:40]) / 35.0
+    assert mean_s == pytest.approx(figures["per_seed"][0]["avg_jct_s"])
+    one = fermata(*arguments[:2], "--seeds", "4", *arguments[4:], "--json")
+    expected = {key: value for key, value in figures["per_seed"][0].items() if key not in ("seed", "wall_s")}
+    assert {key: value for key, value in json.loads(one.stdout).items() if key != "wall_s"} == expected
+
+
+def test_a_scenario_is_the_trace_that_it_generates(tmp_path: Path) -> None:
+    out = tmp_path / "t.jsonl.xz"
+    write_trace(scenario("express_k2").with_(jobs=50).generate(9), out)
+    common = ["--policy", "sjf", "--warmup", "0", "--json"]
+    one = fermata("--scenario", "express_k2", "--seeds", "9", "--set", "jobs=50", "--executors", 3, *common)
+    other = fermata("--trace", out, "--executors", 3, *common)
+    figures, expected = json.loads(one.stdout), json.loads(other.stdout)
+    del figures["wall_s"], expected["wall_s"]
+    assert figures == expected
+
+
+def test_recorded_decisions_and_per_job_times_of_one_episode(tmp_path: Path) -> None:
+    record, per_job = tmp_path / "r.jsonl", tmp_path / "j.csv"
+    arguments = ["--trace", FIGURE_ONE, "--executors", 1, "--policy", "hold-follower:delay=4"]
+    done = fermata(*arguments, "--record", record, "--per-job", per_job, "--max-hold", 1.5, "--json")
+    assert done.returncode == 0
+    assert per_job.read_text().splitlines() == [
+        "id,arrival_s,start_s,completion_s,jct_s,held_s",
+        "long,0.0,1.5,21.5,21.5,1.5",
+        "short,2.0,21.5,25.5,23.5,0.0",
+    ]
+    records = [loads(line) for line in record.read_text().splitlines()]
+    assert [each.state.now_s for each in records] == [0.0, 1.5, 21.5]
+    assert records[0].labels == {"jobs": ["long"], "stages": ["long/run"]}
+    assert records[0].limits.max_hold_s == 1.5
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--policy", "sjf"], "expected either --trace FILE or --scenario NAME"),
+        (["--policy", "sjf", "--scenario", "nope", "--seeds", "1"], "no scenario 'nope'; there are: fig1,"),
+        (["--policy", "sjf", "--scenario", "syn_60"], "--scenario syn_60 needs --seeds A-B"),
+        (["--policy", "sjf", "--scenario", "syn_60", "--seeds", "5-1"], "seeds: 1 is below 5"),
+        (["--policy", "sjf", "--scenario", "syn_60", "--seeds", "x"], "seeds: expected A-B or one number, got 'x'"),
+        (["--policy", "sjf", "--scenario", "syn_60", "--seeds", "1", "--set", "jobs"], "--set expects key=number"),
+        (["--policy", "sjf", "--scenario", "syn_60", "--seeds", "1-2", "--record", "r"], "--record is for one episode"),
+        (["--policy", "nope", "--scenario", "syn_60", "--seeds", "1"], "no policy 'nope'; expected one of"),
+        (["--policy", "fifo:x=1", "--scenario", "syn_60", "--seeds", "1"], "policy 'fifo' has no parameter 'x'"),
+        (["--policy", "no.onnx", "--scenario", "syn_60", "--seeds", "1"], "no.onnx: cannot be read"),
+        (["--policy", "sjf", "--trace", "no.jsonl", "--executors", "1"], "no.jsonl: cannot read it"),
+        (["--policy", "sjf", "--trace", "no.jsonl"], "--trace needs --executors K"),
+        (["--policy", "sjf", "--trace", "-", "--executors", "1"], "<stdin>:1: no jobs"),
+        (["--policy", "sjf", "--trace", "-", "--executors", "0"], "--executors: expected 1 or more, got 0"),
+        (["--policy", "sjf", "--trace", "-", "--executors", "1", "--seeds", "1"], "belong to --scenario"),
+        (["--policy", "sjf", "--trace", "-", "--executors", "1", "--max-hold", "nan"], "--max-hold: expected 0 s"),
+        (["--policy", "sjf", "--trace", str(FIGURE_ONE), "--executors", "1", "--warmup", "2"], "a warm-up of 2 jobs"),
+        (
+            ["--policy", "sjf", "--trace", str(FIGURE_ONE), "--executors", "1", "--per-job", "/no/x"],
+            "/no/x: cannot write",
+        ),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_code_two(
+    arguments: list[str], message: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["fermata", "simulate", *arguments])
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO()))
+    with pytest.raises(SystemExit) as exit_:
+        run()
+    out, err = capsys.readouterr()
+    assert (exit_.value.code, out) == (2, "")
+    assert err.startswith("fermata: ")
+    assert message in err
+    assert err.count("\n") == 1
+
+
+def test_more_slots_than_executors_names_file_and_line(tmp_path: Path) -> None:
+    trace = tmp_path / "t.jsonl"
+    wide = '{"id": "wide", "arrival_s": 0.0, "stages": [{"name": "a", "duration_s": 1.0, "slots": 3}]}\n'
+    trace.write_text(FIGURE_ONE.read_text() + wide)
+    done = fermata("--trace", trace, "--executors", 2, "--policy", "sjf")
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"fermata: {trace}:3: job 'wide', stage 'a'")
+
+
+@pytest.mark.parametrize("processes", ["1", "2"])
+def test_an_interrupt_keeps_what_is_done(processes: str, tmp_path: Path) -> None:
+    out = tmp_path / "jobs.csv"
+    arguments = ["--scenario", "syn_60", "--seeds", "0-999999", "--set", "jobs=2000", "--policy", "sjf", "--json"]
+    process = subprocess.Popen(
+        [*COMMAND, *arguments, "--jobs", processes, "--per-job", str(out)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        _wait_for_rows(tmp_path, process)
+        os.killpg(process.pid, signal.SIGINT)
+        stdout, stderr = process.communicate(timeout=120)
+    finally:
+        process.kill()
+    assert process.returncode == 130
+    figures = json.loads(stdout)
+    done = len(figures["per_seed"])
+    assert figures["interrupted"] is True
+    assert [row["seed"] for row in figures["per_seed"]] == list(range(done))
+    assert stderr == f"fermata: interrupted after {done} of 1000000 seeds; the figures are of these\n"
+    assert len(out.read_text().splitlines()) == 1 + 2000 * done
+
+
+def _wait_for_rows(folder: Path, process: subprocess.Popen[str]) -> None:
+    """Until something has been written to the output that is still under its temporary name."""
+    deadline = time.monotonic() + 200.0
+    while time.monotonic() < deadline and process.poll() is None:
+        if any(path.stat().st_size > 0 for path in folder.iterdir()):
+            return
+        time.sleep(0.05)
+    pytest.fail(f"nothing was simulated (exit code {process.poll()})")

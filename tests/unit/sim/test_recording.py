@@ -1,0 +1,57 @@
+"""Recorded decisions of the simulator: small, named, and replayed to the same actions."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from tests.episodes import any_legal_action, random_trace, stage, trace_of
+
+from fermata.policy.action import START
+from fermata.policy.guardrails import Guardrails
+from fermata.policy.record import Record, loads, replay
+from fermata.policy.registry import HEURISTICS, load
+from fermata.policy.state import IDLE
+from fermata.sim.recording import Recorder
+from fermata.sim.simulate import simulate
+from fermata.sim.trace import Trace
+
+
+def recorded(trace: Trace, executors: int, policy: str, limits: Guardrails) -> list[Record]:
+    lines: list[bytes] = []
+    recorder = Recorder(trace, policy, limits, lines.append)
+    simulate(trace, executors, load(policy), limits=limits, observer=recorder)
+    return [loads(line.decode()) for line in lines]
+
+
+def test_a_record_names_what_it_decides_on_and_leaves_out_what_is_over() -> None:
+    jobs = trace_of((0.0, [stage("a", 1)]), (0.0, [stage("b", 2), stage("c", 3, "b")]), (5.0, [stage("d", 1)]))
+    first, second, third = recorded(jobs, 2, "fifo", Guardrails())
+    assert first.labels == {"jobs": ["j0", "j1"], "stages": ["j0/a", "j1/b", "j1/c"]}
+    assert [step.action.stage for step in first.steps] == [0, 1]
+    assert second.labels == {"jobs": ["j1"], "stages": ["j1/b", "j1/c"]}
+    assert second.state.now_s == 2.0
+    assert [(step.action.kind, step.action.stage) for step in second.steps] == [(START, 1)]
+    assert second.state.executor_job.tolist() == [IDLE, 0]  # the job that the other one worked on last is over
+    assert third.labels == {"jobs": ["j2"], "stages": ["j2/d"]}
+    assert third.state.recent_work_s.tolist() == [1.0, 5.0, 1.0]  # arrivals are remembered
+
+
+@pytest.mark.parametrize("policy", ["sjf-hold:tau=2,split=4", *sorted(HEURISTICS)])
+def test_a_record_replays_to_the_same_actions(policy: str) -> None:
+    limits = Guardrails(max_hold_s=5.0)
+    decisions = 0
+    for seed in range(6):
+        for record in recorded(random_trace(seed, 3), 3, policy, limits):
+            fallback = HEURISTICS[policy.partition(":")[0]].eager()
+            assert replay(record, load(policy), fallback) == record.steps
+            assert record.limits == limits
+            decisions += len(record.steps)
+    assert decisions > 100
+
+
+def test_recording_changes_nothing() -> None:
+    trace = random_trace(11, 4)
+    recorder = Recorder(trace, "any", Guardrails(), len)
+    watched = simulate(trace, 4, any_legal_action(5), observer=recorder)
+    alone = simulate(trace, 4, any_legal_action(5))
+    np.testing.assert_array_equal(watched.task_end_s, alone.task_end_s)

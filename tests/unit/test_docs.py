@@ -1,0 +1,49 @@
+"""The documentation says what the code does: generated pages are current, links lead somewhere, commands exist."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from fermata.cli.main import VERBS
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+
+
+def test_the_generated_pages_are_current() -> None:
+    told = subprocess.run(
+        [sys.executable, "scripts/docs.py", "--check"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert told.returncode == 0, told.stdout + told.stderr
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_relative_link_leads_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#\s]+)", page.read_text(encoding="utf-8")):
+        if not target.startswith(("http://", "https://")):
+            assert (page.parent / target).exists(), f"{target} does not exist"
+
+
+def test_every_page_is_in_the_navigation() -> None:
+    text = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    pages = {str(page.relative_to(ROOT / "docs")) for page in (ROOT / "docs").rglob("*.md")}
+    assert pages == set(re.findall(r"[\w/-]+\.md", text))
+    assert yaml.safe_load(text)["theme"]["font"] is False, "the site asks for no fonts from elsewhere"
+
+
+def test_every_command_and_target_that_is_named_exists() -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), flags=re.MULTILINE))
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        named = set(re.findall(r"(?:`|^ {4}|&& )fermata ([a-z-]+)", text, flags=re.MULTILINE))
+        named |= {verb for line in re.findall(r"`fermata ([a-z|-]+)", text) for verb in line.split("|") if verb}
+        named = {verb for name in named for verb in name.split("|")}
+        assert named <= set(VERBS), f"{page.name} names {named - set(VERBS)}"
+        made = set(re.findall(r"(?:`|^ {4}|=\S+ )make ([a-z-]+)", text, flags=re.MULTILINE))
+        assert made <= targets, f"{page.name} names {made - targets}"

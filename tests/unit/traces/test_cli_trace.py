@@ -1,0 +1,100 @@
+"""`fermata trace` as a person runs it: exit codes, files and one-line errors."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fermata.sim.scenarios import SCENARIOS
+from fermata.sim.trace_io import job_lines, read_trace
+
+SWF = "; MaxProcs: 8\n1 0 -1 100 4 -1 -1 4 200 -1 1\n2 5 -1 -1 2 -1 -1 2 -1 -1 1\n"
+
+
+def fermata(*arguments: str | Path, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "fermata.cli", "trace", *map(str, arguments)]
+    return subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=120, check=False)
+
+
+def test_a_generated_scenario_is_the_one_of_the_library(tmp_path: Path) -> None:
+    out = tmp_path / "t.jsonl.xz"
+    done = fermata(
+        "generate", "--scenario", "dag_pods", "--seed", "5", "--jobs", "40", "--set", "load=0.5", "--out", out
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    expected = SCENARIOS["dag_pods"].with_(jobs=40, load=0.5).generate(5)
+    assert list(job_lines(read_trace(out))) == list(job_lines(expected))
+
+
+def test_a_trace_goes_through_a_pipe() -> None:
+    made = fermata("generate", "--kind", "bursty", "--jobs", "50", "--noise", "lognormal=0.5", "--out", "-")
+    assert made.returncode == 0
+    stats = json.loads(fermata("stats", "-", "--executors", "4", "--json", stdin=made.stdout).stdout)
+    assert (stats["jobs"], stats["tasks"]) == (50, 50)
+    assert stats["estimate_error"] > 0.2
+    assert stats["load"] > 0.0
+
+
+def test_stats_for_people_say_what_matters(tmp_path: Path) -> None:
+    out = tmp_path / "t.jsonl"
+    fermata("generate", "--scenario", "express_k2", "--out", out)
+    shown = fermata("stats", out, "--executors", "2").stdout
+    for words in ("5000, 5000, 5000", "load on 2 executors", "short (10 s), long 200 s, ratio 1:20", "1 is Poisson"):
+        assert words in shown
+
+
+def test_an_import_says_what_it_left_out(tmp_path: Path) -> None:
+    (tmp_path / "log.swf").write_text(SWF)
+    done = fermata("import", "swf", tmp_path / "log.swf", "--out", tmp_path / "t.jsonl")
+    assert done.returncode == 0
+    assert "1 jobs left out: unknown run time" in done.stderr
+    assert "--executors 8" in done.stderr
+    assert read_trace(tmp_path / "t.jsonl").stage_slots.tolist() == [4]
+    back = fermata("export", tmp_path / "t.jsonl", "--format", "swf", "--out", "-")
+    assert back.stdout.splitlines()[-1].split()[:5] == ["1", "0", "-1", "100", "4"]
+
+
+def test_one_job_is_exported(tmp_path: Path) -> None:
+    out = tmp_path / "t.jsonl"
+    fermata("generate", "--scenario", "dag_pods", "--jobs", "5", "--out", out)
+    done = fermata("export", out, "--job", "j3", "--format", "wfcommons", "--out", tmp_path / "j3.json")
+    assert done.returncode == 0
+    assert json.loads((tmp_path / "j3.json").read_text())["name"] == "j3"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["stats", "none.jsonl"], "none.jsonl: cannot read it: No such file or directory"),
+        (["import", "csv", "x", "--out", "y"], "no format 'csv'; there are: alibaba, jsonl, swf, tpch, wfcommons"),
+        (["generate", "--out", "-"], "expected either --scenario NAME or --kind NAME"),
+        (["generate", "--scenario", "syn", "--out", "-"], "no scenario 'syn'; there are: fig1,"),
+        (["generate", "--kind", "odd", "--out", "-"], "no kind 'odd'; there are: synthetic,"),
+        (["generate", "--kind", "bursty", "--set", "load", "--out", "-"], "--set expects key=number"),
+        (["generate", "--kind", "bursty", "--noise", "odd=1", "--out", "-"], "no noise 'odd'"),
+        (["generate", "--kind", "bursty", "--noise", "lognormal=x", "--out", "-"], "--noise expects NAME=NUMBER"),
+        (["generate", "--scenario", "fig1", "--out", "/nowhere/t.jsonl"], "/nowhere/t.jsonl: cannot write it"),
+    ],
+)
+def test_a_mistake_is_one_line_and_exit_code_2(arguments: list[str], words: str) -> None:
+    done = fermata(*arguments)
+    assert done.returncode == 2
+    assert words in done.stderr
+    assert done.stdout == ""
+    assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_a_bad_trace_names_file_and_line(tmp_path: Path) -> None:
+    (tmp_path / "t.jsonl").write_text('{"id": "a", "arrival_s": 0, "stages": [{"name": "x", "duration_s": 1}]}\n{}\n')
+    done = fermata("stats", tmp_path / "t.jsonl")
+    assert (done.returncode, done.stderr) == (2, f"fermata: {tmp_path}/t.jsonl:2: the job has no 'id'\n")
+
+
+def test_the_list_shows_every_workload() -> None:
+    shown = fermata("list").stdout
+    assert all(f"  {name}: " in shown for name in SCENARIOS)
+    assert "load=0.6" in shown

@@ -1,0 +1,68 @@
+"""What goes out in another format comes back the same through its importer."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fermata.policy.errors import InputError
+from fermata.sim.exporters.swf import write_swf
+from fermata.sim.exporters.wfformat import write_wfformat
+from fermata.sim.importers.swf import read_swf
+from fermata.sim.importers.wfcommons import read_wfcommons
+from fermata.sim.metrics import job_shapes
+from fermata.sim.scenarios import SCENARIOS
+from fermata.sim.trace_builder import StageSpec, TraceBuilder, one_stage_trace
+
+
+def test_rigid_jobs_go_through_swf_unchanged(tmp_path: Path) -> None:
+    trace = one_stage_trace([0.0, 1.5, 7.0], [10.0, 0.25, 3.0], slots=[4, 1, 2], estimate_s=[20.0, 0.5, 3.0])
+    write_swf(trace, tmp_path / "log.swf.gz")
+    imported = read_swf(tmp_path / "log.swf.gz")
+    assert imported.executors == 4
+    for name in ("job_arrival_s", "task_duration_s", "stage_slots", "stage_estimate_s"):
+        np.testing.assert_array_equal(getattr(imported.trace, name), getattr(trace, name))
+
+
+def test_swf_refuses_what_it_cannot_say(tmp_path: Path) -> None:
+    for name in ("dag_pods", "dag_tasks", "mold_80"):
+        with pytest.raises(InputError, match="only jobs of one stage with one task"):
+            write_swf(SCENARIOS[name].with_(jobs=30).generate(1), tmp_path / "log.swf")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_dag_goes_through_wfformat_with_the_same_work_and_critical_path(tmp_path: Path) -> None:
+    builder = TraceBuilder()
+    builder.add_job(
+        "d",
+        0.0,
+        [
+            StageSpec("top", [1.0, 4.0]),
+            StageSpec("end", [2.0, 0.5, 3.0], depends_on=["top"], slots=2),
+        ],
+    )
+    trace = builder.finish()
+    write_wfformat(trace, tmp_path / "run.json")
+    document = json.loads((tmp_path / "run.json").read_text())
+    tasks = {task["id"]: task for task in document["workflow"]["specification"]["tasks"]}
+    assert tasks["end/1"]["parents"] == ["top/0", "top/1"]
+    assert tasks["top/0"]["children"] == ["end/0", "end/1", "end/2"]
+    back = read_wfcommons(tmp_path / "run.json").trace
+    assert list(back.job_ids) == ["d"]
+    assert (back.stages, len(back.parent)) == (5, 6)
+    for ours, theirs in zip(job_shapes(back), job_shapes(trace), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+def test_wfformat_refuses_what_it_cannot_say(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="not 2 jobs; choose one with --job ID"):
+        write_wfformat(one_stage_trace([0.0, 1.0], [1.0, 1.0]), tmp_path / "run.json")
+    with pytest.raises(InputError, match="moldable"):
+        write_wfformat(one_stage_trace([0.0], [1.0], serial_fraction=0.5), tmp_path / "run.json")
+    builder = TraceBuilder()
+    builder.add_job("wide", 0.0, [StageSpec("a", [1.0] * 3000), StageSpec("b", [1.0] * 3000, depends_on=["a"])])
+    with pytest.raises(InputError, match="9000000 edges"):
+        write_wfformat(builder.finish(), tmp_path / "run.json")

@@ -1,0 +1,141 @@
+"""Generated workloads keep their promises: load, shape, seed; and wrong estimates are wrong as told."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from fermata.policy.errors import InputError
+from fermata.sim.generate import GENERATORS
+from fermata.sim.generate.arrivals import Arrivals, Bursty, Periodic, Piecewise, Poisson
+from fermata.sim.generate.estimates import class_flips, class_means, lognormal_noise
+from fermata.sim.generate.sizes import BoundedPareto, Classes, Hyperexponential, Lognormal, Sizes
+from fermata.sim.scenarios import SCENARIOS, scenario
+from fermata.sim.trace import Trace
+from fermata.sim.trace_builder import job_work_s, one_stage_trace
+from fermata.sim.trace_io import job_lines
+
+ALL = {**SCENARIOS, **GENERATORS}
+
+
+def lines(trace: Trace) -> list[str]:
+    return list(job_lines(trace))
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_a_seed_is_an_episode_and_another_seed_another(name: str) -> None:
+    small = ALL[name].with_(jobs=60)
+    assert lines(small.generate(7)) == lines(small.generate(7))
+    if name != "fig1":
+        assert lines(small.generate(7)) != lines(small.generate(8))
+
+
+@pytest.mark.parametrize(
+    "arrivals", [Poisson(), Bursty(), Periodic(), Piecewise()], ids=lambda each: type(each).__name__
+)
+def test_arrivals_do_not_fall_and_keep_their_mean_gap(arrivals: Arrivals) -> None:
+    times = arrivals.draw(np.random.default_rng(1), 40_000, 3.0)
+    assert len(times) == 40_000
+    assert (np.diff(times) >= 0.0).all()
+    assert times[0] >= 0.0
+    # Bursts of about 20 make the error of the mean about 5 times that of a Poisson process.
+    assert times[-1] / len(times) == pytest.approx(3.0, rel=0.06)
+
+
+def test_arrivals_follow_their_pattern() -> None:
+    pattern = Piecewise(shares=(0.25, 0.75), rates=(3.0, 1.0), cycle_jobs=100.0)
+    times = pattern.draw(np.random.default_rng(2), 50_000, 1.0)
+    assert np.mean(times % 100.0 < 25.0) == pytest.approx(0.5, abs=0.01)
+    night = Piecewise(rates=(1.0, 0.0), cycle_jobs=100.0).draw(np.random.default_rng(2), 5_000, 1.0)
+    assert (night % 100.0 <= 50.0 + 1e-6).all()
+
+
+@pytest.mark.parametrize(
+    "sizes", [Lognormal(30.0, 0.8), BoundedPareto(), BoundedPareto(alpha=1.0), Hyperexponential(), Classes()], ids=repr
+)
+def test_sizes_have_the_mean_they_say(sizes: Sizes) -> None:
+    drawn = sizes.draw(np.random.default_rng(3), 400_000)
+    assert (drawn > 0.0).all()
+    assert drawn.mean() == pytest.approx(sizes.mean_s, rel=0.03)
+
+
+def test_the_load_is_what_was_asked_for() -> None:
+    for name, tolerance in (("synthetic", 0.03), ("layered", 0.12), ("mix", 0.1), ("k8s_poisson", 0.05)):
+        varied = ALL[name].with_(load=0.5, executors=7, jobs=8000)
+        trace = varied.generate(11)
+        load = job_work_s(trace).sum() / trace.job_arrival_s[-1] / 7
+        assert load == pytest.approx(0.5, rel=tolerance), name
+
+
+def test_a_mix_takes_alpha_of_its_jobs_from_the_second_workload() -> None:
+    for alpha in (0.0, 0.25, 1.0):
+        trace = GENERATORS["mix"].with_(alpha=alpha, jobs=2000).generate(5)
+        dags = np.diff(trace.task_ptr)[trace.job_stage_ptr[:-1]] > 1
+        one_stage = np.isin(job_work_s(trace), (10.0, 50.0))
+        assert trace.jobs == 2000
+        assert 1.0 - one_stage.mean() == pytest.approx(alpha, abs=0.03)
+        assert bool(dags.any()) == (alpha > 0.0)
+
+
+def test_variations_are_refused_when_they_make_no_sense() -> None:
+    bursty = GENERATORS["bursty"]
+    for changes, words in (
+        ({"lod": 0.5}, "did you mean 'load'"),
+        ({"load": "high"}, "must be a number"),
+        ({"load": True}, "must be a number"),
+        ({"executors": 0}, "executors must be a whole number of at least 1"),
+        ({"jobs": 2.5}, "jobs must be a whole number"),
+        ({"arrivals": 3.0}, r"set in parts: arrivals.burst_factor"),
+        ({"arrivals.burst": 3.0}, "has no parameter 'burst'"),
+        ({"load.x": 3.0}, "has no parts"),
+        ({"sizes.shares": 0.5}, "must be a list"),
+    ):
+        with pytest.raises(InputError, match=words):
+            bursty.with_(**changes)
+    with pytest.raises(InputError, match="load must be above 0"):
+        bursty.with_(load=0.0).generate(1)
+    with pytest.raises(InputError, match="classes need"):
+        bursty.with_(**{"sizes.shares": (0.5,)})
+    with pytest.raises(InputError, match="burst_share"):
+        bursty.with_(**{"arrivals.burst_share": 1.0}).generate(1)
+    with pytest.raises(InputError, match="exceed a load"):
+        SCENARIOS["k8s_cron"].with_(load=0.01).generate(1)
+    with pytest.raises(InputError, match="seed must be 0 or more"):
+        bursty.generate(-1)
+    with pytest.raises(InputError, match="no scenario 'x'; there are: fig1"):
+        scenario("x")
+
+
+def test_a_variation_leaves_the_original_alone() -> None:
+    before = dataclasses.asdict(GENERATORS["bursty"])
+    varied = GENERATORS["bursty"].with_(**{"arrivals.burst_factor": 3, "load": 0.9}, executors=2)
+    assert varied.parameters["arrivals"].burst_factor == 3
+    assert (varied.parameters["load"], varied.executors) == (0.9, 2)
+    assert dataclasses.asdict(GENERATORS["bursty"]) == before
+
+
+def test_estimates_are_wrong_as_told_and_durations_stay() -> None:
+    sizes = np.where(np.arange(4000) % 10 == 0, 200.0, 10.0)
+    trace = one_stage_trace(np.arange(4000.0), sizes)
+    noisy = lognormal_noise(trace, 0.7, seed=1)
+    assert np.log(noisy.stage_estimate_s / sizes).std() == pytest.approx(0.7, rel=0.05)
+    assert np.median(noisy.stage_estimate_s / sizes) == pytest.approx(1.0, rel=0.05)
+    flipped = class_flips(trace, 0.2, seed=1)
+    wrong = flipped.stage_estimate_s != sizes
+    assert wrong.mean() == pytest.approx(0.2, abs=0.02)
+    np.testing.assert_array_equal(flipped.stage_estimate_s[wrong], 210.0 - sizes[wrong])
+    for changed in (noisy, flipped):
+        np.testing.assert_array_equal(changed.task_duration_s, sizes)
+    np.testing.assert_array_equal(class_flips(trace, 0.2, 1).stage_estimate_s, flipped.stage_estimate_s)
+
+
+def test_class_means_tell_only_short_from_long() -> None:
+    trace = one_stage_trace(np.arange(6.0), [9.0, 11.0, 10.0, 190.0, 210.0, 10.0])
+    assert class_means(trace).stage_estimate_s.tolist() == [10.0, 10.0, 10.0, 200.0, 200.0, 10.0]
+    alike = one_stage_trace(np.arange(3.0), [5.0, 5.0, 5.0])
+    assert class_means(alike).stage_estimate_s.tolist() == [5.0, 5.0, 5.0]
+    for change in (lambda: class_flips(trace, 1.2, 0), lambda: lognormal_noise(trace, -1.0, 0)):
+        with pytest.raises(InputError):
+            change()

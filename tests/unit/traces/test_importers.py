@@ -1,0 +1,307 @@
+"""Foreign formats on tiny samples written for these tests, one rule of each importer at a time."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fermata.policy.errors import InputError
+from fermata.sim.importers import IMPORTERS, ImportOptions
+from fermata.sim.importers.alibaba import read_alibaba
+from fermata.sim.importers.native import read_native
+from fermata.sim.importers.swf import read_swf
+from fermata.sim.importers.tpch import load_query, read_tpch
+from fermata.sim.importers.wfcommons import read_wfcommons
+from fermata.sim.trace import Trace
+
+SWF = """; Version: 2.2
+; MaxNodes: 4
+; MaxProcs: 8
+1  0 -1 100  4 -1 -1  4  200 -1 1 -1 -1 -1 -1 -1 -1 -1
+2  5 -1  50 -1 -1 -1  2   -1 -1 1 -1 -1 -1 -1 -1 -1 -1
+3  6 -1  -1  1 -1 -1  1   60 -1 0 -1 -1 -1 -1 -1 -1 -1
+4  7 -1  10 -1 -1 -1 -1   20 -1 1 -1 -1 -1 -1 -1 -1 -1
+5  8 -1   9  1 -1 -1  1   20 -1 3 -1 -1 -1 -1 -1 -1 -1
+6  9 -1   0 -1 -1 -1  1   20 -1 5 -1 -1 -1 -1 -1 -1 -1
+7 -1 -1  10  1 -1 -1  1   20 -1 1 -1 -1 -1 -1 -1 -1 -1
+8  3 -1   7  1 -1 -1  1   20 -1 1
+"""
+
+
+def parents(trace: Trace, stage: str) -> list[str]:
+    index = list(trace.stage_names).index(stage)
+    return [trace.stage_names[p] for p in trace.parent[trace.parent_ptr[index] : trace.parent_ptr[index + 1]]]
+
+
+def test_swf_jobs_take_their_processors_and_the_unknown_are_left_out_with_a_reason(tmp_path: Path) -> None:
+    imported = read_swf(_file(tmp_path, "log.swf", SWF))
+    trace = imported.trace
+    assert list(trace.job_ids) == ["1", "8", "2"]
+    assert trace.job_arrival_s.tolist() == [0.0, 3.0, 5.0]
+    assert trace.task_duration_s.tolist() == [100.0, 7.0, 50.0]
+    assert trace.stage_slots.tolist() == [4, 1, 2]
+    assert trace.stage_estimate_s.tolist() == [200.0, 20.0, 50.0]
+    assert imported.executors == 8
+    assert imported.skipped == {
+        "unknown run time": 1,
+        "unknown number of processors": 1,
+        "partial execution": 1,
+        "cancelled before it started": 1,
+        "unknown submit time": 1,
+    }
+
+
+def test_swf_options(tmp_path: Path) -> None:
+    file = _file(tmp_path, "log.swf", SWF)
+    kept = read_swf(file, ImportOptions(keep_incomplete=True)).trace
+    assert dict(zip(kept.job_ids, kept.task_duration_s.tolist(), strict=True)) == {
+        "1": 100.0,
+        "8": 7.0,
+        "2": 50.0,
+        "3": 60.0,
+        "4": 10.0,
+    }
+    assert read_swf(file, ImportOptions(exact_estimates=True)).trace.stage_estimate_s.tolist() == [100.0, 7.0, 50.0]
+    assert read_swf(file, ImportOptions(one_slot=True)).trace.stage_slots.tolist() == [1, 1, 1]
+    assert list(read_swf(file, ImportOptions(limit=1)).trace.job_ids) == ["1"]
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("1 2 3", "expected a job line of 18 numbers, found 3 words"),
+        ("1 0 -1 x 4 -1 -1 4 200 -1 1 -1 -1 -1 -1 -1 -1 -1", "expected 18 numbers"),
+        ("1 0 -1 nan 4 -1 -1 4 200 -1 1 -1 -1 -1 -1 -1 -1 -1", "expected finite numbers"),
+        ("1 0 -1 5 4 -1 -1 4 200 -1 1 -1 -1 -1 -1 -1 -1 -1", "job id '1' is used twice"),
+    ],
+)
+def test_a_bad_swf_line_is_refused_by_its_number(tmp_path: Path, line: str, words: str) -> None:
+    with pytest.raises(InputError, match=words) as caught:
+        read_swf(_file(tmp_path, "log.swf", SWF + line + "\n"))
+    assert caught.value.line == 12
+
+
+def test_a_log_without_a_usable_job_is_refused_with_the_reasons(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"no usable jobs \(1 skipped: unknown run time\)"):
+        read_swf(_file(tmp_path, "log.swf", "3  6 -1  -1  1 -1 -1  1   60 -1 0\n"))
+
+
+ALIBABA = """M1,2,j_1,1,Terminated,100,110,100,0.5
+task_x,1,j_2,1,Terminated,90,95,100,0.5
+R2_1,3,j_1,1,Terminated,110,130,100,0.5
+J4_1_2_Stg3,,j_1,1,Terminated,130,131,100,0.5
+MergeTask,1,j_1,1,Terminated,105,107,100,0.5
+M1,1,j_3,1,Failed,100,110,100,0.5
+M1,1,j_4,1,Terminated,120,0,100,0.5
+R2_9,1,j_5,1,Terminated,140,150,100,0.5
+"""
+
+
+def test_alibaba_names_spell_out_the_dag(tmp_path: Path) -> None:
+    imported = read_alibaba(_file(tmp_path, "batch_task.csv", ALIBABA))
+    trace = imported.trace
+    assert list(trace.job_ids) == ["j_2", "j_1"]
+    assert trace.job_arrival_s.tolist() == [90.0, 100.0]
+    assert parents(trace, "R2_1") == ["M1"]
+    assert parents(trace, "J4_1_2_Stg3") == ["M1", "R2_1"]
+    assert parents(trace, "MergeTask") == []
+    assert np.diff(trace.task_ptr).tolist() == [1, 2, 3, 1, 1]
+    assert trace.task_duration_s.tolist() == [5.0, 10.0, 10.0, 20.0, 20.0, 20.0, 1.0, 2.0]
+    assert imported.skipped == {
+        "a task did not terminate": 1,
+        "a task has no valid times": 1,
+        "a parent has no row": 1,
+    }
+
+
+def test_alibaba_options_and_header(tmp_path: Path) -> None:
+    header = "task_name,instance_num,job_name,task_type,status,start_time,end_time,plan_cpu,plan_mem\n"
+    file = _file(tmp_path, "batch_task.csv", header + ALIBABA)
+    kept = read_alibaba(file, ImportOptions(keep_incomplete=True)).trace
+    assert list(kept.job_ids) == ["j_2", "j_1", "j_3", "j_4", "j_5"]
+    assert kept.task_duration_s.tolist()[-2:] == [0.0, 10.0]
+    assert read_alibaba(file, ImportOptions(limit=1)).trace.jobs == 1
+
+
+def test_alibaba_rows_of_a_job_may_be_apart_but_not_too_far(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fermata.sim.importers.alibaba.OPEN_JOBS", 2)
+    row = "M{},1,j_{},1,Terminated,{},200,100,0.5\n"
+    near = "".join(row.format(*fields) for fields in ((1, 1, 10), (1, 2, 20), (2, 1, 12)))
+    assert read_alibaba(_file(tmp_path, "near.csv", near)).trace.stages == 3
+    far = "".join(row.format(*fields) for fields in ((1, 1, 10), (1, 2, 20), (1, 3, 30), (2, 1, 12)))
+    with pytest.raises(InputError, match=r"far.csv:4: rows of job 'j_1' are more than 2 jobs apart; sort"):
+        read_alibaba(_file(tmp_path, "far.csv", far))
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("M1,1,j_9", "expected 9 columns"),
+        ("M1,one,j_9,1,Terminated,1,2,3,4", "instance_num must be a whole number, not 'one'"),
+        (",1,j_9,1,Terminated,1,2,3,4", "expected a task_name and a job_name"),
+    ],
+)
+def test_a_bad_alibaba_line_is_refused_by_its_number(tmp_path: Path, line: str, words: str) -> None:
+    with pytest.raises(InputError, match=words) as caught:
+        read_alibaba(_file(tmp_path, "batch_task.csv", ALIBABA + line + "\n"))
+    assert caught.value.line == 9
+
+
+def wf_1_5(**run: object) -> dict[str, object]:
+    tasks = [{"name": "split", "id": "ID1", "parents": [], "children": ["ID2"]}]
+    tasks.append({"name": "blast", "id": "ID2", "parents": ["ID1"], "children": []})
+    runs = [{"id": "ID1", "runtimeInSeconds": 2.5}, {"id": "ID2", "runtimeInSeconds": 40, "coreCount": 1.5, **run}]
+    workflow = {"specification": {"tasks": tasks}, "execution": {"tasks": runs}}
+    return {"name": "blast-run", "schemaVersion": "1.5", "workflow": workflow}
+
+
+WF_1_4 = {
+    "name": "old",
+    "schemaVersion": "1.4",
+    "workflow": {
+        "tasks": [
+            {"name": "a_1", "id": "a", "runtimeInSeconds": 1.0, "cores": 2, "parents": []},
+            {"name": "b_1", "id": "b", "runtimeInSeconds": 3.0, "parents": ["a_1", "a"]},
+        ]
+    },
+}
+
+
+def test_wfcommons_1_5_and_1_4(tmp_path: Path) -> None:
+    trace = read_wfcommons(_file(tmp_path, "new.json", json.dumps(wf_1_5()))).trace
+    assert list(trace.job_ids) == ["blast-run"]
+    assert list(trace.stage_names) == ["ID1", "ID2"]
+    assert parents(trace, "ID2") == ["ID1"]
+    assert trace.task_duration_s.tolist() == [2.5, 40.0]
+    assert trace.stage_slots.tolist() == [1, 2]
+    old = read_wfcommons(_file(tmp_path, "old.json", json.dumps(WF_1_4))).trace
+    assert parents(old, "b") == ["a"]
+    assert old.stage_slots.tolist() == [2, 1]
+
+
+def test_a_wfcommons_folder_is_one_job_a_file(tmp_path: Path) -> None:
+    for name in ("x", "y", "z"):
+        _file(tmp_path, f"{name}.json", json.dumps(WF_1_4))
+    trace = read_wfcommons(tmp_path, ImportOptions(mean_gap_s=10.0, seed=3)).trace
+    assert list(trace.job_ids) == ["x", "y", "z"]
+    assert trace.job_arrival_s[0] == 0.0 < trace.job_arrival_s[1] < trace.job_arrival_s[2]
+    assert read_wfcommons(tmp_path, ImportOptions(mean_gap_s=0.0)).trace.job_arrival_s.tolist() == [0.0] * 3
+
+
+def test_a_wfcommons_task_that_never_ran_is_left_out_or_takes_no_time(tmp_path: Path) -> None:
+    file = _file(tmp_path, "cut.json", json.dumps(wf_1_5(runtimeInSeconds=None)))
+    with pytest.raises(InputError, match="1 skipped: a task has no run time"):
+        read_wfcommons(file)
+    assert read_wfcommons(file, ImportOptions(keep_incomplete=True)).trace.task_duration_s.tolist() == [2.5, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("{", "broken JSON"),
+        ("[]", "expected a JSON object"),
+        ("{}", "no wfformat: missing or unknown 'workflow'"),
+        ('{"workflow": {"tasks": [{"name": "a", "parents": ["b"], "runtime": 1}]}}', "unknown 'b'"),
+        ('{"workflow": {"tasks": [{"name": "a", "runtime": "long"}]}}', "no wfformat"),
+        ('{"workflow": {"tasks": [{"name": "a", "runtime": -1}]}}', "must be a finite number"),
+        ('{"workflow": {"tasks": []}}', "at least one stage"),
+    ],
+)
+def test_what_is_no_wfformat_is_refused(tmp_path: Path, text: str, words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        read_wfcommons(_file(tmp_path, "bad.json", text))
+
+
+def tpch_folder(tmp_path: Path, recorded: object, adjacency: object = ((0, 1), (0, 0))) -> Path:
+    (tmp_path / "2g").mkdir(exist_ok=True)
+    np.save(tmp_path / "2g" / "adj_mat_1.npy", np.asarray(adjacency, dtype=np.float64))
+    array = np.empty((), dtype=object)
+    array[()] = recorded
+    np.save(tmp_path / "2g" / "task_duration_1.npy", array, allow_pickle=True)
+    return tmp_path
+
+
+STAGE_0 = {
+    "first_wave": {4: [70, 300], 2: [70]},
+    "fresh_durations": {4: [300, 70], 2: []},
+    "rest_wave": {4: [40], 2: [50, 60]},
+}
+STAGE_1 = {"first_wave": {2: [9]}, "fresh_durations": {2: []}, "rest_wave": {2: []}}
+
+
+def test_a_tpch_query_is_read_with_its_waves(tmp_path: Path) -> None:
+    query = load_query(tpch_folder(tmp_path, {0: STAGE_0, 1: STAGE_1}), "2g", 1)
+    assert query.name == "tpch-2g-1"
+    assert query.parents == ((), (0,))
+    first, second = query.stages
+    assert (first.tasks, second.tasks) == (3, 1)
+    # Both first tasks on 4 executors were fresh, so the wave of 2 executors stands in.
+    assert {count: list(wave) for count, wave in first.first_wave.items()} == {2: [70], 4: [70]}
+    assert first.mean_rest_ms == 50.0
+    assert second.mean_rest_ms == 9.0
+    assert first.mean_ms == pytest.approx((70 + 70 + 40 + 50 + 60 + 300 + 70) / 7)
+
+
+class Trap:
+    """Runs code when unpickled by a loader that lets it."""
+
+    def __init__(self, marker: Path) -> None:
+        self.marker = marker
+
+    def __reduce__(self) -> object:
+        return Path.touch, (self.marker,)
+
+
+def test_a_duration_file_cannot_run_code(tmp_path: Path) -> None:
+    marker = tmp_path / "ran"
+    folder = tpch_folder(tmp_path, {0: Trap(marker)})
+    with pytest.raises(InputError, match="durations do not need"):
+        load_query(folder, "2g", 1)
+    assert not marker.exists()
+    np.load(folder / "2g" / "task_duration_1.npy", allow_pickle=True)
+    assert marker.exists(), "the trap must work on a loader that is not careful"
+
+
+@pytest.mark.parametrize(
+    "recorded", [[1, 2], {0: STAGE_0}, {0: {"first_wave": {}}, 1: STAGE_1}, {0: {**STAGE_0, "first_wave": {}}, 1: 5}]
+)
+def test_other_pickles_are_refused(tmp_path: Path, recorded: object) -> None:
+    with pytest.raises(InputError, match=r"task_duration_1\.npy"):
+        load_query(tpch_folder(tmp_path, recorded), "2g", 1)
+
+
+def test_damaged_or_missing_tpch_files_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="cannot read the adjacency matrix"):
+        read_tpch(tmp_path)
+    folder = tpch_folder(tmp_path, {0: STAGE_0, 1: STAGE_1}, adjacency=(1.0, 2.0))
+    with pytest.raises(InputError, match="square adjacency matrix"):
+        load_query(folder, "2g", 1)
+    file = tpch_folder(tmp_path, {0: STAGE_0, 1: STAGE_1}) / "2g" / "task_duration_1.npy"
+    for damaged in (file.read_bytes()[:-20], b"", pickle.dumps({})):
+        file.write_bytes(damaged)
+        with pytest.raises(InputError, match="cannot read the task durations"):
+            load_query(folder, "2g", 1)
+
+
+def test_the_own_format_can_be_cut(tmp_path: Path) -> None:
+    line = (
+        '{{"id": "{}", "arrival_s": {}, "stages": [{{"name": "a", "duration_s": 4, "slots": 2, "estimate_s": 9}}]}}\n'
+    )
+    file = _file(tmp_path, "t.jsonl", line.format("late", 5) + line.format("soon", 1))
+    trace = read_native(file, ImportOptions(limit=1, exact_estimates=True, one_slot=True)).trace
+    assert list(trace.job_ids) == ["soon"]
+    assert (trace.stage_estimate_s.tolist(), trace.stage_slots.tolist()) == ([4.0], [1])
+
+
+def test_the_registry_names_every_importer_as_it_is_listed() -> None:
+    assert list(IMPORTERS) == sorted(IMPORTERS) == [each.name for each in IMPORTERS.values()]
+
+
+def _file(tmp_path: Path, name: str, text: str) -> Path:
+    path = tmp_path / name
+    path.write_text(text)
+    return path

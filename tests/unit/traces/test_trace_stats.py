@@ -1,0 +1,43 @@
+"""Trace statistics on traces whose figures are plain to see."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from fermata.sim.generate import GENERATORS
+from fermata.sim.scenarios import SCENARIOS
+from fermata.sim.trace_builder import one_stage_trace
+from fermata.sim.trace_stats import dispersion, size_classes, trace_stats
+
+
+def test_a_clockwork_of_short_and_long_jobs() -> None:
+    arrivals = np.arange(0.0, 1000.0, 10.0)
+    sizes = np.where(np.arange(100) % 10 == 9, 200.0, 10.0)
+    stats = trace_stats(one_stage_trace(arrivals, sizes, estimate_s=2 * sizes), executors=4)
+    assert (stats.jobs, stats.stages, stats.tasks, stats.edges) == (100, 100, 100, 0)
+    assert (stats.span_s, stats.mean_gap_s, stats.gap_cv2, stats.dispersion) == (990.0, 10.0, 0.0, 0.0)
+    assert (stats.total_work_s, stats.load) == (2900.0, pytest.approx(29.0 / 10.0 / 4))
+    assert (stats.sizes.short_share, stats.sizes.ratio, stats.sizes.distinct) == (0.9, 20.0, True)
+    assert stats.estimate_error == pytest.approx(0.0, abs=1e-12)  # all wrong by the same factor
+    assert (stats.width.max, stats.critical_path_s.max) == (1.0, 200.0)
+
+
+def test_one_job_has_no_rate() -> None:
+    stats = trace_stats(one_stage_trace([3.0], [5.0]), executors=2)
+    assert (stats.mean_gap_s, stats.load, stats.dispersion) == (0.0, None, 0.0)
+    assert stats.sizes.distinct is False
+
+
+def test_sizes_that_are_alike_or_nothing_are_one_class() -> None:
+    assert size_classes(np.full(5, 7.0)).distinct is False
+    assert size_classes(np.zeros(3)).distinct is False
+    assert size_classes(np.array([10.0, 11.0, 12.0, 13.0])).distinct is False
+
+
+def test_burstiness_tells_clockwork_poisson_and_bursts_apart() -> None:
+    poisson = trace_stats(SCENARIOS["express_k2"].generate(1)).dispersion
+    bursty = trace_stats(GENERATORS["bursty"].generate(1)).dispersion
+    periodic = trace_stats(GENERATORS["periodic"].generate(1)).dispersion
+    assert periodic < 0.1 < 0.6 < poisson < 1.5 < 5.0 < bursty
+    assert dispersion(np.array([0.0, 1.0]), 10.0) == 0.0

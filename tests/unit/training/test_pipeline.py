@@ -1,0 +1,148 @@
+"""Train, stop, resume, export: the whole pipeline in its smallest configuration."""
+
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="needs the [training] extra")
+
+from fermata.policy.errors import InputError, ModelError
+from fermata.policy.features import SIZE
+from fermata.policy.learned import forward
+from fermata.policy.onnx_policy import OnnxPolicy
+from fermata.sim.scenarios import SCENARIOS
+from fermata.sim.simulate import simulate
+from fermata.training.config import Fit, read_config
+from fermata.training.export import TOLERANCE, export_onnx, metadata_of, parity
+from fermata.training.fit import Labels, fit
+from fermata.training.network import CostNetwork
+from fermata.training.train import read_labels, read_run, train
+
+pytestmark = pytest.mark.training
+
+
+@pytest.fixture(scope="module")
+def smoke_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    run = tmp_path_factory.mktemp("training") / "run"
+    train(read_config("smoke"), run)
+    return run
+
+
+@pytest.fixture(scope="module")
+def exported(smoke_run: Path) -> Path:
+    config, network = read_run(smoke_run)
+    out = smoke_run / "policy.onnx"
+    assert export_onnx(network, metadata_of(config), out) <= TOLERANCE
+    return out
+
+
+def test_the_compiled_network_answers_as_torch(smoke_run: Path) -> None:
+    _, network = read_run(smoke_run)
+    compiled = network.compiled(margin=0.0)
+    rows = np.random.default_rng(1).normal(size=(200, SIZE)).astype(np.float32) * 4
+    with torch.no_grad():
+        expected = network(torch.from_numpy(rows)).double().numpy()
+    got = np.array([forward(compiled, row.astype(np.float64)) for row in rows])
+    np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_onnx_answers_as_torch_on_real_decisions(smoke_run: Path, exported: Path) -> None:
+    config, network = read_run(smoke_run)
+    labels = read_labels(smoke_run, config, len(config.rounds))
+    policy = OnnxPolicy.load(exported)
+    assert parity(network, policy) <= TOLERANCE
+    with torch.no_grad():
+        expected = network(torch.from_numpy(labels.x)).double().numpy()
+    np.testing.assert_allclose(policy.costs(labels.x), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_an_exported_policy_plays_an_episode(exported: Path) -> None:
+    scenario = SCENARIOS["express_k2"].with_(jobs=200)
+    episode = simulate(scenario.generate(1), scenario.executors, OnnxPolicy.load(exported))
+    assert np.isfinite(episode.job_completion_s).all()
+
+
+def test_metadata_says_where_a_model_comes_from(exported: Path) -> None:
+    metadata = OnnxPolicy.load(exported).metadata
+    assert metadata["config_digest"] == read_config("smoke").digest
+    assert metadata["action_space"] == "wait"
+    assert str(Path.home()) not in exported.read_bytes().decode("latin-1")
+
+
+def test_a_wrong_digest_is_refused(exported: Path) -> None:
+    right = hashlib.sha256(exported.read_bytes()).hexdigest()
+    assert OnnxPolicy.load(exported, right).digest == right
+    with pytest.raises(ModelError, match="sha256"):
+        OnnxPolicy.load(exported, "0" * 64)
+
+
+def test_training_again_gives_the_same_network(smoke_run: Path, tmp_path: Path) -> None:
+    again = train(read_config("smoke").model_copy(update={"processes": 1}), tmp_path / "run")
+    _, first = read_run(smoke_run)
+    for a, b in zip(first.state_dict().values(), again.state_dict().values(), strict=True):
+        assert torch.equal(a, b)
+
+
+@pytest.mark.slow
+def test_a_killed_run_resumes_to_the_same_network(smoke_run: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    command = [sys.executable, "-m", "fermata.cli", "train", "--config", "smoke", "--out", str(run)]
+    process = subprocess.Popen(command, start_new_session=True, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 240
+    while not list((run / "labels").glob("labels-*.npz")) and time.monotonic() < deadline:
+        assert process.poll() is None, "training ended before it could be killed"
+        time.sleep(0.1)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    with pytest.raises(InputError, match="not finished"):
+        read_run(run)
+    train(read_config("smoke"), run)
+    _, first = read_run(smoke_run)
+    _, second = read_run(run)
+    for a, b in zip(first.state_dict().values(), second.state_dict().values(), strict=True):
+        assert torch.equal(a, b)
+
+
+def test_a_folder_of_another_run_is_refused(smoke_run: Path) -> None:
+    with pytest.raises(InputError, match="another configuration"):
+        train(read_config("smoke").model_copy(update={"seed": 99}), smoke_run)
+
+
+def test_exporting_what_is_no_run_is_an_input_error(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"config\.json"):
+        read_run(tmp_path)
+
+
+def test_a_fit_learns_a_known_function() -> None:
+    rng = np.random.default_rng(3)
+    x = rng.normal(size=(6000, SIZE))
+    y = np.stack([np.zeros(6000), np.maximum(x[:, 0], 0.0), x[:, 1] * 0.5], axis=1)
+    y[rng.random(6000) < 0.3, 1] = np.nan
+    network = fit(Labels(x, y, np.arange(6000) // 100), Fit(hidden=(32, 32), epochs=30), seed=1)
+    with torch.no_grad():
+        got = network(torch.from_numpy(x).float()).numpy()
+    known = ~np.isnan(y)
+    assert np.mean((got - y)[known] ** 2) < 0.1 * np.nanvar(y[:, 1:])
+
+
+def test_far_from_what_it_knows_a_network_starts_the_head() -> None:
+    network = CostNetwork((8, 8))
+    network.normalise(torch.randn(500, SIZE))
+    costs = network(torch.full((1, SIZE), 1e3)).detach().numpy()[0]
+    assert costs[0] == 0.0
+    assert (costs[1:] > 1.0).all()
+
+
+def test_scores_are_kept_in_the_file(smoke_run: Path, tmp_path: Path) -> None:
+    config, network = read_run(smoke_run)
+    scores = {"seeds": [1, 2], "scenarios": {}}
+    export_onnx(network, metadata_of(config, scores), tmp_path / "scored.onnx")
+    assert json.loads(json.dumps(OnnxPolicy.load(tmp_path / "scored.onnx").metadata["scores"])) == scores

@@ -1,0 +1,1 @@
+"""Offline training of policies in the simulator; the only room that knows torch."""

@@ -1,0 +1,59 @@
+"""The model card: what a person should know before trusting a policy file, from its metadata alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from fermata.training.config import TrainConfig
+
+
+def model_card(name: str, digest: str, metadata: Mapping[str, Any], config: TrainConfig) -> str:
+    """Return the card of an exported model as Markdown.
+
+    Args:
+        name: of the model.
+        digest: sha256 of its file, hex.
+        metadata: as written into the file; `scores` as `fermata evaluate --json` prints them, if there are any.
+        config: that it was trained with.
+    """
+    ranges = config.workloads
+    lines = [
+        f"# Model card: {name}",
+        "",
+        "A Fermata policy: it estimates what starting the shortest job, starting a longer one, or waiting for the next",
+        "event would cost, and takes the cheapest. Where a state is far from what it was taught, it starts the job",
+        "with the least remaining work, as the heuristic `srwf` does.",
+        "",
+        f"- file: `{name}.onnx`, sha256 `{digest}`",
+        f"- feature schema `{metadata['schema']}`, {len(metadata['features'])} features, margin {metadata['margin']:g}",
+        f"- trained by `fermata train --config {config.name}` (seed {config.seed}, digest `{config.digest[:16]}`)",
+        "- trained on random scenarios:",
+        f"    - {ranges.executors[0]}-{ranges.executors[1]} executors, load {ranges.load[0]:g}-{ranges.load[1]:g}",
+        f"    - long over short {ranges.size_ratio[0]:g}-{ranges.size_ratio[1]:g}",
+        f"    - share of long jobs {ranges.long_share[0]:g}-{ranges.long_share[1]:g}",
+        f"    - {ranges.dag_share:.0%} of them with DAG jobs",
+        "",
+    ]
+    return "\n".join(lines + _scores(metadata.get("scores") or {})) + "\n"
+
+
+def _scores(scores: Mapping[str, Any]) -> list[str]:
+    if not scores:
+        return ["No scores were recorded."]
+    seeds = scores["seeds"]
+    rows = [
+        f"Average JCT against the base of each scenario, seeds {seeds[0]}-{seeds[-1]} (unseen in training and tuning),",
+        "95% intervals of the paired percentages; negative is better. By `fermata evaluate`.",
+        "",
+        "| scenario | base | JCT s | change % | p99 % | max % |",
+        "| --- | --- | --- | --- | --- | --- |",
+    ]
+    for name, score in scores["scenarios"].items():
+        rows.append(
+            f"| {name} | {score['base']} | {score['avg_jct_s']:.2f} | {score['vs_base_pct']:+.2f} ± "
+            f"{score['vs_base_ci95']:.2f} | {score['p99_vs_base_pct']:+.1f} | {score['max_vs_base_pct']:+.1f} |"
+        )
+    worst = max(scores["scenarios"].items(), key=lambda item: item[1]["vs_base_pct"])
+    rows += ["", f"It is worst in `{worst[0]}`: {worst[1]['vs_base_pct']:+.2f}% against `{worst[1]['base']}`."]
+    return rows

@@ -1,0 +1,142 @@
+"""One unit of the teacher's work: draw a scenario, tune its base policy, label decisions, write them to a file.
+
+A unit follows from the configuration, its round and its number alone, so units can be done in any order, by any
+number of processes, today or after a crash.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from fermata.policy.features import ORDER
+from fermata.policy.heuristics.base import Heuristic
+from fermata.policy.heuristics.kernel import BY_REMAINING_WORK, FILL, SWITCH, Rule
+from fermata.policy.heuristics.srwf import SRWF
+from fermata.policy.learned import Network
+from fermata.sim.scenarios import Scenario
+from fermata.sim.simulate import simulate
+from fermata.sim.trace import Trace
+from fermata.sim.world import Tables, new_world, tables_of
+from fermata.training.config import TrainConfig
+from fermata.training.fork import Fork, new_fork
+from fermata.training.teacher import Base, Plan, Teacher
+from fermata.training.workloads import draw
+
+_WARM = 100  # arrivals that let the rate estimates settle
+_WINDOW = 1500  # unfinished jobs that a fork has room for
+
+
+@dataclass(frozen=True)
+class Unit:
+    """Which scenario of which round."""
+
+    round: int
+    number: int
+
+    @property
+    def file_name(self) -> str:
+        """Name of the unit's file within the run."""
+        return f"labels-{self.round}-{self.number:05d}.npz"
+
+
+def _mean_jct_s(trace: Trace, executors: int, rule: Rule) -> float:
+    episode = simulate(trace, executors, Heuristic("candidate", "", rule))
+    return float(episode.job_jct_s[trace.jobs // 10 :].mean())
+
+
+def tuned_rule(scenario: Scenario, seeds: tuple[int, int]) -> Rule:
+    """Return the best of the hold-switch family on two tuning episodes; never a hold that does not pay."""
+    traces = [scenario.generate(seed) for seed in seeds]
+    work_s = np.quantile(tables_of(traces[0], scenario.executors).job_work_s, [0.3, 0.97])
+    eager = Rule(order=BY_REMAINING_WORK, fill=FILL)
+    split_s = float(np.sqrt(work_s[0] * work_s[1]))
+
+    def cost(rule: Rule) -> float:
+        return sum(_mean_jct_s(trace, scenario.executors, rule) for trace in traces)
+
+    best, least = eager, cost(eager) * 0.995  # holding must be worth half a percent
+    for tau_s in (0.0, *(float(share * work_s[1]) for share in (0.05, 0.15, 0.3, 0.5, 0.8))):
+        for max_longs in (4, 1000):
+            rule = Rule(order=BY_REMAINING_WORK, hold=SWITCH, split_s=split_s, tau_s=tau_s, max_longs=max_longs)
+            value = cost(rule)
+            if value < least:
+                best, least = rule, value
+    for theta_s in (float(share * work_s[0]) for share in (0.5, 1.0, 2.0, 4.0)):
+        rule = best._replace(hold=SWITCH, split_s=split_s, theta_s=theta_s, theta_per_short_s=0.5 * float(work_s[0]))
+        value = cost(rule)
+        if value < least:
+            best, least = rule, value
+    return best
+
+
+def _horizon(scenario: Scenario, library: Trace, bounds: tuple[int, int]) -> int:
+    """Return the arrivals of a rollout: four long jobs' time over the slack, bounded; fewer of jobs of many tasks."""
+    tables = tables_of(library, scenario.executors)
+    gap_s = library.job_arrival_s[-1] / library.jobs
+    load = min(float(tables.job_work_s.mean()) / gap_s / scenario.executors, 0.95)
+    long_s = float(np.quantile(tables.job_work_s, 0.99))
+    wanted = 4.0 * long_s / gap_s / (1.0 - load)
+    most = max(40, round(bounds[1] / max(1.0, library.tasks / library.jobs) ** 0.5))
+    return int(np.clip(wanted, min(bounds[0], most), most))
+
+
+def label_unit(config: TrainConfig, unit: Unit, network: Network | None, folder: Path) -> Path:
+    """Do one unit, unless its file is there already; the file appears whole or not at all."""
+    path = folder / unit.file_name
+    if path.exists():
+        return path
+    wanted = config.rounds[unit.round]
+    rng = np.random.default_rng([config.seed, unit.round, unit.number])
+    scenario = draw(rng, config.workloads, config.teacher.library)
+    seeds = [int(seed) for seed in rng.integers(0, 2**31, 5)]
+    short = scenario.with_(jobs=1500)
+    rule = tuned_rule(short, (seeds[0], seeds[1]))
+    unit_s = _mean_jct_s(short.generate(seeds[0]), scenario.executors, SRWF.rule)
+    library, episode = scenario.generate(seeds[2]), scenario.generate(seeds[3])
+    arrays = empty_network() if network is None else network
+    behaviour = Base(wanted.behaviour == "network" and network is not None, rule, ORDER, arrays)
+    base = behaviour._replace(learned=wanted.rollouts == "network" and network is not None)
+    horizon = _horizon(scenario, library, config.teacher.horizon)
+    plan = Plan(
+        config.teacher.sample,
+        config.teacher.explore,
+        config.teacher.futures,
+        horizon,
+        unit_s,
+        _WARM,
+        config.teacher.max_label,
+    )
+    tables, future = tables_of(episode, scenario.executors), tables_of(library, scenario.executors)
+    fork = _fork_for(episode, tables, scenario.executors, horizon)
+    teacher = Teacher(tables, new_world(tables, scenario.executors), future, fork, behaviour, base, plan)
+    x, y = teacher.collect(seeds[4], wanted.states)
+    # The name keeps the suffix that numpy would otherwise add.
+    partial = path.with_name(f".{os.getpid()}-{path.name}")
+    np.savez_compressed(partial, x=x.astype(np.float32), y=y.astype(np.float32))
+    partial.replace(path)
+    return path
+
+
+def empty_network() -> Network:
+    """Return a network of the right types, for rollouts that follow a rule and never ask it."""
+    one = np.zeros(1)
+    square = np.zeros((1, 1))
+    return Network(one, one, square, one, square, one, square, one, 0.0)
+
+
+def _fork_for(episode: Trace, tables: Tables, executors: int, horizon: int) -> Fork:
+    """Allocate a fork for windows of this episode; a window that does not fit is not labelled."""
+    jobs = _WINDOW + horizon
+    spread = 1.3  # a window may hold more than its share of large jobs
+    return new_fork(
+        tables,
+        executors,
+        jobs,
+        int(spread * jobs * episode.stages / episode.jobs) + 100,
+        int(spread * jobs * episode.tasks / episode.jobs) + 1000,
+        int(spread * jobs * len(episode.parent) / episode.jobs) + 100,
+    )

@@ -1,0 +1,115 @@
+"""What a training run is made of: read from YAML, checked, and written into the run and the model's metadata."""
+
+from __future__ import annotations
+
+import hashlib
+from importlib import resources
+from pathlib import Path
+from typing import Annotated, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from fermata.policy.errors import InputError
+
+Positive = Annotated[float, Field(gt=0)]
+Share = Annotated[float, Field(ge=0, le=1)]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Workloads(_Section):
+    """Ranges that random scenarios are drawn from."""
+
+    executors: tuple[int, int] = (1, 10)
+    load: tuple[Positive, Positive] = (0.45, 0.9)
+    size_ratio: tuple[Positive, Positive] = (1.5, 120.0)  # long over short, log-uniform
+    long_share: tuple[Positive, Positive] = (0.015, 0.5)  # log-uniform
+    dag_share: Share = 0.25  # of the scenarios
+
+
+class Teacher(_Section):
+    """How decisions are sampled and labelled by rollouts."""
+
+    futures: int = Field(default=4, ge=1)  # shared futures a decision
+    horizon: tuple[int, int] = (100, 400)  # arrivals a rollout: 4 L / gap / (1 - load), within these bounds
+    sample: Share = 0.25  # share of the real choices that are labelled
+    explore: Share = 0.08  # random actions in the base episode
+    max_label: Positive = 1.0  # labels are clipped to +- this, in mean JCTs
+    library: int = Field(default=4000, ge=1000)  # jobs that futures are cut from
+
+
+class Round(_Section):
+    """One round: so many decisions of one policy are labelled by rollouts that follow another.
+
+    `tuned` is the hold-switch family tuned to the scenario, `network` the network of the rounds before. States that
+    the network itself visits teach it the way back; rollouts that follow the network improve on it, and pass its
+    mistakes on.
+    """
+
+    behaviour: Literal["tuned", "network"]  # whose decisions are labelled
+    rollouts: Literal["tuned", "network"]  # what follows the tried action
+    scenarios: int = Field(ge=1)
+    states: int = Field(ge=1)  # a scenario
+
+
+class Fit(_Section):
+    """How the network is fitted to the labels of all rounds."""
+
+    hidden: tuple[int, int] = (64, 64)
+    epochs: int = Field(default=60, ge=1)
+    batch: int = Field(default=1024, ge=1)
+    learning_rate: Positive = 3e-3
+    weight_decay: float = Field(default=1e-4, ge=0)
+    held_out: Share = 0.1  # of the scenarios, for early stopping
+    patience: int = Field(default=12, ge=1)  # epochs without a better held-out loss
+
+
+class TrainConfig(_Section):
+    """A whole run; everything that it learns follows from this and the version of the code."""
+
+    name: str
+    seed: int = Field(default=1, ge=0)
+    workloads: Workloads = Workloads()
+    teacher: Teacher = Teacher()
+    rounds: tuple[Round, ...] = Field(min_length=1)
+    fit: Fit = Fit()
+    margin: float = Field(default=0.0, ge=0)  # mean JCTs that an action must save before the head is not started
+    processes: int = Field(default=2, ge=1)  # does not change the result
+
+    @property
+    def digest(self) -> str:
+        """Sha256 over everything that changes the result."""
+        text = self.model_dump_json(exclude={"processes"})
+        return hashlib.sha256(text.encode()).hexdigest()
+
+
+def shipped_configs() -> dict[str, Path]:
+    """Return the configurations that come with the package, by name."""
+    folder = Path(str(resources.files("fermata.training") / "configs"))
+    return {path.stem: path for path in sorted(folder.glob("*.yaml"))}
+
+
+def read_config(source: str) -> TrainConfig:
+    """Read a shipped configuration by name, or a YAML file.
+
+    Raises:
+        InputError: no such file, or something in it is not as expected; names file and field.
+    """
+    path = shipped_configs().get(source, Path(source))
+    try:
+        raw = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        known = ", ".join(shipped_configs())
+        raise InputError(f"{error.strerror}; expected a YAML file or one of: {known}", file=source) from error
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        raise InputError(f"broken YAML: {error}", file=path, line=mark.line + 1 if mark else None) from error
+    try:
+        return TrainConfig.model_validate(raw)
+    except ValidationError as error:
+        first = error.errors()[0]
+        field = ".".join(str(part) for part in first["loc"]) or "the file"
+        raise InputError(f"{field}: {first['msg']}", file=path) from error

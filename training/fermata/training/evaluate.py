@@ -1,0 +1,154 @@
+"""Is a policy better than the base it must beat: paired over seeds, scenario by scenario, with 95% intervals.
+
+Evaluation seeds start at EVALUATION_SEEDS; training draws its own scenarios and tuning uses others, so none of them
+has been seen. Needs no torch.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import asdict, dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from fermata.policy.errors import InputError
+from fermata.policy.registry import load
+from fermata.sim.metrics import mean_ci95, paired_percent
+from fermata.sim.scenarios import SCENARIOS, scenario
+from fermata.sim.simulate import simulate
+
+EVALUATION_SEEDS = range(2000, 2020)
+DEVELOPMENT_SEEDS = range(1000, 1020)
+
+# Named bases that are heuristics of another name here.
+_BASES = {"SJF": "sjf", "SRWF": "srwf", "FIFO": "fifo", "tuned_parallelism": "sjf"}
+
+
+class Unit(NamedTuple):
+    """One episode pair: a scenario and a seed under the policy and under the base."""
+
+    scenario: str
+    seed: int
+    policy: str
+
+
+class Pair(NamedTuple):
+    """Mean figures of one seed, seconds."""
+
+    jct_s: float
+    base_jct_s: float
+    p99_s: float
+    base_p99_s: float
+    max_s: float
+    base_max_s: float
+    held_s: float  # a job
+
+
+@dataclass(frozen=True)
+class Score:
+    """A policy against its base in one scenario; percentages below zero are better."""
+
+    scenario: str
+    base: str
+    seeds: int
+    avg_jct_s: float
+    ci95_s: float
+    base_jct_s: float
+    vs_base_pct: float
+    vs_base_ci95: float
+    p99_vs_base_pct: float
+    max_vs_base_pct: float
+    held_s_per_job: float
+
+
+def base_of(name: str) -> str:
+    """Return the built-in policy that a scenario is compared with."""
+    return _BASES[scenario(name).base]
+
+
+def run_unit(unit: Unit) -> Pair:
+    """Simulate one seed under both policies."""
+    chosen = scenario(unit.scenario)
+    trace = chosen.generate(unit.seed)
+    figures: list[tuple[float, float, float, float]] = []
+    for spec in (unit.policy, base_of(unit.scenario)):
+        episode = simulate(trace, chosen.executors, load(spec))
+        jct_s = episode.job_jct_s[chosen.warm :]
+        held_s = float(episode.job_held_s[chosen.warm :].mean())
+        figures.append((float(jct_s.mean()), float(np.quantile(jct_s, 0.99)), float(jct_s.max()), held_s))
+    (jct, p99, most, held), (base_jct, base_p99, base_most, _) = figures
+    return Pair(jct, base_jct, p99, base_p99, most, base_most, held)
+
+
+def names_of(text: str) -> list[str]:
+    """Read a comma-separated list of scenarios; `all` is every one with random seeds.
+
+    Raises:
+        InputError: no such scenario.
+    """
+    if text == "all":
+        return [name for name in SCENARIOS if name != "fig1"]
+    return [scenario(name.strip()).name for name in text.split(",")]
+
+
+def evaluate(
+    policy: str,
+    names: Sequence[str],
+    seeds: Sequence[int],
+    processes: int = 1,
+    on_done: Callable[[int, int], None] | None = None,
+) -> list[Score]:
+    """Return the policy's score in each scenario.
+
+    Args:
+        policy: a name or the path of an ONNX file.
+        names: scenarios.
+        seeds: of the episodes, the same for policy and base; at least two, for an interval.
+        processes: how many; does not change the figures.
+        on_done: told how many episodes pairs of how many are done.
+    """
+    if len(seeds) < 2:
+        raise InputError(f"expected at least 2 seeds for an interval, got {len(seeds)}")
+    load(policy)  # fail before the work begins
+    units = [Unit(name, seed, policy) for name in names for seed in seeds]
+    pairs: dict[Unit, Pair] = {}
+    if processes == 1:
+        for unit in units:
+            pairs[unit] = run_unit(unit)
+            if on_done is not None:
+                on_done(len(pairs), len(units))
+    else:
+        with ProcessPoolExecutor(processes, mp_context=multiprocessing.get_context("spawn")) as pool:
+            futures = {pool.submit(run_unit, unit): unit for unit in units}
+            for future in as_completed(futures):
+                pairs[futures[future]] = future.result()
+                if on_done is not None:
+                    on_done(len(pairs), len(units))
+    return [_score(name, [pairs[Unit(name, seed, policy)] for seed in seeds]) for name in names]
+
+
+def _score(name: str, pairs: list[Pair]) -> Score:
+    columns = {field: [getattr(pair, field) for pair in pairs] for field in Pair._fields}
+    jct = mean_ci95(columns["jct_s"])
+    change = paired_percent(columns["jct_s"], columns["base_jct_s"])
+    return Score(
+        scenario=name,
+        base=base_of(name),
+        seeds=len(pairs),
+        avg_jct_s=jct.mean,
+        ci95_s=jct.ci95,
+        base_jct_s=float(np.mean(columns["base_jct_s"])),
+        vs_base_pct=change.mean,
+        vs_base_ci95=change.ci95,
+        p99_vs_base_pct=paired_percent(columns["p99_s"], columns["base_p99_s"]).mean,
+        max_vs_base_pct=paired_percent(columns["max_s"], columns["base_max_s"]).mean,
+        held_s_per_job=float(np.mean(columns["held_s"])),
+    )
+
+
+def as_dict(policy: str, seeds: Sequence[int], scores: list[Score]) -> dict[str, object]:
+    """Return scores as one JSON object."""
+    return {"policy": policy, "seeds": list(seeds), "scenarios": {score.scenario: asdict(score) for score in scores}}

@@ -1,0 +1,97 @@
+"""From a training run to one ONNX file that the operator can load, checked against torch before it is written."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import torch
+
+from fermata.policy.errors import FermataError
+from fermata.policy.features import FEATURES, SCHEMA, SIZE
+from fermata.policy.onnx_policy import ACTION_SPACE, INPUT, OUTPUT, OnnxPolicy
+from fermata.training.config import TrainConfig
+from fermata.training.network import CostNetwork
+
+TOLERANCE = 1e-5  # mean JCTs, absolute and relative
+
+
+class ParityError(FermataError):
+    """The exported file does not answer as the network does."""
+
+
+def metadata_of(config: TrainConfig, scores: dict[str, Any] | None = None) -> dict[str, Any]:
+    """Return what a model file says about itself."""
+    return {
+        "schema": SCHEMA,
+        "features": list(FEATURES),
+        "action_space": ACTION_SPACE,
+        "margin": config.margin,
+        "config": config.name,
+        "config_digest": config.digest,
+        "seed": config.seed,
+        "version": version("fermata"),
+        "scores": scores or {},
+    }
+
+
+def export_onnx(network: CostNetwork, metadata: dict[str, Any], out: Path) -> float:
+    """Write the network as ONNX with its metadata and return its largest difference from torch.
+
+    Raises:
+        ParityError: ONNX Runtime's answers differ from torch's by more than TOLERANCE.
+    """
+    network.eval()
+    example = torch.zeros(2, SIZE)
+    with tempfile.TemporaryDirectory() as folder:
+        draft = Path(folder) / out.name
+        torch.onnx.export(
+            network,
+            (example,),
+            str(draft),
+            input_names=[INPUT],
+            output_names=[OUTPUT],
+            dynamic_shapes=({0: torch.export.Dim("decisions", min=1)},),
+            dynamo=True,
+            external_data=False,
+            verbose=False,
+        )
+        model = onnx.load(str(draft))
+    # Names of the exporter's source files have no place in a shipped file.
+    for node in model.graph.node:
+        del node.metadata_props[:]
+    for value in model.graph.value_info:
+        del value.metadata_props[:]
+    del model.metadata_props[:]
+    entry = model.metadata_props.add()
+    entry.key, entry.value = "fermata", json.dumps(metadata, sort_keys=True)
+    model.producer_name, model.producer_version = "fermata", str(metadata["version"])
+    onnx.checker.check_model(model)
+    partial = out.with_name(out.name + ".partial")
+    partial.write_bytes(model.SerializeToString(deterministic=True))
+    difference = parity(network, OnnxPolicy.load(partial))
+    partial.replace(out)
+    return difference
+
+
+def parity(network: CostNetwork, policy: OnnxPolicy, rows: int = 4096, seed: int = 0) -> float:
+    """Return the largest absolute difference between torch's and ONNX Runtime's costs on random features.
+
+    Raises:
+        ParityError: it is above TOLERANCE (absolute plus relative).
+    """
+    rng = np.random.default_rng(seed)
+    spread = network.scale.numpy() * 3.0
+    x = (network.mean.numpy() + spread * rng.standard_normal((rows, SIZE))).astype(np.float32)
+    with torch.no_grad():
+        expected = network(torch.from_numpy(x)).double().numpy()
+    got = policy.costs(x)
+    difference = np.abs(got - expected)
+    if not (difference <= TOLERANCE * (1.0 + np.abs(expected))).all():
+        raise ParityError(f"the exported model differs from torch by {difference.max():.3g}, allowed {TOLERANCE:g}")
+    return float(difference.max())

@@ -1,0 +1,161 @@
+"""A training run: rounds of labelling and fitting, in a folder that can be resumed at any time.
+
+The folder holds the configuration, one file a unit of labels, one network a round (weights only) and TensorBoard's
+logs. Everything is written whole or not at all, so a run that was killed goes on with what is there and ends with the
+same network as one that was not.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import signal
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from torch.utils.tensorboard import SummaryWriter
+
+from fermata.policy.errors import InputError
+from fermata.policy.learned import Network
+from fermata.training.collect import Unit, label_unit
+from fermata.training.config import TrainConfig
+from fermata.training.fit import Labels, fit
+from fermata.training.network import CostNetwork
+
+CONFIG_FILE = "config.json"
+
+
+def _ignore_interrupt() -> None:
+    """Leave Ctrl-C to the parent, which stops the pool."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _prepare(config: TrainConfig, run: Path) -> None:
+    """Create the run's folder, or check that it belongs to this configuration.
+
+    Raises:
+        InputError: the folder holds a run of another configuration.
+    """
+    run.mkdir(parents=True, exist_ok=True)
+    (run / "labels").mkdir(exist_ok=True)
+    note = run / CONFIG_FILE
+    if note.exists():
+        there = TrainConfig.model_validate_json(note.read_text(encoding="utf-8"))
+        if there.digest != config.digest:
+            raise InputError(f"holds a run of another configuration ({there.name}); use another folder", file=run)
+        return
+    note.write_text(config.model_dump_json(indent=2) + "\n", encoding="utf-8")
+
+
+def _label_round(config: TrainConfig, number: int, network: Network | None, run: Path, progress: Progress) -> None:
+    """Do all units of a round that are not there yet, in parallel processes."""
+    units = [Unit(number, i) for i in range(config.rounds[number].scenarios)]
+    folder = run / "labels"
+    left = [unit for unit in units if not (folder / unit.file_name).exists()]
+    task = progress.add_task(f"round {number + 1}: labels", total=len(units), completed=len(units) - len(left))
+    if not left:
+        return
+    # Spawned, not forked: a fork of a process with threads (torch, progress) may hang.
+    context = multiprocessing.get_context("spawn")
+    pool = ProcessPoolExecutor(config.processes, mp_context=context, initializer=_ignore_interrupt)
+    try:
+        waiting: list[Future[Path]] = [pool.submit(label_unit, config, unit, network, folder) for unit in left]
+        for done in as_completed(waiting):
+            done.result()
+            progress.advance(task)
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+def read_labels(run: Path, config: TrainConfig, rounds: int) -> Labels:
+    """Read the labels of the first so many rounds, in a fixed order; the scenario numbers are unique over rounds."""
+    xs: list[NDArray[np.float32]] = []
+    ys: list[NDArray[np.float32]] = []
+    scenarios: list[NDArray[np.int64]] = []
+    for number in range(rounds):
+        for i in range(config.rounds[number].scenarios):
+            with np.load(run / "labels" / Unit(number, i).file_name, allow_pickle=False) as file:
+                xs.append(file["x"])
+                ys.append(file["y"])
+                scenarios.append(np.full(len(file["x"]), len(scenarios), np.int64))
+    return Labels(np.concatenate(xs), np.concatenate(ys), np.concatenate(scenarios))
+
+
+def _fit_round(config: TrainConfig, number: int, run: Path, progress: Progress, log: SummaryWriter) -> CostNetwork:
+    """Fit on the labels of all rounds so far, or read the network that an earlier call fitted."""
+    path = run / f"network-{number}.pt"
+    network = CostNetwork(config.fit.hidden)
+    if path.exists():
+        network.load_state_dict(torch.load(path, weights_only=True))
+        return network
+    labels = read_labels(run, config, number + 1)
+    task = progress.add_task(f"round {number + 1}: fit on {len(labels.x)} decisions", total=config.fit.epochs)
+
+    def on_epoch(epoch: int, train_loss: float, held_loss: float) -> None:
+        log.add_scalar(f"round{number + 1}/loss", train_loss, epoch)
+        log.add_scalar(f"round{number + 1}/held_out_loss", held_loss, epoch)
+        progress.update(task, completed=epoch + 1)
+
+    network = fit(labels, config.fit, config.seed + number, on_epoch)
+    progress.update(task, completed=config.fit.epochs)
+    partial = path.with_suffix(".partial")
+    torch.save(network.state_dict(), partial)
+    partial.replace(path)
+    return network
+
+
+def train(config: TrainConfig, run: Path, console: Console | None = None) -> CostNetwork:
+    """Run, or go on with, a training run and return its last network.
+
+    Args:
+        config: what to do.
+        run: folder of the run; created if it is not there.
+        console: where progress is shown; standard error by default.
+
+    Raises:
+        InputError: `run` holds a run of another configuration.
+    """
+    _prepare(config, run)
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
+    network: CostNetwork | None = None
+    log = SummaryWriter(str(run / "tensorboard"))
+    try:
+        with Progress(*columns, console=console or Console(stderr=True)) as progress:
+            for number in range(len(config.rounds)):
+                compiled = None if network is None else network.compiled(config.margin)
+                if not (run / f"network-{number}.pt").exists():
+                    _label_round(config, number, compiled, run, progress)
+                network = _fit_round(config, number, run, progress, log)
+    finally:
+        log.close()
+    if network is None:
+        raise InputError("the configuration has no rounds", file=run)
+    return network
+
+
+def read_run(run: Path) -> tuple[TrainConfig, CostNetwork]:
+    """Return the configuration and the last network of a finished run.
+
+    Raises:
+        InputError: there is no finished run in this folder.
+    """
+    note = run / CONFIG_FILE
+    if not note.exists():
+        raise InputError("is not a training run: it has no config.json; expected the --out of fermata train", file=run)
+    config = TrainConfig.model_validate_json(note.read_text(encoding="utf-8"))
+    path = run / f"network-{len(config.rounds) - 1}.pt"
+    if not path.exists():
+        raise InputError("this run is not finished; go on with it by fermata train", file=run)
+    network = CostNetwork(config.fit.hidden)
+    network.load_state_dict(torch.load(path, weights_only=True))
+    return config, network

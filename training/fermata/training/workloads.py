@@ -1,0 +1,69 @@
+"""Scenarios drawn at random, so that one network learns the rule behind many clusters rather than one of them.
+
+Only the recipes of `fermata.sim.scenarios` are used, with parameters drawn over ranges; the named benchmark scenarios
+themselves are never trained on.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from fermata.sim.scenarios import Scenario
+from fermata.sim.scenarios.layered import JobClass, LayeredDags
+from fermata.sim.scenarios.normal_longs import NormalLongs
+from fermata.sim.scenarios.pods import LognormalPods
+from fermata.sim.scenarios.two_sizes import TwoSizes
+from fermata.training.config import Workloads
+
+
+def _log_uniform(rng: np.random.Generator, low: float, high: float) -> float:
+    return float(math.exp(rng.uniform(math.log(low), math.log(high))))
+
+
+def draw(rng: np.random.Generator, ranges: Workloads, jobs: int) -> Scenario:
+    """Draw one scenario: executors, load, size ratio, long share and the shape of the jobs."""
+    dag = bool(rng.random() < ranges.dag_share)
+    executors = int(rng.integers(ranges.executors[0], ranges.executors[1] + 1))
+    load = float(rng.uniform(*ranges.load))
+    ratio = _log_uniform(rng, *ranges.size_ratio)
+    long_share = _log_uniform(rng, *ranges.long_share)
+    short_s = _log_uniform(rng, 0.5, 60.0)
+    if dag:
+        return _draw_dag(rng, executors, load, ratio, long_share, short_s, jobs)
+    kind = int(rng.integers(0, 3))
+    if kind == 0:
+        recipe: TwoSizes | NormalLongs | LognormalPods = TwoSizes(
+            load=load, long_share=long_share, short_s=short_s, long_s=short_s * ratio
+        )
+    elif kind == 1:
+        recipe = NormalLongs(load=load, long_share=long_share, short_s=short_s, long_s=short_s * ratio)
+    else:
+        recipe = LognormalPods(load=load)
+    return Scenario("random", executors, jobs, 0, "SRWF", recipe)
+
+
+def _draw_dag(
+    rng: np.random.Generator, executors: int, load: float, ratio: float, long_share: float, short_s: float, jobs: int
+) -> Scenario:
+    """Draw a mix of short and long layered DAGs; a third are chains of single tasks, as pods are."""
+    wide = 1 if rng.random() < 0.35 else int(rng.integers(2, 30))
+    short = JobClass(
+        1.0 - long_share,
+        stages=(1, int(rng.integers(1, 4))),
+        tasks=(1, int(rng.integers(1, 6)) if wide > 1 else 1),
+        median_task_s=short_s,
+        stage_sigma=float(rng.uniform(0.1, 0.6)),
+        task_sigma=float(rng.uniform(0.0, 0.4)),
+    )
+    stages = int(rng.integers(2, 9))
+    long = JobClass(
+        long_share,
+        stages=(int(rng.integers(1, stages + 1)), stages),
+        tasks=(1, wide),
+        median_task_s=short_s * ratio,
+        stage_sigma=float(rng.uniform(0.1, 0.6)),
+        task_sigma=float(rng.uniform(0.0, 0.4)),
+    )
+    return Scenario("random-dag", executors, jobs, 0, "SRWF", LayeredDags(load, (short, long)))
