@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from fermata.policy.errors import InputError
-from fermata.training.report import (
+from fermata.sim.report import (
     ExecutorSpan,
     JobRecord,
     Report,
@@ -141,9 +141,7 @@ def test_a_file_that_cannot_be_written_is_said_in_one_line(tmp_path: Path) -> No
 
 
 def test_it_needs_neither_torch_nor_kubernetes() -> None:
-    code = (
-        "import sys, fermata.training.report; print([m for m in ('torch', 'kopf', 'kubernetes') if m in sys.modules])"
-    )
+    code = "import sys, fermata.sim.report; print([m for m in ('torch', 'kopf', 'kubernetes') if m in sys.modules])"
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert told.stdout.strip() == "[]"
 

@@ -98,7 +98,7 @@ def _until_told(work: Coroutine[Any, Any, Result]) -> Result:
 
 def _tell(plan: Setup, result: Result, report: Path, *, as_json: bool) -> None:
     from fermata.cli.demo.outcome import report_of, tell
-    from fermata.training.report import write
+    from fermata.sim.report import write
 
     page = report_of(plan, result)
     if all(run.jobs for run in page.runs):

@@ -13,7 +13,7 @@ from rich.table import Table
 from fermata.cli.demo.examples import LEARNED, Setup
 from fermata.sim.demo import Result
 from fermata.sim.demo.stream import LONG_S, SHORT_S
-from fermata.training.report import JobRecord, Report, Run, assign_executors, differences, figures_of
+from fermata.sim.report import JobRecord, Report, Run, assign_executors, differences, figures_of
 
 BASE = "sjf"
 

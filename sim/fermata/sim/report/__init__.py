@@ -7,9 +7,9 @@ Reading order: `records` (what goes in), `compare` (the numbers), `figures` and 
 
 from __future__ import annotations
 
-from fermata.training.report.compare import Difference, Figures, differences, figures_of
-from fermata.training.report.page import render, write
-from fermata.training.report.records import ExecutorSpan, JobRecord, Report, Run, assign_executors
+from fermata.sim.report.compare import Difference, Figures, differences, figures_of
+from fermata.sim.report.page import render, write
+from fermata.sim.report.records import ExecutorSpan, JobRecord, Report, Run, assign_executors
 
 __all__ = [
     "Difference",

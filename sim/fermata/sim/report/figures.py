@@ -10,9 +10,9 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
-from fermata.training.report.compare import Difference, Figures
-from fermata.training.report.records import ExecutorSpan, Run
-from fermata.training.report.svg import GRID, INK, MUTED, PAPER, drawing, series_color, to_svg
+from fermata.sim.report.compare import Difference, Figures
+from fermata.sim.report.records import ExecutorSpan, Run
+from fermata.sim.report.svg import GRID, INK, MUTED, PAPER, drawing, series_color, to_svg
 
 _WIDTH = 460
 _CDF_HEIGHT = 560

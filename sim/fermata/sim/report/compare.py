@@ -8,8 +8,8 @@ import numpy as np
 
 from fermata.policy.errors import InputError
 from fermata.sim.metrics import Interval, mean_ci95
+from fermata.sim.report.records import Run
 from fermata.sim.trace import FloatArray
-from fermata.training.report.records import Run
 
 
 class Figures(NamedTuple):

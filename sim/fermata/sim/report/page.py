@@ -11,9 +11,9 @@ import jinja2
 from markupsafe import Markup
 
 from fermata.policy.errors import InputError
-from fermata.training.report import figures
-from fermata.training.report.compare import differences, figures_of
-from fermata.training.report.records import JobRecord, Report, Run
+from fermata.sim.report import figures
+from fermata.sim.report.compare import differences, figures_of
+from fermata.sim.report.records import JobRecord, Report, Run
 
 _MOST_ROWS = 1000
 
