@@ -26,13 +26,14 @@ VERSION: Obj = {
     "compiler": "none",
     "platform": "linux/amd64",
 }
-_SUBRESOURCE_KINDS = {"binding": "Binding", "eviction": "Eviction"}
+_SUBRESOURCE_KINDS = {"binding": "Binding", "eviction": "Eviction", "token": "TokenRequest"}
 _SUBRESOURCE_VERBS = {
     "status": ["get", "patch", "update"],
     "finalize": ["update"],
     "binding": ["create"],
     "eviction": ["create"],
     "log": ["get"],
+    "token": ["create"],
 }
 
 

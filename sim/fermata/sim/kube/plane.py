@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from aiohttp import web
 
 from fermata.policy.errors import InputError
+from fermata.sim.kube.access import ADMIN_MANIFESTS
 from fermata.sim.kube.api import Api, WriteOptions
 from fermata.sim.kube.client import Client
 from fermata.sim.kube.controllers.jobs import JobController
@@ -87,7 +88,8 @@ class ControlPlane:
         self.api = Api(self.store)
         self.server = Server(self.api, bookmark_every_s=self.options.bookmark_every_s)
         self._stack = AsyncExitStack()
-        self._port = 0
+        self._runner: web.ServerRunner | None = None
+        self._port = self.options.port
 
     @property
     def url(self) -> str:
@@ -127,7 +129,7 @@ class ControlPlane:
 
     def _populate(self) -> None:
         spaces = [{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}} for name in _NAMESPACES]
-        for obj in (*spaces, *copy.deepcopy(list(self._manifests))):
+        for obj in (*spaces, *copy.deepcopy([*ADMIN_MANIFESTS, *self._manifests])):
             self._install(obj)
 
     def _install(self, obj: Obj) -> None:
@@ -143,15 +145,49 @@ class ControlPlane:
         except ApiError as error:
             raise InputError(f"cannot install: {error}") from error
 
+    def kubeconfig_of(self, namespace: str, service_account: str) -> Path:
+        """Write a kubeconfig with a new token of a service account, and return where it lies.
+
+        Raises:
+            ApiError: 404 where there is no such account.
+        """
+        token, _ = self.server.tokens.issue(namespace, service_account, 24 * 3600)
+        path = self.folder / f"kubeconfig-{namespace}-{service_account}"
+        write_kubeconfig(path, self.url, token)
+        return path
+
+    async def interrupt(self) -> None:
+        """Stop answering: connections are cut and new ones refused, while everything stored stays."""
+        if self._runner is not None:
+            runner, self._runner = self._runner, None
+            # A stopped server takes its watches with it.
+            for connection in runner.server.connections if runner.server is not None else []:
+                if connection.transport is not None:
+                    connection.transport.abort()
+            await runner.cleanup()
+
+    async def resume(self) -> None:
+        """Answer again, at the same address."""
+        if self._runner is None:
+            self._runner = await self._run_server()
+
     async def _listen(self, stack: AsyncExitStack) -> None:
+        stack.push_async_callback(self.interrupt)
+        stack.push_async_callback(self.server.close)
+        self._runner = await self._run_server()
+
+    async def _run_server(self) -> web.ServerRunner:
         # Cancelled handlers let a watch end with its client, rather than with the next change.
         listener = web.Server(self.server.handle, handler_cancellation=True, access_log=None)
         runner = web.ServerRunner(listener, shutdown_timeout=1.0)
         await runner.setup()
-        stack.push_async_callback(runner.cleanup)
-        stack.push_async_callback(self.server.close)
-        await web.TCPSite(runner, "127.0.0.1", self.options.port).start()
+        try:
+            await web.TCPSite(runner, "127.0.0.1", self._port).start()
+        except OSError:
+            await runner.cleanup()
+            raise
         self._port = runner.addresses[0][1]
+        return runner
 
     async def _start_controllers(self, stack: AsyncExitStack) -> None:
         client = await stack.enter_async_context(Client(self.url))

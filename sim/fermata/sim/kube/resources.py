@@ -135,7 +135,9 @@ BUILTIN: tuple[Resource, ...] = (
     Resource("", "v1", "configmaps", "ConfigMap", True, "configmap", ("cm",)),
     Resource("", "v1", "secrets", "Secret", True, "secret", selectable=("type",)),
     Resource("", "v1", "services", "Service", True, "service", ("svc",), ("all",), ("status",)),
-    Resource("", "v1", "serviceaccounts", "ServiceAccount", True, "serviceaccount", ("sa",)),
+    Resource(
+        "", "v1", "serviceaccounts", "ServiceAccount", True, "serviceaccount", ("sa",), subresources=("token",),
+    ),
     Resource(
         "events.k8s.io", "v1", "events", "Event", True, "event", ("ev",), storage=("", "events"),
         selectable=tuple(_new_event_field(path) for path in _EVENT_SELECTABLE),
@@ -158,13 +160,15 @@ BUILTIN: tuple[Resource, ...] = (
         "apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", False,
         "customresourcedefinition", ("crd", "crds"), ("api-extensions",), ("status",),
     ),
-    Resource(
-        "authorization.k8s.io", "v1", "selfsubjectaccessreviews", "SelfSubjectAccessReview", False,
-        "selfsubjectaccessreview", verbs=_CREATE_ONLY,
+    *(
+        Resource("authorization.k8s.io", "v1", f"{kind.lower()}s", kind, kind.startswith("Local"), kind.lower(),
+                 verbs=_CREATE_ONLY)
+        for kind in ("LocalSubjectAccessReview", "SelfSubjectAccessReview", "SelfSubjectRulesReview",
+                     "SubjectAccessReview")
     ),
-    Resource(
-        "authentication.k8s.io", "v1", "selfsubjectreviews", "SelfSubjectReview", False, "selfsubjectreview",
-        verbs=_CREATE_ONLY,
+    *(
+        Resource("authentication.k8s.io", "v1", f"{kind.lower()}s", kind, False, kind.lower(), verbs=_CREATE_ONLY)
+        for kind in ("SelfSubjectReview", "TokenReview")
     ),
 )  # fmt: skip
 

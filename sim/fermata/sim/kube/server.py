@@ -1,12 +1,12 @@
 """The API server's HTTP face: finds the object and the verb that a request means, and answers.
 
-Translates only: what a verb does is `api`'s, what objects look like is `listing`'s. Listens on loopback and trusts
-whoever reaches it.
+Translates only: what a verb does is `api`'s, what objects look like is `listing`'s, who may is `access`'s.
 """
 
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import aiohttp
@@ -15,13 +15,25 @@ import yaml
 from aiohttp import web
 
 from fermata.sim.kube import errors
+from fermata.sim.kube.access import (
+    LOCAL_ADMIN,
+    Attributes,
+    Rights,
+    Tokens,
+    User,
+    denial,
+    named_user,
+    unauthorized,
+)
 from fermata.sim.kube.api import Api, DeleteOptions, WriteOptions
 from fermata.sim.kube.definitions import Definitions
 from fermata.sim.kube.discovery import Discovery
 from fermata.sim.kube.errors import ApiError
+from fermata.sim.kube.faults import Faults, LostError
 from fermata.sim.kube.kinds.custom import CustomKind
 from fermata.sim.kube.listing import Form, Lists, selection
 from fermata.sim.kube.patch import APPLY_PATCH
+from fermata.sim.kube.reviews import Reviews, issue_token
 from fermata.sim.kube.target import Target, locate
 from fermata.sim.kube.watching import Watches
 
@@ -33,6 +45,7 @@ log = logging.getLogger(__name__)
 #: The API server's own limit on a request's body.
 _BODY_LIMIT_BYTES = 3 * 1024 * 1024
 _JSON = "application/json"
+_VERBS = {"GET": "get", "POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 
 
 class Server:
@@ -49,8 +62,12 @@ class Server:
         self.lists = Lists(api, self.definitions)
         self.watches = Watches(api, self.lists, bookmark_every_s=bookmark_every_s)
         self.discovery = Discovery(api.resources, self._schema_of)
-        #: Requests answered, by HTTP method.
-        self.requests: dict[str, int] = {}
+        self.tokens = Tokens(api)
+        self.rights = Rights(api)
+        self._reviews = Reviews(self.rights, self.tokens)
+        self.faults = Faults()
+        #: The audit log: (user, verb, API group, resource or path, namespace) -> requests.
+        self.calls: Counter[tuple[str, str, str, str, str]] = Counter()
         self._kubelets: aiohttp.ClientSession | None = None
 
     async def close(self) -> None:
@@ -62,23 +79,60 @@ class Server:
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answer one request; every refusal is a Status object."""
-        self.requests[request.method] = self.requests.get(request.method, 0) + 1
         try:
-            return await self._route(request)
+            user = self._user(request)
+            lost = await self.faults.meet(user.name, request.method, request.path)
+            answer = await self._route(request, user)
         except ApiError as error:
-            return _answer(error.status(), error.code)
+            answer, lost = _answer(error.status(), error.code), False
+            if error.code == 429:
+                answer.headers["Retry-After"] = "1"
+        except LostError:
+            answer, lost = web.Response(), True
+        if lost and request.transport is not None:
+            request.transport.abort()
+        return answer
 
-    async def _route(self, request: web.BaseRequest) -> web.StreamResponse:
+    def _user(self, request: web.BaseRequest) -> User:
+        """Return who asks: the account of a token, or, without one, this machine's administrator.
+
+        Raises:
+            ApiError: 401 for a token that is nobody's, 403 where one may not speak for another.
+        """
+        scheme, _, token = request.headers.get("Authorization", "").partition(" ")
+        user = LOCAL_ADMIN
+        if scheme.lower() == "bearer":
+            found = self.tokens.user(token.strip())
+            if found is None:
+                raise unauthorized()
+            user = found
+        name = request.headers.get("Impersonate-User")
+        if name is None:
+            return user
+        wanted = Attributes("impersonate", resource="users", name=name)
+        if not self.rights.allow(user, wanted):
+            raise denial(user, wanted, None)
+        return named_user(name, request.headers.getall("Impersonate-Group", []))
+
+    def _authorize(self, user: User, wanted: Attributes, resource: Resource | None) -> None:
+        what = wanted.resource or wanted.path
+        self.calls[user.name, wanted.verb, wanted.group, what, wanted.namespace] += 1
+        if not self.rights.allow(user, wanted):
+            raise denial(user, wanted, resource)
+
+    async def _route(self, request: web.BaseRequest, user: User) -> web.StreamResponse:
         path = request.path
-        if path in ("/healthz", "/readyz", "/livez"):
-            return web.Response(text="ok")
         target = locate(self.api.resources, path)
         if target is None:
+            self._authorize(user, Attributes(_VERBS.get(request.method, "get"), path=path), None)
+            if path in ("/healthz", "/readyz", "/livez"):
+                return web.Response(text="ok")
             if request.method != "GET":
                 raise errors.no_such_path()
             return _answer(self.discovery.document(path))
+        self._authorize(user, _attributes(request, target), target.resource)
         if target.resource.verbs == ("create",):
-            return await self._review(request, target)
+            return await self._review(request, target, user)
         if target.subresource:
             return await self._subresource(request, target)
         match request.method, bool(target.name):
@@ -187,6 +241,9 @@ class Server:
                 return _answer({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}, 201)
             case "GET", "log":
                 return await self._log(request, target)
+            case "POST", "token":
+                wanted = await _body(request)
+                return _answer(issue_token(self.tokens, target.namespace or "", target.name, wanted), 201)
         raise errors.method_not_allowed()
 
     async def _log(self, request: web.BaseRequest, target: Target) -> web.StreamResponse:
@@ -214,19 +271,37 @@ class Server:
         except aiohttp.ClientConnectionError as error:
             raise ApiError(500, "InternalError", f"the kubelet at port {port} does not answer") from error
 
-    async def _review(self, request: web.BaseRequest, target: Target) -> web.Response:
+    async def _review(self, request: web.BaseRequest, target: Target, user: User) -> web.Response:
         if request.method != "POST":
             raise errors.method_not_allowed()
-        review = await _body(request)
-        if target.resource.kind == "SelfSubjectAccessReview":
-            review["status"] = {"allowed": True}
-        else:
-            review["status"] = {"userInfo": {"username": "fermata:local", "groups": ["system:masters"]}}
-        return _answer({"apiVersion": target.resource.group_version, "kind": target.resource.kind, **review}, 201)
+        review, kind = await _body(request), target.resource.kind
+        review["status"] = self._reviews.answer(kind, review, user, target.namespace or "")
+        return _answer({"apiVersion": target.resource.group_version, "kind": kind, **review}, 201)
 
     def _schema_of(self, resource: Resource) -> Obj | None:
         kind = self.api.kind(resource)
         return kind.schema if isinstance(kind, CustomKind) else None
+
+
+def _attributes(request: web.BaseRequest, target: Target) -> Attributes:
+    """Return what a request asks for, as the authorizer is asked."""
+    verb, name = _VERBS.get(request.method, "get"), target.name
+    if not name:
+        if verb == "delete":
+            verb = "deletecollection"
+        elif verb == "get":
+            verb = "watch" if request.query.get("watch") in ("true", "1") else "list"
+        terms = request.query.get("fieldSelector", "").split(",")
+        names = [term.partition("=")[2].lstrip("=") for term in terms if term.startswith("metadata.name=")]
+        name = names[0] if names else ""
+    plural = target.resource.plural
+    return Attributes(
+        verb=verb,
+        group=target.resource.group,
+        resource=f"{plural}/{target.subresource}" if target.subresource else plural,
+        namespace=target.namespace or "",
+        name=name,
+    )
 
 
 def _kubelet_port(node: Obj) -> int | None:
