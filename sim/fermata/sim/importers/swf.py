@@ -51,7 +51,7 @@ def read_swf(path: str | Path, options: ImportOptions | None = None) -> Imported
                 header.setdefault(match[1], int(match[2]))
         elif text:
             try:
-                fields = _parse(text)
+                fields = parse_line(text)
             except ValueError as error:
                 raise InputError(str(error), file=shown_name(path), line=number) from error
             _add(sink, fields, options, number)
@@ -60,7 +60,12 @@ def read_swf(path: str | Path, options: ImportOptions | None = None) -> Imported
     return sink.finish(header.get("MaxProcs") or header.get("MaxNodes"))
 
 
-def _parse(text: str) -> list[float]:
+def parse_line(text: str) -> list[float]:
+    """Return the 18 fields of a job line; those that are missing at the end are unknown.
+
+    Raises:
+        ValueError: it is not a line of finite numbers.
+    """
     words = text.split()
     if not _STATUS < len(words) <= FIELDS:
         raise ValueError(f"expected a job line of {FIELDS} numbers, found {len(words)} words")

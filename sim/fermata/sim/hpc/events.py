@@ -1,0 +1,127 @@
+"""Compiled: the passing of time. Submissions join the queue, ends give their cores back, starts take them."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fermata.policy._jit import inlined, jit
+from fermata.sim.hpc.priority import drain_usage
+from fermata.sim.hpc.world import (
+    EVENTS,
+    FREE,
+    NEXT,
+    NOW,
+    RUNNING,
+    WAITING,
+    WAKE,
+    Config,
+    Jobs,
+    World,
+)
+
+
+@inlined
+def queue_job(jobs: Jobs, world: World, job: int) -> None:
+    """Put a job into the queue, at the place of its rank."""
+    size = world.count[WAITING]
+    rank = jobs.rank[job]
+    low, high = 0, size
+    while low < high:  # the queue is in descending order
+        middle = (low + high) // 2
+        if jobs.rank[world.queue[middle]] > rank:
+            low = middle + 1
+        else:
+            high = middle
+    for place in range(size, low, -1):
+        world.queue[place] = world.queue[place - 1]
+    world.queue[low] = job
+    world.count[WAITING] = size + 1
+
+
+@jit
+def start_job(jobs: Jobs, config: Config, world: World, job: int) -> None:
+    """Start a job that is in no list, now."""
+    now = world.clock[NOW]
+    size = world.count[RUNNING]
+    world.start[job] = now
+    end, expected = now + jobs.runtime[job], now + jobs.estimate[job]
+    place = size
+    # Of equal ends the earlier start comes first, that is, nearer to the end of the list.
+    while place > 0 and world.start[world.ending[place - 1]] + jobs.runtime[world.ending[place - 1]] <= end:
+        world.ending[place] = world.ending[place - 1]
+        place -= 1
+    world.ending[place] = job
+    place = size
+    while place > 0 and world.start[world.expected[place - 1]] + jobs.estimate[world.expected[place - 1]] <= expected:
+        world.expected[place] = world.expected[place - 1]
+        place -= 1
+    world.expected[place] = job
+    world.count[RUNNING] = size + 1
+    world.count[FREE] -= jobs.cores[job]
+    drain_usage(config, world)
+    world.rate[jobs.user[job]] += jobs.cores[job]
+
+
+@jit
+def _end_first(jobs: Jobs, config: Config, world: World) -> None:
+    """End the running job that is first to end."""
+    size = world.count[RUNNING] - 1
+    job = world.ending[size]
+    place = size
+    while world.expected[place] != job:
+        place -= 1
+    for later in range(place, size):
+        world.expected[later] = world.expected[later + 1]
+    world.count[RUNNING] = size
+    world.count[FREE] += jobs.cores[job]
+    world.count[EVENTS] += 1
+    drain_usage(config, world)
+    world.rate[jobs.user[job]] -= jobs.cores[job]
+
+
+@inlined
+def _submit_next(jobs: Jobs, world: World) -> None:
+    queue_job(jobs, world, world.count[NEXT])
+    world.count[NEXT] += 1
+    world.count[EVENTS] += 1
+
+
+@inlined
+def next_submission(jobs: Jobs, world: World) -> float:
+    """Return when the next job is submitted; infinity after the last (seconds)."""
+    return jobs.submit[world.count[NEXT]] if world.count[NEXT] < len(jobs.submit) else np.inf
+
+
+@inlined
+def next_end(jobs: Jobs, world: World) -> float:
+    """Return when the next job ends; infinity if none runs (seconds)."""
+    if world.count[RUNNING] == 0:
+        return np.inf
+    job = world.ending[world.count[RUNNING] - 1]
+    return world.start[job] + jobs.runtime[job]
+
+
+@jit
+def advance(jobs: Jobs, config: Config, world: World) -> bool:
+    """Move to the next instant at which something happens; False if nothing ever will."""
+    submission, end = next_submission(jobs, world), next_end(jobs, world)
+    at = min(submission, end)
+    if world.clock[WAKE] < at:
+        world.clock[NOW] = world.clock[WAKE]
+        world.clock[WAKE] = np.inf
+        return True
+    if at == np.inf:
+        return False
+    world.clock[WAKE] = np.inf
+    world.clock[NOW] = max(world.clock[NOW], at)
+    if config.single_event:
+        if submission <= end:
+            _submit_next(jobs, world)
+        else:
+            _end_first(jobs, config, world)
+        return True
+    while next_submission(jobs, world) <= at:
+        _submit_next(jobs, world)
+    while next_end(jobs, world) <= at:
+        _end_first(jobs, config, world)
+    return True

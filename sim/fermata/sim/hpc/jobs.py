@@ -1,0 +1,73 @@
+"""Rigid parallel jobs as arrays: what a machine's log or a workload model gives to the scheduler.
+
+Knows nothing of queues or time; sequences cut from a log are views of it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fermata.policy.errors import InputError
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class JobLog:
+    """Jobs of one machine in the order of their submission; every array has one entry a job.
+
+    Raises:
+        InputError: a job that needs more cores than there are, times that run backwards, or a negative duration.
+    """
+
+    name: str
+    machine_cores: int
+    ids: IntArray
+    submit_s: FloatArray
+    runtime_s: FloatArray  # what happens
+    estimate_s: FloatArray  # what the scheduler believes
+    cores: IntArray
+    user: IntArray  # small numbers from 0; 0 where the log names nobody
+    partition: IntArray
+
+    def __post_init__(self) -> None:
+        if not len(self):
+            raise InputError(f"{self.name}: no job left")
+        wide = int(self.cores.argmax())
+        if self.cores[wide] > self.machine_cores:
+            many, job = self.cores[wide], self.ids[wide]
+            raise InputError(f"{self.name}: job {job} needs {many} cores, the machine has {self.machine_cores}")
+        if self.cores.min() < 1 or self.runtime_s.min() < 0.0 or self.estimate_s.min() < 0.0:
+            raise InputError(f"{self.name}: expected at least 1 core and no negative time for every job")
+        backwards = np.flatnonzero(np.diff(self.submit_s) < 0.0)
+        if len(backwards):
+            raise InputError(f"{self.name}: job {self.ids[backwards[0] + 1]} is submitted before the one above it")
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def sequence(self, start: int, jobs: int) -> JobLog:
+        """Return `jobs` consecutive jobs from index `start`.
+
+        Raises:
+            InputError: the log has no such jobs.
+        """
+        if start < 0 or jobs < 1 or start + jobs > len(self):
+            raise InputError(f"{self.name} has {len(self)} jobs; cannot take {jobs} from index {start}")
+        return self.select(slice(start, start + jobs))
+
+    def select(self, chosen: slice | NDArray[np.bool_]) -> JobLog:
+        """Return the chosen jobs."""
+        arrays = {each.name: getattr(self, each.name)[chosen] for each in fields(self) if each.name not in _SCALARS}
+        return replace(self, **arrays)
+
+    def with_exact_estimates(self) -> JobLog:
+        """Return the same jobs with estimates that are the run times."""
+        return replace(self, estimate_s=self.runtime_s)
+
+
+_SCALARS = ("name", "machine_cores")

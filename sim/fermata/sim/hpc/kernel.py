@@ -1,0 +1,105 @@
+"""Compiled: one run of a scheduler of rigid jobs, from the first submission to the last start."""
+
+from __future__ import annotations
+
+from fermata.policy._jit import inlined, jit
+from fermata.sim.hpc.backfill import (
+    backfill_conservative,
+    backfill_easy,
+    backfill_published,
+    start_all_that_fits,
+)
+from fermata.sim.hpc.events import advance, queue_job, start_job
+from fermata.sim.hpc.inspect import NOTHING, PICKS, STARTS, Inspector, rejected
+from fermata.sim.hpc.orders import STATIC
+from fermata.sim.hpc.priority import sort_queue
+from fermata.sim.hpc.rules import Backfill, Start
+from fermata.sim.hpc.shadow import cores_needed, published_shadow
+from fermata.sim.hpc.world import (
+    FREE,
+    NEXT,
+    NOBODY,
+    PICKED,
+    SHADOW,
+    WAITING,
+    Config,
+    Jobs,
+    World,
+)
+
+COMMIT, SKIP = int(Start.COMMIT), int(Start.SKIP)
+NO_BACKFILL, EASY = int(Backfill.NONE), int(Backfill.EASY)
+CONSERVATIVE, PUBLISHED = int(Backfill.CONSERVATIVE), int(Backfill.PUBLISHED)
+
+
+@jit
+def run(jobs: Jobs, config: Config, world: World, inspector: Inspector) -> None:
+    """Run until every job has started; starts are in `world.start`."""
+    while advance(jobs, config, world):
+        schedule(jobs, config, world, inspector)
+        if world.count[NEXT] == len(jobs.submit) and world.count[WAITING] == 0 and world.count[PICKED] == NOBODY:
+            return
+
+
+@jit
+def schedule(jobs: Jobs, config: Config, world: World, inspector: Inspector) -> None:
+    """Do everything that is decided at one instant."""
+    if config.order != STATIC:
+        sort_queue(jobs, config, world)
+    if config.start == SKIP and config.backfill == NO_BACKFILL and inspector.scope != PICKS:
+        start_all_that_fits(jobs, config, world, inspector)
+        return
+    place = world.count[WAITING] - 1
+    while True:
+        head = world.count[PICKED]
+        if head == NOBODY:
+            if place < 0:
+                return
+            head = world.queue[place]
+            if _asked(jobs, config, world, inspector, head) and rejected(jobs, config, world, inspector, head):
+                if inspector.scope == PICKS:
+                    return
+                place -= 1
+                continue
+            _take(world, place)
+            place -= 1
+        if cores_needed(jobs, config, world, head) > world.count[FREE]:
+            _blocked(jobs, config, world, inspector, head)
+            return
+        world.count[PICKED] = NOBODY
+        start_job(jobs, config, world, head)
+
+
+@inlined
+def _asked(jobs: Jobs, config: Config, world: World, inspector: Inspector, head: int) -> bool:
+    """Return whether the inspector is asked about the head: not where it only waits, uncommitted, for cores."""
+    if inspector.scope == STARTS and config.start != COMMIT:
+        return cores_needed(jobs, config, world, head) <= world.count[FREE]
+    return inspector.scope != NOTHING
+
+
+@jit
+def _take(world: World, place: int) -> None:
+    """Take a job out of the queue."""
+    world.count[WAITING] -= 1
+    for each in range(place, world.count[WAITING]):
+        world.queue[each] = world.queue[each + 1]
+
+
+@jit
+def _blocked(jobs: Jobs, config: Config, world: World, inspector: Inspector, head: int) -> None:
+    """Let others overtake a head that does not fit; it stays picked, or goes back to the queue."""
+    if config.backfill == PUBLISHED:
+        if world.count[PICKED] == NOBODY:
+            world.clock[SHADOW] = published_shadow(jobs, world, head)
+        backfill_published(jobs, config, world)
+    elif config.backfill == EASY:
+        backfill_easy(jobs, config, world, inspector, head)
+    elif config.backfill == CONSERVATIVE:
+        backfill_conservative(jobs, config, world, inspector, head)
+    elif config.start == SKIP:
+        start_all_that_fits(jobs, config, world, inspector)
+    if config.start == COMMIT:
+        world.count[PICKED] = head
+    else:
+        queue_job(jobs, world, head)

@@ -1,0 +1,101 @@
+"""Read logs in Standard Workload Format as `JobLog`, by the archive's rules or by SchedInspector's.
+
+Source: https://www.cs.huji.ac.il/labs/parallel/workload/swf.html (version 2.2); fields are counted from 0 here.
+"""
+
+from __future__ import annotations
+
+import re
+from enum import StrEnum
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fermata.policy.errors import InputError
+from fermata.sim.files import Progress, numbered_lines, shown_name
+from fermata.sim.hpc.jobs import JobLog
+from fermata.sim.importers.swf import parse_line
+
+_NUMBER, _SUBMIT, _RUN, _ALLOCATED, _REQUESTED, _ESTIMATE, _STATUS, _USER, _PARTITION = 0, 1, 3, 4, 7, 8, 10, 11, 15
+_HEADER = re.compile(r";\s*(MaxProcs|MaxNodes)\s*:\s*(\d+)")
+_PARTIAL = (2.0, 3.0, 4.0)
+_CANCELLED = 5.0
+_UNKNOWN_RUNTIME_S = 10.0
+
+
+class Cleaning(StrEnum):
+    """What is done with lines that are not plainly a job that ran."""
+
+    # Left out: partial executions, jobs cancelled before they started, unknown times or sizes, and jobs wider than the
+    # machine. Jobs are sorted by submission. A missing estimate is the run time.
+    ARCHIVE = "archive"
+    # As SchedInspector's published loader does: every line counts, an unknown run time is 10 s, a job takes the larger
+    # of allocated and requested processors, and jobs are sorted by their number. (It also sets every estimate to the
+    # run time, which is `--estimates exact` here.)
+    SCHEDINSPECTOR = "schedinspector"
+
+
+def read_log(path: str | Path, cleaning: Cleaning = Cleaning.ARCHIVE, progress: Progress | None = None) -> JobLog:
+    """Read a log; the machine has MaxProcs cores, else MaxNodes.
+
+    Args:
+        path: the log, possibly `.xz` or `.gz`; `-` for standard input.
+        cleaning: see `Cleaning`.
+        progress: called now and then with the share that has been read, 0 to 1.
+
+    Raises:
+        InputError: it cannot be read, a line is no job line, or the header does not say how large the machine is.
+    """
+    header: dict[str, int] = {}
+    rows: list[list[float]] = []
+    for number, line in numbered_lines(path, progress):
+        text = line.strip()
+        if text.startswith(";"):
+            if match := _HEADER.match(text):
+                header.setdefault(match[1], int(match[2]))
+        elif text:
+            try:
+                rows.append(parse_line(text))
+            except ValueError as error:
+                raise InputError(str(error), file=shown_name(path), line=number) from error
+    cores = header.get("MaxProcs") or header.get("MaxNodes")
+    if not cores:
+        raise InputError("expected a header line with MaxProcs or MaxNodes", file=shown_name(path))
+    if not rows:
+        raise InputError("expected at least one job line", file=shown_name(path))
+    fields = np.array(rows)
+    cleaned = _archive(fields, cores) if cleaning is Cleaning.ARCHIVE else _schedinspector(fields)
+    return _log(re.sub(r"(\.swf)?(\.(xz|gz))?$", "", Path(path).name), cleaned, cores)
+
+
+def _archive(fields: NDArray[np.float64], machine: int) -> NDArray[np.float64]:
+    width = np.where(fields[:, _ALLOCATED] >= 1.0, fields[:, _ALLOCATED], fields[:, _REQUESTED])
+    fields[:, _ALLOCATED] = width
+    ran = (fields[:, _RUN] >= 0.0) & (fields[:, _SUBMIT] >= 0.0) & (width >= 1.0) & (width <= machine)
+    ran &= ~np.isin(fields[:, _STATUS], _PARTIAL)
+    ran &= ~((fields[:, _STATUS] == _CANCELLED) & (fields[:, _RUN] <= 0.0))
+    kept = fields[ran]
+    return kept[np.argsort(kept[:, _SUBMIT], kind="stable")]
+
+
+def _schedinspector(fields: NDArray[np.float64]) -> NDArray[np.float64]:
+    fields[:, _RUN] = np.where(fields[:, _RUN] == -1.0, _UNKNOWN_RUNTIME_S, fields[:, _RUN])
+    fields[:, _ALLOCATED] = np.maximum(fields[:, _ALLOCATED], fields[:, _REQUESTED])
+    return fields[np.argsort(fields[:, _NUMBER], kind="stable")]
+
+
+def _log(name: str, fields: NDArray[np.float64], cores: int) -> JobLog:
+    runtime, estimate = fields[:, _RUN].copy(), fields[:, _ESTIMATE]
+    users = np.unique(fields[:, _USER], return_inverse=True)[1]
+    return JobLog(
+        name=name,
+        machine_cores=cores,
+        ids=fields[:, _NUMBER].astype(np.int64),
+        submit_s=fields[:, _SUBMIT].copy(),
+        runtime_s=runtime,
+        estimate_s=np.where(estimate > 0.0, estimate, runtime),
+        cores=np.rint(fields[:, _ALLOCATED]).astype(np.int64),
+        user=users.astype(np.int64),
+        partition=np.maximum(fields[:, _PARTITION], 0.0).astype(np.int64),
+    )
