@@ -129,3 +129,22 @@ def test_namespaces_and_what_is_served(kubectl: Kubectl) -> None:
     assert "jobs" in kubectl("api-resources")
     assert "+fermata" in kubectl("version")
     assert "local-1" in kubectl("get", "nodes")
+
+
+def test_imperative_commands_whose_bodies_are_protobuf(kubectl: Kubectl) -> None:
+    kubectl("create", "namespace", "team")
+    kubectl("-n", "team", "create", "serviceaccount", "robot")
+    kubectl("-n", "team", "create", "role", "reader", "--verb=get,list", "--resource=pods,jobs.batch")
+    kubectl("-n", "team", "create", "rolebinding", "robot", "--role=reader", "--serviceaccount=team:robot")
+    robot = "--as=system:serviceaccount:team:robot"
+    assert kubectl("-n", "team", "auth", "can-i", "list", "jobs.batch", robot).strip() == "yes"
+    assert kubectl("-n", "team", "auth", "can-i", "delete", "pods", robot, fails=True).strip() == "no"
+    assert "forbidden" in kubectl("-n", "team", "delete", "pod", "x", robot, fails=True)
+    token = kubectl("-n", "team", "create", "token", "robot").strip()
+    kubectl("-n", "team", "get", "pods", f"--token={token}")
+    kubectl("create", "configmap", "c", "--from-literal=a=b")
+    assert kubectl("get", "cm", "c", "-o", "jsonpath={.data.a}") == "b"
+    kubectl("run", "p", "--image=busybox", "--env=A=b", "--labels=x=y", "--restart=Never")
+    kubectl("wait", "--for=jsonpath={.status.phase}=Succeeded", "pod/p", "--timeout=20s")
+    kubectl("create", "job", "j", "--image=busybox", "--", "true")
+    assert "condition met" in kubectl("wait", "--for=condition=complete", "job/j", "--timeout=20s")
