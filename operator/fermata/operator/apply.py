@@ -10,6 +10,7 @@ import logging
 from collections.abc import Collection, Coroutine, Iterable
 from typing import Any
 
+from fermata.operator import reasons
 from fermata.operator.cluster import Cluster, ClusterError
 from fermata.operator.jobs import RefusedError, build_job, start, stop, widen
 from fermata.operator.ledger import Account, Ledger, Meter
@@ -64,10 +65,10 @@ class Applier:
             self._teller.mark(uid)
         await limited([self._start(views[key[0]], key, cap, policy, now_s) for key, cap in plan.starts.items()])
 
-    async def stop_expired(self, views: Iterable[WorkflowView], now_s: float) -> None:
-        """Stop what runs of workflows whose deadline has passed."""
-        expired = [view for view in views if view.deadline_s <= now_s]
-        running = [(view, stage) for view in expired for stage in view.stages if stage.phase == "Running"]
+    async def stop_failed(self, views: Iterable[WorkflowView], now_s: float) -> None:
+        """Stop what runs of workflows that have failed: their deadline has passed, or a stage failed."""
+        failed = [view for view in views if view.deadline_s <= now_s or view.blocked == reasons.STAGE_FAILED]
+        running = [(view, stage) for view in failed for stage in view.stages if stage.phase == "Running"]
         await limited([self._stop(view, stage, now_s) for view, stage in running])
 
     async def _start(self, view: WorkflowView, key: StageKey, cap: int, policy: str, now_s: float) -> None:
@@ -105,7 +106,8 @@ class Applier:
 
     async def _stop(self, view: WorkflowView, stage: StageView, now_s: float) -> None:
         try:
-            self._store.put_own("jobs", await stop(self._cluster, stage))
+            reason = reasons.DEADLINE_EXCEEDED if view.deadline_s <= now_s else reasons.STOPPED
+            self._store.put_own("jobs", await stop(self._cluster, stage, reason))
         except ClusterError as error:
             log.warning("%s: stage %s: not stopped: %s", view.fact.title, stage.spec.name, error)
             self._teller.come_back(now_s + RETRY_S[0])

@@ -64,7 +64,8 @@ def build_state(
         now_s: seconds since the epoch.
         paused: stages not to be started now.
     """
-    ordered = sorted(views, key=lambda view: (view.arrival_s, -view.spec.priority, view.fact.meta.uid))
+    # Policies break their ties by the order of the jobs, so that priority decides between equals.
+    ordered = sorted(views, key=lambda view: (-view.spec.priority, view.arrival_s, view.fact.meta.uid))
     stages = [(j, view, stage) for j, view in enumerate(ordered) for stage in view.stages]
     keys = Keys(
         tuple(view.fact.meta.uid for view in ordered),
@@ -131,6 +132,8 @@ def weight(priority: int) -> float:
 
 
 def _may_start(view: WorkflowView, stage: StageView) -> bool:
+    if stage.job is not None and stage.job.suspended:
+        return False
     return not view.blocked and stage.phase in ("Ready", "Running")
 
 

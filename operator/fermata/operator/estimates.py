@@ -1,32 +1,86 @@
-"""How long a task will take: what the user says, else what finished stages of its family took, else the pool's mean.
+"""How long a task will take: what the user says, else what finished stages of its family took, else its class's mean.
 
-Fed with the statuses of finished workflows, which the API keeps, so a restarted operator learns the same again. No
-cluster, no clock.
+Fed with finished stages, which the statuses of the API keep, in any order and any number of times: a restarted operator
+learns the same again. No cluster, no clock.
 """
 
 from __future__ import annotations
 
+import math
 import re
-from collections import defaultdict, deque
-from statistics import fmean, median
+from bisect import insort
+from statistics import fmean, median, quantiles
 from typing import NamedTuple
 
 from fermata.operator.facts import Meta, WorkflowFact
 from fermata.operator.names import LABEL_FAMILY
 from fermata.operator.resources import StageSpec
+from fermata.operator.times import parse
 
 UNKNOWN_S = 60.0  # of a task of which nothing at all is known
-_REMEMBERED = 50  # latest durations kept for each stage of a family
-_REMEMBERED_POOL = 500
+LEAST_S = 0.001
+_REMEMBERED = 20  # latest durations of each stage of a family: enough for a median, few enough to follow a drift
+_REMEMBERED_CLASS = 500
 # What generateName and people append to tell one run from the next.
 _RUN_SUFFIX = re.compile(r"-(?:[0-9]+|[a-z0-9]{5})$")
 
 
 class Estimate(NamedTuple):
-    """Seconds that one task is expected to take, and where the number comes from."""
+    """Seconds that one task is expected to take, where the number comes from, and the quartiles behind it."""
 
     seconds: float
     source: str
+    quartiles: tuple[float, float] | None = None
+
+
+class Lesson(NamedTuple):
+    """One finished stage; sorts by its end."""
+
+    end_s: float
+    uid: str  # of its workflow
+    duration_s: float  # of one task
+
+
+class _Recent:
+    """The latest lessons, whatever order they come in."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._rows: list[Lesson] = []
+        self._estimate: Estimate | None = None
+
+    def add(self, lesson: Lesson) -> bool:
+        """Take a lesson, unless it is known or older than all that are kept; tell whether it was taken."""
+        if len(self._rows) == self._size and lesson.end_s < self._rows[0].end_s:
+            return False
+        if any(row.uid == lesson.uid for row in self._rows):
+            return False
+        insort(self._rows, lesson)
+        del self._rows[: -self._size]
+        self._estimate = None
+        return True
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def median(self) -> Estimate:
+        """Return the median, which one slow run does not move."""
+        if self._estimate is None:
+            durations_s = [row.duration_s for row in self._rows]
+            spread = None
+            if len(durations_s) > 1:
+                low_s, _, high_s = quantiles(durations_s, n=4, method="inclusive")
+                spread = low_s, high_s
+            text = f"median of {len(durations_s)} earlier run{'s' if len(durations_s) > 1 else ''}"
+            self._estimate = Estimate(max(median(durations_s), LEAST_S), text, spread)
+        return self._estimate
+
+    def mean(self, title: str) -> Estimate:
+        """Return the mean: of an unknown member of a class it is the best guess, where the median is not."""
+        if self._estimate is None:
+            mean_s = fmean(row.duration_s for row in self._rows)
+            self._estimate = Estimate(max(mean_s, LEAST_S), f"mean of {len(self._rows)} {title}")
+        return self._estimate
 
 
 def family_of(meta: Meta) -> str:
@@ -38,37 +92,65 @@ def family_of(meta: Meta) -> str:
     return meta.labels.get(LABEL_FAMILY) or _RUN_SUFFIX.sub("", meta.name)
 
 
+def task_duration_s(run_s: float, tasks: int, cap: int) -> float:
+    """Return how long one task of a stage took: its run time over the waves in which its tasks ran.
+
+    >>> task_duration_s(30.0, tasks=5, cap=2)
+    10.0
+    """
+    return run_s / math.ceil(max(tasks, 1) / max(cap, 1))
+
+
 class Estimates:
-    """Durations of finished tasks of one pool, by family and stage."""
+    """Durations of finished tasks of one pool, by family and stage, and by class: tasks of so many slots."""
 
     def __init__(self) -> None:
-        self._stages: defaultdict[tuple[str, str, str], deque[float]] = defaultdict(lambda: deque(maxlen=_REMEMBERED))
-        self._pool: deque[float] = deque(maxlen=_REMEMBERED_POOL)
-        self._learned: set[str] = set()
+        self._stages: dict[tuple[str, str, str], _Recent] = {}
+        self._classes: dict[int, _Recent] = {}
+        self._pool = _Recent(_REMEMBERED_CLASS)
 
-    def learn(self, workflow: WorkflowFact) -> None:
-        """Take the task durations of a finished workflow, once."""
-        if not workflow.finished or workflow.meta.uid in self._learned:
-            return
-        self._learned.add(workflow.meta.uid)
-        for stage in workflow.status.stages:
-            if stage.state == "Succeeded" and stage.run_seconds is not None:
-                waves = -(-max(stage.tasks, 1) // max(stage.parallelism or 1, 1))
-                duration_s = stage.run_seconds / waves
-                self._stages[workflow.meta.namespace, family_of(workflow.meta), stage.name].append(duration_s)
-                self._pool.append(duration_s)
+    def learn(self, meta: Meta, stage: str, slots: int, duration_s: float, end_s: float) -> bool:
+        """Take a finished stage; tell whether it was new.
 
-    def forget(self, uid: str) -> None:
-        """Drop the mark of a deleted workflow; what it taught stays."""
-        self._learned.discard(uid)
+        Args:
+            meta: of its workflow.
+            stage: its name.
+            slots: executors that one of its tasks takes.
+            duration_s: of one task.
+            end_s: when it ended, seconds since the epoch.
+        """
+        lesson = Lesson(end_s, meta.uid, duration_s)
+        known = self._stages.setdefault((meta.namespace, family_of(meta), stage), _Recent(_REMEMBERED))
+        if not known.add(lesson):
+            return False
+        # A workflow has many stages, and a class knows its members by uid.
+        member = lesson._replace(uid=f"{meta.uid}/{stage}")
+        self._classes.setdefault(slots, _Recent(_REMEMBERED_CLASS)).add(member)
+        self._pool.add(member)
+        return True
+
+    def learn_all(self, workflow: WorkflowFact) -> None:
+        """Take the finished stages of a workflow from its status."""
+        slots = {stage.name: stage.slots for stage in workflow.spec.stages} if workflow.spec else {}
+        for row in workflow.status.stages:
+            if row.state == "Succeeded" and row.run_seconds is not None and row.completion_time:
+                duration_s = task_duration_s(row.run_seconds, row.tasks, row.parallelism or 1)
+                self.learn(workflow.meta, row.name, slots.get(row.name, 1), duration_s, parse(row.completion_time))
+
+    def lessons(self, meta: Meta, stage: str) -> int:
+        """Return how many runs of a family's stage are known."""
+        return len(self._stages.get((meta.namespace, family_of(meta), stage), ()))
 
     def of(self, meta: Meta, stage: StageSpec) -> Estimate:
         """Return what one task of a stage is expected to take."""
         if stage.estimate_seconds is not None:
             return Estimate(float(stage.estimate_seconds), "estimateSeconds")
         known = self._stages.get((meta.namespace, family_of(meta), stage.name))
-        if known:
-            return Estimate(max(median(known), 0.001), f"median of {len(known)} earlier runs")
-        if self._pool:
-            return Estimate(max(fmean(self._pool), 0.001), "mean of the pool")
+        if known is not None:
+            return known.median()
+        if stage.slots in self._classes:
+            slots = f"{stage.slots} slot{'s' if stage.slots > 1 else ''}"
+            return self._classes[stage.slots].mean(f"stages of {slots} in the pool")
+        if self._classes:
+            return self._pool.mean("stages in the pool")
         return Estimate(UNKNOWN_S, "unknown")

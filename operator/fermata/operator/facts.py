@@ -17,6 +17,7 @@ from fermata.operator.resources import ExecutorPoolSpec, ExecutorPoolStatus, Wor
 from fermata.operator.times import parse, parse_or_none, refine
 
 Raw = Mapping[str, Any]
+_LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +107,7 @@ class JobFact:
     held_s: float
     end_s: float | None
     estimate_s: float | None
+    stopped: str  # why this operator suspended it for good, or empty
 
     @property
     def occupied(self) -> int:
@@ -138,7 +140,8 @@ def meta_of(raw: Raw) -> Meta:
         created_s=parse_or_none(meta.get("creationTimestamp")) or 0.0,
         deleting=bool(meta.get("deletionTimestamp")),
         labels=meta.get("labels") or {},
-        annotations=meta.get("annotations") or {},
+        # kubectl keeps a copy of the whole object there, which is most of its memory.
+        annotations={key: text for key, text in (meta.get("annotations") or {}).items() if key != _LAST_APPLIED},
         owner_uid=str(controller.get("uid", "")),
     )
 
@@ -206,6 +209,7 @@ def job_fact(raw: Raw, now_s: float, before: JobFact | None = None) -> JobFact:
         held_s=_annotated_number(meta, names.ANNOTATION_HELD) or 0.0,
         end_s=end_s,
         estimate_s=_annotated_number(meta, names.ANNOTATION_ESTIMATE),
+        stopped=meta.annotations.get(names.ANNOTATION_STOPPED, "") if spec.get("suspend") else "",
     )
 
 

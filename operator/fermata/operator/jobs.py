@@ -1,7 +1,8 @@
 """The Job of a stage, and the one way to start it: at most once, whatever fails in between.
 
 `build_job` is pure. `start` creates; a Job that is already there under the stage's own name and owner is the same
-start, seen twice. Pod templates are passed on as they are, but for labels that find the pods again.
+start, seen twice. Pod templates are passed on as they are, but for labels: the workflow's, and those that find the
+pods again.
 """
 
 from __future__ import annotations
@@ -38,14 +39,16 @@ def build_job(
         policy: that decided.
     """
     meta = workflow.fact.meta
-    labels = {
+    ours = {
         names.LABEL_POOL: names.label_value(workflow.fact.pool),
         names.LABEL_WORKFLOW: names.label_value(meta.name),
         names.LABEL_STAGE: stage.spec.name,
     }
+    labels = {**meta.labels, **ours}
     template = copy.deepcopy(stage.spec.template)
     template_meta = template.setdefault("metadata", {}) or {}
-    template["metadata"] = {**template_meta, "labels": {**(template_meta.get("labels") or {}), **labels}}
+    own_labels = template_meta.get("labels") or {}
+    template["metadata"] = {**template_meta, "labels": {**meta.labels, **own_labels, **ours}}
     # The CRD's default; said again for an API server that has an older CRD.
     template["spec"].setdefault("restartPolicy", "Never")
     spec: dict[str, Any] = {
@@ -65,6 +68,7 @@ def build_job(
             "namespace": meta.namespace,
             "labels": labels,
             "annotations": {
+                **names.passed_on(meta.annotations),
                 names.ANNOTATION_READY: render(stage.ready_s),
                 names.ANNOTATION_START: render(start_s),
                 names.ANNOTATION_HELD: f"{held_s:.6f}",
@@ -125,12 +129,13 @@ async def widen(cluster: Cluster, stage: StageView, cap: int) -> Json:
     )
 
 
-async def stop(cluster: Cluster, stage: StageView) -> Json:
-    """Suspend a stage's Job: its pods end and its record stays.
+async def stop(cluster: Cluster, stage: StageView, reason: str) -> Json:
+    """Suspend a stage's Job for good: its pods end and its record stays, with the reason.
 
     Raises:
         ClusterError: it could not be stopped now.
     """
     if stage.job is None:
         raise ValueError(f"stage {stage.spec.name!r} has no Job to stop")
-    return await cluster.patch_job(stage.job.meta.namespace, stage.job.meta.name, {"spec": {"suspend": True}})
+    patch = {"metadata": {"annotations": {names.ANNOTATION_STOPPED: reason}}, "spec": {"suspend": True}}
+    return await cluster.patch_job(stage.job.meta.namespace, stage.job.meta.name, patch)

@@ -12,6 +12,7 @@ from fermata.operator.progress import WorkflowView
 _SECONDS = (0.1, 0.5, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14400, 43200, 86400)
 _LATENCY = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5)
 _SLOWDOWN = (1, 1.5, 2, 3, 5, 10, 20, 50, 100)
+_RATIO = (0.1, 0.25, 0.5, 0.67, 0.8, 0.9, 1.1, 1.25, 1.5, 2, 4, 10)
 _BY_POLICY = ("pool", "policy")
 
 
@@ -42,6 +43,13 @@ class Metrics:
             "From the decision to start a stage until its Job exists.",
             ("pool",),
             buckets=_LATENCY,
+            registry=registry,
+        )
+        self.estimate = Histogram(
+            "fermata_estimate_ratio",
+            "Duration of a task over its estimate: 1 is right, 2 took twice as long.",
+            ("pool", "source"),
+            buckets=_RATIO,
             registry=registry,
         )
         self.holds = Counter("fermata_holds", "Stages whose hold began.", ("pool",), registry=registry)

@@ -6,6 +6,7 @@ One place, so that what is searched for is what was written. Knows nothing of sp
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 
 GROUP = "fermata.dev"
 VERSION = "v1alpha1"
@@ -23,6 +24,12 @@ ANNOTATION_START = f"{GROUP}/start-time"
 ANNOTATION_HELD = f"{GROUP}/held-seconds"
 ANNOTATION_POLICY = f"{GROUP}/policy"
 ANNOTATION_ESTIMATE = f"{GROUP}/estimate-seconds"
+# Set by people: on a Workflow "*" or names of stages that are not held any more; on an ExecutorPool anything: no holds.
+ANNOTATION_RELEASE = f"{GROUP}/release"
+# Written when this operator suspends a Job for good: the reason, so that others may suspend Jobs and resume them.
+ANNOTATION_STOPPED = f"{GROUP}/stopped"
+# What tools write about the object that they applied; a copy on its Jobs would be wrong, or large.
+_KEPT_BACK = (f"{GROUP}/", "kubectl.kubernetes.io/", "argocd.argoproj.io/", "meta.helm.sh/")
 
 MAX_LABEL = 63
 # The pods of an Indexed Job have the host name <job>-<index>, which may not exceed 63 characters either.
@@ -43,6 +50,15 @@ def label_value(name: str) -> str:
     if len(name) <= MAX_LABEL:
         return name
     return f"{name[: MAX_LABEL - 11].rstrip('-._')}-{short_hash(name)}"
+
+
+def passed_on(annotations: Mapping[str, str]) -> dict[str, str]:
+    """Return the annotations of a workflow that its Jobs get too.
+
+    >>> passed_on({"team": "a", "fermata.dev/release": "*", "kubectl.kubernetes.io/last-applied-configuration": "{}"})
+    {'team': 'a'}
+    """
+    return {key: value for key, value in annotations.items() if not key.startswith(_KEPT_BACK)}
 
 
 def job_name(workflow: str, uid: str, stage: str) -> str:

@@ -155,7 +155,7 @@ def view(
     ordered = tuple(stages[stage.name] for stage in spec.stages)
     deadline_s = fact.arrival_s + (spec.active_deadline_seconds or math.inf)
     expired = now_s >= deadline_s
-    outcome = _outcome(ordered, expired=expired, now_s=now_s)
+    outcome = _outcome(spec, ordered, expired=expired, now_s=now_s)
     blocked = _blocked(fact, spec, ordered, expired=expired)
     return WorkflowView(fact, spec, ordered, fact.arrival_s, work_s, critical_path_s, width, blocked, outcome)
 
@@ -212,9 +212,12 @@ def _begun(
         message = f"{job.reason}: {job.message}" if job.message else job.reason
         end_s = max(end_s or now_s, job.start_s)
         return replace(blank, phase="Failed", reason=reasons.JOB_FAILED, message=message, end_s=end_s)
+    if job.stopped:
+        message = reasons.MEANING.get(job.stopped, "stopped by the operator")
+        end_s = max(end_s or now_s, job.start_s)
+        return replace(blank, phase="Failed", reason=job.stopped, message=message, end_s=end_s)
     if job.suspended:
-        message = "stopped: activeDeadlineSeconds of the workflow have passed"
-        return replace(blank, phase="Failed", reason=reasons.DEADLINE_EXCEEDED, message=message, end_s=now_s)
+        return replace(blank, phase="Running", reason=reasons.JOB_SUSPENDED)
     return replace(blank, phase="Running")
 
 
@@ -243,7 +246,7 @@ def _waiting(blank: StageView, done: Mapping[str, StageView], arrival_s: float) 
     return replace(blank, phase="Ready", ready_s=max([arrival_s, *(parent.end_s or 0.0 for parent in parents)]))
 
 
-def _outcome(stages: tuple[StageView, ...], *, expired: bool, now_s: float) -> Outcome | None:
+def _outcome(spec: WorkflowSpec, stages: tuple[StageView, ...], *, expired: bool, now_s: float) -> Outcome | None:
     ends_s = [stage.end_s for stage in stages if stage.end_s is not None]
     if all(stage.phase == "Succeeded" for stage in stages):
         return Outcome(True, reasons.ALL_STAGES_SUCCEEDED, f"{len(stages)} stages succeeded", max(ends_s))
@@ -251,16 +254,23 @@ def _outcome(stages: tuple[StageView, ...], *, expired: bool, now_s: float) -> O
         return None
     if expired:
         return Outcome(False, reasons.DEADLINE_EXCEEDED, "activeDeadlineSeconds have passed", now_s)
-    failed = next((stage for stage in stages if stage.phase == "Failed"), None)
-    if failed is None:
+    failed = [stage for stage in stages if stage.phase == "Failed"]
+    if not failed or (spec.on_failure == "Finish" and any(stage.phase == "Ready" for stage in stages)):
         return None
-    message = f"stage {failed.spec.name!r}: {failed.reason}: {failed.message}"
-    return Outcome(False, reasons.STAGE_FAILED, message, max(ends_s, default=now_s))
+    return Outcome(False, reasons.STAGE_FAILED, _failure(failed), max(ends_s, default=now_s))
+
+
+def _failure(failed: list[StageView]) -> str:
+    """Return which stage failed first, and how; stages that were stopped for it are no failures of their own."""
+    own = [stage for stage in failed if stage.reason not in (reasons.STOPPED, reasons.DEADLINE_EXCEEDED)] or failed
+    first = min(own, key=lambda stage: (stage.end_s if stage.end_s is not None else math.inf, stage.index))
+    more = f" (and {len(own) - 1} more failed)" if len(own) > 1 else ""
+    return f"stage {first.spec.name!r}: {first.reason}: {first.message}{more}"
 
 
 def _blocked(fact: WorkflowFact, spec: WorkflowSpec, stages: tuple[StageView, ...], *, expired: bool) -> str:
     if expired:
         return reasons.DEADLINE_EXCEEDED
-    if any(stage.phase == "Failed" for stage in stages):
+    if spec.on_failure == "Stop" and any(stage.phase == "Failed" for stage in stages):
         return reasons.STAGE_FAILED
     return reasons.SUSPENDED if spec.suspend or fact.meta.deleting else ""

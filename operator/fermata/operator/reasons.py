@@ -44,6 +44,8 @@ JOB_REJECTED: Final = "JobRejected"
 JOB_NAME_TAKEN: Final = "JobNameTaken"
 JOB_DELETED: Final = "JobDeleted"
 JOB_FAILED: Final = "JobFailed"
+JOB_SUSPENDED: Final = "JobSuspended"
+STOPPED: Final = "Stopped"
 NOT_STARTED: Final = "NotStarted"
 # PolicyReady
 POLICY_LOADED: Final = "PolicyLoaded"
@@ -80,7 +82,7 @@ MEANING: Final[dict[str, str]] = {
     SUSPENDED: "spec.suspend is set: what runs goes on, nothing new is started.",
     REJECTED: "Not accepted; the condition Accepted says why.",
     ALL_STAGES_SUCCEEDED: "Every task of every stage succeeded.",
-    STAGE_FAILED: "A stage failed; nothing more of the workflow is started.",
+    STAGE_FAILED: "A stage failed; spec.onFailure says what became of the others.",
     DEADLINE_EXCEEDED: "activeDeadlineSeconds have passed.",
     PARENTS_RUNNING: "Not all parents of the stage have succeeded.",
     EXECUTORS_BUSY: "Fewer executors are free than one task of the stage takes.",
@@ -91,6 +93,8 @@ MEANING: Final[dict[str, str]] = {
     JOB_NAME_TAKEN: "A Job of that name exists and belongs to somebody else.",
     JOB_DELETED: "The stage's Job was deleted before it finished; a stage is never started twice.",
     JOB_FAILED: "The stage's Job failed; the message has its reason.",
+    JOB_SUSPENDED: "Somebody suspended the stage's Job; it goes on when it is resumed.",
+    STOPPED: "The stage ran when another one failed, and was stopped because spec.onFailure is Stop.",
     NOT_STARTED: "The workflow ended before the stage could start.",
     POLICY_LOADED: "The policy passed its checks and decides.",
     POLICY_OFF: "spec.mode is Off: the fallback decides.",

@@ -18,7 +18,7 @@ from fermata.operator import reasons
 from fermata.operator.apply import AT_ONCE, RETRY_S, Applier, limited
 from fermata.operator.build_state import Arrival, Keys, build_state
 from fermata.operator.cluster import Cluster, ClusterError
-from fermata.operator.estimates import Estimates
+from fermata.operator.estimates import Estimates, family_of, task_duration_s
 from fermata.operator.events import Events
 from fermata.operator.facts import PoolFact, WorkflowFact
 from fermata.operator.ledger import Ledger, Meter
@@ -33,6 +33,8 @@ from fermata.operator.tell import Teller, Whys
 from fermata.operator.validate import Problem, pool_problems, workflow_problems
 from fermata.operator.why import Why, why_held, why_waiting
 from fermata.policy.state import RECENT_ARRIVALS, ClusterState
+
+_TELLING_LESSONS = (1, 2, 4, 8, 16)  # so many known runs change the estimate of a stage noticeably
 
 log = logging.getLogger(__name__)
 
@@ -115,7 +117,7 @@ class PoolReconciler:
         # 3. Decide.
         asked = await self._decide(spec, now_s) if spec else None
         # 4. Apply.
-        await self._applier.stop_expired(self._views.values(), now_s)
+        await self._applier.stop_failed(self._views.values(), now_s)
         if asked:
             await self._applier.carry_out(asked.plan, self._views, asked.decision.policy, now_s)
         self._observe(now_s)
@@ -159,13 +161,12 @@ class PoolReconciler:
         self._checked.pop(uid, None)
         self._teller.forget(uid)
         self._ledger.close(uid)
-        self._estimates.forget(uid)
 
     def _close(self, fact: WorkflowFact) -> None:
         """Keep of a finished workflow what others can learn from it."""
         uid = fact.meta.uid
         self._forget(uid)
-        self._estimates.learn(fact)
+        self._estimates.learn_all(fact)
         if fact.spec is None:
             return
         self._note_arrival(fact, sum(
@@ -189,8 +190,35 @@ class PoolReconciler:
         jobs = self._tools.store.workflow_jobs.get(uid, {})
         seen = view(fact, fact.spec, jobs, self._applier.refused.get(uid, {}), account.started, self._estimates, now_s)
         self._views[uid] = seen
+        self._learn(seen)
         self._ledger.catch_up(seen)
         self._note_arrival(fact, seen.work_s)
+
+    def _learn(self, seen: WorkflowView) -> None:
+        """Learn from the stages that have finished, and measure how wrong the estimates were."""
+        for stage in seen.stages:
+            if stage.phase != "Succeeded" or stage.start_s is None or stage.end_s is None or stage.job is None:
+                continue
+            spec, job = stage.spec, stage.job
+            duration_s = task_duration_s(stage.end_s - stage.start_s, spec.tasks, job.parallelism)
+            if not self._estimates.learn(seen.fact.meta, spec.name, spec.slots, duration_s, stage.end_s):
+                continue
+            if job.estimate_s:
+                source = "learned" if spec.estimate_seconds is None else "given"
+                self._tools.metrics.estimate.labels(self.pool, source).observe(duration_s / job.estimate_s)
+            # The first few runs change an estimate; looking at the whole family after each one would not scale.
+            if self._estimates.lessons(seen.fact.meta, spec.name) in _TELLING_LESSONS:
+                self._reestimate(seen)
+
+    def _reestimate(self, seen: WorkflowView) -> None:
+        """Have the other unfinished workflows of a family looked at again."""
+        meta = seen.fact.meta
+        family = meta.namespace, family_of(meta)
+        self._tools.store.touched[self.pool].update(
+            uid
+            for uid, known in self._views.items()
+            if uid != meta.uid and (known.fact.meta.namespace, family_of(known.fact.meta)) == family
+        )
 
     def _note_arrival(self, fact: WorkflowFact, work_s: float) -> None:
         uid = fact.meta.uid

@@ -86,6 +86,10 @@ class WorkflowSpec(_Spec):
     active_deadline_seconds: Seconds | None = Field(
         default=None, description="Fails the workflow so long after its creation, whatever it did in that time."
     )
+    on_failure: Literal["Stop", "Finish"] = Field(
+        default="Stop",
+        description="When a stage fails. Stop: what runs is stopped. Finish: what does not depend on it is run first.",
+    )
     ttl_seconds_after_finished: SecondsOrZero | None = Field(
         default=None, description="Deletes the workflow, with its Jobs, so long after it has finished."
     )
@@ -132,7 +136,8 @@ class StageStatus(_Status):
     wait_seconds: float | None = None
     held_seconds: float | None = None
     run_seconds: float | None = None
-    estimate_seconds: float | None = None
+    estimate_seconds: float | None = Field(default=None, description="What one task is expected to take.")
+    estimate_source: Annotated[str, Field(max_length=128)] = Field(default="", description="Where that comes from.")
     parallelism: int | None = Field(default=None, description="The cap in force.")
     job_name: Annotated[str, Field(max_length=63)] | None = None
     tasks: int = 0

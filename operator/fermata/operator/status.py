@@ -6,10 +6,11 @@ grow are settled when they stop growing, and until then the status says since wh
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Literal, NamedTuple
 
 from fermata.operator import reasons
+from fermata.operator.estimates import Estimate
 from fermata.operator.facts import PoolFact, WorkflowFact
 from fermata.operator.ledger import Account, Meter
 from fermata.operator.names import job_name
@@ -21,6 +22,7 @@ from fermata.operator.validate import Problem
 from fermata.operator.why import Why
 
 SLOWDOWN_THRESHOLD_S = 10.0
+_NO_NEWS = ("estimateSeconds", "estimateSource")  # told with the next change; they follow the runs of others
 Activity = Literal["Running", "Held", "Waiting", "Suspended"]
 Level = Literal["Normal", "Warning"]
 
@@ -179,8 +181,8 @@ def pool_status(
 
 
 def changed(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
-    """Tell whether a status has to be written: absent and null mean the same."""
-    return bool(_pruned(before) != _pruned(after))
+    """Tell whether a status has to be written: absent and null mean the same, and an estimate alone is no news."""
+    return bool(_pruned(before, _NO_NEWS) != _pruned(after, _NO_NEWS))
 
 
 def merge_patch(body: Mapping[str, Any]) -> dict[str, Any]:
@@ -188,10 +190,10 @@ def merge_patch(body: Mapping[str, Any]) -> dict[str, Any]:
     return {key: _pruned(value) if isinstance(value, list) else value for key, value in body.items()}
 
 
-def _pruned(value: Any) -> Any:
+def _pruned(value: Any, without: Collection[str] = ()) -> Any:
     if isinstance(value, Mapping):
-        return {key: _pruned(item) for key, item in value.items() if item is not None}
-    return [_pruned(item) for item in value] if isinstance(value, list) else value
+        return {key: _pruned(item, without) for key, item in value.items() if item is not None and key not in without}
+    return [_pruned(item, without) for item in value] if isinstance(value, list) else value
 
 
 def _workflow_conditions(view: WorkflowView, held: Mapping[str, Why]) -> dict[str, tuple[str, str, str]]:
@@ -272,6 +274,7 @@ def _stage_status(
         "heldSeconds": parts.held_ms / 1000 if parts else round(meter.settled_s, 3),
         "runSeconds": None if run_s is None else round(run_s, 3),
         "estimateSeconds": round(stage.estimate.seconds, 3),
+        "estimateSource": _source(stage.estimate),
         "parallelism": stage.job.parallelism if stage.job else before.parallelism if before else None,
         "jobName": job_name(view.fact.meta.name, view.fact.meta.uid, name) if begun else None,
         "tasks": stage.spec.tasks,
@@ -293,6 +296,13 @@ def _stage_state(view: WorkflowView, stage: StageView, held: Why | None, waiting
     if held is not None:
         return "Held", held
     return "Waiting", waiting or Why(reasons.EXECUTORS_BUSY, "")
+
+
+def _source(estimate: Estimate) -> str:
+    if estimate.quartiles is None:
+        return estimate.source
+    low_s, high_s = estimate.quartiles
+    return f"{estimate.source}, half of them {low_s:.3g} to {high_s:.3g} s"
 
 
 def _rendered(at_s: float | None) -> str | None:

@@ -28,8 +28,9 @@ def stage(name: str, *parents: str, **fields: Any) -> Raw:
 
 
 def workflow(
-    name: str, *stages: Raw, arrival_s: float = T0, status: Raw | None = None, labels: Raw | None = None, **spec: Any
-) -> Raw:
+    name: str, *stages: Raw, arrival_s: float = T0, status: Raw | None = None, labels: Raw | None = None,
+    annotations: Raw | None = None, **spec: Any,
+) -> Raw:  # fmt: skip
     """Return a Workflow."""
     return {
         "apiVersion": names.API_VERSION,
@@ -42,6 +43,7 @@ def workflow(
             "generation": 1,
             "creationTimestamp": render(arrival_s),
             "labels": labels or {},
+            "annotations": annotations or {},
         },
         "spec": {"poolName": "pool", "stages": list(stages), **spec},
         "status": status or {},
@@ -65,6 +67,8 @@ def job(
     end_s: float | None = None,
     version: str = "1",
     held_s: float = 0.0,
+    suspended: bool = False,
+    annotations: Raw | None = None,
 ) -> Raw:
     """Return the Job of a stage."""
     conditions = []
@@ -86,10 +90,11 @@ def job(
                 names.ANNOTATION_READY: render(start_s - held_s),
                 names.ANNOTATION_START: render(start_s),
                 names.ANNOTATION_HELD: str(held_s),
+                **(annotations or {}),
             },
             "ownerReferences": [{"kind": "Workflow", "uid": f"uid-{workflow_name}", "controller": True}],
         },
-        "spec": {"completions": tasks, "parallelism": parallelism},
+        "spec": {"completions": tasks, "parallelism": parallelism, "suspend": suspended},
         "status": {"succeeded": succeeded, "conditions": conditions},
     }
 

@@ -45,18 +45,33 @@ def test_an_empty_pool_is_all_free() -> None:
     assert sorted(state.free_executors) == [0, 1, 2, 3]
 
 
-def test_jobs_stand_in_the_order_of_arrival_then_priority_then_uid() -> None:
+def test_jobs_stand_in_the_order_of_priority_then_arrival_then_uid() -> None:
     same = T0 + 1.25
     views = [
         _view("late", stage("a"), arrival_s=T0 + 5.25),
         _view("b-plain", stage("a"), arrival_s=same),
         _view("a-plain", stage("a"), arrival_s=same),
-        _view("urgent", stage("a"), arrival_s=same, priority=10),
+        _view("urgent", stage("a"), arrival_s=T0 + 9.25, priority=10),
     ]
     state, keys = _build(views)
     assert keys.jobs == ("uid-urgent", "uid-a-plain", "uid-b-plain", "uid-late")
-    assert list(state.job_arrival_s) == [same, same, same, T0 + 5.25]
+    assert list(state.job_arrival_s) == [T0 + 9.25, same, same, T0 + 5.25]
     assert list(state.job_weight) == [2.0, 1.0, 1.0, 1.0]
+
+
+def test_priority_decides_between_equals_and_not_between_others() -> None:
+    equals = [_view("early", stage("a")), _view("urgent", stage("a"), arrival_s=T0 + 5.25, priority=1)]
+    state, keys = _build(equals, executors=1)
+    assert keys.stages[registry.load("sjf").choose(state).stage] == ("uid-urgent", "a")
+    others = [_view("short", stage("a", estimateSeconds=5)), _view("urgent", stage("a"), priority=1)]
+    state, keys = _build(others, executors=1)
+    assert keys.stages[registry.load("sjf").choose(state).stage] == ("uid-short", "a")
+
+
+def test_a_stage_whose_job_somebody_suspended_is_not_widened() -> None:
+    suspended = _view("w", stage("a", tasks=5), jobs={"a": {"tasks": 5, "suspended": True}})
+    state, _ = _build([suspended])
+    assert (state.free, list(state.ready_stages), list(state.stage_running)) == (4, [], [0])
 
 
 def test_a_running_stage_holds_its_parallelism_until_its_tail() -> None:

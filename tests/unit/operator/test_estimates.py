@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+from itertools import permutations
 from typing import Any
 
 import pytest
-from tests.unit.operator.objects import DONE, stage, workflow, workflow_fact_of
+from tests.unit.operator.objects import DONE, T0, stage, workflow, workflow_fact_of
 
 from fermata.operator.estimates import UNKNOWN_S, Estimates, family_of
 from fermata.operator.facts import WorkflowFact, meta_of
 from fermata.operator.resources import StageSpec
+from fermata.operator.times import render
 
 
-def _finished(name: str, run_s: float, tasks: int = 1, cap: int = 1, **fields: Any) -> WorkflowFact:
-    status = {
-        **DONE,
-        "stages": [{"name": "a", "state": "Succeeded", "tasks": tasks, "parallelism": cap, "runSeconds": run_s}],
+def _finished(
+    name: str, run_s: float, tasks: int = 1, cap: int = 1, end_s: float = T0, slots: int = 1, **fields: Any
+) -> WorkflowFact:
+    row = {
+        "name": "a",
+        "state": "Succeeded",
+        "tasks": tasks,
+        "parallelism": cap,
+        "runSeconds": run_s,
+        "completionTime": render(end_s),
     }
-    return workflow_fact_of(name, stage("a"), status=status, **fields)
+    return workflow_fact_of(name, stage("a", slots=slots), status={**DONE, "stages": [row]}, **fields)
 
 
 def _stage(**fields: Any) -> StageSpec:
@@ -25,35 +33,60 @@ def _stage(**fields: Any) -> StageSpec:
 
 
 def test_what_the_user_says_comes_first() -> None:
-    assert Estimates().of(meta_of(workflow("w", stage("a"))), _stage(estimateSeconds=7)) == (7.0, "estimateSeconds")
+    assert Estimates().of(meta_of(workflow("w", stage("a"))), _stage(estimateSeconds=7))[:2] == (7.0, "estimateSeconds")
 
 
-def test_then_the_family_then_the_pool_then_a_guess() -> None:
+def test_then_the_family_then_its_class_then_the_pool_then_a_guess() -> None:
     estimates, meta = Estimates(), meta_of(workflow("etl-4", stage("a")))
-    assert estimates.of(meta, _stage()) == (UNKNOWN_S, "unknown")
-    estimates.learn(_finished("other", 30.0))
-    assert estimates.of(meta, _stage()).seconds == 30.0
+    assert estimates.of(meta, _stage())[:2] == (UNKNOWN_S, "unknown")
+    estimates.learn_all(_finished("wide", 90.0, slots=4))
+    assert estimates.of(meta, _stage())[:2] == (90.0, "mean of 1 stages in the pool")
+    estimates.learn_all(_finished("narrow", 20.0))
+    estimates.learn_all(_finished("other", 40.0))
+    assert estimates.of(meta, _stage())[:2] == (30.0, "mean of 2 stages of 1 slot in the pool")
     for number, run_s in enumerate((4.0, 5.0, 90.0)):
-        estimates.learn(_finished(f"etl-{number}", run_s))
-    assert estimates.of(meta, _stage()).seconds == 5.0  # the median, which one slow run does not move
+        estimates.learn_all(_finished(f"etl-{number}", run_s))
+    assert estimates.of(meta, _stage()) == (5.0, "median of 3 earlier runs", (4.5, 47.5))  # one slow run moves nothing
 
 
-def test_waves_are_counted_and_a_workflow_teaches_once() -> None:
+def test_waves_are_counted_and_a_stage_teaches_once() -> None:
     estimates, meta = Estimates(), meta_of(workflow("etl-9", stage("a")))
     for _ in range(3):
-        estimates.learn(_finished("etl-1", 30.0, tasks=5, cap=2))
-    estimates.learn(_finished("etl-2", 20.0))
+        estimates.learn_all(_finished("etl-1", 30.0, tasks=5, cap=2))
+    estimates.learn_all(_finished("etl-2", 20.0))
     assert estimates.of(meta, _stage()).seconds == pytest.approx(15.0)  # of 10 and 20
 
 
-def test_an_unfinished_workflow_teaches_nothing() -> None:
+def test_the_latest_runs_count_whatever_order_they_are_read_in() -> None:
+    meta = meta_of(workflow("etl-9", stage("a")))
+    runs = [_finished(f"etl-{i}", 1.0, end_s=T0 + i) for i in range(20)]
+    runs += [_finished(f"etl-{i}", 9.0, end_s=T0 + i) for i in range(20, 40)]
+    for order in (runs, runs[::-1], [*runs[1::2], *runs[::2]]):
+        estimates = Estimates()
+        for run in [*order, *order]:
+            estimates.learn_all(run)
+        assert estimates.of(meta, _stage())[:2] == (9.0, "median of 20 earlier runs")
+
+
+def test_a_restarted_operator_learns_the_same() -> None:
+    meta = meta_of(workflow("etl-9", stage("a")))
+    runs = [_finished(f"etl-{i}", run_s, end_s=T0 + i) for i, run_s in enumerate((3.0, 8.0, 5.0, 4.0))]
+    answers = set()
+    for order in permutations(runs):
+        estimates = Estimates()
+        for run in order:
+            estimates.learn_all(run)
+        answers.add(estimates.of(meta, _stage()))
+    assert len(answers) == 1
+
+
+def test_a_finished_stage_teaches_before_its_workflow_has_finished() -> None:
     estimates = Estimates()
-    estimates.learn(
-        workflow_fact_of(
-            "etl-1", stage("a"), status={"stages": [{"name": "a", "state": "Succeeded", "runSeconds": 3.0}]}
-        )
-    )
-    assert estimates.of(meta_of(workflow("etl-2", stage("a"))), _stage()).source == "unknown"
+    row = {"name": "a", "state": "Succeeded", "runSeconds": 3.0, "completionTime": render(T0)}
+    running = {"name": "b", "state": "Running", "runSeconds": 1.0}
+    estimates.learn_all(workflow_fact_of("etl-1", stage("a"), stage("b"), status={"stages": [row, running]}))
+    assert estimates.of(meta_of(workflow("etl-2", stage("a"))), _stage()).source == "median of 1 earlier run"
+    assert estimates.of(meta_of(workflow("etl-2", stage("b"))), _stage(name="b")).source.startswith("mean")
 
 
 @pytest.mark.parametrize(

@@ -58,6 +58,25 @@ def test_the_users_template_is_kept_and_not_shared() -> None:
     assert template["metadata"] == {"labels": {"team": "x"}, "annotations": {"a": "b"}}
 
 
+def test_labels_and_annotations_of_the_workflow_are_passed_on() -> None:
+    annotations = {"cost-centre": "7", names.ANNOTATION_RELEASE: "*", "kubectl.kubernetes.io/last-applied": "{}"}
+    template = {"metadata": {"labels": {"team": "own"}}, "spec": {"containers": [{"name": "c"}]}}
+    labels = {"team": "all", "fermata.dev/family": "night", names.LABEL_STAGE: "forged"}
+    fact = workflow_fact_of("etl", stage("a", template=template), labels=labels, annotations=annotations)
+    assert fact.spec is not None
+    seen = view(fact, fact.spec, {}, {}, (), Estimates(), T0)
+    job = build_job(seen, seen.stages[0], 1, start_s=T0, held_s=0, policy="sjf")
+    assert job["metadata"]["labels"] == {
+        "team": "all", "fermata.dev/family": "night",
+        names.LABEL_POOL: "pool", names.LABEL_WORKFLOW: "etl", names.LABEL_STAGE: "a",
+    }  # fmt: skip
+    assert job["spec"]["template"]["metadata"]["labels"] == job["metadata"]["labels"] | {"team": "own"}
+    assert "annotations" not in job["spec"]["template"]["metadata"]
+    kept = job["metadata"]["annotations"]
+    assert kept["cost-centre"] == "7"
+    assert not {names.ANNOTATION_RELEASE, "kubectl.kubernetes.io/last-applied"} & kept.keys()
+
+
 @given(
     st.text(string.ascii_lowercase + string.digits + "-.", min_size=1, max_size=253),
     st.text(string.ascii_lowercase + string.digits + "-", min_size=1, max_size=63),

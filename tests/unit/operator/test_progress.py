@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.unit.operator.objects import T0, job_fact_of, stage, workflow_fact_of
 
-from fermata.operator import reasons
+from fermata.operator import names, reasons
 from fermata.operator.estimates import Estimates
 from fermata.operator.progress import Refusal, WorkflowView, view
 from fermata.operator.times import render
@@ -81,6 +81,42 @@ def test_a_failed_stage_ends_the_workflow_when_the_rest_has_ended() -> None:
     assert not done.outcome.succeeded
     assert done.outcome.reason == reasons.STAGE_FAILED
     assert done.outcome.end_s == T0 + 8.25
+
+
+STOPPED = {"suspended": True, "annotations": {names.ANNOTATION_STOPPED: reasons.STOPPED}}
+
+
+def test_a_stage_that_was_stopped_for_another_is_not_the_reason_of_the_failure() -> None:
+    jobs: dict[str, Any] = {"a": {"end_s": T0 + 9, **STOPPED}, "b": {"outcome": "Failed", "end_s": T0 + 5.25}}
+    seen = _view(stage("a"), stage("b"), stage("c", "a"), jobs=jobs)
+    assert _phases(seen) == {"a": "Failed", "b": "Failed", "c": "Pending"}
+    assert seen.stages[0].reason == reasons.STOPPED
+    assert seen.outcome is not None
+    assert seen.outcome.message.startswith("stage 'b': JobFailed")
+    assert "more" not in seen.outcome.message
+
+
+def test_with_finish_a_failure_ends_the_workflow_after_what_does_not_depend_on_it() -> None:
+    stages = (stage("a"), stage("b", "a"), stage("c"), stage("d", "c"))
+    jobs: dict[str, Any] = {"a": {"outcome": "Failed", "end_s": T0 + 5.25}, "c": {"start_s": T0}}
+    seen = _view(*stages, jobs=jobs, onFailure="Finish")
+    assert (seen.blocked, seen.outcome) == ("", None)
+    jobs["c"] = {"outcome": "Complete", "end_s": T0 + 7.25, "succeeded": 1}
+    seen = _view(*stages, jobs=jobs, onFailure="Finish")
+    assert _phases(seen)["d"] == "Ready"
+    assert (seen.blocked, seen.outcome) == ("", None)
+    jobs["d"] = {"start_s": T0 + 8, "outcome": "Failed", "end_s": T0 + 9.25}
+    seen = _view(*stages, jobs=jobs, onFailure="Finish")
+    assert seen.outcome is not None
+    assert (seen.outcome.succeeded, seen.outcome.end_s) == (False, T0 + 9.25)
+    assert seen.outcome.message.startswith("stage 'a'")
+    assert seen.outcome.message.endswith("(and 1 more failed)")
+
+
+def test_a_job_that_somebody_else_suspended_goes_on_later() -> None:
+    seen = _view(stage("a"), jobs={"a": {"suspended": True}})
+    assert (seen.stages[0].phase, seen.stages[0].reason) == ("Running", reasons.JOB_SUSPENDED)
+    assert (seen.stages[0].occupied, seen.outcome) == (0, None)
 
 
 def test_a_started_stage_whose_job_is_gone_has_failed_and_never_starts_again() -> None:

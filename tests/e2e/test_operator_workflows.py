@@ -1,0 +1,186 @@
+"""What users of a workflow engine expect on day one: retries, deadlines, failures, names, labels, caps, estimates."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.operator_rig import (
+    GROUP,
+    VERSION,
+    Cluster,
+    OperatorProcess,
+    condition_of,
+    control_plane,
+    stage,
+    stages_of,
+    wait_until,
+)
+
+from fermata.operator.times import parse
+
+pytestmark = pytest.mark.e2e
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("workflows")
+
+
+@pytest.fixture(scope="module")
+def kubeconfig(folder: Path) -> Iterator[Path]:
+    with control_plane(folder) as path:
+        yield path
+
+
+@pytest.fixture(scope="module")
+def operator(kubeconfig: Path, folder: Path) -> Iterator[OperatorProcess]:
+    process = OperatorProcess(kubeconfig, folder)
+    try:
+        process.wait_ready()
+        yield process
+    finally:
+        code = process.stop()
+    assert code == 0, process.log.read_text()
+    assert "Traceback" not in process.log.read_text()
+
+
+@pytest.fixture
+def cluster(kubeconfig: Path, operator: OperatorProcess) -> Cluster:
+    return Cluster(kubeconfig)
+
+
+def _annotated(row: dict[str, Any], **annotations: str) -> dict[str, Any]:
+    """Return a stage whose pods carry more annotations for the embedded kubelet."""
+    row["template"]["metadata"]["annotations"] |= {
+        f"fermata.dev/sim-{key.replace('_', '-')}": text for key, text in annotations.items()
+    }
+    return row
+
+
+def test_a_task_that_fails_is_tried_again_as_often_as_retries_allow(cluster: Cluster) -> None:
+    cluster.pool("retrying", executors=2, policy={"name": "fifo"})
+    cluster.submit("lucky", "retrying", [_annotated(stage("a", 0.2, retries=2), failures="2")])
+    cluster.submit("unlucky", "retrying", [_annotated(stage("a", 0.2, retries=1), failures="2")])
+    row = stages_of(cluster.wait_for("lucky"))["a"]
+    assert (row["state"], row["failed"]) == ("Succeeded", 2)
+    status = cluster.wait_for("unlucky", "Succeeded", "False")
+    assert "BackoffLimitExceeded" in condition_of(status, "Succeeded")["message"]
+
+
+def test_a_stage_keeps_to_its_deadline_which_waiting_does_not_use_up(cluster: Cluster) -> None:
+    cluster.pool("timed", executors=1, policy={"name": "fifo"})
+    cluster.submit("first", "timed", [stage("a", 2.5)])
+    cluster.submit("patient", "timed", [stage("a", 0.3, activeDeadlineSeconds=2)])
+    cluster.submit("endless", "timed", [stage("a", 300.0, activeDeadlineSeconds=1)])
+    row = stages_of(cluster.wait_for("patient"))["a"]
+    assert row["waitSeconds"] > 2.0, "it waited for longer than its deadline and ran all the same"
+    status = cluster.wait_for("endless", "Succeeded", "False")
+    assert condition_of(status, "Succeeded")["reason"] == "StageFailed"
+    assert "DeadlineExceeded" in condition_of(status, "Succeeded")["message"]
+
+
+def test_a_hold_does_not_use_up_a_stages_deadline(cluster: Cluster) -> None:
+    cluster.pool("timed-hold", executors=2, policy={"name": "sjf-hold:tau=1,split=2"})
+    cluster.submit("first-long", "timed-hold", [stage("a", 4.0)])
+    cluster.wait_for("first-long", "Running", "True")
+    cluster.submit("held-long", "timed-hold", [stage("a", 1.0, estimateSeconds=4, activeDeadlineSeconds=2)])
+    row = stages_of(cluster.wait_for("held-long"))["a"]
+    assert row["heldSeconds"] > 2.0
+
+
+@pytest.mark.parametrize(
+    ("on_failure", "states", "jobs"),
+    [
+        ("Stop", {"bad": "Failed", "never": "Skipped", "long": "Failed", "next": "Skipped"}, {"bad", "long"}),
+        ("Finish", {"bad": "Failed", "never": "Skipped", "long": "Succeeded", "next": "Succeeded"},
+         {"bad", "long", "next"}),
+    ],
+)  # fmt: skip
+def test_a_failure_stops_the_others_or_lets_them_finish(
+    cluster: Cluster, on_failure: str, states: dict[str, str], jobs: set[str]
+) -> None:
+    name = on_failure.lower()
+    cluster.pool(name, executors=2, policy={"name": "fifo"})
+    stages = [
+        stage("bad", 0.3, exit_code=1),
+        stage("never", 0.3, "bad"),
+        stage("long", 2.0),
+        stage("next", 0.3, "long"),
+    ]
+    cluster.submit(f"on-{name}", name, stages, onFailure=on_failure)
+    status = cluster.wait_for(f"on-{name}", "Succeeded", "False")
+    rows = stages_of(status)
+    assert {key: row["state"] for key, row in rows.items()} == states
+    assert set(cluster.jobs(f"on-{name}")) == jobs
+    condition = condition_of(status, "Succeeded")
+    assert condition["reason"] == "StageFailed"
+    assert condition["message"].startswith("stage 'bad': JobFailed")
+    wait_until(lambda: cluster.pool_status(name)["busy"] == 0, "its executors are not free again")
+    if on_failure == "Stop":
+        assert rows["long"]["reason"] == "Stopped"
+        assert rows["long"]["runSeconds"] < 1.9
+
+
+def test_generated_names_labels_and_annotations_reach_jobs_and_pods(cluster: Cluster) -> None:
+    cluster.pool("named", executors=2, policy={"name": "fifo"})
+    body = {
+        "apiVersion": f"{GROUP}/{VERSION}",
+        "kind": "Workflow",
+        "metadata": {
+            "generateName": "report-",
+            "labels": {"team": "data", "fermata.dev/family": "report"},
+            "annotations": {"cost-centre": "7"},
+        },
+        "spec": {"poolName": "named", "stages": [stage("a", 0.3, tasks=2)]},
+    }
+    made = cluster.objects.create_namespaced_custom_object(GROUP, VERSION, "default", "workflows", body)
+    name = made["metadata"]["name"]
+    assert name.startswith("report-")
+    cluster.wait_for(name)
+    job = cluster.jobs(name)["a"]
+    assert job.metadata.labels["team"] == "data"
+    assert job.metadata.annotations["cost-centre"] == "7"
+    pods = cluster.core.list_namespaced_pod("default", label_selector=f"team=data,fermata.dev/workflow={name}").items
+    assert {pod.metadata.labels["batch.kubernetes.io/job-completion-index"] for pod in pods} == {"0", "1"}
+
+
+def test_a_task_of_several_slots_takes_them_together(cluster: Cluster) -> None:
+    cluster.pool("slotted", executors=3, policy={"name": "fifo"})
+    cluster.submit("pair", "slotted", [stage("a", 1.0, slots=2)])
+    cluster.wait_for("pair", "Running", "True")
+    assert cluster.wait_for_pool("slotted", "Ready", "True")
+    wait_until(lambda: cluster.pool_status("slotted")["busy"] == 2, "two slots are not busy")
+    cluster.submit("other-pair", "slotted", [stage("a", 0.3, slots=2)])
+    first, second = stages_of(cluster.wait_for("pair"))["a"], stages_of(cluster.wait_for("other-pair"))["a"]
+    assert parse(second["startTime"]) >= parse(first["completionTime"]), "only one slot was free"
+
+
+def test_estimates_are_learned_told_and_learned_again_after_a_restart(tmp_path: Path) -> None:
+    unknown = {key: value for key, value in stage("a", 0.5).items() if key != "estimateSeconds"}
+    with control_plane(tmp_path) as kubeconfig:
+        cluster, operators = Cluster(kubeconfig), [OperatorProcess(kubeconfig, tmp_path)]
+        try:
+            operators[0].wait_ready()
+            cluster.pool("learning", executors=1, policy={"name": "sjf"})
+            cluster.submit("etl-1", "learning", [unknown])
+            row = stages_of(cluster.wait_for("etl-1"))["a"]
+            assert (row["estimateSeconds"], row["estimateSource"]) == (60.0, "unknown")
+            cluster.submit("etl-2", "learning", [unknown])
+            row = stages_of(cluster.wait_for("etl-2"))["a"]
+            assert row["estimateSource"] == "median of 1 earlier run"
+            assert row["estimateSeconds"] == pytest.approx(0.5, abs=0.45)
+            metric = 'fermata_estimate_ratio_count{pool="learning",source="learned"} 2.0'
+            assert metric in operators[0].get("/metrics")
+            operators[0].kill()
+            operators.append(OperatorProcess(kubeconfig, tmp_path))
+            operators[1].wait_ready()
+            cluster.submit("etl-3", "learning", [unknown])
+            row = stages_of(cluster.wait_for("etl-3"))["a"]
+            assert row["estimateSource"].startswith("median of 2 earlier runs, half of them ")
+            assert operators[1].stop() == 0
+        finally:
+            for process in operators:
+                process.stop()
