@@ -99,9 +99,16 @@ def stage(name: str, seconds: float = 0.5, *parents: str, exit_code: int = 0, **
 
 
 class OperatorProcess:
-    """`fermata operator` as a child process."""
+    """`fermata operator` as a child process.
 
-    def __init__(self, kubeconfig: Path, folder: Path, *arguments: str) -> None:
+    Args:
+        kubeconfig: of the cluster.
+        folder: where its log goes.
+        arguments: further ones of the command line.
+        pod: who it is; a second one of the same name is the first one restarted, and waits for no lease.
+    """
+
+    def __init__(self, kubeconfig: Path, folder: Path, *arguments: str, pod: str = "operator-0") -> None:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self.port = free.getsockname()[1]
@@ -115,6 +122,7 @@ class OperatorProcess:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
+                env={**os.environ, "POD_NAME": pod},
             )  # fmt: skip
 
     def wait_ready(self) -> None:

@@ -20,6 +20,13 @@ def operator(
     metrics_host: Annotated[str, typer.Option(help="Address of /metrics, /healthz and /readyz.")] = "127.0.0.1",
     metrics_port: Annotated[int | None, typer.Option(help="Port of them; not served if not given.")] = None,
     record: Annotated[Path | None, typer.Option(help="Append every decision to this file, as JSON lines.")] = None,
+    lease_namespace: Annotated[
+        str | None,
+        typer.Option(help="Namespace of the Lease that lets one operator act; where it runs, if not given."),
+    ] = None,
+    lease_seconds: Annotated[
+        float, typer.Option(min=1.0, help="How long a standby waits for a leader that is silent.")
+    ] = 15.0,
     log_json: Annotated[bool, typer.Option(help="Write log lines as JSON.")] = False,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Tell everything.")] = False,
 ) -> None:
@@ -44,5 +51,7 @@ def operator(
             metrics_host=metrics_host,
             metrics_port=metrics_port,
             record=record,
+            lease_namespace=lease_namespace,
+            lease_s=lease_seconds,
         )
     )

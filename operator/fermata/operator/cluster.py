@@ -78,6 +78,14 @@ class Cluster:
         """Read one path."""
         return await self._request("GET", path, query=query)
 
+    async def create(self, path: str, body: Mapping[str, Any]) -> Json:
+        """Create an object in a collection."""
+        return await self._request("POST", path, body=body)
+
+    async def replace(self, path: str, body: Mapping[str, Any]) -> Json:
+        """Replace an object; 409 where the version that `body` names is not the present one."""
+        return await self._request("PUT", path, body=body)
+
     async def list_all(self, kind: str, namespace: str | None = None) -> tuple[list[Json], str]:
         """Return all objects of a kind and the version of the list, read in pages."""
         path, selector = _LISTS[kind]
@@ -115,6 +123,12 @@ class Cluster:
         """Merge a status into an ExecutorPool, only if it still is that very object."""
         path = f"/apis/{API_VERSION}/{POOLS}/{quote(name)}/status"
         return await self._request("PATCH", path, body={"metadata": {"uid": uid}, "status": status})
+
+    async def annotate(self, path: str, version: str, annotations: Mapping[str, str | None]) -> Json:
+        """Set annotations of the object at a path (None removes one), only if it still has that resourceVersion."""
+        return await self._request(
+            "PATCH", path, body={"metadata": {"resourceVersion": version, "annotations": annotations}}
+        )
 
     async def delete_workflow(self, namespace: str, name: str, uid: str) -> None:
         """Delete a Workflow and, in the background, what it owns, only if it still is that very object."""

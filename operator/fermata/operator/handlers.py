@@ -27,6 +27,7 @@ def options_from_environment() -> Options:
         metrics_host=os.environ.get("FERMATA_METRICS_HOST", "127.0.0.1"),
         metrics_port=int(port) if port else None,
         record=Path(record) if record else None,
+        lease_namespace=os.environ.get("FERMATA_LEASE_NAMESPACE"),
     )
 
 

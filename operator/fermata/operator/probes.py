@@ -16,10 +16,10 @@ class Probes:
 
     Args:
         registry: of the metrics.
-        ready: tells whether the operator has seen the cluster and decides.
+        ready: tells in a word whether the operator decides or stands by; empty while it can do neither.
     """
 
-    def __init__(self, registry: CollectorRegistry, ready: Callable[[], bool]) -> None:
+    def __init__(self, registry: CollectorRegistry, ready: Callable[[], str]) -> None:
         self._registry, self._ready = registry, ready
         self._runner: web.AppRunner | None = None
 
@@ -51,4 +51,4 @@ class Probes:
 
     async def _readyz(self, _request: web.Request) -> web.Response:
         ready = self._ready()
-        return web.Response(status=200 if ready else 503, text="ok\n" if ready else "not synchronised yet\n")
+        return web.Response(status=200 if ready else 503, text=f"{ready or 'not synchronised yet'}\n")

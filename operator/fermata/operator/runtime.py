@@ -15,6 +15,7 @@ from typing import Any
 
 from fermata.operator.cluster import Cluster, ClusterError
 from fermata.operator.events import Events
+from fermata.operator.lease import DURATION_S, Lease, identity, namespaces
 from fermata.operator.loops import Loops
 from fermata.operator.metrics import Metrics
 from fermata.operator.names import API_VERSION, POOLS, WORKFLOWS
@@ -27,6 +28,7 @@ from fermata.operator.timers import Timers
 # Parents before what they own: a Job is never seen without its Workflow.
 _KINDS: tuple[Kind, ...] = ("namespaces", "executorpools", "workflows", "pods", "jobs")
 RESYNC_S = 300.0  # a watch that ends loses deletions; a list finds them
+LEASE = "fermata-operator"
 _POLL_S = 1.0
 _REMIND_S = 15.0
 
@@ -42,6 +44,8 @@ class Options:
     metrics_host: str = "127.0.0.1"
     metrics_port: int | None = None  # None: no metrics and probes
     record: Path | None = None
+    lease_namespace: str | None = None  # None: where the operator runs
+    lease_s: float = DURATION_S
 
 
 class Operator:
@@ -54,44 +58,85 @@ class Operator:
         self._loops = Loops(self._reconcile, lambda pool: self._metrics.crashes.labels(pool).inc())
         self._store = Store(now, self._loops.wake)
         self._timers = Timers(now, self._loops.wake)
-        self._probes = Probes(self._metrics.registry, lambda: self._synced)
+        self._probes = Probes(self._metrics.registry, self._readiness)
         self._pools: dict[str, PoolReconciler] = {}
         self._synced = False
         self._cluster: Cluster | None = None
         self._events: Events | None = None
-        self._resync: asyncio.Task[None] | None = None
+        self._lease: Lease | None = None
+        self._standing_by = False
+        self._background: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
-        """Come up: serve probes, wait for the API server and the CRDs, read everything once, begin to decide."""
+        """Come up: serve probes, wait for API server, CRDs and Lease, read everything once, begin to decide."""
         if self.options.metrics_port is not None:
             await self._probes.start(self.options.metrics_host, self.options.metrics_port)
-        self._cluster = await Cluster.connect(self.options.kubeconfig, self._metrics.observe_request)
-        await self._wait_for_api(self._cluster)
-        await self._read_all(self._cluster)
-        self._events = Events(self._cluster, self._metrics, self._now)
+        self._cluster = cluster = await Cluster.connect(self.options.kubeconfig, self._metrics.observe_request)
+        await self._wait_for_api(cluster)
+        self._lease = lease = self._new_lease(cluster)
+        self._events = Events(cluster, self._metrics, self._now)
         self._events.start()
         self._timers.start()
-        self._synced = True
-        self._loops.open()
-        self._resync = asyncio.create_task(self._resync_forever(self._cluster), name="resync")
-        log.info("deciding for %d pools on %s", len(self._store.pools), self._cluster.server)
+        await self._lead(cluster, lease)
+        self._background = [
+            asyncio.create_task(self._resync_forever(cluster), name="resync"),
+            asyncio.create_task(self._lead_forever(cluster, lease), name="lease"),
+        ]
 
     async def stop(self) -> None:
         """Go down; what matters is in the API already."""
         self._synced = False
-        if self._resync is not None:
-            self._resync.cancel()
-            await asyncio.gather(self._resync, return_exceptions=True)
+        for task in self._background:
+            task.cancel()
+        await asyncio.gather(*self._background, return_exceptions=True)
         self._timers.stop()
-        await self._loops.close()
-        for pool in self._pools.values():
-            pool.close()
+        await self._pause()
         if self._events is not None:
             await self._events.stop()
+        if self._lease is not None:
+            await self._lease.release()
         if self._cluster is not None:
             await self._cluster.close()
         await self._probes.stop()
         self._recorder.close()
+
+    async def _lead(self, cluster: Cluster, lease: Lease) -> None:
+        """Wait for the Lease, and decide from then on."""
+        self._standing_by = True
+        await lease.acquire()
+        self._standing_by = False
+        await self._read_all(cluster)
+        for pool in {*self._store.pools, *self._store.pool_workflows}:
+            self._loops.wake(pool)
+        self._synced = True
+        self._loops.open()
+        log.info("deciding for %d pools on %s", len(self._store.pools), cluster.server)
+
+    async def _lead_forever(self, cluster: Cluster, lease: Lease) -> None:
+        """Stop to act when the Lease is lost, and begin again, as after a restart, when it comes back."""
+        while True:
+            await lease.keep()
+            self._synced = False
+            await self._pause()
+            await self._lead(cluster, lease)
+
+    async def _pause(self) -> None:
+        """Stop deciding and forget what was decided: another operator may act meanwhile."""
+        await self._loops.close()
+        for pool in self._pools.values():
+            pool.close()
+        self._pools.clear()
+
+    def _new_lease(self, cluster: Cluster) -> Lease:
+        scope = f"-{self.options.namespace}" if self.options.namespace else ""
+        within = namespaces(self.options.lease_namespace)
+        return Lease(cluster, f"{LEASE}{scope}", identity(), within, self.options.lease_s, self._now)
+
+    def _readiness(self) -> str:
+        """Return what /readyz says; a standby is ready, or a new version would never replace an old one."""
+        if self._synced:
+            return "ok"
+        return "standing by" if self._standing_by else ""
 
     def feed(self, kind: Kind, change: str | None, raw: Mapping[str, Any]) -> None:
         """Take one event of a watch.
@@ -108,7 +153,10 @@ class Operator:
             self._store.put(kind, raw)
 
     async def _reconcile(self, pool: str) -> None:
-        if self._cluster is None or self._events is None:
+        if self._cluster is None or self._events is None or self._lease is None:
+            return
+        if not self._lease.held:  # cut off for long: find out before acting, not after
+            self._timers.arm(pool, self._now() + _POLL_S)
             return
         if pool not in self._pools:
             tools = Tools(

@@ -37,6 +37,7 @@ def test_no_rule_has_a_wildcard_and_no_secret_is_read() -> None:
     }
     assert written == {
         "workflows", "workflows/status", "workflows/finalizers", "executorpools/status", "jobs", "events",
+        "leases",
     }  # fmt: skip
 
 

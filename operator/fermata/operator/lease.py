@@ -1,0 +1,223 @@
+"""A Lease of coordination.k8s.io/v1: of all operators that are started one acts, and another takes over when it goes.
+
+Clocks of different machines are never compared: a Lease is old when *this* process has not seen it change for as long
+as its holder promised to renew it in. What the holder may still do is measured by its own monotonic clock, from before
+the request that renewed it, so that it stops before another may begin.
+
+Source: client-go's `tools/leaderelection`, whose records this reads and writes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import secrets
+import socket
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from fermata.operator.cluster import Cluster, ClusterError, Json
+from fermata.operator.times import render
+
+DURATION_S = 15.0
+# Parts of the duration: how long a holder tries to renew before it stops to act, and the time between two attempts.
+_RENEW_WITHIN = 2 / 3
+_EVERY = 2 / 15
+_REMIND_S = 60.0
+_NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+# Outside of a cluster: where the operator is deployed, so as not to act beside it; where it is not, any will do.
+_NAMESPACES = ("fermata", "default")
+
+log = logging.getLogger(__name__)
+
+
+def identity() -> str:
+    """Return who this process is: its pod, whose containers never run beside each other, or a name of its own."""
+    return os.environ.get("POD_NAME") or f"{socket.gethostname()}_{os.getpid()}_{secrets.token_hex(4)}"
+
+
+def namespaces(wanted: str | None = None) -> tuple[str, ...]:
+    """Return where to look for the Lease: the first of these that exists.
+
+    Args:
+        wanted: the one that the user named.
+    """
+    if wanted:
+        return (wanted,)
+    if _NAMESPACE_FILE.exists():
+        return (_NAMESPACE_FILE.read_text(encoding="utf-8").strip(),)
+    return _NAMESPACES
+
+
+class Lease:
+    """One Lease, as one candidate sees it.
+
+    Args:
+        cluster: where it is kept.
+        name: of the Lease; candidates for the same work name the same one.
+        holder: who this candidate is.
+        within: namespaces; the Lease is in the first that exists.
+        duration_s: how long others wait for a holder that does not renew it, in seconds, >= 1.
+        now: the clock of what is written, seconds since the epoch.
+        clock: monotonic, seconds.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        name: str,
+        holder: str,
+        within: Sequence[str],
+        duration_s: float = DURATION_S,
+        now: Callable[[], float] = time.time,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._cluster, self._name, self._holder = cluster, name, holder
+        self._within, self._duration_s = list(within), duration_s
+        self._now, self._clock = now, clock
+        self._known: Json | None = None  # as the API server has it, where this candidate wrote it last
+        self._renewed_s = -float("inf")
+        self._other: tuple[Any, ...] = ()  # another holder's last record ...
+        self._other_since_s = 0.0  # ... and when this process first saw it
+        self._said, self._said_s = "", 0.0
+
+    @property
+    def held(self) -> bool:
+        """Whether this candidate may act: nobody else can have the Lease now."""
+        return self._clock() < self._renewed_s + self._duration_s
+
+    async def acquire(self) -> None:
+        """Wait until the Lease is this candidate's."""
+        while True:
+            try:
+                async with asyncio.timeout(self._duration_s * _RENEW_WITHIN):
+                    trouble = await self._attempt()
+            except (ClusterError, TimeoutError) as error:
+                trouble = f"the lease cannot be had: {error or 'no answer'}"
+            if not trouble:
+                log.info("lease %s is ours (%s)", self._name, self._holder)
+                return
+            self._say(trouble)
+            await asyncio.sleep(self._duration_s * _EVERY)
+
+    async def keep(self) -> None:
+        """Renew the Lease for as long as that works; return when this candidate must act no more."""
+        while True:
+            await asyncio.sleep(self._duration_s * _EVERY)
+            left_s = self._renewed_s + self._duration_s * _RENEW_WITHIN - self._clock()
+            try:
+                # One attempt is always safe: it fails if anybody has written the Lease since.
+                async with asyncio.timeout(max(left_s, self._duration_s * _EVERY)):
+                    trouble = await self._attempt()
+            except (ClusterError, TimeoutError) as error:
+                trouble = str(error) or "no answer"
+            if not trouble:
+                continue
+            if self._other or self._clock() >= self._renewed_s + self._duration_s * _RENEW_WITHIN:
+                log.warning("lease %s is lost: %s", self._name, trouble)
+                self._renewed_s = -float("inf")
+                return
+
+    async def release(self) -> None:
+        """Give the Lease back, so that another need not wait; does nothing where it is not held."""
+        if not self.held or self._known is None:
+            return
+        self._renewed_s = -float("inf")
+        spec = {**self._known["spec"], "holderIdentity": "", "leaseDurationSeconds": 1, "renewTime": self._stamp()}
+        try:
+            async with asyncio.timeout(2.0):
+                await self._cluster.replace(self._path(self._known), {**self._known, "spec": spec})
+        except (ClusterError, TimeoutError) as error:
+            log.info("lease %s was not given back, and ends by itself: %s", self._name, error)
+
+    async def _attempt(self) -> str:
+        """Try once to get or renew the Lease; return what was in the way, or nothing.
+
+        Raises:
+            ClusterError: the API server does not answer, or does not let us.
+        """
+        begun_s = self._clock()
+        found = self._known or await self._find()
+        if found is None:
+            made = await self._create()
+        else:
+            spec = found.get("spec") or {}
+            if trouble := self._taken(spec):
+                return trouble
+            try:
+                made = await self._cluster.replace(self._path(found), {**found, "spec": self._spec(spec)})
+            except ClusterError as error:
+                self._known = None
+                if error.status not in (404, 409):
+                    raise
+                return f"the lease changed meanwhile: {error}"
+        if made is None:
+            return "another candidate made the lease"
+        self._known, self._renewed_s, self._other = made, begun_s, ()
+        return ""
+
+    async def _find(self) -> Json | None:
+        for namespace in self._within:
+            try:
+                return await self._cluster.get(f"{_leases(namespace)}/{self._name}")
+            except ClusterError as error:
+                if error.status != 404:
+                    raise
+        return None
+
+    async def _create(self) -> Json | None:
+        """Make the Lease in the first namespace that there is; None where somebody else was faster."""
+        for namespace in list(self._within):
+            meta = {"name": self._name, "namespace": namespace}
+            body = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": meta, "spec": self._spec({})}
+            try:
+                return await self._cluster.create(_leases(namespace), body)
+            except ClusterError as error:
+                if error.status == 409:
+                    return None
+                if error.status != 404 or namespace == self._within[-1]:
+                    raise
+        return None
+
+    def _taken(self, spec: Json) -> str:
+        """Return who else has the Lease, or nothing where it is free, ours or too old."""
+        holder = spec.get("holderIdentity") or ""
+        if holder in ("", self._holder):
+            return ""
+        record = (holder, spec.get("renewTime"), spec.get("leaseTransitions"))
+        if record != self._other:
+            self._other, self._other_since_s = record, self._clock()
+        promised_s = float(spec.get("leaseDurationSeconds") or self._duration_s)
+        if self._clock() >= self._other_since_s + promised_s:
+            return ""
+        return f"{holder} holds the lease; standing by"
+
+    def _spec(self, before: Json) -> Json:
+        again = before.get("holderIdentity") == self._holder
+        transitions = int(before.get("leaseTransitions") or 0)
+        return {
+            **before,
+            "holderIdentity": self._holder,
+            "leaseDurationSeconds": max(round(self._duration_s), 1),
+            "acquireTime": before.get("acquireTime") or self._stamp() if again else self._stamp(),
+            "renewTime": self._stamp(),
+            "leaseTransitions": transitions if again or not before else transitions + 1,
+        }
+
+    def _stamp(self) -> str:
+        return render(self._now())
+
+    def _path(self, lease: Json) -> str:
+        return f"{_leases(lease['metadata']['namespace'])}/{self._name}"
+
+    def _say(self, trouble: str) -> None:
+        if trouble != self._said or self._clock() - self._said_s > _REMIND_S:
+            log.warning("lease %s: %s", self._name, trouble)
+            self._said, self._said_s = trouble, self._clock()
+
+
+def _leases(namespace: str) -> str:
+    return f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
