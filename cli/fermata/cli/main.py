@@ -16,13 +16,17 @@ from fermata.policy.errors import FermataError
 
 # verb -> module that holds a typer application called `app`
 VERBS: dict[str, str] = {
+    "compare": "fermata.cli.compare",
     "demo": "fermata.cli.demo",
     "evaluate": "fermata.cli.evaluate",
     "explain": "fermata.cli.explain",
     "export-onnx": "fermata.cli.export_onnx",
+    "hpc": "fermata.cli.hpc",
     "local": "fermata.cli.local",
     "operator": "fermata.cli.operator",
     "policy": "fermata.cli.policy",
+    "release": "fermata.cli.release",
+    "release-all": "fermata.cli.release_all",
     "simulate": "fermata.cli.simulate",
     "trace": "fermata.cli.trace",
     "train": "fermata.cli.train",

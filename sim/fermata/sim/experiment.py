@@ -10,11 +10,11 @@ import multiprocessing
 import signal
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from fermata.policy.decide import Policy
 from fermata.policy.guardrails import Guardrails
@@ -25,6 +25,8 @@ from fermata.sim.simulate import Episode, Observer, simulate
 from fermata.sim.trace import Trace
 
 Figures = dict[str, float]
+U = TypeVar("U")
+R = TypeVar("R")
 
 # Figures that say how much was simulated; over several seeds they add up, and the others are averaged.
 TOTALS = ("jobs", "decisions", "events", "wall_s")
@@ -111,7 +113,9 @@ def run_seed(seed: int, scenario: Scenario, setting: Setting) -> Run:
     return Run(seed, *run_trace(scenario.generate(seed), setting))
 
 
-def run_seeds(scenario: Scenario, seeds: Sequence[int], setting: Setting, processes: int = 1) -> Iterator[Run]:
+def run_seeds(
+    scenario: Scenario, seeds: Sequence[int], setting: Setting, processes: int = 1
+) -> Generator[Run, None, None]:
     """Yield the episodes of a scenario in the order of `seeds`, each as soon as it and those before it are done.
 
     Closing the iterator, as an interrupt does, drops the episodes that have not begun.
@@ -122,22 +126,25 @@ def run_seeds(scenario: Scenario, seeds: Sequence[int], setting: Setting, proces
         setting: everything else.
         processes: how many share the work; the figures do not depend on it.
     """
-    run = partial(run_seed, scenario=scenario, setting=setting)
-    if min(processes, len(seeds)) <= 1:
-        yield from map(run, seeds)
+    yield from over_processes(partial(run_seed, scenario=scenario, setting=setting), seeds, processes)
+
+
+def over_processes(run: Callable[[U], R], units: Sequence[U], processes: int) -> Generator[R, None, None]:
+    """Yield `run(unit)` for each unit of work in order, computed by fresh processes if there are to be several.
+
+    Closing the iterator, as an interrupt does, drops the units that have not begun.
+    """
+    processes = min(processes, len(units))
+    if processes <= 1:
+        yield from map(run, units)
         return
-    yield from over_processes(run, seeds, min(processes, len(seeds)))
-
-
-def over_processes(run: Callable[[int], Run], seeds: Sequence[int], processes: int) -> Iterator[Run]:
-    """Yield `run(seed)` for each seed in order, computed by fresh processes."""
     # Spawned rather than forked: ONNX Runtime and Numba have threads that a fork would lose.
     context = multiprocessing.get_context("spawn")
     pool = ProcessPoolExecutor(processes, mp_context=context, initializer=_leave_interrupts_to_the_parent)
-    waiting: deque[Future[Run]] = deque()
+    waiting: deque[Future[R]] = deque()
     try:
-        for seed in seeds:
-            waiting.append(pool.submit(run, seed))
+        for unit in units:
+            waiting.append(pool.submit(run, unit))
             if len(waiting) > 2 * processes:  # enough to keep all busy; each may hold an episode
                 yield waiting.popleft().result()
         while waiting:

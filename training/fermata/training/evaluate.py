@@ -6,9 +6,7 @@ has been seen. Needs no torch.
 
 from __future__ import annotations
 
-import multiprocessing
 from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
 from typing import NamedTuple
 
@@ -16,6 +14,7 @@ import numpy as np
 
 from fermata.policy.errors import InputError
 from fermata.policy.registry import load
+from fermata.sim.experiment import over_processes
 from fermata.sim.metrics import mean_ci95, paired_percent
 from fermata.sim.scenarios import SCENARIOS, scenario
 from fermata.sim.simulate import simulate
@@ -115,18 +114,10 @@ def evaluate(
     load(policy)  # fail before the work begins
     units = [Unit(name, seed, policy) for name in names for seed in seeds]
     pairs: dict[Unit, Pair] = {}
-    if processes == 1:
-        for unit in units:
-            pairs[unit] = run_unit(unit)
-            if on_done is not None:
-                on_done(len(pairs), len(units))
-    else:
-        with ProcessPoolExecutor(processes, mp_context=multiprocessing.get_context("spawn")) as pool:
-            futures = {pool.submit(run_unit, unit): unit for unit in units}
-            for future in as_completed(futures):
-                pairs[futures[future]] = future.result()
-                if on_done is not None:
-                    on_done(len(pairs), len(units))
+    for unit, pair in zip(units, over_processes(run_unit, units, processes), strict=True):
+        pairs[unit] = pair
+        if on_done is not None:
+            on_done(len(pairs), len(units))
     return [_score(name, [pairs[Unit(name, seed, policy)] for seed in seeds]) for name in names]
 
 

@@ -97,15 +97,14 @@ def _until_told(work: Coroutine[Any, Any, Result]) -> Result:
 
 
 def _tell(plan: Setup, result: Result, report: Path, *, as_json: bool) -> None:
-    from fermata.cli.demo.outcome import report_of, tell
+    from fermata.cli.demo.outcome import finished, means_s, report_of, tell
     from fermata.sim.report import write
 
     page = report_of(plan, result)
-    if all(run.jobs for run in page.runs):
+    if finished(page):
         write(page, report)
     # With --json nothing else stands on standard output.
     tell(plan, result, page, report, sys.stderr if as_json else sys.stdout)
     if as_json:
-        means = {run.name: sum(job.jct_s for job in run.jobs) / max(len(run.jobs), 1) for run in page.runs}
-        rounded = {name: round(seconds, 3) for name, seconds in means.items()}
+        rounded = {name: round(seconds, 3) for name, seconds in means_s(page).items()}
         print(json.dumps({"workflows": len(result.workflows), "succeeded": result.succeeded, "avg_jct_s": rounded}))

@@ -3,28 +3,53 @@
 from __future__ import annotations
 
 import platform
+from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import TextIO
 
+import numpy as np
 from rich.console import Console
 from rich.table import Table
 
 from fermata.cli.demo.examples import LEARNED, Setup
 from fermata.sim.demo import Result
+from fermata.sim.demo.follow import Span, WorkflowView
 from fermata.sim.demo.stream import LONG_S, SHORT_S
-from fermata.sim.report import JobRecord, Report, Run, assign_executors, differences, figures_of
+from fermata.sim.report import (
+    Holds,
+    HoldSummary,
+    Report,
+    Run,
+    Schedule,
+    Section,
+    Tasks,
+    difference,
+    effects_of,
+    run_figures,
+    summary_of,
+)
+from fermata.sim.trace import FloatArray, IndexArray
 
 BASE = "sjf"
 
 
 def report_of(plan: Setup, result: Result) -> Report:
     """Return the report of a finished demonstration."""
+    runs = [_run(plan, result, pool) for pool in plan.executors]
+    base = next(run for run in runs if run.name == BASE)
     return Report(
         title="Fermata: three pools, the same workflows",
         lead=_lead(plan),
-        runs=[_run(plan, result, pool) for pool in plan.executors],
-        base=BASE,
+        sections=[
+            Section(
+                name="three pools",
+                lead="",
+                runs=runs,
+                base=BASE,
+                holds={run.name: _holds(run, base) for run in runs if run is not base},
+            )
+        ],
         caveats=_caveats(plan, result),
         provenance=_provenance(plan),
     )
@@ -38,7 +63,7 @@ def tell(plan: Setup, result: Result, page: Report, path: Path, out: TextIO) -> 
     for view in result.workflows:
         if view.activity == "Failed":
             console.print(f"  {view.name} failed: {view.reason}")
-    if not all(run.jobs for run in page.runs):
+    if not finished(page):
         return
     console.print(_table(page))
     console.print()
@@ -47,50 +72,84 @@ def tell(plan: Setup, result: Result, page: Report, path: Path, out: TextIO) -> 
     console.print(f"\nreport: {path.resolve()}")
 
 
+def finished(page: Report) -> bool:
+    """Tell whether every pool has finished some workflow, so that there is something to compare."""
+    return all(run.schedules for run in page.sections[0].runs)
+
+
+def means_s(page: Report) -> dict[str, float]:
+    """Return the mean JCT of every pool; 0 where none is finished."""
+    return {run.name: float(run.schedules[0].jct_s.mean()) if run.schedules else 0.0 for run in page.sections[0].runs}
+
+
 def _table(page: Report) -> Table:
-    table = Table(box=None, header_style="dim", pad_edge=False)
+    runs, table = page.sections[0].runs, Table(box=None, header_style="dim", pad_edge=False)
     table.add_column("pool")
-    for name in ("mean JCT", "wait", "held", "run", "max", f"against {page.base}, paired"):
+    for name in ("mean JCT", "wait", "held", "run", "max", f"against {BASE}, paired"):
         table.add_column(name, justify="right")
-    base = next(run for run in page.runs if run.name == page.base)
-    for run in page.runs:
-        numbers = figures_of(run)
-        means = (numbers.avg_jct_s, numbers.avg_wait_s, numbers.avg_held_s, numbers.avg_run_s, numbers.max_jct_s)
+    base = next(run for run in runs if run.name == BASE)
+    for run in runs:
+        numbers = run_figures(run)
+        keys = ("avg_jct_s", "avg_wait_s", "avg_held_s", "avg_run_s", "max_jct_s")
         against = "base"
         if run is not base:
-            found = differences(run, base)
-            against = f"{found.mean_s.mean:+.2f} ± {found.mean_s.ci95:.2f} s ({found.percent:+.1f}%)"
-        table.add_row(run.name, *(f"{seconds:.2f} s" for seconds in means), against)
+            found = difference(run, base)
+            against = f"{found.seconds.mean:+.2f} ± {found.seconds.t95:.2f} s ({found.percent.mean:+.1f}%)"
+        table.add_row(run.name, *(f"{numbers[key]:.2f} s" for key in keys), against)
     return table
 
 
+def _holds(run: Run, base: Run) -> HoldSummary:
+    pairs = zip(run.schedules, base.schedules, strict=False)  # either may have none
+    return sum((summary_of(effects_of(ours, theirs)) for ours, theirs in pairs), HoldSummary())
+
+
 def _run(plan: Setup, result: Result, pool: str) -> Run:
-    own = {view.name: view for view in result.workflows if view.pool == pool}
-    jobs = [
-        JobRecord(
-            id=result.keys[view.name],
-            arrival_s=view.arrival_s - result.start_s,
-            start_s=view.start_s - result.start_s,
-            completion_s=view.completion_s - result.start_s,
-            wait_s=view.wait_s,
-            held_s=view.held_s,
-            run_s=view.run_s,
-        )
-        for view in own.values()
-        if view.activity == "Succeeded"
-        and view.arrival_s is not None
-        and view.start_s is not None
-        and view.completion_s is not None
-        and view.wait_s is not None
-        and view.run_s is not None
-    ]
-    start_s = result.start_s
-    tasks = [
-        (span.start_s - start_s, span.end_s - start_s, span.workflow) for span in result.runs if span.workflow in own
-    ]
-    holds = [(span.start_s - start_s, span.end_s - start_s) for span in result.holds if span.workflow in own]
-    spans = assign_executors(tasks, holds, plan.executors[pool])
-    return Run(pool, plan.executors[pool], sorted(jobs, key=lambda job: job.arrival_s), spans)
+    """Return what became of a pool's workflows; without a schedule where none is finished."""
+    own = [view for view in result.workflows if view.pool == pool]
+    done = sorted((view for view in own if _is_done(view)), key=lambda view: (view.arrival_s, view.name))
+    if not done:
+        return Run(pool, [])
+    place = {view.name: index for index, view in enumerate(done)} | {view.name: -1 for view in own if view not in done}
+    tasks = [span for span in result.runs if span.workflow in place]
+    holds = [span for span in result.holds if span.workflow in place]
+    run_s = np.array([view.run_s for view in done], np.float64)
+    schedule = Schedule(
+        executors=plan.executors[pool],
+        job_ids=[result.keys[view.name] for view in done],
+        arrival_s=np.array([view.arrival_s for view in done]) - result.start_s,
+        start_s=np.array([view.start_s for view in done]) - result.start_s,
+        completion_s=np.array([view.completion_s for view in done]) - result.start_s,
+        held_s=np.array([view.held_s for view in done]),
+        run_s=run_s,
+        work_s=_work_s(tasks, place, len(done)),
+        busy_s=sum(span.end_s - span.start_s for span in tasks),
+        tasks=Tasks(*_times(tasks, result.start_s), _places(tasks, place), np.ones(len(tasks), np.int32)),
+        holds=Holds(*_times(holds, result.start_s), _places(holds, place), [""] * len(holds)),
+    )
+    return Run(pool, [schedule])
+
+
+def _is_done(view: WorkflowView) -> bool:
+    times = (view.arrival_s, view.start_s, view.completion_s, view.run_s)
+    return view.activity == "Succeeded" and all(time_s is not None for time_s in times)
+
+
+def _times(spans: Sequence[Span], start_s: float) -> tuple[FloatArray, FloatArray]:
+    return np.array([span.start_s for span in spans]) - start_s, np.array([span.end_s for span in spans]) - start_s
+
+
+def _places(spans: Sequence[Span], place: dict[str, int]) -> IndexArray:
+    return np.array([place[span.workflow] for span in spans], np.int32)
+
+
+def _work_s(tasks: Sequence[Span], place: dict[str, int], jobs: int) -> FloatArray:
+    """Return the executor-seconds of each workflow as they were meant: in whole seconds, which classes need."""
+    work_s = np.zeros(jobs)
+    for span in tasks:
+        if place[span.workflow] >= 0:
+            work_s[place[span.workflow]] += span.end_s - span.start_s
+    return np.maximum(np.round(work_s), 1.0)
 
 
 def _lead(plan: Setup) -> str:

@@ -1,159 +1,314 @@
-"""The drawings of a report. Each takes records, returns one SVG element, and thins out what no eye could tell apart."""
+"""The drawings of JCTs: distributions, paired differences, where the time goes, and how it moves with the workload.
+
+Each takes records and returns a `Drawing`, and thins out what no eye could tell apart.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from matplotlib.patches import Patch
-from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocator
 
-from fermata.sim.report.compare import Difference, Figures
-from fermata.sim.report.records import ExecutorSpan, Run
-from fermata.sim.report.svg import GRID, INK, MUTED, PAPER, drawing, series_color, to_svg
+from fermata.sim.metrics import mean_ci95
+from fermata.sim.report.drawing import Drawing, Palette, canvas
+from fermata.sim.report.numbers import Difference
+from fermata.sim.report.records import Run, Sweep
+from fermata.sim.trace import FloatArray
 
-_WIDTH = 460
-_CDF_HEIGHT = 560
-_GANTT_WIDTH = 1060
-_MOST_POINTS = 400
-_MOST_SPANS = 1500
-_HATCH = "////"
+_WIDTH = 430
+_CDF_HEIGHT, _TAIL_HEIGHT = 380, 260
+_SWEEP_WIDTH, _SWEEP_HEIGHT = 340, 290
+_MOST_POINTS = 300
 
 
-def jct_cdf(runs: Sequence[Run]) -> str:
-    """Draw which share of each run's jobs was done within which JCT."""
-    with drawing(_WIDTH, _CDF_HEIGHT) as (figure, axes):
-        for number, run in enumerate(runs):
-            jct_s = np.sort([job.jct_s for job in run.jobs])
-            share = np.arange(1, len(jct_s) + 1) / len(jct_s)
-            keep = np.unique(np.linspace(0, len(jct_s) - 1, _MOST_POINTS).round().astype(int))
-            color = series_color(number)
-            axes.step(jct_s[keep], share[keep], where="post", color=color, linewidth=2, label=run.name)
-        axes.set_xscale("log")
-        axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-        axes.xaxis.set_minor_locator(NullLocator())
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda seconds, _: f"{seconds:g}"))
+def _some_of(values: FloatArray, number: int = _MOST_POINTS) -> FloatArray:
+    """Return at most so many of sorted values, evenly, both ends included."""
+    some: FloatArray = values[_places(len(values), number)]
+    return some
+
+
+def _places(length: int, number: int = _MOST_POINTS) -> Any:
+    return np.unique(np.linspace(0, length - 1, number).round().astype(int))
+
+
+def signed(value: float, form: str) -> str:
+    """Return a number with its sign, as it is set in print."""
+    return format(value, f"+{form}").replace("-", "\N{MINUS SIGN}")
+
+
+def _log_seconds(axes: Axes) -> None:
+    axes.set_xscale("log")
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda seconds, _: f"{seconds:g}"))
+    axes.xaxis.set_minor_locator(NullLocator())
+    low, high = axes.get_xlim()
+    axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if high / low < 500.0 else (1.0,)))
+
+
+def jct_cdf(runs: Sequence[Run]) -> Drawing:
+    """Draw which share of each run's jobs was done within which JCT, warm-ups left out."""
+    columns = [np.sort(np.concatenate([each.jct_s[each.warm :] for each in run.schedules])) for run in runs]
+
+    def draw(palette: Palette) -> Figure:
+        figure, axes = canvas(_WIDTH, _CDF_HEIGHT)
+        for number, (run, jct_s) in enumerate(zip(runs, columns, strict=True)):
+            place = _places(len(jct_s))
+            share = (place + 1) / len(jct_s)
+            axes.step(jct_s[place], share, where="post", color=palette.run(number), linewidth=2, label=run.name)
+        _log_seconds(axes)
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:.0f}%"))
         axes.set_ylim(0, 1.02)
         axes.set_xlabel("JCT in seconds")
         axes.grid(axis="y")
         axes.legend(loc="lower right")
-        return to_svg(figure, "cdf", "Share of jobs done within a JCT, by run")
+        return figure
 
-
-def paired_differences(found: Sequence[Difference], runs: Sequence[Run], base: str) -> str:
-    """Draw each job's JCT minus its JCT in the base, and the mean with its interval."""
-    names = [run.name for run in runs]
-    with drawing(_WIDTH, 60 + 85 * len(found)) as (figure, axes):
-        for row, difference in enumerate(found):
-            color = series_color(names.index(difference.name))
-            jct_s = np.sort(difference.jct_s)
-            shown = jct_s[np.unique(np.linspace(0, len(jct_s) - 1, _MOST_POINTS).round().astype(int))]
-            # Spread by place in the order, not at random: the same report twice is the same text twice.
-            offset = 0.1 + 0.3 * (np.arange(len(shown)) * 0.618034 % 1.0)
-            axes.scatter(shown, row + offset, s=14, color=color, alpha=0.5, linewidths=0)
-            mean_s, ci95_s = difference.mean_s
-            axes.errorbar(mean_s, row - 0.12, xerr=ci95_s, color=INK, marker="D", markersize=6, capsize=5, linewidth=2)
-            text = f"{_signed(mean_s, '.2f')} ± {ci95_s:.2f} s"
-            axes.annotate(text, (mean_s, row - 0.2), ha="center", va="top", xytext=(0, -4), textcoords="offset points")
-        axes.axvline(0.0, color=MUTED, linewidth=1)
-        axes.set_yticks(range(len(found)), [difference.name for difference in found])
-        axes.set_ylim(-0.6, len(found) - 0.45)
-        # Most jobs differ little, a few by a long job's length: linear near 0, logarithmic beyond.
-        axes.set_xscale("symlog", linthresh=1.0, linscale=0.7)
-        axes.xaxis.set_minor_locator(NullLocator())
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda seconds, _: _signed(seconds, "g") if seconds else "0"))
-        axes.set_xlabel(f"JCT minus JCT under {base}, in seconds")
-        axes.grid(axis="x")
-        return to_svg(figure, "pairs", f"Differences of JCT to {base}, job by job, with means and intervals")
-
-
-def jct_split(runs: Sequence[Run], figures: Sequence[Figures]) -> str:
-    """Draw the mean JCT of each run as wait + held + run."""
-    with drawing(_WIDTH, 95 + 38 * len(runs)) as (figure, axes):
-        for row, (run, numbers) in enumerate(zip(runs, figures, strict=True)):
-            color = series_color(list(runs).index(run))
-            parts = (numbers.avg_wait_s, numbers.avg_held_s, numbers.avg_run_s)
-            left_s = 0.0
-            for width_s, look in zip(parts, _looks(color), strict=True):
-                axes.barh(row, width_s, left=left_s, height=0.6, **look)
-                left_s += width_s
-            axes.annotate(
-                f"{numbers.avg_jct_s:.2f} s", (left_s, row), xytext=(6, 0), textcoords="offset points", va="center"
-            )
-        axes.set_yticks(range(len(runs)), [run.name for run in runs])
-        axes.invert_yaxis()
-        axes.margins(x=0.14)
-        axes.set_xlim(left=0.0)
-        axes.set_xlabel("mean seconds a job")
-        axes.grid(axis="x")
-        handles = [Patch(label=name, **look) for name, look in zip(("wait", "held", "run"), _looks(MUTED), strict=True)]
-        axes.legend(handles=handles, ncols=3, loc="lower left", bbox_to_anchor=(-0.02, 1.0), borderaxespad=0.2)
-        return to_svg(figure, "split", "Mean JCT of each run, divided into wait, held and run")
-
-
-def _signed(value: float, form: str) -> str:
-    """Return a number with its sign, as it is set in print."""
-    return format(value, f"+{form}").replace("-", "\N{MINUS SIGN}")
-
-
-def _looks(color: str) -> tuple[dict[str, Any], ...]:
-    """Return how wait, held and run look: the same three ways wherever they are drawn."""
-    return (
-        {"facecolor": GRID, "edgecolor": PAPER},
-        {"facecolor": PAPER, "edgecolor": color, "hatch": _HATCH},
-        {"facecolor": color, "edgecolor": PAPER},
+    return Drawing(
+        "jct-cdf",
+        "JCT, cumulative",
+        "Which share of the jobs is done within so long. Higher and further left is better.",
+        "Share of jobs done within a JCT, by run",
+        draw,
     )
 
 
-def gantt(runs: Sequence[Run]) -> str | None:
-    """Draw what each executor did, holds hatched; None where no run tells.
+def jct_tail(runs: Sequence[Run]) -> Drawing:
+    """Draw which share of each run's jobs took longer than a JCT, both logarithmic: what the slowest pay."""
+    columns = [np.sort(np.concatenate([each.jct_s[each.warm :] for each in run.schedules])) for run in runs]
 
-    Of long runs the first part is drawn, up to a number of spans that can still be told apart.
+    def draw(palette: Palette) -> Figure:
+        figure, axes = canvas(_WIDTH, _TAIL_HEIGHT)
+        for number, jct_s in enumerate(columns):
+            # Evenly in the logarithm of the share, since that is how it is drawn.
+            place = len(jct_s) - np.unique(np.geomspace(1, len(jct_s), _MOST_POINTS).round().astype(int))[::-1]
+            share = (len(jct_s) - place) / len(jct_s)
+            axes.step(jct_s[place], share, where="pre", color=palette.run(number), linewidth=2)
+        axes.set_yscale("log")
+        _log_seconds(axes)
+        axes.yaxis.set_minor_locator(NullLocator())
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:g}%"))
+        axes.set_xlabel("JCT in seconds")
+        axes.grid(axis="y")
+        return figure
+
+    return Drawing(
+        "jct-tail",
+        "JCT, the tail",
+        "Which share of the jobs takes at least so long. Lower and further left is better.",
+        "Share of jobs that take longer than a JCT, by run, logarithmic",
+        draw,
+    )
+
+
+def paired_differences(found: Sequence[Difference], names: Sequence[str], base: str) -> Drawing:
+    """Draw each job's JCT minus its JCT in the base, and the mean with both its intervals.
+
+    Args:
+        found: a row each.
+        names: of all runs in the order of the report, for their colours.
+        base: name of the run that they are compared with.
     """
-    told = [(number, run) for number, run in enumerate(runs) if run.spans]
-    if not told:
-        return None
-    end_s = min(_cut_s(run.spans) for _, run in told)
-    rows = sum(run.executors for _, run in told) + len(told) - 1
-    with drawing(_GANTT_WIDTH, 80 + 24 * rows) as (figure, axes):
-        top, ticks, labels = 0, [], []
-        for number, run in told:
-            _draw_lanes(axes, run.spans, top, end_s, series_color(number))
-            ticks.append(top + (run.executors - 1) / 2)
-            labels.append(run.name)
-            top += run.executors + 1
-        axes.set_yticks(ticks, labels)
-        axes.set_ylim(top - 1.4, -0.6)
-        axes.set_xlim(0.0, end_s)
-        axes.set_xlabel("seconds from the first possible arrival")
+
+    def draw(palette: Palette) -> Figure:
+        figure, axes = canvas(_WIDTH, 70 + 88 * len(found))
+        for row, each in enumerate(found):
+            _draw_difference(axes, row, each, palette.run(list(names).index(each.name)), palette)
+        axes.axvline(0.0, color=palette.muted, linewidth=1)
+        axes.set_yticks(range(len(found)), [each.name for each in found])
+        axes.set_ylim(len(found) - 0.35, -0.6)
+        # Most jobs differ little, a few by a long job's length: linear near 0, logarithmic beyond.
+        axes.set_xscale("symlog", linthresh=1.0, linscale=0.7)
+        axes.xaxis.set_major_locator(FixedLocator(_signed_powers(axes.get_xlim())))
+        axes.xaxis.set_minor_locator(NullLocator())
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda seconds, _: signed(seconds, "g") if seconds else "0"))
+        axes.set_xlabel(f"JCT minus JCT under {base}, in seconds")
         axes.grid(axis="x")
-        handles = [
-            Patch(label="a task runs", facecolor=MUTED, edgecolor=PAPER),
-            Patch(label="left idle on purpose", facecolor=PAPER, edgecolor=MUTED, hatch=_HATCH),
-        ]
-        axes.legend(handles=handles, ncols=2, loc="lower left", bbox_to_anchor=(-0.01, 1.0), borderaxespad=0.2)
-        return to_svg(figure, "gantt", "What each executor of each run did over time, with holds hatched")
+        return figure
+
+    many = max(len(each.jct_s) for each in found) > _MOST_POINTS
+    dots = f"Each dot stands for 1/{_MOST_POINTS} of the jobs" if many else "A dot is a job"
+    return Drawing(
+        "paired-differences",
+        f"Job by job against {base}",
+        f"{dots}, faster to the left. The diamond is the mean; its bar is Student's 95% interval, the band under it "
+        f"the bootstrap's, both over {found[0].units} {plural(found[0])}. "
+        "Beyond one second the scale is logarithmic.",
+        f"Differences of JCT to {base}, job by job, with means and intervals",
+        draw,
+    )
 
 
-def _cut_s(spans: Sequence[ExecutorSpan]) -> float:
-    """Return the end of what is drawn."""
-    if len(spans) <= _MOST_SPANS:
-        return max(span.end_s for span in spans)
-    return sorted(span.start_s for span in spans)[_MOST_SPANS]
+def plural(found: Difference) -> str:
+    """Return the word for what the intervals of a difference are over."""
+    first, _, rest = found.unit.partition(" ")
+    word = first if found.units == 1 else f"{first}es" if first == "batch" else f"{first}s"
+    return f"{word} {rest}".strip()
 
 
-def _draw_lanes(axes: Axes, spans: Sequence[ExecutorSpan], top: int, end_s: float, color: str) -> None:
-    executors = sorted({span.executor for span in spans})
-    _, held, run = _looks(color)
-    for executor in executors:
-        for kind, look in (("hold", held), ("run", run)):
-            bars = [
-                (span.start_s, min(span.end_s, end_s) - span.start_s)
-                for span in spans
-                if span.executor == executor and span.kind == kind and span.start_s < end_s
-            ]
-            if bars:
-                axes.broken_barh(bars, (top + executor - 0.42, 0.84), linewidth=0.6, **look)
+def _draw_difference(axes: Axes, row: int, each: Difference, color: str, palette: Palette) -> None:
+    shown = _some_of(np.sort(each.jct_s))
+    # Spread by place in the order, not at random: the same report twice is the same text twice.
+    offset = -0.1 - 0.3 * (np.arange(len(shown)) * 0.618034 % 1.0)
+    axes.scatter(shown, row + offset, s=12, color=color, alpha=0.5, linewidths=0)
+    mean_s, t95_s, low_s, high_s = each.seconds
+    axes.plot([low_s, high_s], [row + 0.12] * 2, color=color, linewidth=9, alpha=0.35, solid_capstyle="butt")
+    axes.errorbar(mean_s, row + 0.12, xerr=t95_s, color=palette.ink, marker="D", markersize=5, capsize=4, linewidth=1.6)
+    faster, slower = (f"{100 * share:.0f}%" for share in (np.mean(each.jct_s < 0.0), np.mean(each.jct_s > 0.0)))
+    text = f"{signed(mean_s, '.2f')} ± {t95_s:.2f} s; {faster} faster, {slower} slower"
+    axes.annotate(text, (0.0, row + 0.2), ha="center", va="top", xytext=(0, -4), textcoords="offset points")
+
+
+def _signed_powers(limits: tuple[float, float]) -> list[float]:
+    """Return the ticks of a symmetric logarithmic axis: at most about nine."""
+    powers = range(int(np.floor(np.log10(max(*np.abs(limits), 1.0)))) + 1)
+    step = 1 if len(powers) <= 3 else 2
+    ticks = [10.0**power for power in powers if power % step == 0]
+    return [-tick for tick in ticks if -tick >= limits[0]] + [0.0] + [tick for tick in ticks if tick <= limits[1]]
+
+
+def jct_split(names: Sequence[str], figures: Sequence[Mapping[str, float]]) -> Drawing:
+    """Draw the mean JCT of each run as wait + held + run.
+
+    Args:
+        names: of the runs.
+        figures: of the runs, with `avg_wait_s`, `avg_held_s`, `avg_run_s` and `avg_jct_s`.
+    """
+
+    def draw(palette: Palette) -> Figure:
+        figure, axes = canvas(_WIDTH, 95 + 36 * len(names))
+        for row, numbers in enumerate(figures):
+            left_s = 0.0
+            for key, look in zip(("wait", "held", "run"), palette.looks(palette.run(row)), strict=True):
+                width_s = numbers[f"avg_{key}_s"]
+                axes.barh(row, width_s, left=left_s, height=0.6, **look)
+                left_s += width_s
+            text = f"{numbers['avg_jct_s']:.2f} s"
+            axes.annotate(text, (left_s, row), xytext=(6, 0), textcoords="offset points", va="center")
+        axes.set_yticks(range(len(names)), names)
+        axes.invert_yaxis()
+        axes.margins(x=0.16)
+        axes.set_xlim(left=0.0)
+        axes.set_xlabel("mean seconds a job")
+        axes.grid(axis="x")
+        looks = zip(("wait", "held", "run"), palette.looks(palette.muted), strict=True)
+        handles = [Patch(label=name, **look) for name, look in looks]
+        axes.legend(handles=handles, ncols=3, loc="lower left", bbox_to_anchor=(-0.02, 1.0), borderaxespad=0.2)
+        return figure
+
+    return Drawing(
+        "split",
+        "Where the time goes",
+        "Wait: too few executors were free. Held: enough were free, and left so. Run: a task ran.",
+        "Mean JCT of each run, divided into wait, held and run",
+        draw,
+    )
+
+
+def change_overview(rows: Sequence[tuple[str, str, Difference]], names: Sequence[str], base: str) -> Drawing:
+    """Draw the change of mean JCT, in percent, of every run in every section.
+
+    Args:
+        rows: section, run and difference.
+        names: of all runs in the order of the report, for their colours.
+        base: what they are compared with, in words.
+    """
+    sections = list(dict.fromkeys(section for section, _, _ in rows))
+    others = list(dict.fromkeys(run for _, run, _ in rows))
+
+    def draw(palette: Palette) -> Figure:
+        figure, axes = canvas(_WIDTH * 1.6, 90 + (10 + 17 * len(others)) * len(sections))
+        for section, run, each in rows:
+            row = sections.index(section) + 0.72 * ((others.index(run) + 0.5) / len(others) - 0.5)
+            color = palette.run(list(names).index(run))
+            _, t95, low, high = each.percent
+            axes.plot([low, high], [row, row], color=color, linewidth=7, alpha=0.35, solid_capstyle="butt")
+            label = run if section == sections[0] else None
+            style: dict[str, Any] = {"marker": "D", "markersize": 5, "capsize": 3, "linewidth": 1.5}
+            axes.errorbar(each.percent.mean, row, xerr=t95, color=color, label=label, linestyle="none", **style)
+        axes.axvline(0.0, color=palette.muted, linewidth=1)
+        axes.set_yticks(range(len(sections)), sections)
+        axes.set_ylim(len(sections) - 0.5, -0.5)
+        axes.set_xlabel(f"change of mean JCT against {base}, percent")
+        axes.grid(axis="x")
+        axes.legend(ncols=4, loc="lower left", bbox_to_anchor=(-0.02, 1.0), borderaxespad=0.2)
+        return figure
+
+    return Drawing(
+        "overview",
+        "Change of mean JCT",
+        "Left of zero is faster. Thin bars are Student's 95% intervals, bands the bootstrap's.",
+        "Change of mean JCT of every run in every workload",
+        draw,
+        wide=True,
+    )
+
+
+def jct_against_load(sweep: Sweep, names: Sequence[str]) -> Drawing:
+    """Draw the mean JCT of every run over the load."""
+    return Drawing(
+        "jct-load",
+        "JCT against load",
+        f"Mean JCT, with 95% intervals over seeds. {sweep.note}".strip(),
+        "Mean JCT of every run over the load",
+        _curves(sweep.value, sweep.jct_s, names, "load", "mean JCT in seconds", log=True),
+        sweep=True,
+    )
+
+
+def held_against_rate(sweep: Sweep, names: Sequence[str]) -> Drawing:
+    """Draw the mean held time of every run over the arrival rate."""
+    return Drawing(
+        "held-rate",
+        "Held time against arrival rate",
+        "Mean held time a job, with 95% intervals over seeds; the same episodes as JCT against load.",
+        "Mean held time of every run over the arrival rate",
+        _curves(60.0 * sweep.arrivals_per_s, sweep.held_s, names, "arrivals a minute", "held seconds a job"),
+        sweep=True,
+    )
+
+
+def held_against_ratio(sweep: Sweep, names: Sequence[str]) -> Drawing:
+    """Draw the mean held time of every run over the ratio of long to short jobs."""
+    label = "size of long jobs over short ones"
+    return Drawing(
+        "held-ratio",
+        "Held time against size ratio",
+        f"Mean held time a job, with 95% intervals over seeds. {sweep.note}".strip(),
+        "Mean held time of every run over the ratio of sizes",
+        _curves(sweep.value, sweep.held_s, names, label, "held seconds a job"),
+        sweep=True,
+    )
+
+
+def _curves(
+    x: FloatArray, by_run: Mapping[str, FloatArray], names: Sequence[str], x_label: str, y_label: str, log: bool = False
+) -> Callable[[Palette], Figure]:
+    def draw(palette: Palette) -> Figure:
+        figure, axes = canvas(_SWEEP_WIDTH, _SWEEP_HEIGHT)
+        for number, name in enumerate(names):
+            if name not in by_run:
+                continue
+            intervals = [mean_ci95(row) for row in by_run[name]]
+            mean, ci95 = np.array([each.mean for each in intervals]), np.array([each.ci95 for each in intervals])
+            color = palette.run(number)
+            low = np.maximum(mean - ci95, mean * 0.2) if log else np.maximum(mean - ci95, 0.0)
+            axes.fill_between(x, low, mean + ci95, color=color, alpha=0.18, linewidth=0)
+            axes.plot(x, mean, color=color, marker="o", markersize=4.5, linewidth=2, label=name)
+        if log:
+            axes.set_yscale("log")
+            axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+            axes.yaxis.set_minor_locator(NullLocator())
+            axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        else:
+            axes.set_ylim(bottom=0.0)
+        axes.set_xlabel(x_label)
+        axes.set_ylabel(y_label)
+        axes.grid(axis="y")
+        axes.legend(loc="upper left")
+        return figure
+
+    return draw

@@ -1,107 +1,65 @@
-"""What a report is made of: jobs with their times, executors with what they did, and where all of it comes from."""
+"""What a page is made of: sections of runs to set side by side, and where all of it comes from."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
 
-
-class JobRecord(NamedTuple):
-    """One finished job; seconds from the start of its run. JCT = wait + held + run."""
-
-    id: str  # the same in every run of the same arrivals: jobs are paired by it
-    arrival_s: float
-    start_s: float
-    completion_s: float
-    wait_s: float
-    held_s: float
-    run_s: float
-
-    @property
-    def jct_s(self) -> float:
-        """Completion minus arrival."""
-        return self.completion_s - self.arrival_s
-
-
-class ExecutorSpan(NamedTuple):
-    """What one executor did for a while: ran a task, or was left idle on purpose."""
-
-    executor: int  # from 0
-    start_s: float
-    end_s: float
-    job: str
-    kind: Literal["run", "hold"]
+from fermata.sim.report.holds import HoldSummary
+from fermata.sim.report.schedule import Schedule
+from fermata.sim.trace import FloatArray
 
 
 @dataclass(frozen=True)
 class Run:
-    """The same arrivals under one policy."""
+    """One policy: a schedule for each seed, or a single one."""
 
     name: str
-    executors: int
-    jobs: Sequence[JobRecord]
-    spans: Sequence[ExecutorSpan] = ()
+    schedules: Sequence[Schedule]
+
+
+@dataclass(frozen=True)
+class Bound:
+    """What the mean JCT over all jobs, the warm-up included, cannot go below: one value a schedule, seconds."""
+
+    kind: str  # in words
+    mean_s: FloatArray  # [schedules]
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """How figures move with one parameter of the workload; arrays are [points], but by run [points, seeds]."""
+
+    kind: str  # "load" or "ratio"
+    value: FloatArray
+    arrivals_per_s: FloatArray
+    jct_s: Mapping[str, FloatArray] = field(default_factory=dict)  # by run: mean JCT
+    held_s: Mapping[str, FloatArray] = field(default_factory=dict)  # by run: mean held time a job
+    note: str = ""  # what it was drawn with
+
+
+@dataclass(frozen=True)
+class Section:
+    """The same arrivals under several policies, all compared with `base`."""
+
+    name: str
+    lead: str  # one paragraph: what ran
+    runs: Sequence[Run]
+    base: str  # name of the run that the others are compared with
+    units: Sequence[str] = ("",)  # [schedules] what tells the schedules of a run apart
+    unit: str = "seed"  # what a unit is
+    bound: Bound | None = None
+    holds: Mapping[str, HoldSummary] = field(default_factory=dict)  # by run
+    sweeps: Sequence[Sweep] = ()
+    notes: Sequence[str] = ()  # what is left out of it, and why
 
 
 @dataclass(frozen=True)
 class Report:
-    """A page: runs to set side by side, all compared with `base`."""
+    """A page."""
 
     title: str
-    lead: str  # one paragraph: what ran
-    runs: Sequence[Run]
-    base: str  # name of the run that the others are compared with
+    lead: str
+    sections: Sequence[Section]
     caveats: Sequence[str] = ()  # what the reader must know before believing a number
     provenance: Mapping[str, str] = field(default_factory=dict)
-
-
-def assign_executors(
-    tasks: Iterable[tuple[float, float, str]], holds: Iterable[tuple[float, float]], executors: int
-) -> list[ExecutorSpan]:
-    """Lay tasks on executors where only their times are known, and holds on the executors that are free meanwhile.
-
-    Args:
-        tasks: (start, end, job) in seconds, of one executor each; tasks that measured times let overlap by a moment
-            are cut, not dropped.
-        holds: (start, end) in seconds; they may overlap.
-        executors: how many there are.
-
-    >>> assign_executors([(0.0, 2.0, "a"), (1.0, 3.0, "b")], [(2.5, 4.0)], 2)
-    ... # doctest: +NORMALIZE_WHITESPACE
-    [ExecutorSpan(executor=0, start_s=0.0, end_s=2.0, job='a', kind='run'),
-     ExecutorSpan(executor=1, start_s=1.0, end_s=3.0, job='b', kind='run'),
-     ExecutorSpan(executor=0, start_s=2.5, end_s=4.0, job='', kind='hold'),
-     ExecutorSpan(executor=1, start_s=3.0, end_s=4.0, job='', kind='hold')]
-    """
-    free_s = [float("-inf")] * executors
-    runs: list[ExecutorSpan] = []
-    for start_s, end_s, job in sorted(tasks):
-        chosen = min(range(executors), key=lambda lane: (max(free_s[lane], start_s), lane))
-        begins_s = max(free_s[chosen], start_s)
-        free_s[chosen] = max(end_s, begins_s)
-        runs.append(ExecutorSpan(chosen, begins_s, free_s[chosen], job, "run"))
-    holds = _union(holds)
-    idle = [
-        ExecutorSpan(lane, max(start_s, hold_start_s), min(end_s, hold_end_s), "", "hold")
-        for lane in range(executors)
-        for start_s, end_s in _gaps([span for span in runs if span.executor == lane])
-        for hold_start_s, hold_end_s in holds
-        if max(start_s, hold_start_s) < min(end_s, hold_end_s)
-    ]
-    return runs + idle
-
-
-def _union(spans: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
-    merged: list[tuple[float, float]] = []
-    for start_s, end_s in sorted(spans):
-        if merged and start_s <= merged[-1][1]:
-            merged[-1] = (merged[-1][0], max(merged[-1][1], end_s))
-        else:
-            merged.append((start_s, end_s))
-    return merged
-
-
-def _gaps(runs: Sequence[ExecutorSpan]) -> list[tuple[float, float]]:
-    edges = [float("-inf"), *(edge for span in runs for edge in (span.start_s, span.end_s)), float("inf")]
-    return list(zip(edges[::2], edges[1::2], strict=True))

@@ -54,11 +54,7 @@ def run_tpch(
     folder: str, name: str, seeds: Sequence[int], setting: Setting, processes: int = 1
 ) -> Generator[Run, None, None]:
     """Yield the episodes of a TPC-H setting in the order of `seeds`; see `fermata.sim.experiment.run_seeds`."""
-    run = partial(run_tpch_seed, folder=folder, name=name, setting=setting)
-    if min(processes, len(seeds)) <= 1:
-        yield from map(run, seeds)
-        return
-    yield from over_processes(run, seeds, min(processes, len(seeds)))
+    yield from over_processes(partial(run_tpch_seed, folder=folder, name=name, setting=setting), seeds, processes)
 
 
 def episode_of(trace: Trace, executors: int, tables: SparkTables, world: SparkWorld) -> Episode:

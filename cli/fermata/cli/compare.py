@@ -1,0 +1,353 @@
+"""`fermata compare`: policies side by side on the same jobs, as one HTML page."""
+
+from __future__ import annotations
+
+import json
+import math
+import platform
+import shlex
+import sys
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fermata.cli.options import parameter, seed_range
+from fermata.cli.progress import progress_bar
+from fermata.policy.errors import InputError, MissingExtraError
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from fermata.policy.guardrails import Guardrails
+    from fermata.sim.compare.outcome import Comparison
+    from fermata.sim.compare.run import Workload
+    from fermata.sim.compare.sources import Source
+    from fermata.sim.report import Report
+
+app = typer.Typer()
+
+INTERRUPTED = 130
+
+
+@app.command()
+def compare(
+    policies: Annotated[str, typer.Option(help="Built-in policies or .onnx files, separated by commas.")],
+    scenario: Annotated[list[str] | None, typer.Option(help="Benchmark scenarios, or 'all'.")] = None,
+    more: Annotated[list[str] | None, typer.Argument(metavar="[SCENARIO]...", help="More scenarios.")] = None,
+    trace: Annotated[str | None, typer.Option(help="A job trace instead; .xz or .gz is read as such.")] = None,
+    seeds: Annotated[str | None, typer.Option(help="With --scenario: A-B, or one seed.")] = None,
+    base: Annotated[str | None, typer.Option(help="What the others are compared with; default: the first.")] = None,
+    out: Annotated[Path, typer.Option(help="Where the report goes.")] = Path("report.html"),
+    figures: Annotated[Path | None, typer.Option(help="A folder for every figure as SVG and PNG.")] = None,
+    executors: Annotated[int | None, typer.Option(help="Size of the pool; default: the scenario's.")] = None,
+    warmup: Annotated[
+        int | None, typer.Option(help="First jobs that means leave out; default: the scenario's.")
+    ] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", help="Change a parameter of the scenarios, such as load=0.9.")
+    ] = None,
+    tpch_dir: Annotated[
+        str | None, typer.Option(help="Decima's TPC-H data, for tpch_a, tpch_c, tpch_e1 or tpch_e2.")
+    ] = None,
+    max_hold: Annotated[float, typer.Option(help="Longest time for which one stage may be held, seconds.")] = math.inf,
+    max_wait: Annotated[
+        float, typer.Option(help="Time after which a ready stage is held no more, seconds.")
+    ] = math.inf,
+    sticky: Annotated[bool, typer.Option(help="A started stage keeps its executors until its tasks run out.")] = False,
+    sweeps: Annotated[bool, typer.Option(help="Also run shorter episodes at other loads and size ratios.")] = True,
+    sweep_seeds: Annotated[int, typer.Option(help="Seeds for each point of a sweep, the first of --seeds.")] = 3,
+    processes: Annotated[int, typer.Option("--jobs", help="Processes; same figures.")] = 1,
+    as_json: Annotated[bool, typer.Option("--json", help="Print all numbers as one JSON object.")] = False,
+) -> None:
+    """Compare policies on the same jobs and write one self-contained HTML page.
+
+    It shows distributions, paired differences with 95% intervals, executors over time with holds hatched, where the
+    time goes, queue and utilisation, the effect of load and size ratio, classes of jobs, the holds that cost and saved
+    the most, and lower bounds. Ctrl-C reports on the seeds that are done, and exits 130.
+    """
+    from fermata.policy.guardrails import Guardrails
+
+    _check(processes, sweep_seeds, executors, warmup, max_hold, max_wait)
+    names = policy_names(policies)
+    place = _place(names, base)
+    names_of_scenarios = [*(scenario or []), *(more or [])]
+    if (trace is None) == (not names_of_scenarios):
+        raise InputError("expected either --trace FILE or --scenario NAME...")
+    if not out.resolve().parent.is_dir():
+        raise InputError("cannot write it: no such folder", file=out)
+    limits = Guardrails(max_hold, max_wait)
+    try:
+        _load_all(names)
+        if trace is not None:
+            if seeds is not None or settings:
+                raise InputError("--seeds and --set belong to --scenario, not to --trace")
+            workloads = [_trace_workload(trace, names, executors, warmup, limits, sticky=sticky, sweeps=sweeps)]
+        else:
+            if seeds is None:
+                raise InputError("--scenario needs --seeds A-B")
+            changes = dict(parameter(text) for text in settings or [])
+            sources = _sources(names_of_scenarios, changes, tpch_dir, sticky=sticky)
+            workloads = [
+                _workload(source, names, seed_range(seeds), executors, warmup, limits, sticky, sweeps * sweep_seeds)
+                for source in sources
+            ]
+        comparison, total, done = _run(workloads, place, processes)
+        report = _report(comparison, total, done, names, seeds, trace)
+        _write(report, out, figures)
+    except ModuleNotFoundError as error:
+        if (error.name or "").startswith("fermata"):
+            raise
+        raise MissingExtraError((error.name or "").partition(".")[0], "report") from error
+    _tell(comparison, report, out, figures, as_json=as_json, interrupted=done < total)
+    if done < total:
+        print(f"fermata: interrupted after {done} of {total} episodes; the report is of these", file=sys.stderr)
+        raise typer.Exit(INTERRUPTED)
+
+
+def policy_names(text: str) -> list[str]:
+    """Read policies separated by commas, whose parameters may be separated by commas too.
+
+    Raises:
+        InputError: a policy is named twice or not at all.
+
+    >>> policy_names("sjf,sjf-hold:tau=60,split=10,default")
+    ['sjf', 'sjf-hold:tau=60,split=10', 'default']
+    """
+    names: list[str] = []
+    for part in (piece.strip() for piece in text.split(",")):
+        parameter_of_last = "=" in part and ":" not in part and not part.endswith(".onnx")
+        if parameter_of_last and names and ":" in names[-1]:
+            names[-1] += f",{part}"
+        elif part:
+            names.append(part)
+    if not names:
+        raise InputError(f"--policies: expected names separated by commas, got {text!r}")
+    for name in names:
+        if names.count(name) > 1:
+            raise InputError(f"--policies: {name!r} is there twice")
+    return names
+
+
+def _place(names: list[str], base: str | None) -> int:
+    if base is None:
+        return 0
+    if base not in names:
+        raise InputError(f"--base: expected one of {', '.join(names)}, got {base!r}")
+    return names.index(base)
+
+
+def _check(
+    processes: int, sweep_seeds: int, executors: int | None, warmup: int | None, max_hold: float, max_wait: float
+) -> None:
+    least = {"--jobs": (processes, 1), "--sweep-seeds": (sweep_seeds, 1), "--executors": (executors, 1)}
+    for option, (number, lowest) in (least | {"--warmup": (warmup, 0)}).items():
+        if number is not None and number < lowest:
+            raise InputError(f"{option}: expected {lowest} or more, got {number}")
+    for option, seconds in (("--max-hold", max_hold), ("--max-wait", max_wait)):
+        if not seconds >= 0.0:
+            raise InputError(f"{option}: expected 0 s or more, got {seconds:g}")
+
+
+def _load_all(names: list[str]) -> None:
+    """Fail before the work begins; the published simulators' heuristics are known to TPC-H alone."""
+    from fermata.policy.registry import load
+    from fermata.sim.spark.peers import PEERS
+
+    for name in names:
+        if name not in PEERS:
+            load(name)
+
+
+def _sources(names: list[str], changes: dict[str, Any], tpch_dir: str | None, *, sticky: bool) -> list[Source]:
+    from fermata.sim.compare.sources import ScenarioSource, TpchSource
+    from fermata.sim.scenarios import SCENARIOS, scenario
+    from fermata.sim.spark.episode import SETTINGS
+
+    found: dict[str, Source] = {}
+    for name in (part.strip() for text in names for part in text.split(",")):
+        if name in SETTINGS:
+            if tpch_dir is None:
+                raise InputError(f"--scenario {name} needs --tpch-dir DIR, the folder with 2g/adj_mat_1.npy")
+            if changes or sticky:
+                raise InputError(f"--set and --sticky do not apply to --scenario {name}")
+            found[name] = TpchSource(tpch_dir, name)
+            continue
+        for each in SCENARIOS.values() if name == "all" else [scenario(name)]:
+            found[each.name] = ScenarioSource(each.with_(**changes))
+    return list(found.values())
+
+
+def _workload(
+    source: Source,
+    names: list[str],
+    seeds: list[int],
+    executors: int | None,
+    warmup: int | None,
+    limits: Guardrails,
+    sticky: bool,
+    sweep_seeds: int,
+) -> Workload:
+    from fermata.sim.compare.run import Workload
+    from fermata.sim.compare.sources import ScenarioSource
+    from fermata.sim.experiment import Setting
+    from fermata.sim.spark.episode import SETTINGS
+
+    if isinstance(source, ScenarioSource):
+        size, warm = source.scenario.executors, source.scenario.warm
+        variations = list(source.variations()) if sweep_seeds else []
+    else:
+        size, warm, variations = SETTINGS[source.name].executors, 0, []
+    chosen = [Setting(name, executors or size, warm if warmup is None else warmup, limits, sticky) for name in names]
+    return Workload(source, chosen, seeds, variations, min(sweep_seeds, len(seeds)))
+
+
+def _trace_workload(
+    path: str,
+    names: list[str],
+    executors: int | None,
+    warmup: int | None,
+    limits: Guardrails,
+    *,
+    sticky: bool,
+    sweeps: bool,
+) -> Workload:
+    from fermata.sim.compare.run import Workload
+    from fermata.sim.compare.sources import TraceSource
+    from fermata.sim.experiment import Setting
+    from fermata.sim.trace_io import read_trace
+
+    if executors is None:
+        raise InputError("--trace needs --executors K")
+    with progress_bar(f"reading {path}") as progress:
+        jobs = read_trace(path, executors=executors, progress=progress)
+    source = TraceSource("standard input" if path == "-" else Path(path).name, jobs, executors)
+    chosen = [Setting(name, executors, warmup or 0, limits, sticky) for name in names]
+    variations = list(source.variations()) if sweeps else []
+    return Workload(source, chosen, [0], variations, int(sweeps), seeded=False)
+
+
+def _run(workloads: list[Workload], base: int, processes: int) -> tuple[Comparison, int, int]:
+    """Return what was run, how many units there were to run and how many were; an interrupt keeps what is done."""
+    from fermata.sim.compare.outcome import Comparison
+    from fermata.sim.compare.run import run_units, units_of
+
+    comparison = Comparison(workloads, base)
+    units = units_of(workloads, base)
+    done = 0
+    with progress_bar("episodes") as progress, closing(run_units(units, processes)) as results:
+        progress(0.0)
+        try:
+            for unit, result in results:
+                comparison.add(unit, result)
+                done += 1
+                progress(done / len(units))
+        except KeyboardInterrupt:
+            if not comparison.samples:
+                raise
+    return comparison, len(units), done
+
+
+def _report(
+    comparison: Comparison, total: int, done: int, names: list[str], seeds: str | None, trace: str | None
+) -> Report:
+    from fermata.sim.report import Report
+
+    sections = comparison.sections()
+    what = sections[0].name if len(sections) == 1 else f"{len(sections)} workloads"
+    base = names[comparison.base]
+    others = [name for name in names if name != base]
+    lead = f"{', '.join(others)} against {base}: the same jobs at the same times." if others else f"{base} alone."
+    caveats = []
+    if done < total:
+        caveats.append(f"Interrupted after {done} of {total} episodes: every figure is of what was done by then.")
+    if len(sections[0].units) == 1:
+        caveats.append("One schedule of each policy: other arrivals may differ by more than its intervals say.")
+    return Report(f"Fermata: {what}", lead, sections, caveats, _provenance(comparison, names, seeds, trace))
+
+
+def _provenance(comparison: Comparison, names: list[str], seeds: str | None, trace: str | None) -> dict[str, str]:
+    from importlib.metadata import version
+
+    from fermata.policy._jit import COMPILED
+
+    packages = ["numpy", *(["numba"] if COMPILED else [])]
+    if any(_model(name) for name in names):
+        packages.append("onnxruntime")
+    facts = {
+        "command": shlex.join(["fermata", *sys.argv[1:]]),
+        "seeds": seeds or "none: the trace is what it is",
+        "policies": "; ".join(names),
+    }
+    for name in names:
+        if (path := _model(name)) is not None:
+            facts[f"model {name}"] = f"sha256 {_digest(path)}"
+    if trace is not None and trace != "-":
+        facts["trace"] = f"{Path(trace).name}, sha256 {_digest(Path(trace))}"
+    for workload in comparison.workloads:
+        if (scenario := getattr(workload.source, "scenario", None)) is not None:
+            facts[f"scenario {scenario.name}"] = ", ".join(f"{key}={each}" for key, each in scenario.parameters.items())
+    kept = ", ".join(f"{package} {version(package)}" for package in packages)
+    facts["versions"] = f"fermata {version('fermata')}, Python {platform.python_version()}, {kept}"
+    return facts
+
+
+def _model(name: str) -> Path | None:
+    """Return the file of a learned policy."""
+    from fermata.policy.registry import LEARNED, shipped_model
+
+    return shipped_model(name) if name in LEARNED else Path(name) if name.endswith(".onnx") else None
+
+
+def _digest(path: Path) -> str:
+    import hashlib
+
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def _write(report: Report, out: Path, folder: Path | None) -> None:
+    from fermata.sim.report import write, write_figures
+
+    with progress_bar("drawing") as progress:
+        write(report, out, progress)
+    if folder is not None:
+        with progress_bar("writing figures") as progress:
+            write_figures(report, folder, progress)
+
+
+def _tell(
+    comparison: Comparison, report: Report, out: Path, folder: Path | None, *, as_json: bool, interrupted: bool
+) -> None:
+    if as_json:
+        numbers = {"workloads": comparison.as_dict(), "provenance": report.provenance, "report": str(out)}
+        print(json.dumps(numbers | ({"interrupted": True} if interrupted else {})))
+        return
+    from rich.console import Console
+
+    console = Console(highlight=False, soft_wrap=True)
+    if not console.is_terminal:
+        console.width = 160  # a file has no margin
+    console.print(_table(report))
+    console.print(f"report: {out}" + (f"\nfigures: {folder}" if folder is not None else ""))
+
+
+def _table(report: Report) -> Table:
+    from rich.table import Table
+
+    from fermata.sim.report import views_of
+
+    table = Table(box=None, header_style="dim", pad_edge=False)
+    for number, name in enumerate(("", "policy", "mean JCT s", "change %", "wait", "held", "run", "p99")):
+        table.add_column(name, justify="left" if number < 2 else "right", no_wrap=True)
+    for view in views_of(report):
+        for place, row in enumerate(view.rows):
+            change = "base"
+            if row.difference is not None:
+                change = f"{row.difference.percent.mean:+.2f} ± {row.difference.percent.t95:.2f}"
+            keys = ("avg_wait_s", "avg_held_s", "avg_run_s", "p99_jct_s")
+            mean_s = f"{row.figures['avg_jct_s']:,.2f}"
+            name = view.section.name if place == 0 else ""
+            table.add_row(name, row.run.name, mean_s, change, *(f"{row.figures[key]:,.2f}" for key in keys))
+    return table

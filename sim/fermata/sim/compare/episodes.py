@@ -1,0 +1,76 @@
+"""From an episode of the simulator to the plain schedule that reports are made of, and what bounds it from below."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fermata.policy.theory.bounds import lower_bound_s, pooled_srpt_jct_s
+from fermata.sim.metrics import JobShapes, job_shapes
+from fermata.sim.report.schedule import NO_HOLDS, Holds, Schedule, Tasks, held_intervals
+from fermata.sim.simulate import Episode
+from fermata.sim.trace import Trace
+
+_LEAST_HELD_S = 1e-9  # less is rounding
+
+
+def schedule_of(episode: Episode, warm: int = 0) -> Schedule:
+    """Return what happened in an episode, with the tasks and holds."""
+    trace = episode.trace
+    shapes = job_shapes(trace, episode.executors)
+    counts = np.diff(trace.task_ptr)
+    tasks = Tasks(
+        start_s=episode.task_start_s,
+        end_s=episode.task_end_s,
+        job=np.repeat(trace.stage_job, counts),
+        width=np.repeat(episode.stage_width, counts),
+    )
+    return Schedule(
+        executors=episode.executors,
+        job_ids=trace.job_ids,
+        arrival_s=trace.job_arrival_s,
+        start_s=episode.job_start_s,
+        completion_s=episode.job_completion_s,
+        held_s=episode.job_held_s,
+        run_s=episode.job_run_s,
+        work_s=shapes.work_s,
+        ideal_s=shapes.critical_path_s,
+        busy_s=episode.busy_s,
+        warm=warm,
+        tasks=tasks,
+        holds=_holds_of(episode, tasks),
+    )
+
+
+def _holds_of(episode: Episode, tasks: Tasks) -> Holds:
+    trace = episode.trace
+    held = np.flatnonzero(episode.stage_held_s > _LEAST_HELD_S)
+    if not len(held):
+        return NO_HOLDS
+    found = held_intervals(
+        tasks,
+        episode.executors,
+        episode.stage_ready_s[held],
+        np.minimum.reduceat(episode.task_start_s, trace.task_ptr[:-1])[held],
+        trace.stage_slots[held],
+    )
+    stages = held[found.stage]
+    names = [trace.stage_names[stage] for stage in stages.tolist()]
+    return Holds(found.start_s, found.end_s, trace.stage_job[stages], names)
+
+
+def mean_jct_bound(trace: Trace, executors: int) -> tuple[str, float] | None:
+    """Return what no schedule's mean JCT over all jobs of a trace can go below, and how that is known.
+
+    None where a job has no work, to which the bounds do not apply.
+
+    Source: `fermata.policy.theory.bounds`.
+    """
+    shapes: JobShapes = job_shapes(trace, executors)
+    if not np.all(shapes.work_s > 0.0):
+        return None
+    one_task = trace.tasks == trace.stages == trace.jobs and bool(np.all(trace.stage_slots == 1))
+    if one_task and bool(np.all(np.isnan(trace.stage_serial_fraction))):
+        bound_s = lower_bound_s(trace.job_arrival_s, shapes.work_s, executors)
+        return "mean busy times of jobs that cannot be preempted", bound_s
+    pooled_s = float(pooled_srpt_jct_s(trace.job_arrival_s, shapes.work_s, executors).mean())
+    return "pooled SRPT, and critical paths", max(pooled_s, float(shapes.critical_path_s.mean()))

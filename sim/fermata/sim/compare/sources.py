@@ -1,0 +1,145 @@
+"""Where the jobs of a comparison come from: a scenario, a trace or TPC-H; and the variations that sweeps are made of.
+
+Each source draws its jobs once a seed and runs every policy on them, so all differences are paired.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from fermata.policy.decide import Policy
+from fermata.policy.errors import InputError
+from fermata.policy.registry import load
+from fermata.sim.experiment import Run, Setting, run_trace
+from fermata.sim.scenarios import Scenario
+from fermata.sim.spark.experiment import run_tpch_seed
+from fermata.sim.trace import Trace
+from fermata.sim.trace_builder import stage_work_s
+
+LOADS = (0.3, 0.45, 0.6, 0.7, 0.8, 0.9)
+RATIOS = (2.0, 5.0, 10.0, 20.0, 50.0, 100.0)
+SWEEP_JOBS = 1500
+_SIZES = (("short_s", "long_s"), ("short_median_s", "long_mean_s"), ("short_s", "long_mean_s"))
+
+
+class Source(Protocol):
+    """Draws the same jobs for every policy; frozen, and sent to other processes as it is."""
+
+    @property
+    def name(self) -> str:
+        """What a report calls it."""
+        ...
+
+    @property
+    def known_durations(self) -> bool:
+        """Whether the trace holds what really happens, so that lower bounds can be computed from it."""
+        ...
+
+    def runs(self, seed: int, settings: Sequence[Setting]) -> list[Run]:
+        """Simulate the seed's jobs with each setting."""
+        ...
+
+
+class Variation(NamedTuple):
+    """One point of a sweep."""
+
+    kind: str  # "load" or "ratio"
+    value: float
+    source: Source
+    warm: int
+
+
+@cache
+def loaded(spec: str) -> Policy:
+    """Return a policy, loaded once a process."""
+    return load(spec)
+
+
+@dataclass(frozen=True)
+class ScenarioSource:
+    """Episodes of a benchmark scenario."""
+
+    scenario: Scenario
+    known_durations: bool = True
+
+    @property
+    def name(self) -> str:
+        """The scenario's name."""
+        return self.scenario.name
+
+    def runs(self, seed: int, settings: Sequence[Setting]) -> list[Run]:
+        """Draw the seed's jobs and run every policy on them; raises what `run_trace` does."""
+        trace = self.scenario.generate(seed)
+        return [Run(seed, *run_trace(trace, each, policy=loaded(each.policy))) for each in settings]
+
+    def variations(self) -> Iterator[Variation]:
+        """Yield the scenario at other loads and with other size ratios, as far as its recipe has such parameters."""
+        known = self.scenario.parameters
+        jobs = min(self.scenario.jobs, SWEEP_JOBS)
+        warm = min(self.scenario.warm, jobs // 10)
+        small = self.scenario.with_(jobs=jobs, warm=warm)
+        if "load" in known:
+            for value in LOADS:
+                changed = small.with_(load=value)
+                with suppress(InputError):  # too low for what comes by the clock
+                    changed.with_(jobs=1).generate(0)
+                    yield Variation("load", value, ScenarioSource(changed), warm)
+        for short, long in _SIZES:
+            if short in known and long in known:
+                for value in RATIOS:
+                    changed = small.with_(**{long: value * known[short]})
+                    yield Variation("ratio", value, ScenarioSource(changed), warm)
+                return
+
+
+@dataclass(frozen=True)
+class TraceSource:
+    """One trace, whatever the seed."""
+
+    name: str
+    trace: Trace
+    executors: int
+    known_durations: bool = True
+
+    def runs(self, seed: int, settings: Sequence[Setting]) -> list[Run]:
+        """Run every policy on the trace; raises what `run_trace` does."""
+        return [Run(seed, *run_trace(self.trace, each, policy=loaded(each.policy))) for each in settings]
+
+    def variations(self) -> Iterator[Variation]:
+        """Yield the trace at other loads: all times between arrivals longer or shorter by the same factor."""
+        span_s = float(self.trace.job_arrival_s[-1] - self.trace.job_arrival_s[0])
+        if span_s <= 0.0:
+            return
+        load_now = float(stage_work_s(self.trace).sum()) / (self.executors * span_s)
+        for value in LOADS:
+            trace = replace(self.trace, job_arrival_s=self.trace.job_arrival_s * (load_now / value))
+            yield Variation("load", value, replace(self, trace=trace), 0)
+
+
+@dataclass(frozen=True)
+class TpchSource:
+    """A TPC-H setting in the published simulators' model of Spark; durations depend on the executor."""
+
+    folder: str
+    name: str
+    known_durations: bool = False
+
+    def runs(self, seed: int, settings: Sequence[Setting]) -> list[Run]:
+        """Draw the seed's queries and run every policy on them; raises what `run_tpch_seed` does."""
+        return [run_tpch_seed(seed, self.folder, self.name, each) for each in settings]
+
+    def variations(self) -> Iterator[Variation]:
+        """Yield nothing: the queries have no load to set."""
+        return iter(())
+
+
+def arrivals_per_s(trace: Trace) -> float:
+    """Return the mean rate of arrivals of a trace; NaN if all arrive together."""
+    span_s = float(np.ptp(trace.job_arrival_s))
+    return (trace.jobs - 1) / span_s if span_s > 0.0 else float("nan")

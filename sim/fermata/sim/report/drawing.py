@@ -1,0 +1,170 @@
+"""From a matplotlib figure to an SVG that belongs to its page, or to files of its own.
+
+Inside a page text stays text and takes the page's font, and colours become CSS variables of the page, so that a figure
+follows light and dark as everything around it does. A figure is therefore drawn with a `Palette` that it is given: of
+sentinels, which are exchanged for the variables afterwards, or of real colours.
+"""
+
+from __future__ import annotations
+
+import html
+import io
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import matplotlib as mpl
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from fermata.sim.files import atomic_output
+
+HATCH = "////"
+SERIES = 8
+_POINTS = 72.0  # of matplotlib an inch; one becomes one unit of the SVG, and that one CSS pixel
+_PNG_DPI = 144
+
+
+class Palette(NamedTuple):
+    """The colours that a figure is drawn with."""
+
+    ink: str
+    muted: str
+    grid: str
+    paper: str
+    series: tuple[str, ...]
+
+    def run(self, number: int) -> str:
+        """Return a run's colour, by its place in the report."""
+        return self.series[number % len(self.series)]
+
+    def looks(self, color: str) -> tuple[dict[str, Any], ...]:
+        """Return how wait, held and run look: the same three ways wherever they are drawn."""
+        return (
+            {"facecolor": self.grid, "edgecolor": self.paper},
+            {"facecolor": self.paper, "edgecolor": color, "hatch": HATCH},
+            {"facecolor": color, "edgecolor": self.paper},
+        )
+
+
+# No figure uses these colours for anything else.
+_SENTINELS = Palette("#010101", "#020202", "#030303", "#040404", tuple(f"#0a000{n}" for n in range(SERIES)))
+_VARIABLES = dict(zip(_SENTINELS[:4], ("ink", "muted", "grid", "paper"), strict=True)) | {
+    color: f"series-{number}" for number, color in enumerate(_SENTINELS.series)
+}
+#: What a page shows in daylight; the same values stand in its style sheet.
+LIGHT = Palette(
+    "#1c1b22",
+    "#62606e",
+    "#d9d7e0",
+    "#ffffff",
+    ("#7d7a88", "#2f6db5", "#c2571a", "#2c8a57", "#8a4fb0", "#a07f16", "#12808f", "#bd3f78"),
+)
+
+
+@contextmanager
+def _style(palette: Palette, **more: Any) -> Iterator[None]:
+    """Set how matplotlib draws, for a while."""
+    style = {
+        "svg.fonttype": "none",
+        "font.family": "sans-serif",
+        "font.size": 12.5,
+        "axes.unicode_minus": True,
+        "axes.edgecolor": palette.grid,
+        "axes.labelcolor": palette.muted,
+        "axes.linewidth": 1,
+        "axes.spines.left": False,
+        "axes.spines.right": False,
+        "axes.spines.top": False,
+        "axes.axisbelow": True,
+        "text.color": palette.ink,
+        "xtick.color": palette.grid,
+        "ytick.color": palette.grid,
+        "xtick.labelcolor": palette.muted,
+        "ytick.labelcolor": palette.ink,
+        "ytick.major.size": 0,
+        "grid.color": palette.grid,
+        "legend.frameon": False,
+        "hatch.linewidth": 1.5,
+        "figure.facecolor": "none",
+        "axes.facecolor": "none",
+    }
+    with mpl.rc_context(style | more):
+        yield
+
+
+def canvas(width: float, height: float) -> tuple[Figure, Axes]:
+    """Return a figure of so many CSS pixels and its only axes."""
+    figure = Figure(figsize=(width / _POINTS, height / _POINTS), layout="constrained")
+    return figure, figure.add_subplot()
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """A figure of a report that can be drawn as often as there are forms to draw it in.
+
+    Args:
+        name: of its files, and unique in its section.
+        title: above it.
+        caption: below it.
+        label: what it shows, for those who cannot see it.
+        draw: called with the colours to use.
+        wide: it takes the whole width of the page.
+        sweep: it shows other episodes than the rest.
+    """
+
+    name: str
+    title: str
+    caption: str
+    label: str
+    draw: Callable[[Palette], Figure]
+    wide: bool = False
+    sweep: bool = False
+
+    def svg(self, prefix: str = "") -> str:
+        """Return it as an `<svg>` element for a page.
+
+        Args:
+            prefix: keeps its ids apart from those of other sections.
+        """
+        name = f"{prefix}{self.name}"
+        out = io.StringIO()
+        with _style(_SENTINELS, **{"svg.hashsalt": name}):
+            figure = self.draw(_SENTINELS)
+            figure.savefig(out, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
+        return _for_page(out.getvalue(), name, self.label)
+
+    def save(self, folder: Path, prefix: str = "") -> list[Path]:
+        """Write it as SVG and as PNG, in daylight colours, and return the two paths.
+
+        Raises:
+            InputError: they cannot be written there.
+        """
+        paths = [folder / f"{prefix}{self.name}{suffix}" for suffix in (".svg", ".png")]
+        with _style(LIGHT, **{"svg.hashsalt": self.name, "figure.facecolor": LIGHT.paper}):
+            figure = self.draw(LIGHT)
+            for path in paths:
+                metadata = {"Date": None} if path.suffix == ".svg" else {"Software": None}
+                with atomic_output(path) as stream:
+                    figure.savefig(stream, format=path.suffix[1:], dpi=_PNG_DPI, metadata=metadata)
+        return paths
+
+
+def _for_page(text: str, name: str, label: str) -> str:
+    text = text[text.index("<svg") :]
+    text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
+    text = re.sub(r'\bid="', f'id="{name}-', text)
+    text = re.sub(r'(url\(#|href="#)', rf"\g<1>{name}-", text)
+    for color, variable in _VARIABLES.items():
+        text = text.replace(color, f"var(--{variable})")
+    # The page's font, at the sizes that were laid out.
+    text = re.sub(r"font: ([0-9.]+)px [^;\"]+", r"font-size: \1px", text)
+    # A tenth of a pixel is finer than any screen; matplotlib writes six decimals.
+    text = re.sub(r' d="[^"]*"', lambda path: re.sub(r"(\.\d)\d+", r"\1", path[0]), text)
+    width = float(re.search(r'viewBox="0 0 ([0-9.]+)', text)[1])  # type: ignore[index]
+    opening = f'<svg role="img" aria-label="{html.escape(label)}" style="--natural: {width:.0f}px"'
+    text = re.sub(r'<svg [^>]*?(viewBox="[^"]+")[^>]*>', rf"{opening} \1>", text, count=1, flags=re.DOTALL)
+    return text.strip()

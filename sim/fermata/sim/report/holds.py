@@ -1,0 +1,114 @@
+"""What holds cost and what they saved: each held stage's job, and the jobs that overtook it, against the base run.
+
+Two schedules of the same arrivals drift apart after their first different decision, so a difference of one job is not
+caused by one hold alone. The sums are exact all the same: together the jobs' differences are what the policy gained.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from fermata.sim.report.schedule import Schedule
+
+WORST, BEST = 10, 5
+
+
+class HoldEffect(NamedTuple):
+    """One stage that was held, and what followed; seconds, negative changes are savings."""
+
+    unit: str  # seed, or whatever tells schedules apart
+    job: str
+    stage: str
+    work_s: float  # of the whole job
+    from_s: float
+    until_s: float
+    held_s: float
+    job_change_s: float  # its JCT minus its JCT in the base
+    overtook: int  # other jobs that first started while it was held
+    others_change_s: float  # the sum over these of JCT minus JCT in the base
+
+    @property
+    def net_s(self) -> float:
+        """What the held job lost and those that overtook it gained, together."""
+        return self.job_change_s + self.others_change_s
+
+
+@dataclass(frozen=True)
+class HoldSummary:
+    """All holds of a policy: how many, how long, how many paid; and those that cost or saved the most."""
+
+    count: int = 0
+    held_s: float = 0.0
+    paid: int = 0
+    worst: tuple[HoldEffect, ...] = ()
+    best: tuple[HoldEffect, ...] = ()
+
+    def __add__(self, other: HoldSummary) -> HoldSummary:
+        return HoldSummary(
+            self.count + other.count,
+            self.held_s + other.held_s,
+            self.paid + other.paid,
+            _first((*self.worst, *other.worst), WORST, most=True),
+            _first((*self.best, *other.best), BEST, most=False),
+        )
+
+
+def _first(effects: Iterable[HoldEffect], number: int, *, most: bool) -> tuple[HoldEffect, ...]:
+    sign = -1.0 if most else 1.0
+    return tuple(sorted(effects, key=lambda effect: (sign * effect.net_s, effect.unit, effect.from_s))[:number])
+
+
+def summary_of(effects: Iterable[HoldEffect]) -> HoldSummary:
+    """Return the summary of some holds."""
+    known = list(effects)
+    return HoldSummary(
+        len(known),
+        sum(effect.held_s for effect in known),
+        sum(effect.net_s < 0.0 for effect in known),
+        _first((effect for effect in known if effect.net_s > 0.0), WORST, most=True),
+        _first((effect for effect in known if effect.net_s < 0.0), BEST, most=False),
+    )
+
+
+def effects_of(schedule: Schedule, base: Schedule, unit: str = "") -> list[HoldEffect]:
+    """Return what became of every held stage of a schedule, over the jobs that both schedules have.
+
+    A stage that was held twice, with a time between in which too few executors were free, is one hold.
+    """
+    base_jct_s = dict(zip(base.job_ids, base.jct_s.tolist(), strict=True))
+    change_s = schedule.jct_s - np.array([base_jct_s.get(job, np.nan) for job in schedule.job_ids])
+    known = np.nan_to_num(change_s)
+    order = np.argsort(schedule.start_s, kind="stable")
+    starts_s, sums_s = schedule.start_s[order], np.concatenate([[0.0], np.cumsum(known[order])])
+    held: dict[tuple[int, str], list[tuple[float, float]]] = {}
+    holds = schedule.holds
+    for start_s, end_s, job, stage in zip(
+        holds.start_s.tolist(), holds.end_s.tolist(), holds.job.tolist(), holds.stage, strict=True
+    ):
+        held.setdefault((job, stage), []).append((start_s, end_s))
+    effects = []
+    for (job, stage), spans in held.items():
+        if job < 0 or np.isnan(change_s[job]):
+            continue
+        from_s, until_s = min(span[0] for span in spans), max(span[1] for span in spans)
+        first, end = np.searchsorted(starts_s, [from_s, until_s]).tolist()
+        own = first <= np.searchsorted(starts_s, schedule.start_s[job]) < end  # a later stage than its first is held
+        effects.append(
+            HoldEffect(
+                unit=unit,
+                job=schedule.job_ids[job],
+                stage=stage,
+                work_s=float(schedule.work_s[job]),
+                from_s=from_s,
+                until_s=until_s,
+                held_s=sum(stop - start for start, stop in spans),
+                job_change_s=float(change_s[job]),
+                overtook=end - first - int(own),
+                others_change_s=float(sums_s[end] - sums_s[first] - (known[job] if own else 0.0)),
+            )
+        )
+    return effects

@@ -1,0 +1,182 @@
+"""The drawings of one schedule over time: what each executor did, who waited, and how busy the pool was."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+from matplotlib.ticker import FuncFormatter
+
+from fermata.sim.report.drawing import Drawing, Palette, canvas
+from fermata.sim.report.schedule import Schedule, step_integral, step_means
+from fermata.sim.report.spans import ExecutorSpan, assign_executors
+from fermata.sim.trace import FloatArray
+
+_WIDTH = 1060
+_HEIGHT = 300
+_TASKS_A_LANE = 45  # as many as can be told apart
+_MOST_HEIGHT = 620
+_BINS = 160
+
+Named = Sequence[tuple[str, Schedule]]
+
+
+class Window(NamedTuple):
+    """A part of a schedule, in seconds."""
+
+    start_s: float
+    end_s: float
+
+
+def busiest_window(told: Named, tasks_a_lane: int = _TASKS_A_LANE) -> Window:
+    """Return a part of some schedules of the same arrivals that is short enough to be read, with the most holds.
+
+    Args:
+        told: names and schedules with their tasks.
+        tasks_a_lane: how many tasks an executor may run in it on average; a shorter schedule is returned whole.
+    """
+    first_s = min(float(schedule.arrival_s[0]) for _, schedule in told)
+    end_s = max(schedule.end_s for _, schedule in told)
+    lanes = max(float(schedule.tasks.width.sum()) / schedule.executors for _, schedule in told)
+    if lanes <= tasks_a_lane:
+        return Window(min(first_s, 0.0) if first_s < 0.1 * end_s else first_s, end_s)
+    length_s = (end_s - first_s) * tasks_a_lane / lanes
+    starts_s = np.linspace(first_s, end_s - length_s, 400)
+    held = np.zeros(len(starts_s))
+    for _, schedule in told:
+        holds = schedule.holds
+        at_s = np.concatenate([holds.start_s, holds.end_s])
+        change = np.repeat([1.0, -1.0], len(holds.start_s))
+        held += step_integral(at_s, change, starts_s + length_s) - step_integral(at_s, change, starts_s)
+    start_s = float(starts_s[np.argmax(held)])
+    return Window(start_s, start_s + length_s)
+
+
+def gantt(told: Named, colors: Sequence[int], window: Window, note: str = "") -> Drawing:
+    """Draw what each executor did, holds hatched.
+
+    Args:
+        told: names and schedules with their tasks.
+        colors: [told] the runs' places in the report.
+        window: what part to draw.
+        note: which schedules these are.
+    """
+    rows = sum(schedule.executors for _, schedule in told) + len(told) - 1
+    lanes = [(name, schedule.executors, _spans(schedule, window)) for name, schedule in told]
+
+    def draw(palette: Palette) -> Figure:
+        figure, axes = canvas(_WIDTH, 80 + min(24 * rows, _MOST_HEIGHT))
+        top, ticks = 0, []
+        for number, (_, executors, spans) in zip(colors, lanes, strict=True):
+            _draw_lanes(axes, spans, top, palette, palette.run(number))
+            ticks.append(top + (executors - 1) / 2)
+            top += executors + 1
+        axes.set_yticks(ticks, [name for name, _ in told])
+        axes.set_ylim(top - 1.4, -0.6)
+        axes.set_xlim(*window)
+        axes.set_xlabel("seconds")
+        axes.grid(axis="x")
+        handles = [
+            Patch(label="a task runs", facecolor=palette.muted, edgecolor=palette.paper),
+            Patch(label="left idle on purpose", **palette.looks(palette.muted)[1]),
+        ]
+        axes.legend(handles=handles, ncols=2, loc="lower left", bbox_to_anchor=(-0.01, 1.0), borderaxespad=0.2)
+        return figure
+
+    return Drawing(
+        "gantt",
+        "Executors over time",
+        "One row an executor. Hatched: free, while a stage was ready and deliberately held. " + note,
+        "What each executor of each run did over time, with holds hatched",
+        draw,
+        wide=True,
+    )
+
+
+def _spans(schedule: Schedule, window: Window) -> list[ExecutorSpan]:
+    tasks, holds = schedule.tasks, schedule.holds
+    seen = np.flatnonzero((tasks.end_s > window.start_s) & (tasks.start_s < window.end_s))
+    rows = np.repeat(seen, tasks.width[seen])
+    ids = [schedule.job_ids[job] if job >= 0 else "" for job in tasks.job[rows].tolist()]
+    ran = zip(tasks.start_s[rows].tolist(), tasks.end_s[rows].tolist(), ids, strict=True)
+    known = (holds.end_s > window.start_s) & (holds.start_s < window.end_s)
+    held = zip(holds.start_s[known].tolist(), holds.end_s[known].tolist(), strict=True)
+    spans = assign_executors(ran, held, schedule.executors)
+    clipped = (
+        span._replace(start_s=max(span.start_s, window.start_s), end_s=min(span.end_s, window.end_s)) for span in spans
+    )
+    return [span for span in clipped if span.end_s > span.start_s]
+
+
+def _draw_lanes(axes: Axes, spans: Sequence[ExecutorSpan], top: int, palette: Palette, color: str) -> None:
+    _, held, run = palette.looks(color)
+    for executor in sorted({span.executor for span in spans}):
+        for kind, look in (("hold", held), ("run", run)):
+            own = [span for span in spans if span.executor == executor and span.kind == kind]
+            bars = [(span.start_s, span.end_s - span.start_s) for span in own]
+            if bars:
+                axes.broken_barh(bars, (top + executor - 0.42, 0.84), linewidth=0.6, **look)
+
+
+def queue_and_utilisation(told: Named, colors: Sequence[int], window: Window | None = None, note: str = "") -> Drawing:
+    """Draw how many jobs waited for their first task, and which share of the executors was busy, over time.
+
+    Both are means over a 160th of the time. A schedule without tasks has no utilisation.
+
+    Args:
+        told: names and schedules.
+        colors: [told] the runs' places in the report.
+        window: shaded; what another figure shows.
+        note: which schedules these are.
+    """
+    first_s = min(float(schedule.arrival_s[0]) for _, schedule in told)
+    edges_s = np.linspace(first_s, max(schedule.end_s for _, schedule in told), _BINS + 1)
+    waiting = [step_means(each.arrival_s, each.start_s, np.ones(len(each.start_s)), edges_s) for _, each in told]
+    busy = [_busy_share(schedule, edges_s) for _, schedule in told]
+
+    def draw(palette: Palette) -> Figure:
+        figure, upper = canvas(_WIDTH, _HEIGHT)
+        upper.remove()
+        upper, lower = figure.subplots(2, 1, sharex=True)
+        for number, (name, _), queue, share in zip(colors, told, waiting, busy, strict=True):
+            style = {"color": palette.run(number), "linewidth": 1.6, "baseline": None}
+            upper.stairs(queue, edges_s, label=name, **style)
+            if share is not None:
+                lower.stairs(share, edges_s, **style)
+        if window is not None and window.end_s - window.start_s < 0.98 * (edges_s[-1] - edges_s[0]):
+            for axes in (upper, lower):
+                axes.axvspan(*window, color=palette.grid, alpha=0.5, linewidth=0)
+        upper.set_ylim(bottom=0.0)
+        upper.set_ylabel("jobs waiting")
+        lower.set_ylim(0.0, 1.04)
+        lower.set_ylabel("utilisation")
+        lower.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:.0f}%"))
+        lower.set_xlim(edges_s[0], edges_s[-1])
+        lower.set_xlabel("seconds")
+        for axes in (upper, lower):
+            axes.grid(axis="y")
+        upper.legend(ncols=4, loc="lower left", bbox_to_anchor=(-0.01, 1.0), borderaxespad=0.2)
+        return figure
+
+    shaded = "" if window is None else "Shaded: what the chart above shows. "
+    return Drawing(
+        "queue-utilisation",
+        "Queue length and utilisation",
+        f"Jobs that have arrived and not started, held ones included, and the busy share of the executors. "
+        f"{shaded}{note}".strip(),
+        "Queue length and utilisation of every run over time",
+        draw,
+        wide=True,
+    )
+
+
+def _busy_share(schedule: Schedule, edges_s: FloatArray) -> FloatArray | None:
+    tasks = schedule.tasks
+    if not len(tasks.start_s):
+        return None
+    share: FloatArray = step_means(tasks.start_s, tasks.end_s, tasks.width.astype(float), edges_s) / schedule.executors
+    return share

@@ -1,0 +1,191 @@
+"""The numbers under a report, by hand and against the engine's own accounts."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from tests.unit.report.test_report import BASE, OTHER, schedule
+
+from fermata.policy.errors import InputError
+from fermata.policy.registry import load
+from fermata.sim.compare.episodes import mean_jct_bound, schedule_of
+from fermata.sim.experiment import figures_of as episode_figures
+from fermata.sim.report import Run, difference, effects_of, figures_of, held_intervals, summary_of
+from fermata.sim.report.holds import BEST, WORST, HoldEffect
+from fermata.sim.report.numbers import above_bound_percent, class_bounds, class_rows, paired
+from fermata.sim.report.schedule import Tasks, step_integral, step_means
+from fermata.sim.report.spans import assign_executors
+from fermata.sim.report.timelines import Window, busiest_window
+from fermata.sim.scenarios import scenario
+from fermata.sim.simulate import simulate
+from fermata.sim.trace_builder import StageSpec, TraceBuilder
+
+
+def test_differences_are_paired_by_name_whatever_the_order() -> None:
+    shuffled = schedule([1.0, 4.0, 3.0], ids=["j1", "j0", "new"])
+    found = difference(Run("x", [shuffled]), BASE)
+    assert found.jct_s.tolist() == [2.0, -3.0]
+    found = difference(OTHER, BASE)
+    assert found.jct_s.tolist() == [-1.0, 1.0, -3.0]
+    assert (found.seconds.mean, found.units, found.unit) == (-1.0, 3, "job")
+    # Student's 97.5% quantile of 2 degrees of freedom times 2 / sqrt(3).
+    assert found.seconds.t95 == pytest.approx(4.3026527 * 2.0 / 3.0**0.5)
+    assert found.percent.mean == pytest.approx(-25.0)
+    with pytest.raises(InputError, match="no job in common"):
+        difference(Run("x", [schedule([1.0], ids=["z"])]), BASE)
+
+
+def test_several_seeds_are_the_units_and_long_single_runs_are_cut_into_batches() -> None:
+    base = Run("base", [schedule([2.0, 2.0]), schedule([4.0, 4.0])])
+    ours = Run("ours", [schedule([1.0, 2.0]), schedule([4.0, 1.0])])
+    found = difference(ours, base)
+    assert (found.units, found.unit) == (2, "seed")
+    assert found.seconds.mean == pytest.approx((-0.5 - 1.5) / 2.0)
+    assert found.percent.mean == pytest.approx((-25.0 - 37.5) / 2.0)
+    jct_s = np.random.default_rng(5).exponential(3.0, 600).tolist()
+    long = difference(Run("ours", [schedule(jct_s)]), Run("base", [schedule([3.0] * 600)]))
+    assert (long.units, long.unit) == (20, "batch of 30 jobs")
+
+
+def test_the_bootstrap_covers_the_mean_about_as_often_as_it_says() -> None:
+    rng = np.random.default_rng(11)
+    hits = {"t": 0, "bootstrap": 0}
+    for _ in range(200):
+        mean, t95, low, high = paired(rng.normal(1.0, 2.0, 20))
+        hits["t"] += abs(mean - 1.0) <= t95
+        hits["bootstrap"] += low <= 1.0 <= high
+    assert 180 <= hits["bootstrap"] <= hits["t"] <= 199  # percentiles are a little narrow for 20 values
+
+
+def test_a_warm_up_is_left_out_of_figures_and_differences() -> None:
+    from dataclasses import replace
+
+    warm = [Run(run.name, [replace(run.schedules[0], warm=1)]) for run in (OTHER, BASE)]
+    assert difference(*warm).jct_s.tolist() == [1.0, -3.0]
+    assert figures_of(warm[0].schedules[0])["avg_jct_s"] == 4.0
+    assert figures_of(warm[0].schedules[0])["avg_held_s"] == 1.0
+
+
+def test_step_functions() -> None:
+    start_s, end_s = np.array([0.0, 1.0, 1.0]), np.array([4.0, 2.0, 3.0])
+    assert step_means(start_s, end_s, np.array([1.0, 2.0, 1.0]), np.array([0.0, 2.0, 4.0])).tolist() == [2.5, 1.5]
+    assert step_integral(np.empty(0), np.empty(0), np.array([1.0])).tolist() == [0.0]
+
+
+def test_a_stage_is_held_while_enough_executors_are_free() -> None:
+    tasks = Tasks(np.array([0.0, 2.0]), np.array([3.0, 4.0]), np.zeros(2, np.int32), np.ones(2, np.int32))
+    found = held_intervals(tasks, 2, np.array([0.0, 0.0, 5.0]), np.array([6.0, 6.0, 5.0]), np.array([1, 2, 1]))
+    spans = list(zip(found.stage.tolist(), found.start_s.tolist(), found.end_s.tolist(), strict=True))
+    assert spans == [(0, 0.0, 2.0), (0, 3.0, 6.0), (1, 4.0, 6.0)]
+
+
+@pytest.mark.parametrize(
+    ("name", "policy"), [("express_k2", "sjf-hold:tau=60"), ("dag_pods", "sjf-hold:tau=100"), ("dag_wide", "srwf")]
+)
+def test_holds_read_off_a_schedule_are_those_that_the_engine_counted(name: str, policy: str) -> None:
+    chosen = scenario(name).with_(jobs=120, warm=0)
+    episode = simulate(chosen.generate(3), chosen.executors, load(policy))
+    told = schedule_of(episode)
+    by_job = np.zeros(episode.trace.jobs)
+    np.add.at(by_job, told.holds.job, told.holds.end_s - told.holds.start_s)
+    counted = np.zeros(episode.trace.jobs)
+    np.add.at(counted, episode.trace.stage_job, episode.stage_held_s)
+    np.testing.assert_allclose(by_job, counted, atol=1e-6)
+    assert name == "dag_wide" or counted.sum() > 0.0
+
+
+def test_a_schedule_has_the_figures_of_its_episode() -> None:
+    chosen = scenario("dag_pods").with_(jobs=80, warm=9)
+    episode = simulate(chosen.generate(4), chosen.executors, load("sjf-hold:tau=100"))
+    expected, found = episode_figures(episode, 9), figures_of(schedule_of(episode, 9))
+    for name in expected.keys() - {"decisions", "events"}:
+        assert found[name] == pytest.approx(expected[name]), name
+    assert found["avg_wait_s"] + found["avg_held_s"] + found["avg_run_s"] == pytest.approx(found["avg_jct_s"])
+
+
+def test_what_a_hold_cost_and_who_overtook() -> None:
+    # One executor: the long job waits for the short one that comes at 2, and both gain or lose against FIFO.
+    builder = TraceBuilder()
+    builder.add_job("long", 0.0, [StageSpec("run", [20.0])])
+    builder.add_job("short", 2.0, [StageSpec("run", [4.0])])
+    trace = builder.finish()
+    held, base = (schedule_of(simulate(trace, 1, load(name))) for name in ("hold-follower:delay=4", "fifo"))
+    (effect,) = effects_of(held, base, "7")
+    assert effect == HoldEffect("7", "long", "run", 20.0, 0.0, 2.0, 2.0, 6.0, 0, 0.0)
+    # Overtaking counts what starts while the stage is held, not what starts at the moment that frees it.
+    assert effect.net_s == 6.0
+    assert held.jct_s.tolist() == [26.0, 4.0]
+
+
+def test_summaries_add_up_and_keep_the_extremes() -> None:
+    effects = [HoldEffect("1", f"j{n}", "s", 1.0, float(n), n + 1.0, 1.0, float(n - 30), 0, 0.0) for n in range(60)]
+    whole, halves = summary_of(effects), summary_of(effects[:25]) + summary_of(effects[25:])
+    assert whole == halves
+    assert (whole.count, whole.held_s, whole.paid) == (60, 60.0, 30)
+    assert [each.net_s for each in whole.worst] == [float(n) for n in range(29, 29 - WORST, -1)]
+    assert [each.net_s for each in whole.best] == [float(n) for n in range(-30, -30 + BEST)]
+
+
+def test_classes_are_sizes_or_shares() -> None:
+    assert class_bounds(np.array([10.0, 200.0, 10.0])) == [("10 s", 10.0), ("200 s", 200.0)]
+    labels = [label for label, _ in class_bounds(np.arange(1.0, 1001.0))]
+    assert labels == [
+        "smallest half, to 500 s",
+        "next 40%, to 900 s",
+        "next 9%, to 990 s",
+        "largest 1%, to 1000 s",
+    ]
+    rows = class_rows([BASE, OTHER], BASE)
+    assert [(row.run, row.jobs, row.avg_jct_s, row.percent) for row in rows] == [
+        ("sjf", 3, 4.0, 0.0),
+        ("learned", 3, 3.0, -25.0),
+    ]
+
+
+def test_every_job_is_in_one_class() -> None:
+    chosen = scenario("k8s_poisson").with_(jobs=300, warm=10)
+    episode = simulate(chosen.generate(1), chosen.executors, load("sjf"))
+    run = Run("sjf", [schedule_of(episode, 10)])
+    assert sum(row.jobs for row in class_rows([run], run)) == 290
+
+
+@pytest.mark.parametrize("name", ["express_k2", "dag_pods", "mold_80", "dag_wide"])
+def test_no_policy_is_below_the_bound(name: str) -> None:
+    chosen = scenario(name).with_(jobs=200, warm=0)
+    trace = chosen.generate(2)
+    bound = mean_jct_bound(trace, chosen.executors)
+    assert bound is not None
+    for policy in ("sjf", "srwf", "sjf-hold:tau=60"):
+        run = Run(policy, [schedule_of(simulate(trace, chosen.executors, load(policy)))])
+        assert above_bound_percent(run, np.array([bound[1]])) >= 0.0
+
+
+def test_tasks_take_the_first_free_executor_and_holds_the_rest() -> None:
+    tasks = [(0.0, 2.0, "a"), (0.5, 1.0, "b"), (1.0, 3.0, "c"), (1.999, 2.5, "d")]
+    spans = assign_executors(tasks, [(2.0, 2.75), (2.5, 4.0)], 2)
+    runs = [(span.job, span.executor, span.start_s) for span in spans if span.kind == "run"]
+    # d starts by its clock a moment before a has ended: it waits for it rather than overlap.
+    assert runs == [("a", 0, 0.0), ("b", 1, 0.5), ("c", 1, 1.0), ("d", 0, 2.0)]
+    holds = [(span.executor, span.start_s, span.end_s) for span in spans if span.kind == "hold"]
+    assert holds == [(0, 2.5, 4.0), (1, 3.0, 4.0)]
+
+
+def test_the_chart_shows_the_part_with_the_most_holds() -> None:
+    quiet = schedule([1.0] * 1000, executors=1)
+    assert busiest_window([("a", quiet)], tasks_a_lane=2000) == Window(0.0, 1000.0)
+    held = schedule([1.0] * 1000, [0.9 * (700 <= n < 740) for n in range(1000)], executors=1)
+    window = busiest_window([("a", quiet), ("b", held)], tasks_a_lane=50)
+    assert window.start_s <= 700.5
+    assert window.end_s >= 738.0
+    assert window.end_s - window.start_s == pytest.approx(50.0, rel=0.01)
+
+
+def test_a_schedule_that_cannot_be_is_refused() -> None:
+    from dataclasses import replace
+
+    with pytest.raises(InputError, match="arrays of that length"):
+        replace(BASE.schedules[0], run_s=np.ones(2))
+    with pytest.raises(InputError, match="in order of arrival"):
+        replace(BASE.schedules[0], arrival_s=np.array([2.0, 1.0, 0.0]))
+    with pytest.raises(InputError, match="a warm-up of 3 jobs leaves none of 3"):
+        replace(BASE.schedules[0], warm=3)

@@ -1,0 +1,211 @@
+"""`fermata compare` as a person runs it: a page, files, numbers, exit codes, one-line errors, Ctrl-C."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pty
+import re
+import select
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from fermata.cli.compare import policy_names
+from fermata.cli.main import run
+from fermata.policy.errors import InputError
+from fermata.sim.scenarios import scenario
+from fermata.sim.trace_io import write_trace
+
+FIGURE_ONE = Path(__file__).resolve().parents[3] / "examples" / "figure1.jsonl"
+COMMAND = [sys.executable, "-m", "fermata.cli", "compare"]
+SMALL = ["--set", "jobs=60", "--warmup", "5"]
+
+
+def fermata(*arguments: str | Path | int) -> subprocess.CompletedProcess[str]:
+    command = [*COMMAND, *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
+
+
+def test_the_same_numbers_and_page_on_any_number_of_processes(tmp_path: Path) -> None:
+    found = []
+    for processes in (1, 2):
+        out = tmp_path / f"r{processes}.html"
+        arguments = ["--scenario", "express_k2", "dag_pods", "--policies", "sjf,sjf-hold:tau=60,split=30,srwf"]
+        done = fermata(
+            *arguments, "--seeds", "4-6", *SMALL, "--sweep-seeds", 2, "--out", out, "--json", "--jobs", processes
+        )
+        assert (done.returncode, done.stderr) == (0, "")
+        numbers = json.loads(done.stdout)
+        for workload in numbers["workloads"].values():
+            for figures in workload["policies"].values():
+                assert figures.pop("wall_s") > 0.0
+                assert all(row.pop("wall_s") > 0.0 for row in figures["per_seed"])
+        found.append((numbers["workloads"], out.read_text().partition("Provenance")[0]))
+    assert found[0] == found[1]
+    workloads, page = found[0]
+    assert list(workloads) == ["express_k2", "dag_pods"]
+    express = workloads["express_k2"]
+    assert express["seeds"] == [4, 5, 6]
+    held = express["policies"]["sjf-hold:tau=60,split=30"]
+    assert held["held_s"] > 0.0
+    assert held["holds"]["count"] > 0
+    change = held["against_base"]
+    assert (change["over"], change["values"]) == ("seed", 3)
+    base = express["policies"]["sjf"]
+    assert change["seconds"]["mean"] == pytest.approx(held["avg_jct_s"] - base["avg_jct_s"])
+    assert change["seconds"]["low"] <= change["seconds"]["mean"] <= change["seconds"]["high"]
+    assert express["bound"]["mean_jct_s"] > 0.0
+    assert base["above_bound_pct"] > 0.0
+    assert express["sweeps"]["load"]["value"] == [0.3, 0.45, 0.6, 0.7, 0.8, 0.9]
+    assert len(express["sweeps"]["ratio"]["avg_held_s"]["srwf"][0]) == 2
+    assert list(workloads["dag_pods"]["sweeps"]) == ["load"]
+    assert "Held time against size ratio needs a workload of short and long jobs." in page
+
+
+def test_the_figures_of_one_policy_are_those_of_simulate(tmp_path: Path) -> None:
+    common = ["--scenario", "dag_pods", "--seeds", "4-5", *SMALL, "--json"]
+    done = fermata(*common, "--policies", "srwf", "--no-sweeps", "--out", tmp_path / "r.html")
+    assert (done.returncode, done.stderr) == (0, "")
+    found = json.loads(done.stdout)["workloads"]["dag_pods"]["policies"]["srwf"]
+    simulated = [sys.executable, "-m", "fermata.cli", "simulate", *common, "--policy", "srwf"]
+    expected = json.loads(subprocess.run(simulated, capture_output=True, text=True, check=True).stdout)
+    for name in expected.keys() - {"wall_s", "per_seed"}:
+        assert found[name] == expected[name], name
+    assert "JCT against load" not in (tmp_path / "r.html").read_text()
+
+
+def test_a_trace_with_figures_as_files(tmp_path: Path) -> None:
+    trace, folder = tmp_path / "t.jsonl.xz", tmp_path / "figures"
+    write_trace(scenario("express_k2").with_(jobs=80).generate(9), trace)
+    done = fermata(
+        "--trace", trace, "--executors", 2, "--policies", "fifo,sjf,sjf-hold:tau=60", "--base", "sjf",
+        "--out", tmp_path / "r.html", "--figures", folder,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+    names = {path.name for path in folder.iterdir()}
+    assert {"gantt.svg", "gantt.png", "jct-cdf.svg", "jct-load.png", "queue-utilisation.svg"} <= names
+    page = (tmp_path / "r.html").read_text()
+    assert "against sjf" in page
+    assert "t.jsonl.xz, sha256" in page
+    assert "fermata compare --trace" in page
+    assert "other arrivals may differ" in page
+    for words in ("sjf-hold:tau=60", "base", "report:", "figures:"):
+        assert words in done.stdout
+
+
+def test_two_jobs_are_enough(tmp_path: Path) -> None:
+    out = tmp_path / "r.html"
+    done = fermata("--trace", FIGURE_ONE, "--executors", 1, "--policies", "fifo,hold-follower:delay=4", "--out", out)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "21.00" in out.read_text()
+    assert "15.00" in out.read_text()
+
+
+def test_policies_may_have_parameters_between_commas() -> None:
+    assert policy_names("sjf, sjf-hold:tau=60,split=10 ,default") == ["sjf", "sjf-hold:tau=60,split=10", "default"]
+    assert policy_names("a=b.onnx,sjf") == ["a=b.onnx", "sjf"]
+    for text, message in (("", "expected names"), (",", "expected names"), ("sjf,sjf", "'sjf' is there twice")):
+        with pytest.raises(InputError, match=message):
+            policy_names(text)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--policies", "sjf"], "expected either --trace FILE or --scenario NAME..."),
+        (["--policies", "sjf", "--scenario", "syn_60", "--trace", "x"], "expected either --trace FILE or --scenario"),
+        (["--policies", "sjf", "--scenario", "syn_60"], "--scenario needs --seeds A-B"),
+        (["--policies", "sjf", "--scenario", "syn_60", "nope", "--seeds", "1"], "no scenario 'nope'; there are: fig1,"),
+        (["--policies", "nope", "--scenario", "syn_60", "--seeds", "1"], "no policy 'nope'; expected one of"),
+        (["--policies", "sjf,no.onnx", "--scenario", "syn_60", "--seeds", "1"], "no.onnx: cannot be read"),
+        (["--policies", "sjf,fifo", "--base", "lcfs", "--scenario", "syn_60", "--seeds", "1"], "--base: expected one"),
+        (["--policies", "sjf", "--scenario", "syn_60", "--seeds", "5-1"], "seeds: 1 is below 5"),
+        (["--policies", "sjf", "--scenario", "tpch_a", "--seeds", "1"], "--scenario tpch_a needs --tpch-dir"),
+        (["--policies", "sjf", "--scenario", "syn_60", "--seeds", "1", "--set", "loda=1"], "did you mean 'load'"),
+        (["--policies", "sjf", "--scenario", "syn_60", "--seeds", "1", "--out", "/no/x.html"], "/no/x.html: cannot"),
+        (["--policies", "sjf", "--scenario", "syn_60", "--seeds", "1", "--jobs", "0"], "--jobs: expected 1 or more"),
+        (["--policies", "sjf", "--trace", "no.jsonl", "--executors", "1"], "no.jsonl: cannot read it"),
+        (["--policies", "sjf", "--trace", "no.jsonl"], "--trace needs --executors K"),
+        (["--policies", "sjf", "--trace", "x", "--executors", "1", "--seeds", "1"], "belong to --scenario"),
+        (["--policies", "sjf", "--trace", str(FIGURE_ONE), "--executors", "1", "--warmup", "2"], "a warm-up of 2 jobs"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_code_two(
+    arguments: list[str],
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["fermata", "compare", *arguments])
+    with pytest.raises(SystemExit) as exit_:
+        run()
+    out, err = capsys.readouterr()
+    assert (exit_.value.code, out) == (2, "")
+    assert err.count("\n") == 1
+    assert message in err
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_an_interrupt_reports_on_the_seeds_that_are_done(tmp_path: Path, processes: int) -> None:
+    out = tmp_path / "r.html"
+    command = [*COMMAND, "--scenario", "express_k2", "--policies", "sjf,fifo", "--seeds", "0-9999", "--no-sweeps"]
+    command += ["--set", "jobs=300", "--warmup", "0", "--json", "--out", str(out), "--jobs", str(processes)]
+    screen, terminal = pty.openpty()
+    # Its own process group, which Ctrl-C at a terminal signals as a whole.
+    process = subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=terminal,
+        text=True,
+        start_new_session=True,
+        env={**os.environ, "TERM": "xterm", "COLUMNS": "100"},
+    )
+    os.close(terminal)
+    try:
+        shown = _until_seen(screen, r"episodes .* [1-9]\d*% .*\d:\d\d:\d\d", process)
+        os.killpg(process.pid, signal.SIGINT)
+        drain = threading.Thread(target=_read_all, args=(screen, shown))
+        drain.start()
+        text, _ = process.communicate(timeout=120)
+        drain.join(timeout=60)
+    finally:
+        process.kill()
+        os.close(screen)
+    assert process.returncode == 130
+    numbers = json.loads(text)
+    done = numbers["workloads"]["express_k2"]["seeds"]
+    assert numbers["interrupted"] is True
+    assert done == list(range(len(done)))
+    assert 0 < len(done) < 10_000
+    assert f"interrupted after {len(done)} of 10000 episodes" in "".join(shown)
+    assert f"Interrupted after {len(done)} of 10000 episodes" in out.read_text()
+    assert [path.name for path in tmp_path.iterdir()] == ["r.html"]
+
+
+def _until_seen(screen: int, pattern: str, process: subprocess.Popen[str]) -> list[str]:
+    """Read what a terminal shows until a progress bar says that some of the work is done."""
+    shown: list[str] = []
+    deadline = time.monotonic() + 200.0
+    while time.monotonic() < deadline and process.poll() is None:
+        if select.select([screen], [], [], 0.1)[0]:
+            shown.append(os.read(screen, 65536).decode(errors="replace"))
+            if re.search(pattern, re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", "".join(shown))):
+                return shown
+    pytest.fail(f"no progress was shown (exit code {process.poll()}): {''.join(shown)[-500:]}")
+
+
+def _read_all(screen: int, shown: list[str]) -> None:
+    """Read until the other side of the terminal is closed, so that it never blocks the program."""
+    with contextlib.suppress(OSError):
+        while data := os.read(screen, 65536):
+            shown.append(data.decode(errors="replace"))
