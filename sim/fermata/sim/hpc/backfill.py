@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fermata.policy._jit import inlined, jit
+from fermata.policy._jit import jit
 from fermata.sim.hpc.events import start_job
 from fermata.sim.hpc.inspect import Inspector, passed_over
 from fermata.sim.hpc.shadow import OVERDUE_S, cores_needed, expected_end, shadow
@@ -18,21 +18,18 @@ from fermata.sim.hpc.world import (
     World,
 )
 
+
 @jit
 def backfill_easy(jobs: Jobs, config: Config, world: World, inspector: Inspector, head: int) -> None:
     """Start whatever of the queue does not delay the head, in the order of the queue; the head is not in the queue."""
     at, extra = shadow(jobs, world, cores_needed(jobs, config, world, head))
     now = world.clock[NOW]
-    kept = world.count[WAITING]
-    for place in range(world.count[WAITING] - 1, -1, -1):
+    kept = world.counts[WAITING]
+    for place in range(world.counts[WAITING] - 1, -1, -1):
         job = world.queue[place]
         in_time = now + jobs.estimate[job] <= at
-        fits = cores_needed(jobs, config, world, job) <= world.count[FREE]
-        if (
-            fits
-            and (in_time or jobs.cores[job] <= extra)
-            and not passed_over(jobs, config, world, inspector, job)
-        ):
+        fits = cores_needed(jobs, config, world, job) <= world.counts[FREE]
+        if fits and (in_time or jobs.cores[job] <= extra) and not passed_over(jobs, config, world, inspector, job):
             start_job(jobs, config, world, job)
             if not in_time:
                 extra -= jobs.cores[job]
@@ -48,10 +45,10 @@ def backfill_published(jobs: Jobs, config: Config, world: World) -> None:
     now = world.clock[NOW]
     while True:
         found = NOBODY
-        for place in range(world.count[WAITING]):
+        for place in range(world.counts[WAITING]):
             job = world.queue[place]
             if (
-                jobs.cores[job] <= world.count[FREE]
+                jobs.cores[job] <= world.counts[FREE]
                 and now + jobs.estimate[job] < world.clock[SHADOW]
                 and (found == NOBODY or job < world.queue[found])
             ):
@@ -59,19 +56,19 @@ def backfill_published(jobs: Jobs, config: Config, world: World) -> None:
         if found == NOBODY:
             return
         job = world.queue[found]
-        for place in range(found, world.count[WAITING] - 1):
+        for place in range(found, world.counts[WAITING] - 1):
             world.queue[place] = world.queue[place + 1]
-        world.count[WAITING] -= 1
+        world.counts[WAITING] -= 1
         start_job(jobs, config, world, job)
 
 
 @jit
 def start_all_that_fits(jobs: Jobs, config: Config, world: World, inspector: Inspector) -> None:
     """Start whatever of the queue fits, in the order of the queue."""
-    kept = world.count[WAITING]
-    for place in range(world.count[WAITING] - 1, -1, -1):
+    kept = world.counts[WAITING]
+    for place in range(world.counts[WAITING] - 1, -1, -1):
         job = world.queue[place]
-        fits = cores_needed(jobs, config, world, job) <= world.count[FREE]
+        fits = cores_needed(jobs, config, world, job) <= world.counts[FREE]
         if fits and not passed_over(jobs, config, world, inspector, job):
             start_job(jobs, config, world, job)
         else:
@@ -80,14 +77,14 @@ def start_all_that_fits(jobs: Jobs, config: Config, world: World, inspector: Ins
     _close_gap(world, kept)
 
 
-@inlined
+@jit
 def _close_gap(world: World, kept: int) -> None:
     """Move what a scan from the end has kept, from place `kept` on, to the beginning of the queue."""
-    size = world.count[WAITING] - kept
+    size = world.counts[WAITING] - kept
     if kept > 0:
         for place in range(size):
             world.queue[place] = world.queue[kept + place]
-    world.count[WAITING] = size
+    world.counts[WAITING] = size
 
 
 @jit
@@ -95,8 +92,8 @@ def backfill_conservative(jobs: Jobs, config: Config, world: World, inspector: I
     """Plan the whole queue anew, the head first, and start what the plan starts now."""
     steps = _profile_of_running(jobs, world)
     steps = _reserve(jobs, config, world, head, steps)[1]
-    kept = world.count[WAITING]
-    for place in range(world.count[WAITING] - 1, -1, -1):
+    kept = world.counts[WAITING]
+    for place in range(world.counts[WAITING] - 1, -1, -1):
         job = world.queue[place]
         now_too, steps = _reserve(jobs, config, world, job, steps)
         if now_too and not passed_over(jobs, config, world, inspector, job):
@@ -111,9 +108,9 @@ def backfill_conservative(jobs: Jobs, config: Config, world: World, inspector: I
 def _profile_of_running(jobs: Jobs, world: World) -> int:
     """Write the cores that running jobs will give back; returns the number of steps of the profile."""
     now = world.clock[NOW]
-    world.profile_at[0], world.profile_free[0] = now, world.count[FREE]
+    world.profile_at[0], world.profile_free[0] = now, world.counts[FREE]
     steps = 1
-    for place in range(world.count[RUNNING] - 1, -1, -1):
+    for place in range(world.counts[RUNNING] - 1, -1, -1):
         job = world.expected[place]
         at = expected_end(jobs, world, job)
         if at > world.profile_at[steps - 1]:
@@ -146,4 +143,4 @@ def _reserve(jobs: Jobs, config: Config, world: World, job: int, steps: int) -> 
         steps += 1
     for place in range(first, last):
         world.profile_free[place] -= jobs.cores[job]
-    return first == 0 and needed <= world.count[FREE], steps
+    return first == 0 and needed <= world.counts[FREE], steps

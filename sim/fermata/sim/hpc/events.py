@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fermata.policy._jit import inlined, jit
+from fermata.policy._jit import jit
 from fermata.sim.hpc.priority import drain_usage
 from fermata.sim.hpc.world import (
     EVENTS,
@@ -20,10 +20,10 @@ from fermata.sim.hpc.world import (
 )
 
 
-@inlined
+@jit
 def queue_job(jobs: Jobs, world: World, job: int) -> None:
     """Put a job into the queue, at the place of its rank."""
-    size = world.count[WAITING]
+    size = world.counts[WAITING]
     rank = jobs.rank[job]
     low, high = 0, size
     while low < high:  # the queue is in descending order
@@ -35,14 +35,14 @@ def queue_job(jobs: Jobs, world: World, job: int) -> None:
     for place in range(size, low, -1):
         world.queue[place] = world.queue[place - 1]
     world.queue[low] = job
-    world.count[WAITING] = size + 1
+    world.counts[WAITING] = size + 1
 
 
 @jit
 def start_job(jobs: Jobs, config: Config, world: World, job: int) -> None:
     """Start a job that is in no list, now."""
     now = world.clock[NOW]
-    size = world.count[RUNNING]
+    size = world.counts[RUNNING]
     world.start[job] = now
     end, expected = now + jobs.runtime[job], now + jobs.estimate[job]
     place = size
@@ -56,8 +56,8 @@ def start_job(jobs: Jobs, config: Config, world: World, job: int) -> None:
         world.expected[place] = world.expected[place - 1]
         place -= 1
     world.expected[place] = job
-    world.count[RUNNING] = size + 1
-    world.count[FREE] -= jobs.cores[job]
+    world.counts[RUNNING] = size + 1
+    world.counts[FREE] -= jobs.cores[job]
     drain_usage(config, world)
     world.rate[jobs.user[job]] += jobs.cores[job]
 
@@ -65,40 +65,40 @@ def start_job(jobs: Jobs, config: Config, world: World, job: int) -> None:
 @jit
 def _end_first(jobs: Jobs, config: Config, world: World) -> None:
     """End the running job that is first to end."""
-    size = world.count[RUNNING] - 1
+    size = world.counts[RUNNING] - 1
     job = world.ending[size]
     place = size
     while world.expected[place] != job:
         place -= 1
     for later in range(place, size):
         world.expected[later] = world.expected[later + 1]
-    world.count[RUNNING] = size
-    world.count[FREE] += jobs.cores[job]
-    world.count[EVENTS] += 1
+    world.counts[RUNNING] = size
+    world.counts[FREE] += jobs.cores[job]
+    world.counts[EVENTS] += 1
     drain_usage(config, world)
     world.rate[jobs.user[job]] -= jobs.cores[job]
 
 
-@inlined
+@jit
 def _submit_next(jobs: Jobs, world: World) -> None:
-    queue_job(jobs, world, world.count[NEXT])
-    world.count[NEXT] += 1
-    world.count[EVENTS] += 1
+    queue_job(jobs, world, world.counts[NEXT])
+    world.counts[NEXT] += 1
+    world.counts[EVENTS] += 1
 
 
-@inlined
+@jit
 def next_submission(jobs: Jobs, world: World) -> float:
     """Return when the next job is submitted; infinity after the last (seconds)."""
-    return jobs.submit[world.count[NEXT]] if world.count[NEXT] < len(jobs.submit) else np.inf
+    return jobs.submit[world.counts[NEXT]] if world.counts[NEXT] < len(jobs.submit) else np.inf
 
 
-@inlined
+@jit
 def next_end(jobs: Jobs, world: World) -> float:
     """Return when the next job ends; infinity if none runs (seconds)."""
-    if world.count[RUNNING] == 0:
+    if world.counts[RUNNING] == 0:
         return np.inf
-    job = world.ending[world.count[RUNNING] - 1]
-    return world.start[job] + jobs.runtime[job]
+    job = world.ending[world.counts[RUNNING] - 1]
+    return float(world.start[job] + jobs.runtime[job])
 
 
 @jit

@@ -6,12 +6,13 @@ Source: Zhang, Dai and Xie, "SchedInspector: A Batch Job Scheduling Inspector Us
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fermata.policy._jit import inlined, jit
+from fermata.policy._jit import jit
 from fermata.sim.hpc.events import next_submission
 from fermata.sim.hpc.shadow import cores_needed, expected_end, shadow
 from fermata.sim.hpc.world import (
@@ -65,7 +66,7 @@ class Inspector(NamedTuple):
 def parameters(features: int) -> int:
     """Return the number of weights and biases of a network that reads this many features."""
     widths = (features, *HIDDEN, 2)
-    return sum((before + 1) * after for before, after in zip(widths, widths[1:], strict=False))
+    return sum((before + 1) * after for before, after in pairwise(widths))
 
 
 def no_inspector() -> Inspector:
@@ -90,13 +91,13 @@ def describe(jobs: Jobs, config: Config, world: World, inspector: Inspector, job
     rejected, what one rejection adds to the bounded slowdowns in the queue, and how many jobs could be backfilled
     around it. The others say, on logarithmic scales, what a hold depends on: lengths against the machine's future.
     """
-    machine, free, now = world.count[MACHINE], world.count[FREE], world.clock[NOW]
+    machine, free, now = world.counts[MACHINE], world.counts[FREE], world.clock[NOW]
     needed, estimate = cores_needed(jobs, config, world, job), jobs.estimate[job]
     fits = needed <= free
     at, extra = shadow(jobs, world, needed)
     delay, overtaking = 0.0, 0
     shorter, shorter_work, smaller_now, shorter_cores = 0, 0.0, 0, 0
-    for place in range(world.count[WAITING]):
+    for place in range(world.counts[WAITING]):
         other = world.queue[place]
         delay += inspector.interval / max(jobs.estimate[other], BOUND_S)
         fits_now = jobs.cores[other] <= free
@@ -119,7 +120,7 @@ def describe(jobs: Jobs, config: Config, world: World, inspector: Inspector, job
     if inspector.features <= PUBLISHED_FEATURES:
         return
     longer_cores, left_work, soonest = 0, 0.0, 0.0
-    for place in range(world.count[RUNNING]):
+    for place in range(world.counts[RUNNING]):
         other = world.expected[place]
         left = expected_end(jobs, world, other) - now
         left_work += left * jobs.cores[other]
@@ -130,7 +131,7 @@ def describe(jobs: Jobs, config: Config, world: World, inspector: Inspector, job
     seen[8] = np.log1p(estimate) / 12.0
     seen[9] = np.log2(jobs.cores[job]) / np.log2(machine)
     seen[10] = after
-    seen[11] = np.log1p(world.count[WAITING]) / 6.0
+    seen[11] = np.log1p(world.counts[WAITING]) / 6.0
     seen[12] = np.log1p(shorter) / 6.0
     seen[13] = np.log1p(shorter_work / machine) / 12.0
     seen[14] = np.log1p(smaller_now) / 6.0
@@ -163,7 +164,7 @@ def logits(theta: FloatArray, seen: FloatArray) -> tuple[float, float]:
 def _rejects(jobs: Jobs, config: Config, world: World, inspector: Inspector, job: int) -> bool:
     """Return what the inspector says of a job, recorded if there is room."""
     if inspector.mode == REJECT_IF_BLOCKED:
-        return bool(cores_needed(jobs, config, world, job) > world.count[FREE])
+        return bool(cores_needed(jobs, config, world, job) > world.counts[FREE])
     seen = np.zeros(max(inspector.features, PUBLISHED_FEATURES))
     describe(jobs, config, world, inspector, job, seen)
     accept, reject = logits(inspector.theta, seen[: inspector.features])
@@ -171,12 +172,12 @@ def _rejects(jobs: Jobs, config: Config, world: World, inspector: Inspector, job
     if inspector.mode == ARGMAX:
         return bool(reject > accept)
     action = np.random.random() < chance
-    place = world.count[RECORDED]
+    place = world.counts[RECORDED]
     if place < len(inspector.acted):
         inspector.seen[place, :] = seen[: inspector.features]
         inspector.acted[place] = action
         inspector.log_chance[place] = np.log(max(chance if action else 1.0 - chance, 1e-300))
-        world.count[RECORDED] = place + 1
+        world.counts[RECORDED] = place + 1
     return bool(action)
 
 
@@ -184,25 +185,26 @@ def _rejects(jobs: Jobs, config: Config, world: World, inspector: Inspector, job
 def rejected(jobs: Jobs, config: Config, world: World, inspector: Inspector, job: int) -> bool:
     """Ask the inspector about a job; a rejection is counted and wakes the scheduler in time.
 
-    A job that was just rejected, at this instant, stays so. A job that was rejected too often is not inspected, nor is one when nothing runs and nothing more will come.
+    A job that was just rejected, at this instant, stays so. A job that was rejected too often is not inspected, nor is
+    one when nothing runs and nothing more will come.
     """
     if inspector.scope == STARTS and world.rejected_at[job] == world.clock[NOW]:
         return True
     if world.rejected[job] >= inspector.max_rejections:
         return False
-    if world.count[RUNNING] == 0 and next_submission(jobs, world) == np.inf:
+    if world.counts[RUNNING] == 0 and next_submission(jobs, world) == np.inf:
         return False
-    world.count[DECISIONS] += 1
+    world.counts[DECISIONS] += 1
     if not _rejects(jobs, config, world, inspector, job):
         return False
     world.rejected[job] += 1
     world.rejected_at[job] = world.clock[NOW]
-    world.count[REJECTIONS] += 1
+    world.counts[REJECTIONS] += 1
     world.clock[WAKE] = world.clock[NOW] + inspector.interval
     return True
 
 
-@inlined
+@jit
 def passed_over(jobs: Jobs, config: Config, world: World, inspector: Inspector, job: int) -> bool:
     """Return whether an inspector of starts keeps a job from starting now."""
     return inspector.scope == STARTS and rejected(jobs, config, world, inspector, job)

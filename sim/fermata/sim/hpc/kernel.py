@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fermata.policy._jit import inlined, jit
+from fermata.policy._jit import jit
 from fermata.sim.hpc.backfill import (
     backfill_conservative,
     backfill_easy,
@@ -37,7 +37,7 @@ def run(jobs: Jobs, config: Config, world: World, inspector: Inspector) -> None:
     """Run until every job has started; starts are in `world.start`."""
     while advance(jobs, config, world):
         schedule(jobs, config, world, inspector)
-        if world.count[NEXT] == len(jobs.submit) and world.count[WAITING] == 0 and world.count[PICKED] == NOBODY:
+        if world.counts[NEXT] == len(jobs.submit) and world.counts[WAITING] == 0 and world.counts[PICKED] == NOBODY:
             return
 
 
@@ -49,9 +49,9 @@ def schedule(jobs: Jobs, config: Config, world: World, inspector: Inspector) -> 
     if config.start == SKIP and config.backfill == NO_BACKFILL and inspector.scope != PICKS:
         start_all_that_fits(jobs, config, world, inspector)
         return
-    place = world.count[WAITING] - 1
+    place = world.counts[WAITING] - 1
     while True:
-        head = world.count[PICKED]
+        head = world.counts[PICKED]
         if head == NOBODY:
             if place < 0:
                 return
@@ -63,26 +63,26 @@ def schedule(jobs: Jobs, config: Config, world: World, inspector: Inspector) -> 
                 continue
             _take(world, place)
             place -= 1
-        if cores_needed(jobs, config, world, head) > world.count[FREE]:
+        if cores_needed(jobs, config, world, head) > world.counts[FREE]:
             _blocked(jobs, config, world, inspector, head)
             return
-        world.count[PICKED] = NOBODY
+        world.counts[PICKED] = NOBODY
         start_job(jobs, config, world, head)
 
 
-@inlined
+@jit
 def _asked(jobs: Jobs, config: Config, world: World, inspector: Inspector, head: int) -> bool:
     """Return whether the inspector is asked about the head: not where it only waits, uncommitted, for cores."""
     if inspector.scope == STARTS and config.start != COMMIT:
-        return cores_needed(jobs, config, world, head) <= world.count[FREE]
+        return bool(cores_needed(jobs, config, world, head) <= world.counts[FREE])
     return inspector.scope != NOTHING
 
 
 @jit
 def _take(world: World, place: int) -> None:
     """Take a job out of the queue."""
-    world.count[WAITING] -= 1
-    for each in range(place, world.count[WAITING]):
+    world.counts[WAITING] -= 1
+    for each in range(place, world.counts[WAITING]):
         world.queue[each] = world.queue[each + 1]
 
 
@@ -90,7 +90,7 @@ def _take(world: World, place: int) -> None:
 def _blocked(jobs: Jobs, config: Config, world: World, inspector: Inspector, head: int) -> None:
     """Let others overtake a head that does not fit; it stays picked, or goes back to the queue."""
     if config.backfill == PUBLISHED:
-        if world.count[PICKED] == NOBODY:
+        if world.counts[PICKED] == NOBODY:
             world.clock[SHADOW] = published_shadow(jobs, world, head)
         backfill_published(jobs, config, world)
     elif config.backfill == EASY:
@@ -100,6 +100,6 @@ def _blocked(jobs: Jobs, config: Config, world: World, inspector: Inspector, hea
     elif config.start == SKIP:
         start_all_that_fits(jobs, config, world, inspector)
     if config.start == COMMIT:
-        world.count[PICKED] = head
+        world.counts[PICKED] = head
     else:
         queue_job(jobs, world, head)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fermata.policy._jit import inlined, jit
+from fermata.policy._jit import jit
 from fermata.sim.hpc.orders import MULTIFACTOR, UNICEP, WFP3
 from fermata.sim.hpc.world import MACHINE, NOW, USAGE_AT, WAITING, Config, Jobs, World
 
@@ -27,21 +27,18 @@ def drain_usage(config: Config, world: World) -> None:
         world.usage[user] = world.usage[user] * left + world.rate[user] * (1.0 - left) / decay_rate
 
 
-@inlined
+@jit
 def _multifactor(jobs: Jobs, config: Config, world: World, job: int, all_usage: float) -> float:
     weights = config.weights
     age = min((world.clock[NOW] - jobs.submit[job]) / weights[_MAX_AGE], 1.0)
     share = world.usage[jobs.user[job]] / all_usage if all_usage > 0.0 else 0.0
     fair = 2.0 ** (-share * len(world.usage) / weights[_DAMPENING])
-    size = jobs.cores[job] / world.count[MACHINE]
+    size = jobs.cores[job] / world.counts[MACHINE]
     if weights[_FAVOR_SMALL] > 0.0:
         size = 1.0 - size
     partition = jobs.partition[job] / max(jobs.partition.max(), 1) if weights[_PARTITION] > 0.0 else 0.0
-    return (
-        weights[_AGE] * age
-        + weights[_FAIRSHARE] * fair
-        + weights[_SIZE] * size
-        + weights[_PARTITION] * partition
+    return float(
+        weights[_AGE] * age + weights[_FAIRSHARE] * fair + weights[_SIZE] * size + weights[_PARTITION] * partition
     )
 
 
@@ -51,7 +48,7 @@ def sort_queue(jobs: Jobs, config: Config, world: World) -> None:
     now = world.clock[NOW]
     drain_usage(config, world)
     all_usage = world.usage.sum() if config.order == MULTIFACTOR else 0.0
-    for place in range(world.count[WAITING]):
+    for place in range(world.counts[WAITING]):
         job = world.queue[place]
         wait, estimate = now - jobs.submit[job], max(jobs.estimate[job], 1.0)
         if config.order == WFP3:

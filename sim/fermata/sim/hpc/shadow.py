@@ -6,32 +6,32 @@ again and again, so that a wrong estimate moves the shadow time rather than leav
 
 from __future__ import annotations
 
-from fermata.policy._jit import inlined, jit
+from fermata.policy._jit import jit
 from fermata.sim.hpc.world import FREE, MACHINE, NOW, RUNNING, Config, Jobs, World
 
 OVERDUE_S = 1.0
 
 
-@inlined
+@jit
 def cores_needed(jobs: Jobs, config: Config, world: World, job: int) -> int:
     """Return how many cores must be free for a job to start: its own and, if it is long, the reservation."""
     if jobs.estimate[job] > config.reserve_over:
-        return min(jobs.cores[job] + config.reserve_cores, world.count[MACHINE])
-    return jobs.cores[job]
+        return int(min(jobs.cores[job] + config.reserve_cores, world.counts[MACHINE]))
+    return int(jobs.cores[job])
 
 
-@inlined
+@jit
 def expected_end(jobs: Jobs, world: World, job: int) -> float:
     """Return when a running job is expected to end (seconds)."""
-    return max(world.start[job] + jobs.estimate[job], world.clock[NOW] + OVERDUE_S)
+    return float(max(world.start[job] + jobs.estimate[job], world.clock[NOW] + OVERDUE_S))
 
 
 @jit
 def shadow(jobs: Jobs, world: World, needed: int) -> tuple[float, int]:
     """Return when `needed` cores are expected to be free, and how many more will be (seconds, cores)."""
-    free = world.count[FREE]
+    free = world.counts[FREE]
     at = world.clock[NOW]
-    for place in range(world.count[RUNNING] - 1, -1, -1):
+    for place in range(world.counts[RUNNING] - 1, -1, -1):
         job = world.expected[place]
         end = expected_end(jobs, world, job)
         if free >= needed and end > at:
@@ -44,12 +44,12 @@ def shadow(jobs: Jobs, world: World, needed: int) -> tuple[float, int]:
 @jit
 def published_shadow(jobs: Jobs, world: World, head: int) -> float:
     """Return the time before which the published rule lets jobs end: taken once and never renewed (seconds)."""
-    free = world.count[FREE]
+    free = world.counts[FREE]
     at = world.clock[NOW]
-    for place in range(world.count[RUNNING] - 1, -1, -1):
+    for place in range(world.counts[RUNNING] - 1, -1, -1):
         job = world.expected[place]
         free += jobs.cores[job]
         at = world.start[job] + jobs.estimate[job]
         if free >= jobs.cores[head]:
             break
-    return at
+    return float(at)

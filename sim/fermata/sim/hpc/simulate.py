@@ -52,7 +52,7 @@ def simulate(log: JobLog, order: Order, rules: Rules, inspector: Inspector | Non
     jobs = jobs_of(log, order, rules)
     world = new_world(len(log), int(log.user.max()) + 1, log.machine_cores)
     run(jobs, config_of(log, order, rules), world, inspector or no_inspector())
-    counts: NDArray[np.int64] = world.count
+    counts: NDArray[np.int64] = world.counts
     return Schedule(
         log, world.start, jobs.runtime, int(counts[EVENTS]), int(counts[DECISIONS]), int(counts[REJECTIONS])
     )

@@ -6,6 +6,7 @@ Source: https://www.cs.huji.ac.il/labs/parallel/workload/swf.html (version 2.2);
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from enum import StrEnum
 from pathlib import Path
 
@@ -99,3 +100,13 @@ def _log(name: str, fields: NDArray[np.float64], cores: int) -> JobLog:
         user=users.astype(np.int64),
         partition=np.maximum(fields[:, _PARTITION], 0.0).astype(np.int64),
     )
+
+
+def swf_lines(log: JobLog, note: str) -> Iterator[str]:
+    """Yield the lines of a log in Standard Workload Format; what the format asks and a `JobLog` lacks is -1."""
+    yield from ("; Version: 2.2", f"; Note: {note}", f"; MaxJobs: {len(log)}", f"; MaxProcs: {log.machine_cores}")
+    for row in zip(
+        log.ids, log.submit_s, log.runtime_s, log.cores, log.estimate_s, log.user, log.partition, strict=True
+    ):
+        number, submit, run, cores, estimate, user, partition = (f"{value:.15g}" for value in row)
+        yield f"{number} {submit} -1 {run} {cores} -1 -1 {cores} {estimate} -1 1 {user} -1 -1 -1 {partition} -1 -1"

@@ -17,7 +17,7 @@ from fermata.sim.hpc.rules import Rules
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
-# Places in World.count
+# Places in World.counts
 WAITING, RUNNING, NEXT, FREE, PICKED, EVENTS, DECISIONS, REJECTIONS, RECORDED, MACHINE = range(10)
 # Places in World.clock; times in seconds
 NOW, SHADOW, WAKE, USAGE_AT = range(4)
@@ -62,7 +62,7 @@ class World(NamedTuple):
     profile_free: IntArray  # [2 * jobs + 2] cores free from each of them on
     rejected: IntArray  # [jobs] how often an inspector has rejected it
     rejected_at: FloatArray  # [jobs] when it was rejected last; NaN if never (s)
-    count: IntArray
+    counts: IntArray
     clock: FloatArray
 
 
@@ -89,9 +89,9 @@ def config_of(log: JobLog, order: Order, rules: Rules) -> Config:
 
 def new_world(jobs: int, users: int, machine_cores: int) -> World:
     """Return an idle machine before the first submission."""
-    count = np.zeros(10, dtype=np.int64)
-    count[FREE] = count[MACHINE] = machine_cores
-    count[PICKED] = NOBODY
+    counts = np.zeros(10, dtype=np.int64)
+    counts[FREE] = counts[MACHINE] = machine_cores
+    counts[PICKED] = NOBODY
     clock = np.zeros(4)
     clock[WAKE] = np.inf
     return World(
@@ -106,6 +106,6 @@ def new_world(jobs: int, users: int, machine_cores: int) -> World:
         profile_free=np.zeros(2 * jobs + 2, dtype=np.int64),
         rejected=np.zeros(jobs, dtype=np.int64),
         rejected_at=np.full(jobs, np.nan),
-        count=count,
+        counts=counts,
         clock=clock,
     )

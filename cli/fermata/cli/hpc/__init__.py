@@ -1,0 +1,15 @@
+"""`fermata hpc`: rigid parallel jobs on one machine, from a log or a model."""
+
+import typer
+
+from fermata.cli.hpc.evaluate import evaluate
+from fermata.cli.hpc.generate import generate
+from fermata.cli.hpc.simulate import simulate
+from fermata.cli.hpc.tune import tune
+
+app = typer.Typer(
+    help="Rigid parallel jobs on one machine: simulate, evaluate, tune and train on logs in Standard Workload Format.",
+    no_args_is_help=True,
+)
+for command in (simulate, evaluate, tune, generate):
+    app.command()(command)

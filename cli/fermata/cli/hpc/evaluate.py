@@ -1,0 +1,80 @@
+"""`fermata hpc evaluate`: several policies on the same sequences of a log."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Annotated
+
+import typer
+
+from fermata.cli.hpc.options import (
+    AsJson,
+    CleaningName,
+    Count,
+    Estimates,
+    JobCount,
+    Kill,
+    Log,
+    Part,
+    Seed,
+    Warm,
+    draw,
+    load,
+)
+from fermata.cli.progress import progress_bar
+
+
+def evaluate(
+    log: Log,
+    policies: Annotated[list[str], typer.Option("--policy", help="A policy, as for simulate; may be repeated.")],
+    sequences: Count = 50,
+    jobs: JobCount = 256,
+    seed: Seed = 1,
+    part: Part = "test",
+    warm: Warm = 0,
+    published_draws: Annotated[
+        bool, typer.Option(help="Sequences as SchedInspector's evaluation draws them; needs --part all.")
+    ] = False,
+    cleaning: CleaningName = "archive",
+    estimates: Estimates = "user",
+    kill: Kill = False,
+    as_json: AsJson = False,
+) -> None:
+    """Compare policies on sequences of a log: means and 95% intervals, bounded slowdown never without wait."""
+    from fermata.sim.hpc import policy as named
+    from fermata.sim.hpc.experiment import pooled, run_sequences
+
+    chosen = [named(text, kill_at_estimate=kill) for text in policies]
+    given = load(log, cleaning, estimates, seed)
+    drawn = draw(given, sequences, jobs, seed, part, warm, published=published_draws)
+    results = []
+    with progress_bar("policies") as progress:
+        for number, each in enumerate(chosen):
+            results.append((each.name, *pooled(run_sequences(given, each, drawn))))
+            progress((number + 1) / len(chosen))
+    if as_json:
+        rows = [{"policy": name} | _finite(means) | {"ci95": _finite(halves)} for name, means, halves in results]
+        print(json.dumps({"log": given.name, "part": part, "starts": drawn.starts, "jobs": jobs, "policies": rows}))
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title=f"{given.name}, {part}: {sequences} sequences of {jobs} jobs, mean ± 95%")
+    table.add_column("policy", no_wrap=True)
+    for title in ("bsld", "wait s", "max bsld", "utilisation"):
+        table.add_column(title, justify="right", no_wrap=True)
+    for name, means, halves in results:
+        table.add_row(
+            name,
+            f"{means['bsld']:.2f} ± {halves['bsld']:.2f}",
+            f"{means['wait_s']:.0f} ± {halves['wait_s']:.0f}",
+            f"{means['mbsld']:.0f}",
+            f"{means['utilization']:.3f}",
+        )
+    Console().print(table)
+
+
+def _finite(values: dict[str, float]) -> dict[str, float | None]:
+    """Return the values with null for those that no sequence has, as JSON knows no NaN."""
+    return {key: None if math.isnan(value) else value for key, value in values.items()}

@@ -1,0 +1,27 @@
+"""`fermata hpc generate`: a log from the Lublin-Feitelson model."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+
+def generate(
+    out: Annotated[str, typer.Option("--out", "-o", help="Where to write it; .xz and .gz compress.")],
+    jobs: Annotated[int, typer.Option(min=1, help="How many jobs.")] = 10_000,
+    seed: Annotated[int, typer.Option(min=0, help="Same seed, same jobs.")] = 0,
+    cores: Annotated[int, typer.Option(min=2, help="Size of the machine.")] = 256,
+    population: Annotated[str, typer.Option(help="whole, or types: batch and interactive jobs apart.")] = "whole",
+    load: Annotated[float | None, typer.Option(help="Work over capacity; default: as the model gives it.")] = None,
+) -> None:
+    """Draw rigid jobs from the model of Lublin and Feitelson, as a log in Standard Workload Format."""
+    from fermata.sim.files import atomic_output
+    from fermata.sim.hpc.lublin import generate as draw
+    from fermata.sim.hpc.swf import swf_lines
+
+    log = draw(jobs, seed, machine_cores=cores, population=population, load=load)
+    with atomic_output(out) as stream:
+        for line in swf_lines(log, f"Lublin-Feitelson model, seed {seed}"):
+            stream.write(f"{line}\n".encode())
+    print(f"{jobs} jobs written to {out}")

@@ -1,0 +1,60 @@
+"""Options that the commands of `fermata hpc` share, and what they mean."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fermata.cli.progress import progress_bar
+from fermata.policy.errors import InputError
+
+if TYPE_CHECKING:
+    from fermata.sim.hpc.experiment import Sequences
+    from fermata.sim.hpc.jobs import JobLog
+
+Log = Annotated[str, typer.Option(help="A log in Standard Workload Format; .xz or .gz is read as such, - is stdin.")]
+PolicyName = Annotated[
+    str,
+    typer.Option(
+        help="ORDER[+BACKFILL][/START]: fcfs, lcfs, sjf, smallest, saf, srf, f1, p2q, wfp3, unicep or multifactor; "
+        "easy, conservative or published; commit, strict or skip. See docs/hpc.md."
+    ),
+]
+CleaningName = Annotated[str, typer.Option(help="How the log is cleaned: archive or schedinspector.")]
+Estimates = Annotated[str, typer.Option(help="exact, user, factor:F, lognormal:SIGMA or round.")]
+Kill = Annotated[bool, typer.Option("--kill", help="Jobs that outlive their estimate are ended there.")]
+Part = Annotated[str, typer.Option(help="Part of the log, by time: all, train (first fifth) or test (the rest).")]
+Count = Annotated[int, typer.Option("--sequences", min=1, help="Sequences to draw.")]
+JobCount = Annotated[int, typer.Option(min=1, help="Jobs of a sequence.")]
+Seed = Annotated[int, typer.Option(min=0, help="Seed of everything that is drawn.")]
+Warm = Annotated[int, typer.Option(min=0, help="Jobs simulated before each sequence, so that it meets a busy machine.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+
+
+def load(path: str, cleaning: str, estimates: str, seed: int) -> JobLog:
+    """Read a log and give its jobs the wanted estimates.
+
+    Raises:
+        InputError: it cannot be read, or an option is wrong.
+    """
+    from fermata.sim.hpc.estimates import with_estimates
+    from fermata.sim.hpc.swf import Cleaning, read_log
+
+    try:
+        chosen = Cleaning(cleaning)
+    except ValueError:
+        raise InputError(f"--cleaning: expected {' or '.join(Cleaning)}, got {cleaning!r}") from None
+    with progress_bar(f"reading {path}") as progress:
+        return with_estimates(read_log(path, chosen, progress), estimates, seed)
+
+
+def draw(log: JobLog, count: int, jobs: int, seed: int, part: str, warm: int, *, published: bool) -> Sequences:
+    """Draw sequences, or take those of the published evaluation."""
+    from fermata.sim.hpc.experiment import draw_sequences, published_sequences
+
+    if published:
+        if part != "all" or warm:
+            raise InputError("--published-draws takes sequences of the whole log and an idle machine")
+        return published_sequences(log, count, jobs, seed)
+    return draw_sequences(log, count, jobs, seed, part=part, warm=warm)

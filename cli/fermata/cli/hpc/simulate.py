@@ -1,0 +1,54 @@
+"""`fermata hpc simulate`: the figures of one policy on a log, or on consecutive jobs of it."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Annotated
+
+import typer
+
+from fermata.cli.hpc.options import AsJson, CleaningName, Estimates, Kill, Log, PolicyName, Seed, load
+
+
+def simulate(
+    log: Log,
+    policy: PolicyName,
+    start: Annotated[int, typer.Option(min=0, help="Index of the first job, from 0.")] = 0,
+    jobs: Annotated[int | None, typer.Option(min=1, help="How many jobs; default: all from there.")] = None,
+    cleaning: CleaningName = "archive",
+    estimates: Estimates = "user",
+    kill: Kill = False,
+    seed: Seed = 0,
+    per_job: Annotated[str | None, typer.Option(help="Write the times of every job, as CSV.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Simulate a scheduler of rigid jobs on an idle machine: slowdown, wait, utilisation and the queue."""
+    from fermata.sim.files import atomic_output
+    from fermata.sim.hpc import policy as named
+    from fermata.sim.hpc import simulate as run
+    from fermata.sim.hpc.metrics import FIGURES, figures
+
+    chosen = named(policy, kill_at_estimate=kill)
+    given = load(log, cleaning, estimates, seed)
+    schedule = run(given.sequence(start, len(given) - start if jobs is None else jobs), chosen.order, chosen.rules)
+    if per_job is not None:
+        with atomic_output(per_job) as stream:
+            stream.write(b"id,submit_s,start_s,end_s,wait_s,cores\n")
+            columns = (schedule.log.ids, schedule.log.submit_s, schedule.start_s, schedule.end_s, schedule.wait_s)
+            rows = zip(*(column.tolist() for column in (*columns, schedule.log.cores)), strict=True)
+            stream.write("".join(",".join(map(str, row)) + "\n" for row in rows).encode())
+    values = figures(schedule) | {"jobs": len(schedule.log), "events": schedule.events}
+    if as_json:
+        shown = {key: None if math.isnan(value) else value for key, value in values.items()}
+        print(json.dumps({"log": schedule.log.name, "policy": policy} | shown))
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title=f"{policy} on {schedule.log.name}, {len(schedule.log)} jobs, {given.machine_cores} cores")
+    table.add_column("figure")
+    table.add_column("value", justify="right")
+    for key, label in FIGURES.items():
+        table.add_row(label, f"{values[key]:,.3f}")
+    Console().print(table)

@@ -1,0 +1,52 @@
+"""`fermata hpc tune`: the reservation rule, tuned on one part of a log and judged on another."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Annotated
+
+import typer
+
+from fermata.cli.hpc.options import AsJson, CleaningName, Count, Estimates, JobCount, Kill, Log, Seed, load
+from fermata.cli.progress import progress_bar
+
+
+def tune(
+    log: Log,
+    sequences: Count = 50,
+    jobs: JobCount = 256,
+    seed: Seed = 1,
+    max_wait_ratio: Annotated[
+        float, typer.Option(min=0.0, help="Longest mean wait allowed, relative to saf+easy/skip.")
+    ] = math.inf,
+    cleaning: CleaningName = "archive",
+    estimates: Estimates = "user",
+    kill: Kill = False,
+    as_json: AsJson = False,
+) -> None:
+    """Tune who counts as long and what they leave free, on the first fifth of a log; judge it on the rest."""
+    from fermata.sim.hpc.experiment import draw_sequences, pooled, run_sequences
+    from fermata.sim.hpc.tune import tune_reservation
+
+    given = load(log, cleaning, estimates, seed)
+    training = draw_sequences(given, sequences, jobs, seed, part="train")
+    testing = draw_sequences(given, sequences, jobs, seed, part="test")
+    with progress_bar("reservations") as progress:
+        tuned = tune_reservation(
+            given, training, max_wait_ratio=max_wait_ratio, kill_at_estimate=kill, progress=progress
+        )
+    means, halves = pooled(run_sequences(given, tuned.policy, testing))
+    if as_json:
+        train = {"bsld": tuned.bsld, "wait_s": tuned.wait_s}
+        test = {"bsld": means["bsld"], "wait_s": means["wait_s"]}
+        ci95 = {"bsld": halves["bsld"], "wait_s": halves["wait_s"]}
+        print(
+            json.dumps({"policy": tuned.policy.name, "tried": tuned.tried, "train": train, "test": test, "ci95": ci95})
+        )
+        return
+    print(f"{tuned.policy.name}: the best of {tuned.tried}")
+    print(f"train: bsld {tuned.bsld:.2f}, wait {tuned.wait_s:.0f} s")
+    print(
+        f"test: bsld {means['bsld']:.2f} ± {halves['bsld']:.2f}, wait {means['wait_s']:.0f} ± {halves['wait_s']:.0f} s"
+    )

@@ -1,0 +1,50 @@
+"""What the scheduler believes of run times: the users' own estimates, the truth, or wrong on purpose."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from fermata.policy.errors import InputError
+from fermata.sim.hpc.jobs import JobLog
+
+# Users round up to such values. Source: Tsafrir, Etsion and Feitelson, "Modeling user runtime estimates", JSSPP 2005:
+# a handful of round values carries most estimates.
+_ROUND_S = np.array([300, 600, 900, 1800, 3600, 7200, 10800, 14400, 21600, 28800, 43200, 64800, 86400, 129600, 172800])
+KINDS = "exact, user, factor:F, lognormal:SIGMA or round"
+
+
+def with_estimates(log: JobLog, kind: str, seed: int = 0) -> JobLog:
+    """Return a log with other estimates.
+
+    Args:
+        log: the jobs.
+        kind: `user` keeps the log's own; `exact` is the run time; `factor:F` multiplies it by a uniform number in 1 to
+            F (the f-model of Mu'alem and Feitelson, TPDS 2001); `lognormal:SIGMA` by a lognormal number of median 1,
+            too short as often as too long; `round` is the f-model with F = 5, rounded up to values that users type.
+        seed: of the noise; the same job gets the same estimate for the same seed.
+
+    Raises:
+        InputError: no such kind, or a parameter it cannot have.
+    """
+    name, _, text = kind.partition(":")
+    random = np.random.default_rng(seed)
+    if name == "user" and not text:
+        return log
+    if name == "exact" and not text:
+        return log.with_exact_estimates()
+    if name == "round" and not text:
+        wanted = log.runtime_s * random.uniform(1.0, 5.0, len(log))
+        place = np.searchsorted(_ROUND_S, wanted)
+        rounded = np.where(place < len(_ROUND_S), _ROUND_S[np.minimum(place, len(_ROUND_S) - 1)], wanted)
+        return replace(log, estimate_s=np.maximum(rounded, log.runtime_s))
+    try:
+        amount = float(text)
+    except ValueError:
+        amount = -1.0
+    if name == "factor" and amount >= 1.0:
+        return replace(log, estimate_s=log.runtime_s * random.uniform(1.0, amount, len(log)))
+    if name == "lognormal" and amount >= 0.0:
+        return replace(log, estimate_s=log.runtime_s * np.exp(amount * random.standard_normal(len(log))))
+    raise InputError(f"estimates: expected {KINDS} (F at least 1, SIGMA at least 0), not {kind!r}")

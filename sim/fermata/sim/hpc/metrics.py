@@ -1,0 +1,72 @@
+"""What a schedule was worth: slowdowns, waits, utilisation and the queue, from start times alone."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fermata.sim.hpc.jobs import FloatArray
+from fermata.sim.hpc.simulate import Schedule
+
+BOUND_S = 10.0
+LONG_S = 3600.0
+WIDE_SHARE = 1 / 8
+
+# Figures by their keys in JSON, with what tables call them.
+FIGURES = {
+    "bsld": "bounded slowdown, mean",
+    "wait_s": "wait, mean (s)",
+    "mbsld": "bounded slowdown, max",
+    "slowdown": "slowdown, mean",
+    "utilization": "utilisation",
+    "utilization_no_tail": "utilisation until the last submission",
+    "queue_length": "jobs waiting, mean",
+    "queue_load": "work waiting, mean (machine-hours)",
+    "max_wait_s": "wait, longest (s)",
+    "wait_short_narrow_s": "wait, short narrow jobs (s)",
+    "wait_short_wide_s": "wait, short wide jobs (s)",
+    "wait_long_narrow_s": "wait, long narrow jobs (s)",
+    "wait_long_wide_s": "wait, long wide jobs (s)",
+    "rejections": "rejections",
+}
+
+
+def bounded_slowdowns(wait_s: FloatArray, runtime_s: FloatArray) -> FloatArray:
+    """Return max(1, (wait + run time) / max(run time, 10 s)) of every job."""
+    return np.maximum(1.0, (wait_s + runtime_s) / np.maximum(runtime_s, BOUND_S))
+
+
+def figures(schedule: Schedule) -> dict[str, float]:
+    """Return all of `FIGURES` of a schedule; the mean of no job is NaN.
+
+    The slowdown of a job that ran for less than a second is taken as if it had run for one. Utilisation with the tail
+    counts from the first submission to the last end; without, to the last submission. Classes are split at one hour
+    and at an eighth of the machine, as the classes of waits in Deep Back-Filling (Figure 7) are by length and width.
+    """
+    log, wait, run = schedule.log, schedule.wait_s, schedule.runtime_s
+    bounded = bounded_slowdowns(wait, run)
+    work = run * log.cores
+    first, last = float(log.submit_s[0]), float(log.submit_s[-1])
+    span = max(float(schedule.end_s.max()) - first, 1e-9)
+    until_last = np.clip(np.minimum(schedule.end_s, last) - schedule.start_s, 0.0, None) * log.cores
+    queue_span = max(float(schedule.start_s.max()) - first, 1e-9)
+    long, wide = run > LONG_S, log.cores > WIDE_SHARE * log.machine_cores
+    return {
+        "bsld": float(bounded.mean()),
+        "wait_s": float(wait.mean()),
+        "mbsld": float(bounded.max()),
+        "slowdown": float(((wait + run) / np.maximum(run, 1.0)).mean()),
+        "utilization": float(work.sum() / (span * log.machine_cores)),
+        "utilization_no_tail": float(until_last.sum() / (max(last - first, 1e-9) * log.machine_cores)),
+        "queue_length": float(wait.sum() / queue_span),
+        "queue_load": float((wait * work).sum() / queue_span / log.machine_cores / 3600.0),
+        "max_wait_s": float(wait.max()),
+        "wait_short_narrow_s": _mean(wait[~long & ~wide]),
+        "wait_short_wide_s": _mean(wait[~long & wide]),
+        "wait_long_narrow_s": _mean(wait[long & ~wide]),
+        "wait_long_wide_s": _mean(wait[long & wide]),
+        "rejections": float(schedule.rejections),
+    }
+
+
+def _mean(values: FloatArray) -> float:
+    return float(values.mean()) if len(values) else float("nan")

@@ -1,0 +1,89 @@
+"""Schedulers of rigid jobs by name: an order of the queue, start semantics and backfilling in one word.
+
+A policy is written ORDER, ORDER+BACKFILL or ORDER+BACKFILL/START, with parameters after a colon: `sjf`,
+`saf+easy/skip`, `multifactor:age=2000+easy/skip`, `saf+easy/skip+reserve:over_s=10800,share=0.4`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeVar
+
+from fermata.policy.errors import InputError
+from fermata.sim.hpc.orders import ORDERS, Order, order
+from fermata.sim.hpc.rules import PUBLISHED_BACKFILL, PUBLISHED_NO_BACKFILL, Backfill, Rules, Start
+
+E = TypeVar("E", Start, Backfill)
+
+_RESERVE = "reserve"
+GRAMMAR = "ORDER[+BACKFILL][/START][+reserve:over_s=TAU,share=PHI]"
+
+
+@dataclass(frozen=True)
+class Policy:
+    """A scheduler: its name as written, the order and the rules."""
+
+    name: str
+    order: Order
+    rules: Rules
+
+
+# Names for what is compared often; others are written out. The published ones decide as SchedInspector's code does.
+SHORT: dict[str, tuple[str, Rules]] = {
+    "published-sjf": ("sjf", PUBLISHED_NO_BACKFILL),
+    "published-sjf-backfill": ("sjf", PUBLISHED_BACKFILL),
+    "published-saf-backfill": ("saf", PUBLISHED_BACKFILL),
+    "published-fcfs-backfill": ("fcfs", PUBLISHED_BACKFILL),
+}
+
+
+def policy(text: str, *, kill_at_estimate: bool = False) -> Policy:
+    """Return the scheduler that a text names.
+
+    Raises:
+        InputError: it names none.
+    """
+    if text in SHORT:
+        name, rules = SHORT[text]
+        return Policy(text, order(name), rules)
+    rest, reserve = _split_reserve(text)
+    rest, slash, start = rest.partition("/")
+    name, plus, backfill = rest.partition("+")
+    return Policy(
+        text,
+        order(name),
+        Rules(
+            start=_choice(Start, start, "start") if slash else Start.COMMIT,
+            backfill=_choice(Backfill, backfill, "backfill") if plus else Backfill.NONE,
+            reserve_over_s=reserve.get("over_s", float("inf")),
+            reserve_share=reserve.get("share", 0.0),
+            kill_at_estimate=kill_at_estimate,
+        ),
+    )
+
+
+def _split_reserve(text: str) -> tuple[str, dict[str, float]]:
+    before, found, after = text.partition(f"+{_RESERVE}:")
+    values: dict[str, float] = {}
+    for part in after.split(",") if found else ():
+        key, _, number = part.partition("=")
+        try:
+            values[key] = float(number)
+        except ValueError:
+            values["?"] = 0.0
+    if found and set(values) != {"over_s", "share"}:
+        raise InputError(f"{text!r}: expected +reserve:over_s=SECONDS,share=0..1")
+    return before, values
+
+
+def _choice(kind: type[E], text: str, what: str) -> E:
+    try:
+        return kind[text.upper()]
+    except KeyError:
+        known = ", ".join(each.name.lower() for each in kind)
+        raise InputError(f"no {what} {text!r}; expected one of {known}; a policy is {GRAMMAR}") from None
+
+
+def names() -> list[str]:
+    """Return the names of the orders and of the short forms."""
+    return [*ORDERS, *SHORT]

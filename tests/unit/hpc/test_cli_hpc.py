@@ -1,0 +1,89 @@
+"""`fermata hpc` as a person runs it: figures, files and one-line errors."""
+
+from __future__ import annotations
+
+import csv
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+
+def fermata(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "fermata.cli", "hpc", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
+
+
+@pytest.fixture(scope="module")
+def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("hpc") / "drawn.swf.xz"
+    done = fermata("generate", "--jobs", "400", "--seed", "3", "--load", "1.1", "--out", path)
+    assert (done.returncode, done.stderr) == (0, "")
+    return path
+
+
+def test_simulate_writes_the_jobs_it_counts(log: Path, tmp_path: Path) -> None:
+    out = tmp_path / "jobs.csv"
+    done = fermata("simulate", "--log", log, "--policy", "saf+easy/skip", "--per-job", out, "--json")
+    told = json.loads(done.stdout)
+    rows = list(csv.DictReader(out.open(encoding="utf-8")))
+    assert len(rows) == told["jobs"] == 400
+    assert sum(float(row["wait_s"]) for row in rows) / 400 == pytest.approx(told["wait_s"])
+    assert all(float(row["start_s"]) >= float(row["submit_s"]) for row in rows)
+
+
+def test_evaluate_compares_on_the_same_sequences(log: Path) -> None:
+    command = (
+        "evaluate",
+        "--log",
+        log,
+        "--sequences",
+        "10",
+        "--jobs",
+        "100",
+        "--policy",
+        "sjf",
+        "--policy",
+        "sjf/skip",
+    )
+    told = json.loads(fermata(*command, "--json").stdout)
+    assert [row["policy"] for row in told["policies"]] == ["sjf", "sjf/skip"]
+    committed, free = told["policies"]
+    assert committed["bsld"] > free["bsld"] > 1.0
+    assert committed["ci95"]["wait_s"] > 0.0
+    assert min(told["starts"]) >= 80, "the first fifth is for training"
+    shown = fermata(*command).stdout
+    assert "bsld" in shown
+    assert "wait" in shown
+
+
+def test_tune_names_a_policy_that_evaluate_takes(log: Path) -> None:
+    tuned = json.loads(fermata("tune", "--log", log, "--sequences", "3", "--jobs", "40", "--json").stdout)
+    done = fermata(
+        "evaluate", "--log", log, "--sequences", "3", "--jobs", "40", "--policy", tuned["policy"], "--json"
+    )  # fmt: skip
+    assert json.loads(done.stdout)["policies"][0]["bsld"] == pytest.approx(tuned["test"]["bsld"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (("evaluate", "--policy", "foo"), "no order 'foo'; expected one of fcfs, lcfs"),
+        (("evaluate", "--policy", "sjf+lazy"), "no backfill 'lazy'; expected one of none, easy"),
+        (("evaluate", "--policy", "sjf/lazy"), "no start 'lazy'; expected one of commit, strict, skip"),
+        (("evaluate", "--policy", "sjf+reserve:over_s=1"), "expected +reserve:over_s=SECONDS,share=0..1"),
+        (("evaluate", "--policy", "multifactor:nice=1"), "multifactor has no parameter 'nice'"),
+        (("evaluate", "--policy", "sjf", "--estimates", "factor"), "estimates: expected exact, user, factor:F"),
+        (("evaluate", "--policy", "sjf", "--jobs", "1000"), "test of drawn has 320 jobs; expected at least 1000"),
+        (("simulate", "--policy", "sjf", "--start", "399", "--jobs", "2"), "cannot take 2 from index 399"),
+        (("simulate", "--policy", "sjf/skip+published"), "expected one of commit, strict, skip"),
+        (("simulate", "--policy", "sjf", "--cleaning", "none"), "--cleaning: expected archive or schedinspector"),
+    ],
+)
+def test_a_wrong_input_exits_two_with_one_line(log: Path, arguments: tuple[str, ...], complaint: str) -> None:
+    done = fermata(arguments[0], "--log", log, *arguments[1:])
+    assert (done.returncode, done.stdout) == (2, "")
+    assert complaint in done.stderr
+    assert done.stderr.count("\n") == 1

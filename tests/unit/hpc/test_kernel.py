@@ -1,0 +1,154 @@
+"""Schedules of a handful of jobs, worked by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from fermata.policy.errors import InputError
+from fermata.sim.hpc import JobLog, policy, simulate
+from fermata.sim.hpc.inspect import PICKS, REJECT_IF_BLOCKED, STARTS, rule_inspector
+
+Row = tuple[float, float, float, int]  # submit, runtime, estimate, cores
+
+
+def log_of(*rows: Row, machine: int = 4, users: tuple[int, ...] = (), partitions: tuple[int, ...] = ()) -> JobLog:
+    submit, runtime, estimate, cores = (np.array(column, dtype=float) for column in zip(*rows, strict=True))
+    none = np.zeros(len(rows), dtype=np.int64)
+    return JobLog(
+        "test",
+        machine,
+        np.arange(1, len(rows) + 1),
+        submit,
+        runtime,
+        estimate,
+        cores.astype(np.int64),
+        np.array(users) if users else none,
+        np.array(partitions) if partitions else none,
+    )
+
+
+def starts(log: JobLog, name: str, **options: bool) -> list[float]:
+    chosen = policy(name, **options)
+    return simulate(log, chosen.order, chosen.rules).start_s.tolist()
+
+
+# One job on 3 of 4 cores until 100; then one that needs all, and small ones behind it.
+BLOCKED = log_of((0, 100, 100, 3), (1, 50, 50, 4), (2, 90, 90, 1), (3, 200, 200, 1))
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("fcfs", [0, 100, 150, 150]),
+        ("fcfs/strict", [0, 100, 150, 150]),
+        ("fcfs+easy", [0, 100, 2, 150]),  # 90 s end before the shadow time 100, 200 s do not
+        ("fcfs+published", [0, 100, 2, 150]),
+        ("fcfs+conservative", [0, 100, 2, 150]),
+        ("fcfs/skip", [0, 292, 2, 92]),  # nobody keeps cores for the wide one
+    ],
+)
+def test_who_overtakes_a_blocked_head(name: str, expected: list[float]) -> None:
+    assert starts(BLOCKED, name) == expected
+
+
+def test_easy_lets_a_long_job_use_the_extra_cores_and_the_published_rule_does_not() -> None:
+    log = log_of((0, 100, 100, 2), (1, 50, 50, 3), (2, 500, 500, 1), (3, 500, 500, 1))
+    assert starts(log, "fcfs+easy") == [0, 100, 2, 150]
+    assert starts(log, "fcfs+published") == [0, 100, 100, 150]
+
+
+def test_a_picked_job_stays_picked_and_a_strict_head_does_not() -> None:
+    log = log_of((0, 100, 100, 3), (1, 50, 50, 4), (2, 10, 10, 4))
+    assert starts(log, "sjf") == [0, 100, 150]
+    assert starts(log, "sjf/strict") == [0, 110, 100]
+
+
+def test_the_shadow_time_follows_jobs_that_end_early() -> None:
+    # The first job is believed to run to 1000 and ends at 20: the head starts then, and the 500 s job, started as a
+    # backfill at 2, was in time for the shadow of its day. At 20 the fourth may not delay the head any more.
+    log = log_of((0, 20, 1000, 3), (1, 50, 50, 4), (2, 10, 500, 1), (15, 400, 400, 1))
+    assert starts(log, "fcfs+easy") == [0, 415, 2, 15]
+    late = log_of((0, 20, 1000, 2), (0, 60, 60, 1), (1, 50, 50, 4), (25, 500, 500, 1))
+    assert starts(late, "fcfs+easy") == [0, 0, 60, 110], "the shadow time moved from 1000 to 60 when job 1 ended"
+    assert starts(late, "fcfs+published") == [0, 0, 525, 25], "the published one did not"
+
+
+def test_a_job_that_outlives_its_estimate_is_expected_to_end_any_moment() -> None:
+    log = log_of((0, 100, 10, 4), (5, 10, 10, 4), (20, 1, 1, 1))
+    assert starts(log, "fcfs+easy") == [0, 100, 110]
+    assert starts(log, "fcfs+conservative") == [0, 100, 110]
+
+
+def test_killing_at_the_estimate_frees_the_cores_there() -> None:
+    log = log_of((0, 100, 10, 4), (5, 10, 10, 4))
+    assert starts(log, "fcfs", kill_at_estimate=True) == [0, 10]
+
+
+def test_conservative_keeps_the_second_reservation_and_easy_does_not() -> None:
+    # 1 takes two cores to 100. 2 needs all: reserved at 100. 3 needs three: reserved at 150. 4 (one core, to 162)
+    # would not delay 2 on the extra core of EASY, as there is none; 5 fits before 100 in both.
+    log = log_of((0, 100, 100, 2), (1, 50, 50, 3), (2, 100, 100, 4), (3, 190, 190, 1))
+    assert starts(log, "fcfs+easy") == [0, 100, 193, 3], "the extra core delays the third"
+    assert starts(log, "fcfs+conservative") == [0, 100, 150, 250]
+
+
+def test_long_jobs_leave_the_reserved_cores_free_unless_the_machine_is_idle() -> None:
+    log = log_of((0, 1000, 1000, 3), (1, 1000, 1000, 1), (2, 10, 10, 1), (3000, 1000, 1000, 4))
+    assert starts(log, "fcfs/skip+reserve:over_s=100,share=0.25") == [0, 1000, 2, 3000]
+
+
+@pytest.mark.parametrize(
+    ("name", "first"),
+    [
+        ("fcfs", 1), ("lcfs", 4), ("sjf", 2), ("smallest", 3), ("saf", 2), ("srf", 4), ("p2q", 2), ("f1", 1),
+        ("wfp3", 2), ("unicep", 2),
+    ],
+)  # fmt: skip
+def test_which_waiting_job_an_order_starts_first(name: str, first: int) -> None:
+    rows = ((0, 1000, 1000, 8), (100, 300, 300, 7), (200, 50, 50, 6), (400, 400, 400, 5), (500, 60, 60, 8))
+    began = starts(log_of(*rows, machine=8), f"{name}/strict")  # one at a time
+    assert min(range(1, 5), key=lambda job: (began[job], job)) == first
+
+
+def test_slurm_prefers_who_used_less_and_forgets_with_time() -> None:
+    rows = ((0, 1000, 1000, 4), (10, 100, 100, 4), (20, 100, 100, 4))
+    fair = "multifactor:age=0,size=0,partition=0"
+    assert starts(log_of(*rows, users=(0, 0, 1)), f"{fair}/strict") == [0, 1100, 1000]
+    aged = "multifactor:fairshare=0,size=0/strict"
+    assert starts(log_of(*rows, users=(0, 0, 1)), aged) == [0, 1000, 1100]
+    wide = "multifactor:age=0,fairshare=0,favor_small=0/strict"
+    rows = ((0, 1000, 1000, 4), (10, 100, 100, 1), (20, 100, 100, 4))
+    assert starts(log_of(*rows), wide) == [0, 1100, 1000]
+    queues = "multifactor:age=0,fairshare=0,size=0,partition=10/strict"
+    assert starts(log_of(*rows, partitions=(0, 1, 3)), queues) == [0, 1100, 1000]
+
+
+def test_rejecting_a_blocked_head_undoes_its_commitment() -> None:
+    log = log_of((0, 100, 100, 3), (1, 50, 50, 4), (2, 10, 10, 4))
+    chosen = policy("sjf")
+    for scope in (PICKS, STARTS):
+        schedule = simulate(log, chosen.order, chosen.rules, rule_inspector(scope, REJECT_IF_BLOCKED))
+        assert schedule.start_s.tolist() == [0, 110, 100]
+        assert schedule.rejections > 0
+
+
+def test_a_job_is_rejected_so_often_and_no_more() -> None:
+    # Rejected every 600 s: after 72 times it is committed to, and the job that came later has to wait.
+    hour = 3600.0
+    log = log_of((0, 20 * hour, 20 * hour, 4), (1, 10, 10, 3), (15 * hour, 1, 1, 1))
+    chosen = policy("fcfs")
+    schedule = simulate(log, chosen.order, chosen.rules, rule_inspector(PICKS, REJECT_IF_BLOCKED))
+    assert schedule.rejections == 72
+    assert schedule.start_s.tolist() == [0, 20 * hour, 20 * hour]
+
+
+def test_a_wide_job_or_a_time_that_runs_backwards_is_refused() -> None:
+    with pytest.raises(InputError, match="job 1 needs 5 cores, the machine has 4"):
+        log_of((0, 1, 1, 5))
+    with pytest.raises(InputError, match="job 2 is submitted before"):
+        log_of((5, 1, 1, 1), (4, 1, 1, 1))
+    with pytest.raises(InputError, match="cannot take 9 from index 0"):
+        replace(BLOCKED, name="x").sequence(0, 9)

@@ -1,0 +1,193 @@
+"""Logs read, generated, split and given other estimates."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.shared_data import require_shared
+
+from fermata.policy.errors import InputError
+from fermata.sim.hpc import JobLog, policy
+from fermata.sim.hpc.estimates import with_estimates
+from fermata.sim.hpc.experiment import draw_sequences, pooled, run_sequence, run_sequences, split
+from fermata.sim.hpc.lublin import WHOLE, generate
+from fermata.sim.hpc.metrics import figures
+from fermata.sim.hpc.swf import Cleaning, read_log, swf_lines
+from fermata.sim.hpc.tune import tune_reservation
+
+SWF = """; MaxNodes: 4
+; MaxProcs: 8
+1 10 -1 100 4 -1 -1 2 200 -1 1 7 -1 -1 -1 2 -1 -1
+3 5 -1 20 -1 -1 -1 2 -1 -1 1 9 -1 -1 -1 -1 -1 -1
+2 20 -1 -1 2 -1 -1 2 60 -1 1 7 -1 -1 -1 -1 -1 -1
+4 30 -1 10 2 -1 -1 2 60 -1 3 7 -1 -1 -1 -1 -1 -1
+5 40 -1 0 2 -1 -1 2 60 -1 5 7 -1 -1 -1 -1 -1 -1
+6 50 -1 10 9 -1 -1 9 60 -1 1 7 -1 -1 -1 -1 -1 -1
+"""
+
+
+@pytest.fixture
+def log_file(tmp_path: Path) -> Path:
+    path = tmp_path / "small.swf"
+    path.write_text(SWF)
+    return path
+
+
+def test_the_archives_rules_leave_out_what_did_not_run(log_file: Path) -> None:
+    log = read_log(log_file)
+    assert (log.name, log.machine_cores) == ("small", 8)
+    assert log.ids.tolist() == [3, 1]
+    assert (log.cores.tolist(), log.estimate_s.tolist()) == ([2, 4], [20.0, 200.0])
+    assert (log.user.tolist(), log.partition.tolist()) == ([1, 0], [0, 2])
+
+
+def test_the_published_loader_keeps_every_line_but_the_wide_one_is_refused(log_file: Path) -> None:
+    with pytest.raises(InputError, match="job 6 needs 9 cores"):
+        read_log(log_file, Cleaning.SCHEDINSPECTOR)
+    log_file.write_text("".join(SWF.splitlines(keepends=True)[:3] + SWF.splitlines(keepends=True)[4:7]))
+    log = read_log(log_file, Cleaning.SCHEDINSPECTOR)
+    assert (log.ids.tolist(), log.runtime_s.tolist()) == ([1, 2, 4, 5], [100, 10, 10, 0])
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("1 2 3\n", "bad.swf:1: expected a job line"),
+        ("; MaxProcs: 4\n", "bad.swf: expected at least one job line"),
+        ("1 0 -1 1 1 -1 -1 1 1 -1 1 1 -1 -1 -1 -1 -1 -1\n", "bad.swf: expected a header line with MaxProcs"),
+    ],
+)
+def test_a_bad_log_is_one_line_that_says_where(tmp_path: Path, text: str, complaint: str) -> None:
+    path = tmp_path / "bad.swf"
+    path.write_text(text)
+    with pytest.raises(InputError, match=complaint):
+        read_log(path)
+
+
+def test_a_written_log_reads_back(tmp_path: Path) -> None:
+    log = with_estimates(generate(50, 1, population="types"), "factor:3", 4)
+    path = tmp_path / "again.swf"
+    path.write_text("\n".join(swf_lines(log, "test")))
+    again = read_log(path)
+    for name in ("submit_s", "runtime_s", "cores", "partition"):
+        np.testing.assert_array_equal(getattr(again, name), getattr(log, name))
+    np.testing.assert_allclose(again.estimate_s, log.estimate_s, rtol=1e-12)
+
+
+def moments(log: JobLog) -> dict[str, float]:
+    parallel = log.cores[log.cores > 1]
+    run, gap = np.log(np.maximum(log.runtime_s, 1.0)), np.log(np.maximum(np.diff(log.submit_s), 1.0))
+    return {
+        "serial": float((log.cores == 1).mean()),
+        "power of two": float(np.isin(parallel, 2 ** np.arange(1, 9)).mean()),
+        "log2 cores": float(np.log2(parallel).mean()),
+        "ln run time": float(run.mean()),
+        "ln run time, deviation": float(run.std()),
+        "ln gap": float(gap.mean()),
+        "ln gap, deviation": float(gap.std()),
+    }
+
+
+def test_the_model_has_its_published_moments() -> None:
+    log = generate(60_000, 5)
+    found = moments(log)
+    assert found["serial"] == pytest.approx(WHOLE.serial, abs=0.006)
+    middle = 8.0 - WHOLE.middle_below_high
+    uniform = WHOLE.stage_one * (WHOLE.low + middle) / 2 + (1 - WHOLE.stage_one) * (middle + 8.0) / 2
+    assert found["log2 cores"] == pytest.approx(uniform, abs=0.03)
+    first = np.clip(WHOLE.mix[0] * log.cores + WHOLE.mix[1], 0.0, 1.0).mean()
+    mean = first * math.prod(WHOLE.first) + (1 - first) * math.prod(WHOLE.second)
+    # Draws above e^12 s are drawn again, and run times are cut to whole seconds; both make it a little shorter.
+    assert mean - 0.15 < found["ln run time"] < mean
+    hours = (log.submit_s % 86_400.0) // 3600.0
+    by_hour = np.bincount(hours.astype(int), minlength=24) / len(log)
+    assert by_hour.argmax() in range(11, 18), "most jobs come at noon and in the afternoon"
+    assert by_hour.argmin() in range(2, 8)
+
+
+def test_the_model_looks_like_the_log_that_the_papers_used() -> None:
+    theirs = moments(read_log(require_shared("data", "swf", "lublin_256.swf.xz")))
+    ours = [moments(generate(10_000, seed)) for seed in range(8)]
+    for key, value in theirs.items():
+        drawn = np.array([each[key] for each in ours])
+        assert abs(value - drawn.mean()) < 4.0 * drawn.std(ddof=1) + 1e-3, key
+
+
+def test_the_load_is_what_was_asked_for() -> None:
+    log = generate(5000, 2, load=0.7)
+    offered = (log.runtime_s * log.cores).sum() / (256 * (log.submit_s[-1] - log.submit_s[0]))
+    assert offered == pytest.approx(0.7, rel=0.01)
+
+
+@pytest.mark.parametrize("kind", ["factor:3", "lognormal:0.7", "round", "exact", "user"])
+def test_estimates_are_wrong_as_asked_and_the_jobs_stay(kind: str) -> None:
+    log = generate(2000, 1)
+    believed = with_estimates(log, kind, 3)
+    np.testing.assert_array_equal(believed.runtime_s, log.runtime_s)
+    ratio = (believed.estimate_s / np.maximum(log.runtime_s, 1.0))[log.runtime_s >= 1.0]
+    if kind in ("exact", "user"):
+        assert ratio.min() == ratio.max() == 1.0
+    elif kind == "lognormal:0.7":
+        assert abs(np.log(ratio).mean()) < 0.06
+        assert np.log(ratio).std() == pytest.approx(0.7, abs=0.05)
+    else:
+        assert ratio.min() >= 1.0
+        assert kind == "round" or ratio.mean() == pytest.approx(2.0, abs=0.05)
+    again = with_estimates(log, kind, 3)
+    np.testing.assert_array_equal(again.estimate_s, believed.estimate_s)
+
+
+@pytest.mark.parametrize("kind", ["factor:0.5", "factor", "lognormal:-1", "noise:1", "exact:2"])
+def test_an_unknown_estimate_is_refused(kind: str) -> None:
+    with pytest.raises(InputError, match="estimates: expected exact, user"):
+        with_estimates(generate(5, 1), kind)
+
+
+def test_no_job_is_both_for_training_and_for_tests() -> None:
+    log = generate(3000, 1)
+    assert split(log, "train") == (0, 600)
+    assert split(log, "test") == (600, 3000)
+    train = draw_sequences(log, 200, 100, 4, part="train", warm=50)
+    test = draw_sequences(log, 200, 100, 4, part="test", warm=50)
+    assert min(train.starts) >= 50
+    assert max(train.starts) <= 500
+    assert min(test.starts) >= 650
+    assert max(test.starts) <= 2900
+    with pytest.raises(InputError, match="train of lublin_256_seed1 has 600 jobs"):
+        draw_sequences(log, 1, 601, 1, part="train")
+
+
+def test_a_warm_start_counts_the_sequence_only() -> None:
+    log, chosen = generate(400, 2, load=1.5), policy("fcfs+easy")
+    cold, warm = run_sequence(log, chosen, 200, 100), run_sequence(log, chosen, 200, 100, warm=100)
+    assert warm.log.ids.tolist() == cold.log.ids.tolist()
+    assert warm.wait_s.mean() > cold.wait_s.mean()
+
+
+def test_figures_of_two_jobs_by_hand() -> None:
+    zeros = np.zeros(2, dtype=np.int64)
+    run = np.array([100.0, 1.0])
+    log = JobLog("two", 4, np.array([1, 2]), np.array([0.0, 50.0]), run, run, np.array([4, 1]), zeros, zeros)
+    schedule = run_sequence(log, policy("fcfs"), 0, 2)
+    found = figures(schedule)
+    assert found["bsld"] == pytest.approx((1.0 + 51.0 / 10.0) / 2)
+    assert (found["mbsld"], found["slowdown"]) == (pytest.approx(5.1), pytest.approx(26.0))
+    assert (found["wait_s"], found["max_wait_s"]) == (25.0, 50.0)
+    assert found["utilization"] == pytest.approx(401 / (4 * 101))
+    assert found["utilization_no_tail"] == pytest.approx(1.0)
+    assert found["queue_length"] == pytest.approx(50 / 100)
+    assert (found["wait_short_narrow_s"], found["wait_short_wide_s"]) == (pytest.approx(math.nan, nan_ok=True), 25.0)
+
+
+def test_tuning_a_reservation_beats_its_base_where_it_was_tuned() -> None:
+    log = generate(1500, 7, load=1.0)
+    sequences = draw_sequences(log, 5, 256, 1, part="train")
+    base = pooled(run_sequences(log, policy("saf+easy/skip"), sequences))[0]
+    tuned = tune_reservation(log, sequences, max_wait_ratio=1.3, bases=("saf+easy/skip",))
+    assert tuned.bsld < base["bsld"]
+    assert tuned.wait_s <= 1.3 * base["wait_s"] == pytest.approx(1.3 * tuned.yardstick_wait_s)
+    with pytest.raises(InputError, match="no reservation waits at most 0 times"):
+        tune_reservation(log, sequences, max_wait_ratio=0.0, bases=("saf+easy/skip",))
