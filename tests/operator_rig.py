@@ -24,22 +24,27 @@ from typing import Any
 
 import kubernetes.client
 import kubernetes.config
+import kubernetes.utils
+import yaml
 from kubernetes.client.exceptions import ApiException
 
 GROUP, VERSION = "fermata.dev", "v1alpha1"
 REAL_KUBECONFIG = os.environ.get("FERMATA_TEST_KUBECONFIG")
 PATIENCE_S = 60.0
+DEPLOY = Path(__file__).parents[1] / "deploy"
 Raw = dict[str, Any]
 
 
 @contextlib.contextmanager
 def control_plane(folder: Path, slots: int = 16) -> Iterator[Path]:
-    """Give the kubeconfig of a control plane that serves the CRDs."""
+    """Give the kubeconfig of a control plane that serves the CRDs, and put the operator's own beside it."""
     from fermata.operator.crds import manifests
 
     if REAL_KUBECONFIG:
         install_crds(Path(REAL_KUBECONFIG))
-        yield Path(REAL_KUBECONFIG)
+        (folder / "kubeconfig").write_bytes(Path(REAL_KUBECONFIG).read_bytes())
+        give_rights(folder / "kubeconfig")
+        yield folder / "kubeconfig"
         return
     from fermata.sim.kube import ControlPlane, Options
 
@@ -55,6 +60,7 @@ def control_plane(folder: Path, slots: int = 16) -> Iterator[Path]:
     thread.start()
     try:
         assert up.wait(PATIENCE_S), "the control plane does not come up"
+        give_rights(folder / "kubeconfig")
         yield folder / "kubeconfig"
     finally:
         down.set()
@@ -70,6 +76,32 @@ def install_crds(kubeconfig: Path) -> None:
         with contextlib.suppress(ApiException):
             api.create_custom_resource_definition(manifest)
     time.sleep(2)
+
+
+def rights() -> list[Raw]:
+    """Return namespace, account, roles and bindings as they ship."""
+    files = [DEPLOY / "namespace.yaml", DEPLOY / "rbac.yaml"]
+    return [item for file in files for item in yaml.safe_load_all(file.read_text(encoding="utf-8"))]
+
+
+def give_rights(kubeconfig: Path) -> Path:
+    """Create the operator's account with the rights that ship, and write its kubeconfig beside the one given."""
+    client = kubernetes.config.new_client_from_config(str(kubeconfig))
+    for manifest in rights():
+        with contextlib.suppress(kubernetes.utils.FailToCreateError):
+            kubernetes.utils.create_from_dict(client, manifest)
+    wanted = {"spec": {"expirationSeconds": 7200}}
+    made = kubernetes.client.CoreV1Api(client).create_namespaced_service_account_token("fermata", "fermata", wanted)
+    config = yaml.safe_load(kubeconfig.read_text(encoding="utf-8"))
+    config["users"] = [{"name": user["name"], "user": {"token": made.status.token}} for user in config["users"]]
+    path = operators_own(kubeconfig)
+    path.write_text(yaml.safe_dump(config), encoding="utf-8")
+    return path
+
+
+def operators_own(kubeconfig: Path) -> Path:
+    """Return where the operator's kubeconfig lies, beside the administrator's."""
+    return kubeconfig.with_name("kubeconfig-operator")
 
 
 def template(seconds: float, exit_code: int = 0) -> Raw:
@@ -102,7 +134,7 @@ class OperatorProcess:
     """`fermata operator` as a child process.
 
     Args:
-        kubeconfig: of the cluster.
+        kubeconfig: of the cluster; the operator's own beside it is used where there is one.
         folder: where its log goes.
         arguments: further ones of the command line.
         pod: who it is; a second one of the same name is the first one restarted, and waits for no lease.
@@ -112,6 +144,8 @@ class OperatorProcess:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self.port = free.getsockname()[1]
+        own = operators_own(kubeconfig)
+        kubeconfig = own if own.exists() else kubeconfig
         self.log = folder / f"operator-{self.port}.log"
         with self.log.open("w") as log:
             self.process = subprocess.Popen(

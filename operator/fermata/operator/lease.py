@@ -140,47 +140,37 @@ class Lease:
             ClusterError: the API server does not answer, or does not let us.
         """
         begun_s = self._clock()
-        found = self._known or await self._find()
-        if found is None:
-            made = await self._create()
-        else:
+        found, is_new = (self._known, False) if self._known else await self._find_or_make()
+        if not is_new:
             spec = found.get("spec") or {}
             if trouble := self._taken(spec):
                 return trouble
             try:
-                made = await self._cluster.replace(self._path(found), {**found, "spec": self._spec(spec)})
+                found = await self._cluster.replace(self._path(found), {**found, "spec": self._spec(spec)})
             except ClusterError as error:
                 self._known = None
                 if error.status not in (404, 409):
                     raise
                 return f"the lease changed meanwhile: {error}"
-        if made is None:
-            return "another candidate made the lease"
-        self._known, self._renewed_s, self._other = made, begun_s, ()
+        self._known, self._renewed_s, self._other = found, begun_s, ()
         return ""
 
-    async def _find(self) -> Json | None:
+    async def _find_or_make(self) -> tuple[Json, bool]:
+        """Return the Lease, and whether this candidate has just made it; in the first namespace that there is."""
         for namespace in self._within:
             try:
-                return await self._cluster.get(f"{_leases(namespace)}/{self._name}")
+                return await self._cluster.get(f"{_leases(namespace)}/{self._name}"), False
             except ClusterError as error:
                 if error.status != 404:
                     raise
-        return None
-
-    async def _create(self) -> Json | None:
-        """Make the Lease in the first namespace that there is; None where somebody else was faster."""
-        for namespace in list(self._within):
             meta = {"name": self._name, "namespace": namespace}
             body = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": meta, "spec": self._spec({})}
             try:
-                return await self._cluster.create(_leases(namespace), body)
+                return await self._cluster.create(_leases(namespace), body), True
             except ClusterError as error:
-                if error.status == 409:
-                    return None
                 if error.status != 404 or namespace == self._within[-1]:
                     raise
-        return None
+        raise RuntimeError("a lease needs a namespace")
 
     def _taken(self, spec: Json) -> str:
         """Return who else has the Lease, or nothing where it is free, ours or too old."""

@@ -77,7 +77,11 @@ class Operator:
         self._events = Events(cluster, self._metrics, self._now)
         self._events.start()
         self._timers.start()
-        await self._lead(cluster, lease)
+        try:
+            await self._lead(cluster, lease)
+        except asyncio.CancelledError:  # told to stop while standing by
+            await self.stop()
+            raise
         self._background = [
             asyncio.create_task(self._resync_forever(cluster), name="resync"),
             asyncio.create_task(self._lead_forever(cluster, lease), name="lease"),
