@@ -44,7 +44,7 @@ class PlaneThread:
         return LocalKube(self.plane.url, self.plane.kubeconfig)
 
     def __exit__(self, *_: object) -> None:
-        self._loop.call_soon_threadsafe(self._stop.set)
+        self.loop.call_soon_threadsafe(self._stop.set)
         self._thread.join(30)
         assert not self._thread.is_alive(), "the control plane did not stop"
 
@@ -57,7 +57,7 @@ class PlaneThread:
 
     async def _serve(self) -> None:
         options, folder, manifests = self._arguments
-        self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
+        self.loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
         async with ControlPlane(options, folder=folder, manifests=manifests) as self.plane:
             self._ready.set()
             await self._stop.wait()

@@ -27,7 +27,7 @@ class Fault:
         status: answer with this HTTP status instead of doing anything; 0 answers as usual.
         delay_s: wait so long before that, in seconds.
         lost: cut the connection: `before` nothing is done, or `after` all is done and the client never learns of it.
-        methods: HTTP methods that are hit; all if empty.
+        methods: HTTP methods that are hit; all if empty. `WATCH` names what a watch sends, which can only be late.
         path: regular expression that is searched for in the URL's path.
         user: regular expression for the name of the user.
         share: probability to be hit, from 0 to 1.
@@ -76,9 +76,14 @@ class Faults:
         self._active.append(fault)
         return fault
 
-    def clear(self) -> None:
-        """End all faults."""
-        self._active.clear()
+    def remove(self, fault: Fault) -> None:
+        """End a fault."""
+        self._active.remove(fault)
+
+    def lag_s(self, user: str, path: str) -> float:
+        """Return how late, in seconds, a watch is told what it would be told now."""
+        watched = [fault for fault in self._active if "WATCH" in fault.methods]
+        return max((fault.delay_s for fault in watched if fault.hit(self._draw, user, "WATCH", path)), default=0.0)
 
     async def meet(self, user: str, method: str, path: str) -> bool:
         """Let a request meet the first fault that hits it; return whether its answer is to be lost once it is done.
@@ -87,7 +92,7 @@ class Faults:
             ApiError: the answer of the fault.
             LostError: the connection is to be cut now.
         """
-        for fault in self._active:
+        for fault in tuple(self._active):
             if not fault.hit(self._draw, user, method, path):
                 continue
             if fault.delay_s:

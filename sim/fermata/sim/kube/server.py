@@ -60,12 +60,12 @@ class Server:
         self.api = api
         self.definitions = Definitions(api)
         self.lists = Lists(api, self.definitions)
-        self.watches = Watches(api, self.lists, bookmark_every_s=bookmark_every_s)
+        self.faults = Faults()
+        self.watches = Watches(api, self.lists, bookmark_every_s=bookmark_every_s, lag_s=self._lag_s)
         self.discovery = Discovery(api.resources, self._schema_of)
         self.tokens = Tokens(api)
         self.rights = Rights(api)
         self._reviews = Reviews(self.rights, self.tokens)
-        self.faults = Faults()
         #: The audit log: (user, verb, API group, resource or path, namespace) -> requests.
         self.calls: Counter[tuple[str, str, str, str, str]] = Counter()
         self._kubelets: aiohttp.ClientSession | None = None
@@ -113,6 +113,9 @@ class Server:
         if not self.rights.allow(user, wanted):
             raise denial(user, wanted, None)
         return named_user(name, request.headers.getall("Impersonate-Group", []))
+
+    def _lag_s(self, request: web.BaseRequest) -> float:
+        return self.faults.lag_s(self._user(request).name, request.path)
 
     def _authorize(self, user: User, wanted: Attributes, resource: Resource | None) -> None:
         what = wanted.resource or wanted.path

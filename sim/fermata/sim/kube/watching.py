@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 import time
 from typing import TYPE_CHECKING
@@ -13,7 +14,7 @@ from fermata.sim.kube.errors import ApiError, Cause, bad_request, expired, inval
 from fermata.sim.kube.store import frame
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from fermata.sim.kube.api import Api
     from fermata.sim.kube.listing import Form, Lists
@@ -30,10 +31,18 @@ class Watches:
         api: where the objects are.
         lists: forms objects for the client.
         bookmark_every_s: how often a quiet watch that allows bookmarks is told the present resourceVersion.
+        lag_s: how late, in seconds, this request's watch is told things at present.
     """
 
-    def __init__(self, api: Api, lists: Lists, *, bookmark_every_s: float = 60.0) -> None:
-        self._api, self._lists, self._bookmark_every_s = api, lists, bookmark_every_s
+    def __init__(
+        self,
+        api: Api,
+        lists: Lists,
+        *,
+        bookmark_every_s: float = 60.0,
+        lag_s: Callable[[web.BaseRequest], float] = lambda _: 0.0,
+    ) -> None:
+        self._api, self._lists, self._bookmark_every_s, self._lag_s = api, lists, bookmark_every_s, lag_s
 
     async def serve(
         self, request: web.BaseRequest, resource: Resource, chosen: Selection, query: Mapping[str, str], form: Form
@@ -72,7 +81,7 @@ class Watches:
             await response.prepare(request)
             if first:
                 await response.write(b"".join(first))
-            await self._stream(response, subscription, resource, chosen, query, form)
+            await self._stream(request, response, subscription, resource, chosen, query, form)
         except (ConnectionResetError, ConnectionError):
             pass  # The client went away, which is how most watches end.
         finally:
@@ -81,6 +90,7 @@ class Watches:
 
     async def _stream(
         self,
+        request: web.BaseRequest,
         response: web.StreamResponse,
         subscription: Subscription,
         resource: Resource,
@@ -92,6 +102,8 @@ class Watches:
         ends = time.monotonic() + _timeout_s(query.get("timeoutSeconds"))
         while not subscription.closed and (left_s := ends - time.monotonic()) > 0:
             changes = await subscription.take(min(left_s, self._bookmark_every_s))
+            if changes and (lag_s := self._lag_s(request)):
+                await asyncio.sleep(lag_s)
             frames = [line for change in changes if (line := self._line(change, resource, chosen, form))]
             if frames:
                 await response.write(b"".join(frames))
