@@ -8,16 +8,20 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
 from tests.kube_fixtures import PlaneThread
-from tests.operator_rig import Cluster, OperatorProcess, Raw, Starts, give_rights, stage, stages_of
+from tests.operator_rig import Cluster, OperatorProcess, Raw, give_rights, stage, stages_of
 
 from fermata.operator.crds import manifests
+from fermata.operator.names import LABEL_STAGE, LABEL_WORKFLOW
 from fermata.sim.kube import ControlPlane, Options
 from fermata.sim.kube.faults import Fault
+from fermata.sim.kube.kinds.job import COMPLETION_INDEX
+from fermata.sim.kube.store import Change, Selection, Table
 
 OPERATOR_USER = "system:serviceaccount:fermata:fermata"
 T = TypeVar("T")
@@ -30,8 +34,22 @@ class Bench:
         self.plane, self.folder, self._loop = plane, folder, loop
         give_rights(plane.kubeconfig)
         self.cluster = Cluster(plane.kubeconfig)
-        self.starts = Starts(self.cluster)
+        #: Jobs ever created by (workflow, stage), and pods by (workflow, stage, index): counted where they are stored.
+        self.jobs: Counter[tuple[str, str]] = Counter()
+        self.pods: Counter[tuple[str, str, str]] = Counter()
+        self.inside(lambda: plane.api.store.listeners.append(self._count))
         self.operators: list[OperatorProcess] = []
+
+    def _count(self, table: Table, change: Change) -> None:
+        if change.type != "ADDED" or table.key not in (("batch", "jobs"), ("", "pods")):
+            return
+        labels = change.entry.labels
+        if LABEL_STAGE in labels:
+            key = (labels[LABEL_WORKFLOW], labels[LABEL_STAGE])
+            if table.key == ("", "pods"):
+                self.pods[(*key, labels[COMPLETION_INDEX])] += 1
+            else:
+                self.jobs[key] += 1
 
     def operator(self, *arguments: str, **more: Any) -> OperatorProcess:
         """Start an operator and wait until it decides."""
@@ -99,10 +117,10 @@ class Bench:
         """
         final = {name: self.cluster.wait_for(name) for name in names}
         expected = {(name, one) for name in names for one in stages}
-        assert {key for key in self.starts.jobs if key[0] in names} == expected
-        assert {self.starts.jobs[key] for key in expected} == {1}, "a stage was started twice"
+        assert {key for key in self.jobs if key[0] in names} == expected
+        assert {self.jobs[key] for key in expected} == {1}, "a stage was started twice"
         if not failures:
-            again = {key: count for key, count in self.starts.pods.items() if count > 1}
+            again = {key: count for key, count in self.pods.items() if count > 1}
             assert not again, f"tasks were started twice: {again}"
         for name, status in final.items():
             told = {row["state"] for row in stages_of(status).values()}
@@ -115,17 +133,14 @@ class Bench:
         resource = next(item for item in self.plane.api.resources if item.plural == plural and not item.from_storage)
 
         def read() -> list[Raw]:
-            from fermata.sim.kube.store import Selection
-
             return [entry.load() for entry in self.plane.api.table(resource).select(Selection())]
 
         return self.inside(read)
 
     def close(self) -> None:
-        """Stop operators and watches."""
+        """Stop all operators."""
         for operator in self.operators:
             operator.stop()
-        self.starts.stop()
 
 
 @contextlib.contextmanager

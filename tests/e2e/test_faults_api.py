@@ -1,0 +1,98 @@
+"""The API server on a bad day: gone, slow, full, contradicting; what was lost is counted, and is nothing."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.fault_rig import Bench, bench
+from tests.operator_rig import wait_until
+
+pytestmark = pytest.mark.e2e
+WRITES = frozenset({"POST", "PUT", "PATCH", "DELETE"})
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
+    with bench(tmp_path_factory.mktemp("faults")) as made:
+        made.operator()
+        yield made
+        (operator,) = made.operators
+        assert operator.process.poll() is None, "the operator died"
+        assert "Traceback" not in operator.log.read_text()
+
+
+def begin(bench: Bench, pool: str, count: int = 6) -> list[str]:
+    bench.cluster.pool(pool, executors=3, policy={"name": "sjf"})
+    return bench.submit_busy(pool, count, prefix=f"{pool}-")
+
+
+@pytest.mark.parametrize("down_s", [3.0, pytest.param(60.0, marks=pytest.mark.slow)])
+def test_an_outage_in_a_busy_run(tmp_path: Path, down_s: float) -> None:
+    with bench(tmp_path) as busy:
+        # Under three seconds the lease would outlast the outage, and the way back from its loss not be tried.
+        operator = busy.operator("--lease-seconds", "2")
+        names = begin(busy, "outage", 8)
+        wait_until(lambda: sum(busy.jobs.values()) >= 4, "nothing runs")
+        busy.wait(busy.plane.interrupt())
+        time.sleep(down_s)
+        busy.wait(busy.plane.resume())
+        busy.check_nothing_lost(names)
+        assert "lease fermata-operator is lost" in operator.log.read_text()
+        assert operator.stop() == 0
+
+
+@pytest.mark.parametrize("forget", [False, True], ids=["closed", "expired"])
+def test_watches_that_end(shared: Bench, forget: bool) -> None:
+    names = begin(shared, f"watch-{str(forget).lower()}")
+    for _ in range(8):
+        time.sleep(0.2)
+        shared.close_watches(forget=forget)
+    shared.check_nothing_lost(names)
+
+
+def test_watches_that_are_late(shared: Bench) -> None:
+    with shared.fault(delay_s=0.7, methods=frozenset({"WATCH"})):
+        shared.check_nothing_lost(begin(shared, "late", 3))
+
+
+@pytest.mark.parametrize("status", [409, 429, pytest.param(500, marks=pytest.mark.slow)])
+def test_every_write_is_refused_for_a_while(shared: Bench, status: int) -> None:
+    with shared.fault(status=status, methods=WRITES, path="/(jobs|workflows|executorpools|events)") as fault:
+        names = begin(shared, f"all-{status}")
+        wait_until(lambda: fault.hits >= 10, "no write was refused")
+    shared.check_nothing_lost(names)
+
+
+@pytest.mark.parametrize("status", [409, *(pytest.param(code, marks=pytest.mark.slow) for code in (429, 500))])
+def test_half_of_the_writes_are_refused(shared: Bench, status: int) -> None:
+    with shared.fault(status=status, methods=WRITES, share=0.5, path="/(jobs|workflows|executorpools|events)") as fault:
+        shared.check_nothing_lost(begin(shared, f"half-{status}", 4))
+    assert fault.hits > 10
+
+
+@pytest.mark.parametrize("lost", ["before", "after"])
+def test_answers_that_never_come(shared: Bench, lost: str) -> None:
+    with shared.fault(lost=lost, methods=WRITES, share=0.4, path="/(jobs|workflows|executorpools|events)") as fault:
+        shared.check_nothing_lost(begin(shared, f"lost-{lost}", 4))
+    assert fault.hits > 5
+
+
+def test_a_slow_api_server(shared: Bench) -> None:
+    with shared.fault(delay_s=0.4, methods=WRITES):
+        shared.check_nothing_lost(begin(shared, "slow", 4))
+
+
+def test_everything_at_once_from_the_start(tmp_path: Path) -> None:
+    with (
+        bench(tmp_path) as busy,
+        busy.fault(status=500, share=0.2, path="/(apis|api)/"),
+        busy.fault(status=429, share=0.1, path="/(apis|api)/"),
+        busy.fault(lost="after", share=0.1, methods=WRITES),
+        busy.fault(delay_s=0.3, methods=frozenset({"WATCH"}), share=0.5),
+    ):
+        operator = busy.operator()
+        busy.check_nothing_lost(begin(busy, "storm", 5))
+        assert operator.process.poll() is None
