@@ -65,7 +65,7 @@ class Browser:
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.call("Emulation.setEmulatedMedia", features=[scheme])
         self._loaded = False
-        self.call("Page.navigate", url=path.as_uri())
+        assert "errorText" not in self.call("Page.navigate", url=path.as_uri()), path
         while not self._loaded:
             self._receive()
 

@@ -28,6 +28,7 @@ from fermata.sim.report import (
     write,
     write_figures,
 )
+from fermata.sim.report.drawing import LIGHT
 
 
 def schedule(
@@ -129,6 +130,12 @@ def test_the_page_follows_light_and_dark_everywhere() -> None:
         colors = set(re.findall(r"(?:fill|stroke|stop-color): ?([^;\"]+)", drawing))
         fixed = {color for color in colors if not color.startswith(("var(--", "none", "url("))}
         assert not fixed, "a colour that does not change between light and dark"
+
+
+def test_files_have_the_colours_that_the_page_has_in_daylight() -> None:
+    sheet = render(REPORT).partition("@media (prefers-color-scheme: dark)")[0]
+    for number, color in enumerate(LIGHT.series):
+        assert f"--series-{number}: {color};" in sheet
 
 
 def test_the_same_report_is_the_same_text() -> None:

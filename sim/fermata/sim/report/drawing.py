@@ -61,7 +61,7 @@ LIGHT = Palette(
     "#62606e",
     "#d9d7e0",
     "#ffffff",
-    ("#7d7a88", "#2f6db5", "#c2571a", "#2c8a57", "#8a4fb0", "#a07f16", "#12808f", "#bd3f78"),
+    ("#7d7a88", "#2f6db5", "#b5500f", "#23794a", "#8a4fb0", "#a07f16", "#12808f", "#bd3f78"),
 )
 
 
@@ -124,13 +124,12 @@ class Drawing:
     wide: bool = False
     sweep: bool = False
 
-    def svg(self, prefix: str = "") -> str:
+    def svg(self, name: str) -> str:
         """Return it as an `<svg>` element for a page.
 
         Args:
-            prefix: keeps its ids apart from those of other sections.
+            name: unique on the page, and short: all its ids begin with it.
         """
-        name = f"{prefix}{self.name}"
         out = io.StringIO()
         with _style(_SENTINELS, **{"svg.hashsalt": name}):
             figure = self.draw(_SENTINELS)
@@ -156,15 +155,36 @@ class Drawing:
 def _for_page(text: str, name: str, label: str) -> str:
     text = text[text.index("<svg") :]
     text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
-    text = re.sub(r'\bid="', f'id="{name}-', text)
-    text = re.sub(r'(url\(#|href="#)', rf"\g<1>{name}-", text)
+    text = _with_own_ids(text, name)
     for color, variable in _VARIABLES.items():
         text = text.replace(color, f"var(--{variable})")
     # The page's font, at the sizes that were laid out.
     text = re.sub(r"font: ([0-9.]+)px [^;\"]+", r"font-size: \1px", text)
+    text = re.sub(r"font-family: [^;\"]+;? ?", "", text)
     # A tenth of a pixel is finer than any screen; matplotlib writes six decimals.
-    text = re.sub(r' d="[^"]*"', lambda path: re.sub(r"(\.\d)\d+", r"\1", path[0]), text)
+    text = re.sub(r' (?:d|x|y|transform)="[^"]*"', lambda found: re.sub(r"(\.\d)\d+", r"\1", found[0]), text)
+    text = re.sub(r' transform="rotate\(-?0(?:\.0)? [^"]*"', "", text)
+    text = re.sub(r"\s+z\n?\"", 'z"', re.sub(r"\n\s*", "\n", text))
+    # Marks of one look, of which there may be hundreds, share it.
+    text = re.sub(r'(?:<use [^>]* (style="[^"]*")/>\n)(?:<use [^>]* \1/>\n)+', _shared_style, text)
+    # Groups that matplotlib makes only to name them.
+    flat = 1
+    while flat:
+        text, flat = re.subn(r"<g>\n((?:[^<]|<(?!/?g\b))*)</g>\n|<g/>\n", r"\1", text)
     width = float(re.search(r'viewBox="0 0 ([0-9.]+)', text)[1])  # type: ignore[index]
     opening = f'<svg role="img" aria-label="{html.escape(label)}" style="--natural: {width:.0f}px"'
     text = re.sub(r'<svg [^>]*?(viewBox="[^"]+")[^>]*>', rf"{opening} \1>", text, count=1, flags=re.DOTALL)
     return text.strip()
+
+
+def _shared_style(found: re.Match[str]) -> str:
+    style = found[1]
+    return f"<g {style}>{found[0].replace(f' {style}', '')}</g>\n"
+
+
+def _with_own_ids(text: str, name: str) -> str:
+    """Return an SVG without the ids that nothing refers to, and with the others short and its own."""
+    used = dict.fromkeys(re.findall(r'(?:url\(#|href="#)([^)"]+)', text))
+    renamed = {old: f"{name}-{number}" for number, old in enumerate(used)}
+    text = re.sub(r'(url\(#|href="#)([^)"]+)', lambda found: f"{found[1]}{renamed[found[2]]}", text)
+    return re.sub(r' id="([^"]+)"', lambda found: f' id="{renamed[found[1]]}"' if found[1] in renamed else "", text)

@@ -23,10 +23,10 @@ from fermata.sim.trace import FloatArray
 _WIDTH = 430
 _CDF_HEIGHT, _TAIL_HEIGHT = 380, 260
 _SWEEP_WIDTH, _SWEEP_HEIGHT = 340, 290
-_MOST_POINTS = 300
+_MOST_POINTS, _MOST_DOTS = 200, 150
 
 
-def _some_of(values: FloatArray, number: int = _MOST_POINTS) -> FloatArray:
+def _some_of(values: FloatArray, number: int) -> FloatArray:
     """Return at most so many of sorted values, evenly, both ends included."""
     some: FloatArray = values[_places(len(values), number)]
     return some
@@ -129,8 +129,8 @@ def paired_differences(found: Sequence[Difference], names: Sequence[str], base: 
         axes.grid(axis="x")
         return figure
 
-    many = max(len(each.jct_s) for each in found) > _MOST_POINTS
-    dots = f"Each dot stands for 1/{_MOST_POINTS} of the jobs" if many else "A dot is a job"
+    many = max(len(each.jct_s) for each in found) > _MOST_DOTS
+    dots = f"Each dot stands for 1/{_MOST_DOTS} of the jobs" if many else "A dot is a job"
     return Drawing(
         "paired-differences",
         f"Job by job against {base}",
@@ -150,7 +150,7 @@ def plural(found: Difference) -> str:
 
 
 def _draw_difference(axes: Axes, row: int, each: Difference, color: str, palette: Palette) -> None:
-    shown = _some_of(np.sort(each.jct_s))
+    shown = _some_of(np.sort(each.jct_s), _MOST_DOTS)
     # Spread by place in the order, not at random: the same report twice is the same text twice.
     offset = -0.1 - 0.3 * (np.arange(len(shown)) * 0.618034 % 1.0)
     axes.scatter(shown, row + offset, s=12, color=color, alpha=0.5, linewidths=0)

@@ -165,14 +165,14 @@ def render(report: Report, progress: Progress = lambda _: None) -> str:
     left = [(view.anchor, drawing) for view in views for drawing in view.drawings]
     drawn: dict[tuple[str, str], Markup] = {}
     for done, (anchor, drawing) in enumerate(left, 1):
-        drawn[anchor, drawing.name] = Markup(drawing.svg(f"{anchor}-"))  # noqa: S704 - our own, labels escaped
+        drawn[anchor, drawing.name] = Markup(drawing.svg(f"f{done}"))  # noqa: S704 - our own, labels escaped
         progress(done / len(left))
     return _template().render(
         report=report,
         views=views,
         drawn=drawn,
         overview=overview,
-        overview_svg=Markup(overview.svg()) if overview is not None else "",  # noqa: S704 - as above
+        overview_svg=Markup(overview.svg("f0")) if overview is not None else "",  # noqa: S704 - as above
     )
 
 

@@ -8,7 +8,8 @@ from typing import NamedTuple
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.patches import Patch
+from matplotlib.patches import Patch, PathPatch
+from matplotlib.path import Path
 from matplotlib.ticker import FuncFormatter
 
 from fermata.sim.report.drawing import Drawing, Palette, canvas
@@ -18,7 +19,7 @@ from fermata.sim.trace import FloatArray
 
 _WIDTH = 1060
 _HEIGHT = 300
-_TASKS_A_LANE = 45  # as many as can be told apart
+_TASKS_A_LANE, _MOST_TASKS = 45, 1200  # as many as can be told apart
 _MOST_HEIGHT = 620
 _BINS = 160
 
@@ -32,13 +33,16 @@ class Window(NamedTuple):
     end_s: float
 
 
-def busiest_window(told: Named, tasks_a_lane: int = _TASKS_A_LANE) -> Window:
+def busiest_window(told: Named, tasks_a_lane: float | None = None) -> Window:
     """Return a part of some schedules of the same arrivals that is short enough to be read, with the most holds.
 
     Args:
         told: names and schedules with their tasks.
-        tasks_a_lane: how many tasks an executor may run in it on average; a shorter schedule is returned whole.
+        tasks_a_lane: how many tasks an executor may run in it on average, by default 45, fewer where there are many
+            executors; a shorter schedule is returned whole.
     """
+    if tasks_a_lane is None:
+        tasks_a_lane = min(_TASKS_A_LANE, _MOST_TASKS / sum(schedule.executors for _, schedule in told))
     first_s = min(float(schedule.arrival_s[0]) for _, schedule in told)
     end_s = max(schedule.end_s for _, schedule in told)
     lanes = max(float(schedule.tasks.width.sum()) / schedule.executors for _, schedule in told)
@@ -113,13 +117,18 @@ def _spans(schedule: Schedule, window: Window) -> list[ExecutorSpan]:
 
 
 def _draw_lanes(axes: Axes, spans: Sequence[ExecutorSpan], top: int, palette: Palette, color: str) -> None:
+    """Draw all tasks as one shape and all holds as another: a page holds thousands of them."""
     _, held, run = palette.looks(color)
-    for executor in sorted({span.executor for span in spans}):
-        for kind, look in (("hold", held), ("run", run)):
-            own = [span for span in spans if span.executor == executor and span.kind == kind]
-            bars = [(span.start_s, span.end_s - span.start_s) for span in own]
-            if bars:
-                axes.broken_barh(bars, (top + executor - 0.42, 0.84), linewidth=0.6, **look)
+    for kind, look in (("hold", held), ("run", run)):
+        boxes = [_box(span, top + span.executor) for span in spans if span.kind == kind]
+        if boxes:
+            axes.add_patch(PathPatch(Path.make_compound_path(*boxes), linewidth=0.6, **look))
+
+
+def _box(span: ExecutorSpan, row: float) -> Path:
+    low, high = row - 0.42, row + 0.42
+    corners = [(span.start_s, low), (span.end_s, low), (span.end_s, high), (span.start_s, high), (span.start_s, low)]
+    return Path(corners, closed=True)
 
 
 def queue_and_utilisation(told: Named, colors: Sequence[int], window: Window | None = None, note: str = "") -> Drawing:
@@ -149,7 +158,7 @@ def queue_and_utilisation(told: Named, colors: Sequence[int], window: Window | N
                 lower.stairs(share, edges_s, **style)
         if window is not None and window.end_s - window.start_s < 0.98 * (edges_s[-1] - edges_s[0]):
             for axes in (upper, lower):
-                axes.axvspan(*window, color=palette.grid, alpha=0.5, linewidth=0)
+                axes.axvspan(*window, color=palette.grid, alpha=0.5, linewidth=0, zorder=0)
         upper.set_ylim(bottom=0.0)
         upper.set_ylabel("jobs waiting")
         lower.set_ylim(0.0, 1.04)

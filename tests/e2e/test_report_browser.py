@@ -1,0 +1,72 @@
+"""The page of `fermata compare` in a real browser: silent console, no requests, nothing wider than the window."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.browser import Browser, browser
+from tests.unit.report.test_report import SECTION
+
+from fermata.sim.report import Report, write
+
+pytestmark = pytest.mark.e2e
+
+# Parts that stick out of the window, other than inside of a box that scrolls by itself; small texts; invisible ones.
+_STICKING_OUT = """
+[...document.querySelectorAll('body *')]
+  .filter(each => !each.closest('.scroll') && each.getBoundingClientRect().right > innerWidth + 1)
+  .map(each => each.outerHTML.slice(0, 120))
+"""
+_LEAST_TEXT_PX = """
+Math.min(...[...document.querySelectorAll('svg[role=img] text')].map(each => {
+  const scale = each.ownerSVGElement.getBoundingClientRect().width / each.ownerSVGElement.viewBox.baseVal.width
+  return parseFloat(getComputedStyle(each).fontSize) * scale
+}))
+"""
+_CONTRAST = """
+(() => {
+  const light = color => {
+    const [r, g, b] = color.match(/[\\d.]+/g).map(v => v / 255)
+      .map(v => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4)
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b
+  }
+  const paper = light(getComputedStyle(document.body).backgroundColor)
+  const ratio = value => (Math.max(value, paper) + 0.05) / (Math.min(value, paper) + 0.05)
+  const words = [...document.querySelectorAll('p, td, th, dd, dt, figcaption, h1, h3')]
+    .map(each => ratio(light(getComputedStyle(each).color)))
+  const drawn = [...document.querySelectorAll('svg[role=img] text')]
+    .map(each => ratio(light(getComputedStyle(each).fill)))
+  return Math.min(...words, ...drawn)
+})()
+"""
+
+
+@pytest.fixture(scope="module")
+def tab(tmp_path_factory: pytest.TempPathFactory):  # type: ignore[no-untyped-def]
+    with browser(tmp_path_factory.mktemp("profile")) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("page") / "report.html"
+    write(Report("Two workloads", "Three jobs, twice.", [SECTION, SECTION], ["Few."], {"model": "0" * 64}), path)
+    return path
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 390])
+def test_it_is_readable_and_silent(tab: Browser, page: Path, width: int, dark: bool) -> None:
+    tab.messages.clear()
+    tab.requests.clear()
+    tab.show(page, width, dark=dark)
+    assert tab.ask("document.documentElement.scrollWidth <= innerWidth")
+    assert tab.ask(_STICKING_OUT) == []
+    assert tab.ask("document.querySelectorAll('svg[role=img]').length") == 19
+    assert tab.ask(_LEAST_TEXT_PX) >= 9.0
+    assert tab.ask(_CONTRAST) >= 4.5  # WCAG 2.2, 1.4.3
+    paper = tab.ask("getComputedStyle(document.body).backgroundColor").removeprefix("rgb(").split(",")[0]
+    assert (int(paper) < 60) == dark
+    assert tab.messages == []
+    assert all(url == page.as_uri() or url.startswith("data:") for url in tab.requests)
