@@ -44,6 +44,8 @@ _POOL_COLUMNS = (
     ("Mode", "string", ".spec.mode", 0),
     ("Ready", "string", _CONDITION.format("Ready", "status"), 0),
     ("Age", "date", ".metadata.creationTimestamp", 0),
+    ("Saved-Percent", "number", ".status.holdSavingsPercent", 1),
+    ("Holding-Paused", "string", _CONDITION.format("HoldingPaused", "status"), 1),
     ("Policy-Ready", "string", _CONDITION.format("PolicyReady", "status"), 1),
     ("Reason", "string", _CONDITION.format("PolicyReady", "reason"), 1),
 )

@@ -62,20 +62,27 @@ def _pool_lines(workflow: WorkflowFact, pool: PoolFact | None) -> list[str]:
         f"Pool {pool.meta.name}: {status.busy} of {status.executors} executors busy, {status.waiting} stages waiting, "
         f"{status.held} held; policy {status.policy or 'not known yet'}, mode {status.mode}."
     )
+    lines = [text]
     if ready is not None and ready.status == "False":
-        return [text, f"  Its own policy does not decide: {ready.reason}: {ready.message}."]
-    return [text]
+        lines.append(f"  Its own policy does not decide: {ready.reason}: {ready.message}.")
+    paused = status.condition(reasons.HOLDING_PAUSED)
+    if paused is not None and paused.status == "True":
+        lines.append(f"  Nothing is held in it: {reasons.MEANING.get(paused.reason, paused.reason)}")
+    if paused is not None and paused.message:
+        lines.append(f"  There {paused.message}.")
+    return lines
 
 
 def _stage_lines(row: StageStatus, workflow: WorkflowFact, pool: PoolFact | None, now_s: float) -> list[str]:
     head = f"Stage {row.name}: {row.state.lower()}"
     lines = [f"{head} ({row.succeeded} of {row.tasks} tasks done, {row.active} running, {row.failed} failed)"]
     if row.estimate_seconds is not None:
-        lines.append(f"  a task is expected to take {seconds(row.estimate_seconds)}")
+        source = f" ({row.estimate_source})" if row.estimate_source else ""
+        lines.append(f"  a task is expected to take {seconds(row.estimate_seconds)}{source}")
     if row.ready_time:
         arrived_s = parse(row.ready_time) - workflow.arrival_s
         lines.append(f"  ready {seconds(max(arrived_s, 0.0))} after the workflow's arrival")
-    lines += _waiting_lines(row, pool, now_s)
+    lines += _waiting_lines(row, workflow, pool, now_s)
     if row.start_time:
         waited = f"after {row.wait_seconds or 0:.1f} s of wait and {row.held_seconds or 0:.1f} s held"
         lines.append(f"  started {waited}, at most {row.parallelism} tasks at once, as Job {row.job_name}")
@@ -86,19 +93,34 @@ def _stage_lines(row: StageStatus, workflow: WorkflowFact, pool: PoolFact | None
     return lines
 
 
-def _waiting_lines(row: StageStatus, pool: PoolFact | None, now_s: float) -> list[str]:
+def _waiting_lines(row: StageStatus, workflow: WorkflowFact, pool: PoolFact | None, now_s: float) -> list[str]:
     """Return why a ready stage does not run, and what would have happened otherwise."""
     if row.state not in ("Held", "Waiting"):
         return []
     lines = [f"  {row.reason}: {row.message or reasons.MEANING.get(row.reason, '')}"]
+    if row.name in workflow.released:
+        lines.append("  released: it starts as soon as executors are free for it")
     if row.state == "Held":
         held_s = (row.held_seconds or 0.0) + _since(row.held_since, now_s)
+        length = seconds(_length_s(row, workflow, pool))
         lines.append(f"  held for {seconds(held_s)} so far")
-        lines.append(f"  alternative: started at once, it would have been done in {seconds(row.estimate_seconds or 0)}")
+        lines.append(
+            f"  alternative: started now it would be done in about {length}, and its executors busy until then"
+        )
         limit = pool.spec.max_hold_seconds if pool and pool.spec else None
         if limit is not None:
             lines.append(f"  starts in {seconds(max(limit - held_s, 0.0))} at the latest (maxHoldSeconds {limit})")
+        lines.append(f"  to start it: fermata release {workflow.meta.name} {row.name} -n {workflow.meta.namespace}")
     return lines
+
+
+def _length_s(row: StageStatus, workflow: WorkflowFact, pool: PoolFact | None) -> float:
+    """Return how long a stage would take on the executors that are free now."""
+    spec = next((stage for stage in workflow.spec.stages if stage.name == row.name), None) if workflow.spec else None
+    slots, tasks = (spec.slots, spec.tasks) if spec else (1, max(row.tasks, 1))
+    free = max(pool.status.executors - pool.status.busy, 0) if pool else 0
+    at_once = min(max(free // slots, 1), tasks, (spec.parallelism if spec else None) or tasks)
+    return (row.estimate_seconds or 0.0) * -(-tasks // at_once)
 
 
 def _since(start: str | None, now_s: float) -> float:

@@ -6,7 +6,7 @@ fact that says so; nothing that a user writes raises here.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -70,6 +70,13 @@ class WorkflowFact:
         return parse_or_none(self.status.completion_time)
 
     @property
+    def released(self) -> frozenset[str]:
+        """Stages that people said are not to be held any more."""
+        if self.spec is None or names.ANNOTATION_RELEASE not in self.meta.annotations:
+            return frozenset()
+        return released_stages(self.meta.annotations[names.ANNOTATION_RELEASE], [s.name for s in self.spec.stages])
+
+    @property
     def finished(self) -> bool:
         """Whether its outcome has been written."""
         condition = self.status.condition("Succeeded")
@@ -84,6 +91,11 @@ class PoolFact:
     spec: ExecutorPoolSpec | None
     problem: str
     status: ExecutorPoolStatus
+
+    @property
+    def released(self) -> bool:
+        """Whether people said that nothing is to be held in it: the kill switch."""
+        return bool(self.meta.annotations.get(names.ANNOTATION_RELEASE))
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +136,16 @@ class PodFact:
     meta: Meta
     start_s: float | None
     running: bool
+
+
+def released_stages(annotation: str, stages: Iterable[str]) -> frozenset[str]:
+    """Return which stages an annotation releases: all of them if it is "*", else those that it names.
+
+    >>> sorted(released_stages("b, x", ["a", "b"])), sorted(released_stages("*", ["a", "b"]))
+    (['b'], ['a', 'b'])
+    """
+    named = frozenset(part.strip() for part in annotation.split(","))
+    return frozenset(stages) if "*" in named else named & frozenset(stages)
 
 
 def meta_of(raw: Raw) -> Meta:

@@ -65,6 +65,16 @@ class Metrics:
         self.policy_ready = Gauge(
             "fermata_pool_policy_ready", "1 if the own policy decides.", ("pool",), registry=registry
         )
+        self.holding_paused = Gauge(
+            "fermata_pool_holding_paused", "1 if nothing is held, whatever the policy says.", ("pool",),
+            registry=registry,
+        )  # fmt: skip
+        self.hold_savings = Gauge(
+            "fermata_pool_hold_savings_ratio",
+            "Share of the mean JCT that holding saves, by replay of recent workflows; negative if it costs.",
+            ("pool",),
+            registry=registry,
+        )
         self.requests = Counter(
             "fermata_api_requests", "Requests to the API server.", ("verb", "code"), registry=registry
         )

@@ -11,9 +11,11 @@ import base64
 import binascii
 import tempfile
 from pathlib import Path
+from typing import NamedTuple
 
 from fermata.operator import reasons
 from fermata.operator.cluster import Cluster, ClusterError
+from fermata.operator.envelope import Envelope, envelope_of
 from fermata.operator.resources import ConfigMapKey, ModelSource, PolicySource
 from fermata.policy import registry
 from fermata.policy.decide import Policy
@@ -31,7 +33,14 @@ class UnusablePolicyError(FermataError):
         super().__init__(message)
 
 
-async def load_policy(source: PolicySource, cluster: Cluster) -> Policy:
+class Loaded(NamedTuple):
+    """A policy that passed its checks, and what it was taught, if it says so."""
+
+    policy: Policy
+    envelope: Envelope | None
+
+
+async def load_policy(source: PolicySource, cluster: Cluster) -> Loaded:
     """Return the policy that a pool asks for.
 
     Raises:
@@ -40,8 +49,10 @@ async def load_policy(source: PolicySource, cluster: Cluster) -> Policy:
     try:
         async with asyncio.timeout(LOAD_TIMEOUT_S):
             if source.model is not None:
-                return await _load_model(source.model, cluster)
-            return await asyncio.to_thread(registry.load, source.name or "")
+                policy = await _load_model(source.model, cluster)
+            else:
+                policy = await asyncio.to_thread(registry.load, source.name or "")
+            return Loaded(policy, envelope_of(policy))
     except TimeoutError as error:
         raise UnusablePolicyError(reasons.MODEL_UNUSABLE, f"not loaded within {LOAD_TIMEOUT_S:g} s") from error
     except ModelError as error:
@@ -65,6 +76,11 @@ def load_fallback(name: str) -> Policy:
         raise UnusablePolicyError(reasons.POLICY_UNKNOWN, f"spec.fallback: {error}") from error
     if not isinstance(policy, Heuristic):
         raise UnusablePolicyError(reasons.POLICY_UNKNOWN, f"spec.fallback {name!r}: expected a heuristic")
+    return without_holds(policy)
+
+
+def without_holds(policy: Heuristic) -> Heuristic:
+    """Return a heuristic that has the order of another one and never holds: itself, if it never does."""
     eager = policy.eager()
     return policy if policy.rule == eager.rule else eager
 

@@ -88,6 +88,10 @@ class WorkflowView:
     blocked: str
     outcome: Outcome | None
 
+    def stage(self, name: str) -> StageView | None:
+        """Return one of its stages, or None if it has none of that name."""
+        return next((stage for stage in self.stages if stage.spec.name == name), None)
+
     @property
     def deadline_s(self) -> float:
         """When activeDeadlineSeconds will have passed; inf if there is none."""

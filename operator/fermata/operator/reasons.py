@@ -15,6 +15,7 @@ SUCCEEDED: Final = "Succeeded"
 # Conditions of an ExecutorPool
 READY: Final = "Ready"
 POLICY_READY: Final = "PolicyReady"
+HOLDING_PAUSED: Final = "HoldingPaused"
 
 # Accepted
 VALID: Final = "Valid"
@@ -55,12 +56,18 @@ POLICY_UNKNOWN: Final = "PolicyUnknown"
 MODEL_UNUSABLE: Final = "ModelUnusable"
 DECISION_FAILED: Final = "DecisionFailed"
 DECISION_LATE: Final = "DecisionLate"
+OUT_OF_DISTRIBUTION: Final = "OutOfDistribution"
+# HoldingPaused
+HOLDING_ALLOWED: Final = "HoldingAllowed"
+HOLDING_RELEASED: Final = "ReleasedByAnnotation"
+HOLDING_COSTS: Final = "HoldingCosts"
 # Events that are not also a reason of a condition
 STAGE_STARTED: Final = "StageStarted"
 STAGE_SUCCEEDED: Final = "StageSucceeded"
 STAGE_HELD: Final = "StageHeld"
 STAGE_WAITING: Final = "StageWaiting"
 POLICY_FALLBACK: Final = "PolicyFallback"
+HOLDING_RESUMED: Final = "HoldingResumed"
 
 MEANING: Final[dict[str, str]] = {
     ACCEPTED: "The workflow can run in its pool; if False, nothing of it is started and the reason says why.",
@@ -69,6 +76,7 @@ MEANING: Final[dict[str, str]] = {
     SUCCEEDED: "Unknown until the workflow is finished; then True, or False with the reason of the failure.",
     READY: "The pool takes workflows.",
     POLICY_READY: "The pool's own policy decides; if False, the fallback does and the reason says why.",
+    HOLDING_PAUSED: "Nothing is held in the pool, whatever its policy says; the reason says why.",
     VALID: "The specification is sound and the pool exists.",
     INVALID_SPEC: "A field has a value that this version does not understand.",
     NO_STAGES: "A workflow needs at least one stage.",
@@ -103,9 +111,14 @@ MEANING: Final[dict[str, str]] = {
     MODEL_UNUSABLE: "The model is missing, has another digest or schema, or failed its dry run.",
     DECISION_FAILED: "The policy failed, or answered NaN or an illegal action; the fallback made that decision.",
     DECISION_LATE: "The policy did not answer in time; the fallback made that decision.",
+    HOLDING_ALLOWED: "The policy may hold stages, within maxHoldSeconds and maxWaitSeconds.",
+    HOLDING_RELEASED: "The pool has the annotation fermata.dev/release; take it off to let the policy hold again.",
+    HOLDING_COSTS: "By replay of recent workflows holding makes the mean JCT longer, so it is off until it pays again.",
+    OUT_OF_DISTRIBUTION: "The pool is in a state that the model was not taught; the fallback made that decision.",
     STAGE_STARTED: "The stage's Job was created, or its parallelism was raised.",
     STAGE_SUCCEEDED: "Every task of the stage succeeded.",
     STAGE_HELD: "The policy holds the stage although enough executors are free.",
     STAGE_WAITING: "The stage is ready and waits for executors.",
+    HOLDING_RESUMED: "The pool's policy may hold again.",
     POLICY_FALLBACK: "The pool's own policy cannot decide; the fallback does.",
 }

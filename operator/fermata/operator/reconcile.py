@@ -16,22 +16,25 @@ from dataclasses import dataclass
 
 from fermata.operator import reasons
 from fermata.operator.apply import AT_ONCE, RETRY_S, Applier, limited
-from fermata.operator.build_state import Arrival, Keys, build_state
+from fermata.operator.build_state import Arrival, HoldTimes, Keys, build_state
 from fermata.operator.cluster import Cluster, ClusterError
 from fermata.operator.estimates import Estimates, family_of, task_duration_s
 from fermata.operator.events import Events
 from fermata.operator.facts import PoolFact, WorkflowFact
+from fermata.operator.holding import Holding, Situation
 from fermata.operator.ledger import Ledger, Meter
 from fermata.operator.metrics import Metrics
+from fermata.operator.past import PastJob, past_job, present_job
 from fermata.operator.plan import Plan, StageKey, plan
 from fermata.operator.progress import WorkflowView, view
 from fermata.operator.recorder import Recorder
 from fermata.operator.resources import ExecutorPoolSpec
-from fermata.operator.seat import Decision, Seat
+from fermata.operator.seat import FOREVER_S, Decision, Seat, limits_of
 from fermata.operator.store import Store
 from fermata.operator.tell import Teller, Whys
 from fermata.operator.validate import Problem, pool_problems, workflow_problems
 from fermata.operator.why import Why, why_held, why_waiting
+from fermata.policy.guardrails import Guardrails
 from fermata.policy.state import RECENT_ARRIVALS, ClusterState
 
 _TELLING_LESSONS = (1, 2, 4, 8, 16)  # so many known runs change the estimate of a stage noticeably
@@ -92,10 +95,12 @@ class PoolReconciler:
     def __init__(self, pool: str, tools: Tools) -> None:
         self.pool, self._tools = pool, tools
         self._views: dict[str, WorkflowView] = {}
+        self._released: dict[str, frozenset[str]] = {}  # stages that people do not want held
         self._problems: dict[str, Problem] = {}
         self._ledger = Ledger()
         self._estimates = Estimates()
         self._seat = Seat(pool, tools.cluster, tools.metrics, tools.wake)
+        self._holding = Holding(pool, tools.metrics, tools.wake)
         self._arrivals: list[tuple[float, str, float]] = []  # arrival, uid, work; oldest first
         self._expiring: list[tuple[float, str]] = []  # heap of finished workflows with a time to live
         self._teller = Teller(pool, tools.store, tools.cluster, tools.events, tools.metrics, tools.now)
@@ -115,7 +120,8 @@ class PoolReconciler:
         whole, self._whole = self._whole, True
         self._observe(now_s, whole=whole)
         # 3. Decide.
-        asked = await self._decide(spec, now_s) if spec else None
+        may_hold = fact is not None and not self._holding.verdict(fact)[0]
+        asked = await self._decide(spec, now_s, may_hold=may_hold) if spec else None
         # 4. Apply.
         await self._applier.stop_failed(self._views.values(), now_s)
         if asked:
@@ -128,12 +134,15 @@ class PoolReconciler:
         self._observe(now_s)
         await self._delete_expired(now_s)
         self._whole = False
-        # 7. Arm: when does something happen without an event?
+        # 7. Look back: what is holding worth here?
+        self._holding.consider(self._situation(spec) if spec else None, lambda: self._unfinished(now_s))
+        # 8. Arm: when does something happen without an event?
         return self._next_wake(asked, retry_s)
 
     def close(self) -> None:
-        """Let go of what the policy holds."""
+        """Let go of what the policy holds, and of what is being replayed."""
         self._seat.close()
+        self._holding.close()
 
     def _observe(self, now_s: float, *, whole: bool = False) -> None:
         store = self._tools.store
@@ -156,6 +165,7 @@ class PoolReconciler:
 
     def _forget(self, uid: str) -> None:
         self._views.pop(uid, None)
+        self._released.pop(uid, None)
         self._problems.pop(uid, None)
         self._applier.forget(uid)
         self._checked.pop(uid, None)
@@ -167,6 +177,9 @@ class PoolReconciler:
         uid = fact.meta.uid
         self._forget(uid)
         self._estimates.learn_all(fact)
+        past = past_job(fact)
+        if past is not None:
+            self._holding.finished(past)
         if fact.spec is None:
             return
         self._note_arrival(fact, sum(
@@ -190,6 +203,9 @@ class PoolReconciler:
         jobs = self._tools.store.workflow_jobs.get(uid, {})
         seen = view(fact, fact.spec, jobs, self._applier.refused.get(uid, {}), account.started, self._estimates, now_s)
         self._views[uid] = seen
+        self._released.pop(uid, None)
+        if fact.released:
+            self._released[uid] = fact.released
         self._learn(seen)
         self._ledger.catch_up(seen)
         self._note_arrival(fact, seen.work_s)
@@ -254,21 +270,51 @@ class PoolReconciler:
             return Problem(reasons.NAMESPACE_NOT_ALLOWED, message)
         return None
 
-    async def _decide(self, spec: ExecutorPoolSpec, now_s: float) -> Asked:
+    async def _decide(self, spec: ExecutorPoolSpec, now_s: float, *, may_hold: bool) -> Asked:
+        limits = limits_of(spec)
+        self._bound_commitments(limits, now_s, may_hold=may_hold and spec.mode == "Enforce")
+        holds = self._ledger.stage_holds(now_s)
+        if self._released:
+            # A stage that is released has been held for as long as any stage may be: it is due.
+            limits = limits._replace(max_hold_s=min(limits.max_hold_s, FOREVER_S))
+            for uid, stages in self._released.items():
+                holds |= {(uid, name): HoldTimes(FOREVER_S) for name in stages}
         state, keys = build_state(
             [*self._views.values(), *self._rejected_but_running(now_s)],
             spec.executors,
             self._tools.store.job_pods,
-            self._ledger.stage_holds(now_s),
+            holds,
             self._ledger.workflow_held_s(now_s),
             [Arrival(arrival_s, work_s) for arrival_s, _, work_s in self._arrivals],
             now_s,
             self._applier.paused(now_s),
         )
-        decision = await self._seat.decide(state, spec)
+        decision = await self._seat.decide(state, spec, limits, may_hold=may_hold)
         self._tools.recorder.write(self.pool, spec.fallback, state, keys, decision)
         index = {key: i for i, key in enumerate(keys.stages)}
         return Asked(state, keys, decision, plan(decision.steps, keys, self._views), index)
+
+    def _bound_commitments(self, limits: Guardrails, now_s: float, *, may_hold: bool) -> None:
+        """Shorten committed holds to what the limits leave by now, and end those that must not be.
+
+        A hold was within the limits when it was committed to. Since then the pool may have been edited, its holding
+        switched off, the stage released, or the last running task of the pool have ended.
+        """
+        idle = not self._tools.store.busy_jobs[self.pool]
+        for uid, account in self._ledger.accounts.items():
+            for name, until_s in list(account.hold_until_s.items()):
+                known = self._views.get(uid)
+                stage = known.stage(name) if known else None
+                room_s = 0.0
+                if may_hold and not idle and stage is not None and name not in self._released.get(uid, ()):
+                    held_s = account.stages.get(name, Meter()).total(now_s)
+                    room_s = min(limits.max_hold_s - held_s, stage.ready_s + limits.max_wait_s - now_s)
+                if min(until_s, now_s + room_s) <= now_s:
+                    del account.hold_until_s[name]
+                    self._teller.mark(uid)
+                elif now_s + room_s < until_s:
+                    account.hold_until_s[name] = now_s + room_s
+                    self._teller.mark(uid)
 
     def _rejected_but_running(self, now_s: float) -> list[WorkflowView]:
         """Return views of workflows that were edited into something unacceptable while stages of them run.
@@ -285,6 +331,17 @@ class PoolReconciler:
                 seen = view(fact, fact.spec, jobs, {}, jobs.keys(), self._estimates, now_s)
                 views.append(seen.stopped(reasons.REJECTED))
         return views
+
+    def _situation(self, spec: ExecutorPoolSpec) -> Situation | None:
+        """Return what the estimate of the savings is to be about, if the pool's policy can be asked."""
+        policy = self._seat.policy
+        if policy is None or spec.mode == "Off":
+            return None
+        base = self._seat.fallback if spec.mode == "Shadow" else self._seat.substitute
+        return Situation(policy, base, self._seat.fallback, limits_of(spec), spec.executors)
+
+    def _unfinished(self, now_s: float) -> list[PastJob]:
+        return [present_job(known, now_s) for known in self._views.values()]
 
     def _settle(self, asked: Asked | None, now_s: float) -> set[StageKey]:
         """Let each meter count or not from now on, and return the stages that are held.
@@ -341,7 +398,16 @@ class PoolReconciler:
             "held": len(held),
             "workflows": len(self._views),
         }
-        await self._teller.pool(fact, self._seat.verdict, self._seat.name, counts, self._pool_problem(fact))
+        found = self._holding.savings
+        await self._teller.pool(
+            fact,
+            self._seat.verdict,
+            self._seat.name,
+            counts,
+            self._pool_problem(fact),
+            self._holding.verdict(fact),
+            found.share if found else None,
+        )
 
     async def _tell_workflow(self, uid: str, asked: Asked | None, held: set[StageKey], now_s: float) -> None:
         fact, known = self._tools.store.workflows.get(uid), self._views.get(uid)

@@ -1,6 +1,7 @@
 """Decisions written to a file as they are made, each with the state that it was made in.
 
-A line replays anywhere (`fermata.policy.record`), so what happened in a cluster can be asked again in a simulator.
+A line replays anywhere (`fermata.policy.record`), so what happened in a cluster can be asked again in a simulator. The
+label `role` tells what was done from what a policy that was only asked (mode Shadow, holding paused) would have done.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from fermata.operator.seat import Decision
 from fermata.policy.errors import InputError
 from fermata.policy.record import Record, dumps
 from fermata.policy.state import ClusterState
+
+ACTED, ADVISED = "acted", "advised"
 
 
 class Recorder:
@@ -41,7 +44,12 @@ class Recorder:
             "jobs": list(keys.jobs),
             "stages": [f"{uid}/{stage}" for uid, stage in keys.stages],
         }
-        self._file.write(dumps(Record(state, decision.steps, decision.policy, decision.limits, labels)) + "\n")
+        acted = labels | {"role": [ACTED]}
+        self._file.write(dumps(Record(state, decision.steps, decision.policy, decision.limits, acted)) + "\n")
+        if decision.shadow is not None:
+            shadow = decision.shadow
+            advised = labels | {"role": [ADVISED]}
+            self._file.write(dumps(Record(state, shadow.steps, shadow.policy, decision.limits, advised)) + "\n")
         self._file.flush()
 
     def close(self) -> None:

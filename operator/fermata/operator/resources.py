@@ -277,6 +277,9 @@ class ExecutorPoolSpec(_Spec):
     max_wait_seconds: SecondsOrZero | None = Field(
         default=None, description="Age from which a ready stage is not held any more; unlimited if absent."
     )
+    decision_deadline_seconds: Annotated[int, Field(ge=1, le=60)] = Field(
+        default=1, description="A policy that takes longer for a decision is late, and the fallback makes it."
+    )
     namespace_selector: LabelSelector | None = Field(
         default=None, description="Namespaces whose workflows it takes; all of them if absent."
     )
@@ -294,6 +297,10 @@ class ExecutorPoolStatus(_Status):
     waiting: int = Field(default=0, description="Stages that are ready and lack executors.")
     held: int = Field(default=0, description="Stages that are ready and held.")
     workflows: int = Field(default=0, description="Workflows that are not finished.")
+    hold_savings_percent: float | None = Field(
+        default=None,
+        description="What holding saves of the mean JCT, by replay of recent workflows; negative if it costs.",
+    )
 
     def condition(self, kind: str) -> Condition | None:
         """Return the condition of a type, or None."""

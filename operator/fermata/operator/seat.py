@@ -15,9 +15,10 @@ from typing import NamedTuple
 
 from fermata.operator import reasons
 from fermata.operator.cluster import Cluster
+from fermata.operator.envelope import Envelope
 from fermata.operator.metrics import Metrics
-from fermata.operator.model import UnusablePolicyError, load_fallback, load_policy
-from fermata.operator.resources import ExecutorPoolSpec, PolicySource
+from fermata.operator.model import Loaded, UnusablePolicyError, load_fallback, load_policy, without_holds
+from fermata.operator.resources import MAX_SECONDS, ExecutorPoolSpec, PolicySource
 from fermata.policy.decide import Policy, Step, decide
 from fermata.policy.errors import FermataError
 from fermata.policy.guardrails import Guardrails
@@ -25,7 +26,6 @@ from fermata.policy.heuristics.base import Heuristic
 from fermata.policy.heuristics.sjf import SJF
 from fermata.policy.state import ClusterState
 
-DECISION_DEADLINE_S = 1.0
 FIRST_LOAD_S = 5.0
 RETRY_LOAD_S = 15.0
 # What a policy can fail with: its own errors, and what numpy and Python raise in arithmetic on a strange state.
@@ -42,12 +42,20 @@ class Verdict(NamedTuple):
     message: str
 
 
+class Advice(NamedTuple):
+    """What a policy that was asked but does not act would have done."""
+
+    steps: tuple[Step, ...]
+    policy: str
+
+
 class Decision(NamedTuple):
-    """What to do, who decided, and under which limits."""
+    """What to do, who decided, under which limits, and what the pool's policy said where it was only asked."""
 
     steps: tuple[Step, ...]
     policy: str
     limits: Guardrails
+    shadow: Advice | None = None
 
 
 class Seat:
@@ -59,25 +67,40 @@ class Seat:
         cluster: Cluster,
         metrics: Metrics,
         wake: Callable[[str], None],
-        deadline_s: float = DECISION_DEADLINE_S,
     ) -> None:
-        self._pool, self._cluster, self._metrics = pool, cluster, metrics
-        self._wake, self._deadline_s = wake, deadline_s
+        self._pool, self._cluster, self._metrics, self._wake = pool, cluster, metrics, wake
         self._wanted: PolicySource | None = None
-        self._loading: asyncio.Task[Policy] | None = None
+        self._loading: asyncio.Task[Loaded] | None = None
         self._unusable = False
         self._retry_at_s = 0.0
         self._policy: Policy | None = None
+        self._envelope: Envelope | None = None  # what the policy was taught
         self._fallback: Policy = SJF
         self._fallback_name = ""
         self._thread: ThreadPoolExecutor | None = None
         self._asked: Future[tuple[Step, ...]] | None = None
+        self._acting = ""
         self.verdict = Verdict(False, reasons.POLICY_LOADING, "not loaded yet")
 
     @property
     def name(self) -> str:
         """Name of the policy that decides now."""
-        return self._policy.name if self._policy and self.verdict.ready else self._fallback.name
+        return self._acting or self._fallback.name
+
+    @property
+    def policy(self) -> Policy | None:
+        """The pool's own policy, if it has passed its checks."""
+        return self._policy
+
+    @property
+    def fallback(self) -> Policy:
+        """What decides where the pool's own policy cannot."""
+        return self._fallback
+
+    @property
+    def substitute(self) -> Policy:
+        """What acts where the pool's own policy may not hold: its own order without holds, or the fallback."""
+        return without_holds(self._policy) if isinstance(self._policy, Heuristic) else self._fallback
 
     async def seat(self, spec: ExecutorPoolSpec, now_s: float) -> float | None:
         """Bring the policy that the spec asks for into the seat; return when to try again, or None.
@@ -105,7 +128,7 @@ class Seat:
             await self._await_loading(self._loading, now_s)
         return self._retry_at_s if self._unusable else None
 
-    async def _await_loading(self, loading: asyncio.Task[Policy], now_s: float) -> None:
+    async def _await_loading(self, loading: asyncio.Task[Loaded], now_s: float) -> None:
         """Take a loaded policy into the seat; wait a little for it where the seat is empty.
 
         Without that wait the fallback would start, right after every restart, what the policy holds.
@@ -118,13 +141,14 @@ class Seat:
             return
         self._loading = None
         try:
-            self._policy = loading.result()
+            self._policy, self._envelope = loading.result()
         except UnusablePolicyError as error:
             self._policy, self._unusable, self._retry_at_s = None, True, now_s + RETRY_LOAD_S
             self.verdict = Verdict(False, error.reason, f"{error.message}; {self._fallback.name} decides")
             log.warning("pool %s: its policy is unusable: %s", self._pool, error.message)
             return
         log.info("pool %s: policy %s is in force", self._pool, self._policy.name)
+        self._drop_thread()  # the policy before may be stuck in it
         self._approve()
 
     def _drop_loading(self) -> None:
@@ -134,59 +158,87 @@ class Seat:
 
     def _approve(self) -> None:
         name = self._policy.name if self._policy else ""
-        self.verdict = Verdict(True, reasons.POLICY_LOADED, f"{name} decides")
+        self.verdict = Verdict(True, reasons.POLICY_LOADED, f"{name} passed its checks")
 
-    async def decide(self, state: ClusterState, spec: ExecutorPoolSpec) -> Decision:
-        """Return what to do in a state; the fallback answers wherever the policy does not."""
-        limits = limits_of(spec)
-        if self._policy is None or spec.mode == "Off":
+    async def decide(
+        self, state: ClusterState, spec: ExecutorPoolSpec, limits: Guardrails, *, may_hold: bool = True
+    ) -> Decision:
+        """Return what to do in a state; the fallback answers wherever the policy does not.
+
+        Args:
+            state: of the pool.
+            spec: of the pool.
+            limits: on its holding.
+            may_hold: if False, the policy is asked as in mode Shadow, and its substitute acts.
+        """
+        decision = await self._decide(state, spec, limits, may_hold=may_hold)
+        self._acting = decision.policy
+        return decision
+
+    async def _decide(
+        self, state: ClusterState, spec: ExecutorPoolSpec, limits: Guardrails, *, may_hold: bool
+    ) -> Decision:
+        policy = self._policy
+        if policy is None or spec.mode == "Off":
             if spec.mode != "Off":
                 self._metrics.fallbacks.labels(self._pool, self.verdict.reason).inc()
-            return Decision(self._substitute(state, limits), self._fallback.name, limits)
+            return self._answer(self._fallback, state, limits)
         begun = time.perf_counter()
-        steps, trouble = await self._ask(self._policy, state, limits)
-        self._metrics.decision.labels(self._pool, self._policy.name).observe(time.perf_counter() - begun)
+        steps, trouble = await self._ask(policy, state, limits, spec.decision_deadline_seconds)
+        self._metrics.decision.labels(self._pool, policy.name).observe(time.perf_counter() - begun)
         if trouble is not None:
             self.verdict = trouble
             self._metrics.fallbacks.labels(self._pool, trouble.reason).inc()
         elif not self.verdict.ready:
             self._approve()
-        if spec.mode == "Shadow":
-            acted = self._substitute(state, limits)
-            if steps is not None and [step.action for step in steps] != [step.action for step in acted]:
-                self._metrics.disagreements.labels(self._pool).inc()
-            return Decision(acted, self._fallback.name, limits)
         if steps is None:
-            return Decision(self._substitute(state, limits), self._fallback.name, limits)
-        return Decision(steps, self._policy.name, limits)
+            return self._answer(self._fallback, state, limits)
+        if may_hold and spec.mode == "Enforce":
+            return Decision(steps, policy.name, limits)
+        acted = self._answer(self._fallback if spec.mode == "Shadow" else self.substitute, state, limits)
+        if [step.action for step in steps] != [step.action for step in acted.steps]:
+            self._metrics.disagreements.labels(self._pool).inc()
+        return acted._replace(shadow=Advice(steps, policy.name))
 
-    def _substitute(self, state: ClusterState, limits: Guardrails) -> tuple[Step, ...]:
-        return decide(state, self._fallback, limits, self._fallback)
+    def _answer(self, policy: Policy, state: ClusterState, limits: Guardrails) -> Decision:
+        return Decision(decide(state, policy, limits, self._fallback), policy.name, limits)
 
     async def _ask(
-        self, policy: Policy, state: ClusterState, limits: Guardrails
+        self, policy: Policy, state: ClusterState, limits: Guardrails, deadline_s: float
     ) -> tuple[tuple[Step, ...] | None, Verdict | None]:
         """Ask a policy; return its answer, or None and what was wrong with it."""
         if self._asked is not None and not self._asked.done():
             return None, Verdict(False, reasons.DECISION_LATE, f"{policy.name} is still busy with an earlier decision")
         try:
+            strange = self._envelope.outside(state) if self._envelope is not None else ""
+            if strange:
+                message = f"{policy.name} was not taught such a state: {strange}"
+                return None, Verdict(False, reasons.OUT_OF_DISTRIBUTION, message)
             if isinstance(policy, Heuristic):  # microseconds: a thread would cost more than it guards
                 return decide(state, policy, limits, self._fallback), None
             if self._thread is None:
                 self._thread = ThreadPoolExecutor(1, thread_name_prefix=f"policy-{self._pool}")
             self._asked = self._thread.submit(decide, state, policy, limits, self._fallback)
             # shield: a late answer is dropped, but the thread cannot be stopped and must not be taken for free.
-            return await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(self._asked)), self._deadline_s), None
+            return await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(self._asked)), deadline_s), None
         except TimeoutError:
-            return None, Verdict(False, reasons.DECISION_LATE, f"{policy.name} took over {self._deadline_s:g} s")
+            return None, Verdict(False, reasons.DECISION_LATE, f"{policy.name} took over {deadline_s:g} s")
         except _FAILURES as error:
             return None, Verdict(False, reasons.DECISION_FAILED, f"{policy.name}: {type(error).__name__}: {error}")
+
+    def _drop_thread(self) -> None:
+        if self._thread is not None:
+            self._thread.shutdown(wait=False, cancel_futures=True)
+        self._thread = self._asked = None
 
     def close(self) -> None:
         """Let go of the thread and of what is being loaded."""
         self._drop_loading()
-        if self._thread is not None:
-            self._thread.shutdown(wait=False, cancel_futures=True)
+        self._drop_thread()
+
+
+# No limit of the resources is longer, so this one changes nothing but that it can be exceeded.
+FOREVER_S = float(MAX_SECONDS)
 
 
 def limits_of(spec: ExecutorPoolSpec) -> Guardrails:

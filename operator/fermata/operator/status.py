@@ -153,6 +153,8 @@ def pool_status(
     policy: str,
     counts: Mapping[str, int],
     problem: Problem | None,
+    paused: tuple[bool, str, str],
+    saved: float | None,
     now_s: float,
 ) -> dict[str, Any]:
     """Return the status of a pool.
@@ -163,12 +165,15 @@ def pool_status(
         policy: that decides.
         counts: busy, waiting, held, workflows.
         problem: why it takes no workflows, or None.
+        paused: whether nothing may be held, reason and message.
+        saved: share of the mean JCT that holding saves, if that is known.
         now_s: for the transition times of conditions.
     """
     ready = ("True", "Open", "takes workflows") if problem is None else ("False", problem.reason, problem.message)
     conditions = {
         reasons.READY: ready,
         reasons.POLICY_READY: ("True" if verdict.ready else "False", verdict.reason, verdict.message),
+        reasons.HOLDING_PAUSED: ("True" if paused[0] else "False", *paused[1:]),
     }
     return {
         "observedGeneration": fact.meta.generation,
@@ -176,6 +181,7 @@ def pool_status(
         "policy": policy,
         "mode": fact.spec.mode if fact.spec else "",
         "executors": fact.spec.executors if fact.spec else 0,
+        "holdSavingsPercent": None if saved is None else round(100 * saved, 1),
         **counts,
     }
 

@@ -108,6 +108,8 @@ class Store:
         self.pools[fact.meta.name] = fact
         if before is None or before.meta.generation != fact.meta.generation or before.meta.uid != fact.meta.uid:
             self._touch_all(fact.meta.name)
+        elif before.released != fact.released:
+            self._changed(fact.meta.name)
 
     def _remove_executorpools(self, _uid: str, name: str) -> None:
         if self.pools.pop(name, None):

@@ -117,7 +117,14 @@ class Teller:
         self._events.tell(names.WORKFLOW, view.fact.meta, reasons.STAGE_STARTED, text, key=f"{name}/{cap}")
 
     async def pool(
-        self, fact: PoolFact, verdict: Verdict, policy: str, counts: Mapping[str, int], problem: Problem | None
+        self,
+        fact: PoolFact,
+        verdict: Verdict,
+        policy: str,
+        counts: Mapping[str, int],
+        problem: Problem | None,
+        paused: tuple[bool, str, str],
+        saved: float | None,
     ) -> None:
         """Tell what a pool does.
 
@@ -127,16 +134,19 @@ class Teller:
             policy: that decides.
             counts: busy, waiting, held, workflows.
             problem: why it takes no workflows, or None.
+            paused: whether nothing may be held, reason and message.
+            saved: share of the mean JCT that holding saves, if that is known.
         """
         now_s = self._now()
         self._gauge(fact, verdict, counts)
-        body = status.pool_status(fact, verdict, policy, counts, problem, now_s)
+        self._metrics.holding_paused.labels(self._pool).set(paused[0])
+        body = status.pool_status(fact, verdict, policy, counts, problem, paused, saved, now_s)
         before = fact.status.model_dump(by_alias=True)
         if not status.changed(before, before | body):
             return
-        known = fact.status.condition(reasons.POLICY_READY)
-        urgent = known is None or known.reason != verdict.reason
-        if not urgent and self._pool_written_s + STATUS_INTERVAL_S > now_s:
+        known, held = fact.status.condition(reasons.POLICY_READY), fact.status.condition(reasons.HOLDING_PAUSED)
+        # A policy that fails now and then must not make a status that is written all the time.
+        if known is not None and self._pool_written_s + STATUS_INTERVAL_S > now_s:
             self.come_back(self._pool_written_s + STATUS_INTERVAL_S)
             return
         self._pool_written_s = now_s
@@ -147,9 +157,16 @@ class Teller:
             self.come_back(self._now() + _RETRY_S)
             return
         self._store.put_own("executorpools", made)
-        if urgent and not verdict.ready and verdict.reason not in (reasons.POLICY_OFF, reasons.POLICY_LOADING):
+        news = known is None or known.reason != verdict.reason or known.message != verdict.message
+        if news and verdict.ready:
+            self._events.tell(names.POOL, fact.meta, reasons.POLICY_LOADED, verdict.message)
+        elif news and verdict.reason not in (reasons.POLICY_OFF, reasons.POLICY_LOADING):
             text = f"{verdict.reason}: {verdict.message}"
-            self._events.tell(names.POOL, fact.meta, reasons.POLICY_FALLBACK, text, "Warning")
+            self._events.tell(names.POOL, fact.meta, reasons.POLICY_FALLBACK, text, "Warning", key=verdict.reason)
+        if (held is not None and held.status == "True") != paused[0]:
+            reason = reasons.HOLDING_PAUSED if paused[0] else reasons.HOLDING_RESUMED
+            text = reasons.MEANING[paused[1]]
+            self._events.tell(names.POOL, fact.meta, reason, f"{text} {paused[2]}".strip(), key=str(now_s))
 
     async def _write(self, fact: WorkflowFact, body: dict[str, Any], now_s: float, *, urgent: bool) -> bool:
         """Write a status if it changed and is not written too often; tell whether it was written."""

@@ -5,12 +5,13 @@ Pure: reads a state and the decision made in it.
 
 from __future__ import annotations
 
-import math
 from typing import NamedTuple
 
 from fermata.operator import reasons
 from fermata.policy.guardrails import Guardrails, room_to_hold
 from fermata.policy.state import IDLE, ClusterState
+
+_LONGEST_S = 365 * 24 * 3600.0  # what is longer is no limit that anybody set
 
 
 class Why(NamedTuple):
@@ -51,8 +52,9 @@ def why_held(state: ClusterState, stage: int, limits: Guardrails, until_s: float
         until_s: when the policy wants to be asked again at the latest.
     """
     room_s = room_to_hold(state, stage, limits.max_hold_s, limits.max_wait_s)
-    most = "" if math.isinf(room_s) else f"; at most {seconds(max(room_s, 0.0))} more"
-    again = "" if math.isinf(until_s) else f"; decided again in {seconds(max(until_s - state.now_s, 0.0))}"
+    most = "" if room_s > _LONGEST_S else f"; at most {seconds(max(room_s, 0.0))} more"
+    ahead_s = max(until_s - state.now_s, 0.0)
+    again = "" if ahead_s > _LONGEST_S else f"; decided again in {seconds(ahead_s)}"
     length = seconds(float(state.stage_estimate_s[stage]))
     return Why(reasons.HELD_BY_POLICY, f"held: a stage of about {length} a task; {next_free(state)}{most}{again}")
 

@@ -34,6 +34,9 @@ def test_a_job_says_what_the_stage_says() -> None:
         "parallelism": 3,
         "backoffLimit": 2,
         "activeDeadlineSeconds": 60,
+        "podFailurePolicy": {
+            "rules": [{"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}]
+        },
         "template": {
             "metadata": {"labels": job["metadata"]["labels"]},
             "spec": {"containers": [{"name": "main", "image": "busybox"}], "restartPolicy": "Never"},

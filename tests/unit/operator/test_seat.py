@@ -13,14 +13,17 @@ from tests.unit.operator.objects import T0, stage, workflow_fact_of
 
 from fermata.operator import reasons
 from fermata.operator.build_state import build_state
+from fermata.operator.envelope import envelope_of
 from fermata.operator.estimates import Estimates
 from fermata.operator.metrics import Metrics
 from fermata.operator.model import UnusablePolicyError, load_fallback
 from fermata.operator.progress import view
 from fermata.operator.resources import ExecutorPoolSpec
 from fermata.operator.seat import Decision, Seat, limits_of
-from fermata.policy.action import START, Action
+from fermata.policy import registry
+from fermata.policy.action import HOLD, START, Action
 from fermata.policy.errors import ModelError
+from fermata.policy.features import SIZE
 from fermata.policy.state import ClusterState
 
 
@@ -48,15 +51,22 @@ class _Policy:
         return self.answer
 
 
-def _decide(policy: Any, spec: ExecutorPoolSpec, times: int = 1) -> tuple[Decision, Seat, Metrics]:
+def _seat(policy: Any) -> tuple[Seat, Metrics]:
     metrics = Metrics()
-    seat = Seat("pool", None, metrics, lambda _: None, deadline_s=0.2)  # type: ignore[arg-type]
+    seat = Seat("pool", None, metrics, lambda _: None)  # type: ignore[arg-type]
     seat._policy = policy
     seat._approve()
+    return seat, metrics
+
+
+def _decide(
+    policy: Any, spec: ExecutorPoolSpec, times: int = 1, *, may_hold: bool = True
+) -> tuple[Decision, Seat, Metrics]:
+    seat, metrics = _seat(policy)
 
     async def ask() -> Decision:
         for _ in range(times):
-            decision = await seat.decide(_state(), spec)
+            decision = await seat.decide(_state(), spec, limits_of(spec), may_hold=may_hold)
         return decision
 
     try:
@@ -105,6 +115,43 @@ def test_a_late_policy_is_replaced_and_not_asked_again_while_it_is_busy() -> Non
     assert metrics.registry.get_sample_value("fermata_fallbacks_total", labels) == 3
 
 
+class _Taught(_Policy):
+    """A policy that says what it was taught."""
+
+    def __init__(self, low: list[float], high: list[float]) -> None:
+        super().__init__(Action(START, 0, 1))
+        self.metadata = {"envelope": {"low": low, "high": high}}
+
+
+def test_a_state_that_the_model_was_not_taught_is_left_to_the_fallback() -> None:
+    unbounded = [math.inf] * SIZE
+    for low, expected in (([-math.inf] * SIZE, "learned"), ([-math.inf, *[1e6] * (SIZE - 1)], "sjf")):
+        policy = _Taught(low, unbounded)
+        seat, metrics = _seat(policy)
+        seat._envelope = envelope_of(policy)
+        decision = asyncio.run(seat.decide(_state(), SPEC, limits_of(SPEC)))
+        assert decision.policy == expected
+        seat.close()
+    assert seat.verdict.reason == reasons.OUT_OF_DISTRIBUTION
+    assert f"and {SIZE - 4} more" in seat.verdict.message
+    labels = {"pool": "pool", "reason": reasons.OUT_OF_DISTRIBUTION}
+    assert metrics.registry.get_sample_value("fermata_fallbacks_total", labels) == 1
+
+
+@pytest.mark.parametrize(
+    ("low", "high"),
+    [([0.0] * (SIZE - 1), [1.0] * SIZE), ([math.nan] * SIZE, [1.0] * SIZE), ([2.0] * SIZE, [1.0] * SIZE), (["a"], [])],
+)
+def test_an_envelope_that_makes_no_sense_makes_a_model_unusable(low: Any, high: Any) -> None:
+    with pytest.raises(ModelError, match="envelope"):
+        envelope_of(_Taught(low, high))
+
+
+def test_a_policy_that_names_no_envelope_is_taken_at_its_word() -> None:
+    assert envelope_of(registry.load("sjf")) is None
+    assert envelope_of(_Policy(Action(START, 0, 1))) is None
+
+
 def test_a_policy_that_recovers_decides_again() -> None:
     policy = _Policy(ModelError("no"))
     metrics = Metrics()
@@ -112,20 +159,42 @@ def test_a_policy_that_recovers_decides_again() -> None:
     seat._policy = policy  # type: ignore[assignment]
 
     async def ask() -> list[str]:
-        first = await seat.decide(_state(), SPEC)
+        first = await seat.decide(_state(), SPEC, limits_of(SPEC))
         policy.answer = Action(START, 0, 1)
-        return [first.policy, (await seat.decide(_state(), SPEC)).policy]
+        return [first.policy, (await seat.decide(_state(), SPEC, limits_of(SPEC))).policy]
 
     assert asyncio.run(ask()) == ["sjf", "learned"]
     assert seat.verdict.ready
     seat.close()
 
 
-def test_shadow_asks_and_counts_but_the_fallback_acts() -> None:
-    spec = ExecutorPoolSpec(executors=2, mode="Shadow")
-    agreeing, _, metrics = _decide(_Policy(Action(START, 0, 1)), spec)
-    assert agreeing.policy == "sjf"
-    assert metrics.registry.get_sample_value("fermata_shadow_disagreements_total", {"pool": "pool"}) is None
+def _disagreements(metrics: Metrics) -> float | None:
+    return metrics.registry.get_sample_value("fermata_shadow_disagreements_total", {"pool": "pool"})
+
+
+@pytest.mark.parametrize(
+    ("mode", "may_hold"), [("Shadow", True), ("Shadow", False), ("Enforce", False)], ids=["shadow", "both", "paused"]
+)
+def test_a_policy_that_is_only_asked_is_recorded_and_counted(mode: Any, may_hold: bool) -> None:
+    spec = ExecutorPoolSpec(executors=2, mode=mode)
+    agreeing, seat, metrics = _decide(_Policy(Action(START, 0, 1)), spec, may_hold=may_hold)
+    assert (agreeing.policy, seat.name) == ("sjf", "sjf")
+    assert agreeing.shadow is not None
+    assert (agreeing.shadow.policy, agreeing.shadow.steps) == ("learned", agreeing.steps)
+    assert _disagreements(metrics) is None
+    hold = Action(HOLD, 0, until_s=T0 + 9)
+    other, _, metrics = _decide(_Policy(hold), spec, may_hold=may_hold)
+    assert [step.action.kind for step in other.steps] == [START]
+    assert other.shadow is not None
+    assert _disagreements(metrics) is None, "nothing runs in the pool, so the guardrails let nobody hold"
+
+
+def test_a_heuristic_that_may_not_hold_keeps_its_order() -> None:
+    policy = registry.load("srwf")
+    decision, seat, _ = _decide(policy, SPEC, may_hold=False)
+    assert (decision.policy, seat.name) == ("srwf", "srwf")
+    holding, seat, _ = _decide(registry.load("sjf-hold:tau=1"), SPEC, may_hold=False)
+    assert "without holds" in holding.policy
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ import torch
 
 from fermata.policy.errors import FermataError
 from fermata.policy.features import FEATURES, SCHEMA, SIZE
+from fermata.policy.learned import BOUND
 from fermata.policy.onnx_policy import ACTION_SPACE, INPUT, OUTPUT, OnnxPolicy
 from fermata.training.config import TrainConfig
 from fermata.training.network import CostNetwork
@@ -47,6 +48,7 @@ def export_onnx(network: CostNetwork, metadata: dict[str, Any], out: Path) -> fl
         ParityError: ONNX Runtime's answers differ from torch's by more than TOLERANCE.
     """
     network.eval()
+    metadata = {**metadata, "envelope": envelope_of(network)}
     example = torch.zeros(2, SIZE)
     with tempfile.TemporaryDirectory() as folder:
         draft = Path(folder) / out.name
@@ -77,6 +79,16 @@ def export_onnx(network: CostNetwork, metadata: dict[str, Any], out: Path) -> fl
     difference = parity(network, OnnxPolicy.load(partial))
     partial.replace(out)
     return difference
+
+
+def envelope_of(network: CostNetwork) -> dict[str, list[float]]:
+    """Return the range of each feature within which the network was taught: beyond it, it is made to prefer the head.
+
+    The operator leaves a state outside of it to the pool's fallback, and says so.
+    """
+    reach = BOUND * network.scale.double().numpy()
+    mean = network.mean.double().numpy()
+    return {"low": (mean - reach).tolist(), "high": (mean + reach).tolist()}
 
 
 def parity(network: CostNetwork, policy: OnnxPolicy, rows: int = 4096, seed: int = 0) -> float:

@@ -1,0 +1,82 @@
+"""What commands that talk to a cluster have in common: one connection, and errors that say what to do."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+import typer
+
+if TYPE_CHECKING:
+    from fermata.operator.cluster import Cluster
+
+Kubeconfig = Annotated[Path | None, typer.Option(help="Cluster to ask; the usual places if not given.")]
+Namespace = Annotated[str, typer.Option("--namespace", "-n", help="Its namespace.")]
+Answer = TypeVar("Answer")
+
+
+def ask(kubeconfig: Path | None, what: Callable[[Cluster], Awaitable[Answer]]) -> Answer:
+    """Run `what` with a connection to a cluster.
+
+    Raises:
+        InputError: no usable configuration, or the API server refuses.
+        MissingExtraError: the operator's dependencies are not installed.
+    """
+    from fermata.policy.errors import MissingExtraError
+
+    async def connected() -> Answer:
+        async with _connection(kubeconfig) as cluster:
+            return await what(cluster)
+
+    try:
+        return asyncio.run(connected())
+    except ModuleNotFoundError as error:
+        raise MissingExtraError(str(error.name), "operator") from error
+
+
+@asynccontextmanager
+async def _connection(kubeconfig: Path | None) -> AsyncIterator[Cluster]:
+    from fermata.operator.cluster import Cluster, ClusterError
+    from fermata.policy.errors import InputError
+
+    cluster = await Cluster.connect(str(kubeconfig) if kubeconfig else None)
+    try:
+        yield cluster
+    except ClusterError as error:
+        raise InputError(f"{cluster.server}: {error}") from error
+    finally:
+        await cluster.close()
+
+
+async def find(cluster: Cluster, path: str, what: str) -> dict[str, Any]:
+    """Return the object at a path.
+
+    Raises:
+        InputError: there is none.
+    """
+    from fermata.operator.cluster import ClusterError
+    from fermata.policy.errors import InputError
+
+    try:
+        return await cluster.get(path)
+    except ClusterError as error:
+        if error.status == 404:
+            raise InputError(f"no {what} on {cluster.server}") from error
+        raise
+
+
+def workflow_path(namespace: str, name: str = "") -> str:
+    """Return the path of a Workflow, or of all those of a namespace."""
+    from fermata.operator.names import API_VERSION, WORKFLOWS
+
+    return f"/apis/{API_VERSION}/namespaces/{namespace}/{WORKFLOWS}/{name}".rstrip("/")
+
+
+def pool_path(name: str = "") -> str:
+    """Return the path of an ExecutorPool, or of all of them."""
+    from fermata.operator.names import API_VERSION, POOLS
+
+    return f"/apis/{API_VERSION}/{POOLS}/{name}".rstrip("/")

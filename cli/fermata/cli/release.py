@@ -1,0 +1,92 @@
+"""`fermata release`: let stages start that are held, now and for good."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fermata.cli.clusters import Kubeconfig, Namespace, ask, find, workflow_path
+
+if TYPE_CHECKING:
+    from fermata.operator.cluster import Cluster
+
+app = typer.Typer(add_completion=False)
+
+_ATTEMPTS = 5
+
+
+@app.command()
+def release(
+    workflow: Annotated[str, typer.Argument(help="Name of the Workflow.")],
+    stages: Annotated[list[str] | None, typer.Argument(help="Only these stages; all of them if none.")] = None,
+    namespace: Namespace = "default",
+    undo: Annotated[bool, typer.Option(help="Let the policy hold them again.")] = False,
+    kubeconfig: Kubeconfig = None,
+) -> None:
+    """Let stages of a workflow start as soon as executors are free for them: the policy may not hold them any more.
+
+    Sets the annotation fermata.dev/release of the Workflow, to "*" or to the names of the stages.
+    """
+    for line in ask(kubeconfig, lambda cluster: _release(cluster, workflow, stages or [], namespace, undo=undo)):
+        print(line)
+
+
+async def _release(cluster: Cluster, workflow: str, stages: list[str], namespace: str, *, undo: bool) -> list[str]:
+    from fermata.operator.cluster import ClusterError
+
+    path = workflow_path(namespace, workflow)
+    for attempt in range(_ATTEMPTS):
+        raw = await find(cluster, path, f"workflow {workflow!r} in namespace {namespace!r}")
+        named = _named(raw, stages, f"{namespace}/{workflow}", undo=undo)
+        try:
+            await _annotate(cluster, path, raw, ",".join(named))
+        except ClusterError as error:
+            if error.status != 409 or attempt == _ATTEMPTS - 1:
+                raise
+            continue
+        break
+    return _told(raw, stages, undo=undo)
+
+
+def _named(raw: dict[str, Any], stages: list[str], title: str, *, undo: bool) -> list[str]:
+    """Return what the annotation is to name."""
+    from fermata.operator.explain import stage_names
+    from fermata.operator.facts import released_stages
+    from fermata.operator.names import ANNOTATION_RELEASE
+    from fermata.policy.errors import InputError
+
+    known = stage_names(raw)
+    for stage in stages:
+        if stage not in known:
+            raise InputError(f"workflow {title} has no stage {stage!r}; it has: {', '.join(known)}")
+    if not stages:
+        return [] if undo else ["*"]
+    before = (raw["metadata"].get("annotations") or {}).get(ANNOTATION_RELEASE, "")
+    released = released_stages(before, known)
+    if undo:
+        return [name for name in known if name in released and name not in stages]
+    return ["*"] if "*" in before else [name for name in known if name in released or name in stages]
+
+
+async def _annotate(cluster: Cluster, path: str, raw: dict[str, Any], value: str) -> None:
+    from fermata.operator.names import ANNOTATION_RELEASE
+
+    await cluster.annotate(path, raw["metadata"]["resourceVersion"], {ANNOTATION_RELEASE: value or None})
+
+
+def _told(raw: dict[str, Any], stages: list[str], *, undo: bool) -> list[str]:
+    """Return what that means for each stage."""
+    from fermata.operator.explain import stage_names
+
+    rows = {row["name"]: row for row in (raw.get("status") or {}).get("stages") or []}
+    lines = []
+    for name in stages or stage_names(raw):
+        state = str(rows.get(name, {}).get("state", "Pending"))
+        if state in ("Running", "Succeeded", "Failed", "Skipped"):
+            lines.append(f"stage {name}: {state.lower()} already")
+        elif undo:
+            lines.append(f"stage {name}: may be held again")
+        else:
+            lines.append(f"stage {name}: released" + (", it was held" if state == "Held" else ""))
+    return lines

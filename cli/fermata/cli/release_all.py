@@ -1,0 +1,58 @@
+"""`fermata release-all`: the kill switch, for one pool or for all of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fermata.cli.clusters import Kubeconfig, ask, find, pool_path
+
+if TYPE_CHECKING:
+    from fermata.operator.cluster import Cluster
+
+app = typer.Typer(add_completion=False)
+
+_ATTEMPTS = 5
+
+
+@app.command("release-all")
+def release_all(
+    pools: Annotated[list[str] | None, typer.Argument(help="Only these ExecutorPools; all of them if none.")] = None,
+    undo: Annotated[bool, typer.Option(help="Let the policies hold again.")] = False,
+    kubeconfig: Kubeconfig = None,
+) -> None:
+    """Release everything that is held and hold nothing more until --undo: pools go on without idling on purpose.
+
+    Sets the annotation fermata.dev/release of the ExecutorPools.
+    """
+    for line in ask(kubeconfig, lambda cluster: _release_all(cluster, pools or [], undo=undo)):
+        print(line)
+
+
+async def _release_all(cluster: Cluster, pools: list[str], *, undo: bool) -> list[str]:
+    from fermata.policy.errors import InputError
+
+    names = pools or [row["metadata"]["name"] for row in (await cluster.list_all("executorpools"))[0]]
+    if not names:
+        raise InputError(f"no ExecutorPool on {cluster.server}")
+    for name in names:
+        await _switch(cluster, name, undo=undo)
+    said = "may hold again" if undo else "holds nothing any more; what was held starts as executors get free"
+    return [f"pool {name}: {said}" for name in names]
+
+
+async def _switch(cluster: Cluster, pool: str, *, undo: bool) -> None:
+    from fermata.operator.cluster import ClusterError
+    from fermata.operator.names import ANNOTATION_RELEASE
+
+    for attempt in range(_ATTEMPTS):
+        raw = await find(cluster, pool_path(pool), f"ExecutorPool {pool!r}")
+        version = raw["metadata"]["resourceVersion"]
+        try:
+            await cluster.annotate(pool_path(pool), version, {ANNOTATION_RELEASE: None if undo else "*"})
+        except ClusterError as error:
+            if error.status != 409 or attempt == _ATTEMPTS - 1:
+                raise
+            continue
+        return

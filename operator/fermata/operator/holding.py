@@ -1,0 +1,254 @@
+"""Whether a pool may hold now, and what holding is worth there: a running estimate that switches it off where it costs.
+
+Every so many arrivals, the latest block of workflows is replayed twice, with the durations that they really had: under
+the pool's policy, and under what would act without it. The difference of the two is what the policy's holding saves.
+Replaying both, rather than comparing a replay with what happened, keeps the estimate free of what a replay leaves out
+(pods that start slowly, nodes that are full), and gives one while holding is off, which is the way back.
+
+Blocks are short, so one says little: holding is paused when several of them say clearly that it costs, and resumed when
+they say that it pays. Decides nothing about stages; knows no API.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from fermata.operator import reasons
+from fermata.operator.facts import PoolFact
+from fermata.operator.hindsight import replay
+from fermata.operator.metrics import Metrics
+from fermata.operator.past import PastJob, fitting
+from fermata.policy.decide import Policy
+from fermata.policy.errors import FermataError
+from fermata.policy.guardrails import Guardrails
+from fermata.policy.heuristics.base import Heuristic
+
+# One replay runs WARM + BLOCK + TAIL arrivals and counts the block: a pool is not empty before it, and what is held at
+# its end is held for arrivals to come.
+WARM, BLOCK, TAIL = 25, 50, 25
+BLOCKS = 16  # what the estimate is made of
+ENOUGH_BLOCKS = 3  # before these nothing is switched
+COSTS, PAYS = -0.01, 0.01  # share of the mean JCT: the hysteresis
+REMEMBERED = WARM + BLOCKS * BLOCK + TAIL
+# A replay takes at most so long, and of all the time at most this share.
+LONGEST_REPLAY_S = 5.0
+SHARE = 0.02
+
+log = logging.getLogger(__name__)
+
+
+class Block(NamedTuple):
+    """Summed JCTs of one block of workflows, in seconds: without holding, and under the pool's policy."""
+
+    base_s: float
+    own_s: float
+
+
+class Savings(NamedTuple):
+    """What holding saves, as a share of the mean JCT; negative where it costs."""
+
+    share: float
+    error: float  # standard error; inf of a single block
+    workflows: int
+
+    def __str__(self) -> str:
+        verb = "saves" if self.share >= 0 else "costs"
+        spread = "" if math.isinf(self.error) else f" (± {self.error:.1%})"
+        return f"holding {verb} {abs(self.share):.1%}{spread} of the mean JCT, by replay of {self.workflows} workflows"
+
+
+class Situation(NamedTuple):
+    """What an estimate is valid for: with another one it begins anew."""
+
+    policy: Policy
+    base: Policy
+    fallback: Policy
+    limits: Guardrails
+    executors: int
+
+
+def savings(blocks: Sequence[Block]) -> Savings | None:
+    """Return the estimate from some blocks, or None from none.
+
+    >>> savings([Block(100.0, 90.0), Block(100.0, 80.0)]).share
+    0.15
+    """
+    if not blocks:
+        return None
+    base_s, own_s = (np.array(column) for column in zip(*blocks, strict=True))
+    total_s = max(float(base_s.sum()), 1e-9)
+    gains = (base_s - own_s) / (total_s / len(blocks))
+    error = float(gains.std(ddof=1) / math.sqrt(len(blocks))) if len(blocks) > 1 else math.inf
+    return Savings(float((base_s - own_s).sum()) / total_s, error, len(blocks) * BLOCK)
+
+
+def paused_after(found: Savings | None, *, paused: bool) -> bool:
+    """Return whether holding is to be off, given whether it was.
+
+    It is switched off where it costs by more than the estimate's error, and on again where it pays by more than that.
+    """
+    if found is None or found.workflows < ENOUGH_BLOCKS * BLOCK:
+        return paused
+    if paused:
+        return not (found.share > PAYS and found.share - found.error > 0)
+    return found.share < COSTS and found.share + found.error < 0
+
+
+class Holding:
+    """The estimate of one pool, and the switch.
+
+    Args:
+        pool: its name.
+        metrics: of the operator.
+        wake: called when a replay has changed something.
+        clock: seconds, for the budget of the replays.
+    """
+
+    def __init__(
+        self, pool: str, metrics: Metrics, wake: Callable[[str], None], clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._pool, self._metrics, self._wake, self._clock = pool, metrics, wake, clock
+        self._finished: dict[str, PastJob] = {}
+        self._situation: Situation | None = None
+        self._blocks: deque[Block] = deque(maxlen=BLOCKS)
+        self._done_s = -math.inf  # arrivals up to here have been replayed
+        self._news = False  # has a workflow finished, or the situation changed, since it was last looked at?
+        self._running: asyncio.Task[None] | None = None
+        self._paused: bool | None = None  # None: not known yet, the status says
+
+    @property
+    def savings(self) -> Savings | None:
+        """The estimate so far."""
+        return savings(self._blocks)
+
+    @property
+    def replaying(self) -> bool:
+        """Whether a replay runs, or rests from the one before."""
+        return self._running is not None and not self._running.done()
+
+    def finished(self, job: PastJob) -> None:
+        """Remember a finished workflow."""
+        self._finished[job.uid] = job
+        self._news = True
+        if len(self._finished) > 2 * REMEMBERED:
+            kept = sorted(self._finished.values())[-REMEMBERED:]
+            self._finished = {row.uid: row for row in kept}
+
+    def verdict(self, fact: PoolFact) -> tuple[bool, str, str]:
+        """Return whether nothing may be held now, with reason and message for the condition HoldingPaused."""
+        if self._paused is None:  # after a restart: as it was, for the same specification
+            told = fact.status.condition(reasons.HOLDING_PAUSED)
+            same = told is not None and told.observed_generation == fact.meta.generation
+            self._paused = bool(same and told and told.reason == reasons.HOLDING_COSTS)
+        found = self.savings
+        estimate = "" if found is None else str(found)
+        if fact.released:
+            return True, reasons.HOLDING_RELEASED, estimate
+        if self._paused:
+            return True, reasons.HOLDING_COSTS, estimate or "as it was before the operator was started again"
+        return False, reasons.HOLDING_ALLOWED, estimate
+
+    def consider(self, situation: Situation | None, unfinished: Callable[[], list[PastJob]]) -> None:
+        """Start a replay in the background, if there is something new to replay and time for it.
+
+        Args:
+            situation: of the pool; None where no policy of its own is asked.
+            unfinished: returns the workflows that have arrived and are not finished.
+        """
+        self._enter(situation)
+        if situation is None or not _may_ever_hold(situation.policy):
+            return
+        if self.replaying or not self._news:
+            return
+        self._news = False
+        if sum(job.arrival_s > self._done_s for job in self._finished.values()) < BLOCK:
+            return
+        # Not only finished ones: those that are held for long would be missing, and with them what holding costs.
+        jobs = fitting([*self._finished.values(), *unfinished()], situation.executors)
+        first = sum(job.arrival_s <= self._done_s for job in jobs)
+        first = max(first, min(WARM, len(jobs)), len(jobs) - REMEMBERED)
+        if len(jobs) - first >= BLOCK + TAIL:
+            self._running = asyncio.create_task(self._replay(situation, jobs, first), name=f"replay-{self._pool}")
+
+    def close(self) -> None:
+        """Stop what is being replayed."""
+        if self._running is not None:
+            self._running.cancel()
+            self._running = None
+
+    def _enter(self, situation: Situation | None) -> None:
+        if situation == self._situation:
+            return
+        before, self._situation = self._situation, situation
+        self.close()
+        self._news = True
+        self._blocks.clear()
+        self._done_s = -math.inf
+        if before is not None and situation is not None and before.policy != situation.policy:
+            self._paused = False  # that was about another policy
+
+    async def _replay(self, situation: Situation, jobs: list[PastJob], first: int) -> None:
+        begun_s = self._clock()
+        try:
+            block = await asyncio.to_thread(compare, situation, jobs, first, self._clock)
+        except FermataError as error:
+            log.info("pool %s: recent workflows were not replayed: %s", self._pool, error)
+        else:
+            self._blocks.append(block)
+            self._judge()
+        self._done_s = jobs[first + BLOCK - 1].arrival_s
+        self._wake(self._pool)
+        # The next one has to wait until this one is a small share of the time.
+        await asyncio.sleep((self._clock() - begun_s) / SHARE)
+        self._news, self._running = True, None
+        self._wake(self._pool)
+
+    def _judge(self) -> None:
+        found = self.savings
+        if found is not None:
+            self._metrics.hold_savings.labels(self._pool).set(found.share)
+        paused = paused_after(found, paused=bool(self._paused))
+        if paused != self._paused:
+            log.info("pool %s: holding is %s: %s", self._pool, "paused" if paused else "allowed again", found)
+        self._paused = paused
+
+
+def compare(situation: Situation, jobs: Sequence[PastJob], first: int, clock: Callable[[], float]) -> Block:
+    """Replay one block with and without holding.
+
+    Args:
+        situation: whose policy and base are compared.
+        jobs: in the order of their arrival.
+        first: of the block; what is before it warms the pool up, or is at least seen.
+        clock: seconds, for the time that it may take.
+
+    Raises:
+        ReplayError: it takes too long.
+        FermataError: the policy fails.
+    """
+    policy, base, fallback, limits, executors = situation
+    begin = max(first - WARM, 0)
+    window = jobs[begin : first + BLOCK + TAIL]
+    history = [(job.arrival_s, job.work_s) for job in jobs[:begin]]
+    end_s = clock() + LONGEST_REPLAY_S
+    counted = slice(first - begin, first - begin + BLOCK)
+    arrivals_s = np.array([job.arrival_s for job in window])
+    sums = []
+    for chosen in (base, policy):
+        completion_s = replay(
+            window, executors, chosen, limits, fallback, history=history, give_up=lambda: clock() > end_s
+        )
+        sums.append(float((completion_s - arrivals_s)[counted].sum()))
+    return Block(*sums)
+
+
+def _may_ever_hold(policy: Policy) -> bool:
+    return not isinstance(policy, Heuristic) or policy.rule != policy.eager().rule

@@ -1,0 +1,107 @@
+"""What really happened to a workflow, as the jobs that a replay or a simulation runs again.
+
+Pure: facts and views in, `PastJob`s out. Durations are those that were measured; of what has not finished the estimate
+stands in, and at least what it has taken so far.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from fermata.operator.build_state import weight
+from fermata.operator.estimates import LEAST_S, task_duration_s
+from fermata.operator.facts import WorkflowFact
+from fermata.operator.progress import WorkflowView
+
+
+class PastStage(NamedTuple):
+    """One stage that ran, or that will."""
+
+    name: str
+    parents: tuple[int, ...]  # positions among the stages of its job
+    tasks: int
+    slots: int
+    max_cap: int  # tasks that may run at once
+    duration_s: float  # of one task, as it was
+    estimate_s: float  # of one task, as it was believed when it started
+
+
+class PastJob(NamedTuple):
+    """One workflow; jobs sort by their arrival."""
+
+    arrival_s: float
+    uid: str
+    name: str  # with its namespace
+    weight: float
+    stages: tuple[PastStage, ...]  # parents may come after their children
+    jct_s: float  # as it was; NaN while it is not finished
+
+    @property
+    def work_s(self) -> float:
+        """Executor-seconds by estimate."""
+        return sum(stage.tasks * stage.slots * stage.estimate_s for stage in self.stages)
+
+
+def past_job(fact: WorkflowFact) -> PastJob | None:
+    """Return a finished workflow, or None if nothing of it ever ran."""
+    if fact.spec is None:
+        return None
+    rows = {row.name: row for row in fact.status.stages if row.run_seconds is not None and row.start_time}
+    specs = [stage for stage in fact.spec.stages if stage.name in rows]
+    position = {stage.name: index for index, stage in enumerate(specs)}
+    stages = []
+    for stage in specs:
+        row = rows[stage.name]
+        duration_s = max(task_duration_s(row.run_seconds or 0.0, stage.tasks, row.parallelism or 1), LEAST_S)
+        stages.append(
+            PastStage(
+                name=stage.name,
+                parents=tuple(position[name] for name in stage.depends_on if name in position),
+                tasks=stage.tasks,
+                slots=stage.slots,
+                max_cap=_max_cap(stage.tasks, stage.parallelism, fact.spec.parallelism),
+                duration_s=duration_s,
+                estimate_s=row.estimate_seconds or duration_s,
+            )
+        )
+    if not stages:
+        return None
+    jct_s = fact.status.jct_seconds if fact.status.jct_seconds is not None else math.nan
+    return PastJob(fact.arrival_s, fact.meta.uid, fact.title, weight(fact.spec.priority), tuple(stages), jct_s)
+
+
+def present_job(view: WorkflowView, now_s: float) -> PastJob:
+    """Return a workflow that is not finished, as if it will go on by its estimates."""
+    position = {stage.spec.name: index for index, stage in enumerate(view.stages)}
+    stages = []
+    for stage in view.stages:
+        duration_s = stage.estimate.seconds
+        if stage.start_s is not None:
+            cap = stage.job.parallelism if stage.job else 1
+            so_far_s = task_duration_s((stage.end_s or now_s) - stage.start_s, stage.spec.tasks, cap)
+            duration_s = so_far_s if stage.end_s is not None else max(duration_s, so_far_s)
+        estimate_s = (stage.job.estimate_s if stage.job else None) or stage.estimate.seconds
+        stages.append(
+            PastStage(
+                name=stage.spec.name,
+                parents=tuple(position[name] for name in stage.spec.depends_on),
+                tasks=stage.spec.tasks,
+                slots=stage.spec.slots,
+                max_cap=_max_cap(stage.spec.tasks, stage.spec.parallelism, view.spec.parallelism),
+                duration_s=max(duration_s, LEAST_S),
+                estimate_s=max(estimate_s, LEAST_S),
+            )
+        )
+    meta = view.fact.meta
+    return PastJob(view.arrival_s, meta.uid, view.fact.title, weight(view.spec.priority), tuple(stages), math.nan)
+
+
+def fitting(jobs: Iterable[PastJob], executors: int) -> list[PastJob]:
+    """Return the jobs whose tasks fit into a pool, in the order of their arrival."""
+    return sorted(job for job in jobs if all(stage.slots <= executors for stage in job.stages))
+
+
+def _max_cap(tasks: int, own: int | None, workflow: int | None) -> int:
+    return min(tasks, own or tasks, workflow or tasks)

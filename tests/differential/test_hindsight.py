@@ -1,0 +1,104 @@
+"""The operator's replay against the simulator: the same jobs, the same policy, the same completions."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from fermata.operator.hindsight import ReplayError, replay
+from fermata.operator.past import PastJob, PastStage, fitting
+from fermata.policy import registry
+from fermata.policy.action import WAIT, Action
+from fermata.policy.guardrails import Guardrails
+from fermata.policy.state import ClusterState
+from fermata.sim.simulate import simulate
+from fermata.sim.trace import Trace
+from fermata.sim.trace_builder import StageSpec, TraceBuilder
+
+POLICIES = ("fifo", "sjf", "srwf", "fair", "sjf-hold:tau=3,split=4", "sjf-switch", "hold-follower:delay=4", "default")
+EXECUTORS = 3
+
+
+def _trace(jobs: list[PastJob]) -> Trace:
+    builder = TraceBuilder()
+    for job in jobs:
+        stages = [
+            StageSpec(
+                name=stage.name,
+                durations_s=[stage.duration_s] * stage.tasks,
+                depends_on=[job.stages[parent].name for parent in stage.parents],
+                slots=stage.slots,
+                estimate_s=stage.estimate_s,
+            )
+            for stage in job.stages
+        ]
+        builder.add_job(job.uid, job.arrival_s, stages, job.weight)
+    return builder.finish()
+
+
+@st.composite
+def jobs(draw: st.DrawFn) -> list[PastJob]:
+    made, arrival_s = [], 0.0
+    for number in range(draw(st.integers(1, 8))):
+        # Odd fractions: two things at exactly one instant are ordered in ways that nobody promises.
+        arrival_s += draw(st.integers(0, 20)) + (number + 1) / 97
+        stages = []
+        for index in range(draw(st.integers(1, 4))):
+            tasks = draw(st.integers(1, 4))
+            duration_s = draw(st.integers(1, 30)) + (index + 1) / (89 + number)
+            parents = tuple(p for p in range(index) if draw(st.booleans()))
+            slots, estimate_s = draw(st.integers(1, EXECUTORS)), draw(st.integers(1, 30)) + index / 83
+            stages.append(PastStage(f"s{index}", parents, tasks, slots, tasks, duration_s, estimate_s))
+        made.append(PastJob(arrival_s, f"j{number}", f"default/j{number}", 1.0, tuple(stages), math.nan))
+    return made
+
+
+@pytest.mark.parametrize("name", POLICIES)
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(jobs=jobs(), max_hold_s=st.sampled_from([math.inf, 5.0, 0.0]), max_wait_s=st.sampled_from([math.inf, 12.5]))
+def test_a_replay_is_the_simulators_episode(
+    name: str, jobs: list[PastJob], max_hold_s: float, max_wait_s: float
+) -> None:
+    policy, fallback = registry.load(name), registry.load("sjf")
+    limits = Guardrails(max_hold_s, max_wait_s, hold_when_idle=False)
+    episode = simulate(
+        _trace(jobs), EXECUTORS, policy, limits=limits, fallback=fallback, sticky=True, observer=lambda *_: None
+    )
+    base = policy.eager() if hasattr(policy, "eager") else fallback
+    completion_s = replay(jobs, EXECUTORS, policy, limits, base)
+    np.testing.assert_allclose(completion_s, episode.job_completion_s, rtol=0, atol=1e-9)
+
+
+def test_the_example_by_hand() -> None:
+    def job(name: str, arrival_s: float, duration_s: float) -> PastJob:
+        return PastJob(arrival_s, name, name, 1.0, (PastStage("a", (), 1, 1, 1, duration_s, duration_s),), math.nan)
+
+    pair = [job("long", 0.0, 20.0), job("short", 2.0, 4.0)]
+    limits, fifo = Guardrails(), registry.load("fifo")
+    assert list(replay(pair, 1, fifo, limits, fifo)) == [20.0, 24.0]
+    assert list(replay(pair, 1, registry.load("hold-follower:delay=4"), limits, fifo)) == [26.0, 6.0]
+
+
+class _Waiter:
+    name = "waiter"
+
+    def choose(self, state: ClusterState) -> Action:
+        return Action(WAIT, until_s=state.now_s + 1.0)
+
+
+def test_a_replay_that_leads_nowhere_ends() -> None:
+    stage = PastStage("a", (), 1, 1, 1, 5.0, 5.0)
+    one = [PastJob(0.0, "j", "j", 1.0, (stage,), math.nan)]
+    asked = iter(range(100))
+    with pytest.raises(ReplayError, match="too long"):
+        replay(one, 1, _Waiter(), Guardrails(), registry.load("fifo"), give_up=lambda: next(asked) > 50)
+
+
+def test_a_job_that_does_not_fit_is_left_out() -> None:
+    wide = PastJob(1.0, "w", "w", 1.0, (PastStage("a", (), 1, 4, 1, 5.0, 5.0),), math.nan)
+    small = PastJob(2.0, "s", "s", 1.0, (PastStage("a", (), 1, 2, 1, 5.0, 5.0),), math.nan)
+    assert fitting([small, wide], 3) == [small]

@@ -1,0 +1,229 @@
+"""What makes people trust an operator that holds work back: release, kill switch, pause, shadow, new models."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.operator_rig import (
+    GROUP,
+    VERSION,
+    Cluster,
+    OperatorProcess,
+    condition_of,
+    control_plane,
+    stage,
+    stages_of,
+    wait_until,
+)
+
+from fermata.operator.times import render
+from fermata.policy import registry
+from fermata.policy.record import loads
+
+pytestmark = pytest.mark.e2e
+
+HOLDING = {"name": "sjf-hold:tau=1,split=2"}
+LONG_S = 20.0
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("trust")
+
+
+@pytest.fixture(scope="module")
+def kubeconfig(folder: Path) -> Iterator[Path]:
+    with control_plane(folder, slots=32) as path:
+        yield path
+
+
+@pytest.fixture(scope="module")
+def operator(kubeconfig: Path, folder: Path) -> Iterator[OperatorProcess]:
+    process = OperatorProcess(kubeconfig, folder, "--record", str(folder / "decisions.jsonl"))
+    try:
+        process.wait_ready()
+        yield process
+    finally:
+        code = process.stop()
+    assert code == 0, process.log.read_text()
+    assert "Traceback" not in process.log.read_text()
+
+
+@pytest.fixture
+def cluster(kubeconfig: Path, operator: OperatorProcess) -> Cluster:
+    return Cluster(kubeconfig)
+
+
+def _fermata(kubeconfig: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "fermata.cli", *arguments, "--kubeconfig", str(kubeconfig)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+def _hold(cluster: Cluster, pool: str, *names: str, **spec: Any) -> None:
+    """Have workflows held: one long job runs, they are long too, and one executor is free."""
+    cluster.pool(pool, executors=2, policy=HOLDING, **spec)
+    cluster.submit(f"{pool}-first", pool, [stage("a", LONG_S)])
+    cluster.wait_for(f"{pool}-first", "Running", "True")
+    for name in names:
+        cluster.submit(name, pool, [stage("a", LONG_S), stage("b", LONG_S)])
+    for name in names:
+        cluster.wait_for(name, "Held", "True")
+
+
+def _edit_pool(cluster: Cluster, pool: str, **spec: Any) -> None:
+    cluster.objects.patch_cluster_custom_object(GROUP, VERSION, "executorpools", pool, {"spec": spec})
+
+
+def test_a_stage_or_a_workflow_can_be_released(cluster: Cluster, kubeconfig: Path) -> None:
+    _hold(cluster, "released", "one")
+    told = _fermata(kubeconfig, "explain", "one", "b")
+    assert "fermata release one b" in told.stdout
+    assert "alternative: started now" in told.stdout
+    done = _fermata(kubeconfig, "release", "one", "b")
+    assert (done.returncode, done.stdout) == (0, "stage b: released, it was held\n"), done.stderr
+    wait_until(lambda: set(cluster.jobs("one")) == {"b"}, "stage b does not start")
+
+    _hold(cluster, "let-go", "two", "three")
+    assert _fermata(kubeconfig, "release", "three").returncode == 0
+    cluster.wait_for("three", "Running", "True")
+    assert cluster.jobs("two") == {}, "the one that came first and was not released started instead"
+
+    bad = _fermata(kubeconfig, "release", "two", "nothing")
+    assert (bad.returncode, bad.stderr.count("\n")) == (2, 1)
+    assert "it has: a, b" in bad.stderr
+    assert "no workflow 'nobody'" in _fermata(kubeconfig, "release", "nobody").stderr
+
+
+def test_the_kill_switch_of_a_pool_works_until_it_is_taken_off(
+    cluster: Cluster, kubeconfig: Path, operator: OperatorProcess
+) -> None:
+    _hold(cluster, "switched", "all-held")
+    done = _fermata(kubeconfig, "release-all", "switched")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("pool switched: holds nothing any more")
+    cluster.wait_for("all-held", "Running", "True")
+    status = cluster.wait_for_pool("switched", "HoldingPaused", "True")
+    assert condition_of(status, "HoldingPaused")["reason"] == "ReleasedByAnnotation"
+    assert 'fermata_pool_holding_paused{pool="switched"} 1.0' in operator.get("/metrics")
+    wait_until(lambda: "HoldingPaused" in dict(cluster.events("switched")), "no Event tells of the switch")
+    assert _fermata(kubeconfig, "release-all", "switched", "--undo").returncode == 0
+    cluster.wait_for_pool("switched", "HoldingPaused", "False")
+    _edit_pool(cluster, "switched", executors=3)  # so that one is free again
+    cluster.submit("held-again", "switched", [stage("a", LONG_S)])
+    cluster.wait_for("held-again", "Held", "True")
+
+
+def test_the_age_cap_ends_a_hold(cluster: Cluster) -> None:
+    _hold(cluster, "aged", "old", maxWaitSeconds=2)
+    row = stages_of(cluster.wait_for("old", "Running", "True"))["a"]
+    assert row["heldSeconds"] + row["waitSeconds"] == pytest.approx(2.0, abs=1.0)
+
+
+def test_lowering_the_cap_of_a_pool_ends_what_is_held_beyond_it(cluster: Cluster) -> None:
+    _hold(cluster, "lowered", "patient")
+    _edit_pool(cluster, "lowered", maxHoldSeconds=0)
+    cluster.wait_for("patient", "Running", "True")
+
+
+def test_a_pool_in_which_nothing_runs_holds_nothing(cluster: Cluster) -> None:
+    cluster.pool("empty", executors=2, policy=HOLDING)
+    cluster.submit("lonely", "empty", [stage("a", 0.3, estimateSeconds=4)])
+    assert cluster.wait_for("lonely")["heldSeconds"] == pytest.approx(0.0, abs=0.05)
+
+
+def test_shadow_records_what_the_policy_would_have_done(cluster: Cluster, folder: Path) -> None:
+    cluster.pool("shadowed", executors=2, mode="Shadow", policy=HOLDING, fallback="fifo")
+    cluster.submit("shadow-1", "shadowed", [stage("a", 4.0)])
+    cluster.wait_for("shadow-1", "Running", "True")
+    cluster.submit("shadow-2", "shadowed", [stage("a", 4.0)])
+    cluster.wait_for("shadow-2", "Running", "True")
+    assert cluster.pool_status("shadowed")["policy"] == "fifo"
+    records = [loads(line) for line in (folder / "decisions.jsonl").read_text().splitlines()]
+    mine = [record for record in records if record.labels["pool"] == ["shadowed"]]
+    by_role = {role: [record for record in mine if record.labels["role"] == [role]] for role in ("acted", "advised")}
+    assert {record.policy for record in by_role["acted"]} == {"fifo"}
+    assert {record.policy for record in by_role["advised"]} == {HOLDING["name"]}
+    assert len(by_role["acted"]) == len(by_role["advised"])
+    assert by_role["acted"][-1].steps != by_role["advised"][-1].steps
+
+
+def _finished(name: str, pool: str, arrival_s: float, run_s: float) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return a workflow that ran for some seconds, and its status."""
+    spec = {"poolName": pool, "stages": [stage("a", run_s, estimateSeconds=round(run_s))]}
+    meta = {"name": name}
+    start, end = render(arrival_s), render(arrival_s + run_s)
+    row = {
+        "name": "a", "state": "Succeeded", "readyTime": start, "startTime": start, "completionTime": end,
+        "runSeconds": run_s, "estimateSeconds": run_s, "parallelism": 1, "tasks": 1, "succeeded": 1,
+    }  # fmt: skip
+    condition = {"type": "Succeeded", "status": "True", "reason": "AllStagesSucceeded", "lastTransitionTime": end}
+    status = {
+        "conditions": [condition], "arrivalTime": start, "completionTime": end, "jctSeconds": run_s, "stages": [row],
+    }  # fmt: skip
+    return {"apiVersion": f"{GROUP}/{VERSION}", "kind": "Workflow", "metadata": meta, "spec": spec}, status
+
+
+def test_holding_that_costs_is_paused_from_what_the_api_remembers(tmp_path: Path) -> None:
+    arrival_s = 1_800_000_000.0
+    with control_plane(tmp_path) as kubeconfig:
+        cluster = Cluster(kubeconfig)
+        # A stream in which nothing short ever follows a long job: holding the second executor is for nothing.
+        cluster.pool("wasteful", executors=2, policy=HOLDING)
+        for number in range(210):
+            arrival_s += 6.25
+            body, status = _finished(f"past-{number}", "wasteful", arrival_s, 4.0 if number % 8 else 12.0)
+            cluster.objects.create_namespaced_custom_object(GROUP, VERSION, "default", "workflows", body)
+            name = body["metadata"]["name"]
+            cluster.objects.patch_namespaced_custom_object_status(
+                GROUP, VERSION, "default", "workflows", name, {"status": status}
+            )
+        operator = OperatorProcess(kubeconfig, tmp_path)
+        try:
+            operator.wait_ready()
+            status = cluster.wait_for_pool("wasteful", "HoldingPaused", "True")
+            paused = condition_of(status, "HoldingPaused")
+            assert paused["reason"] == "HoldingCosts"
+            assert "by replay of" in paused["message"]
+            assert status["holdSavingsPercent"] < -1
+            assert status["policy"].endswith("without holds")
+            cluster.submit("runs-1", "wasteful", [stage("a", 3.0)])
+            cluster.submit("runs-2", "wasteful", [stage("a", 3.0)])
+            assert cluster.wait_for("runs-2")["heldSeconds"] == 0.0, "nothing is held while holding is paused"
+            assert operator.stop() == 0
+            operator = OperatorProcess(kubeconfig, tmp_path)
+            operator.wait_ready()
+            assert condition_of(cluster.pool_status("wasteful"), "HoldingPaused")["status"] == "True"
+            # Another policy has its own chance.
+            _edit_pool(cluster, "wasteful", policy={"name": "sjf"})
+            cluster.wait_for_pool("wasteful", "HoldingPaused", "False")
+            assert operator.stop() == 0
+        finally:
+            operator.stop()
+
+
+def test_a_model_is_changed_by_editing_the_pool(cluster: Cluster, tmp_path: Path) -> None:
+    path = tmp_path / "policy.onnx"
+    shutil.copy(registry.shipped_model(), path)
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    cluster.pool("edited", executors=2, policy={"name": "sjf"})
+    cluster.wait_for_pool("edited", "PolicyReady", "True")
+    cluster.submit("before", "edited", [stage("a", 0.3)])
+    assert cluster.wait_for("before")["policy"] == "sjf"
+    _edit_pool(cluster, "edited", policy={"name": None, "model": {"path": str(path), "sha256": "0" * 64}})
+    status = cluster.wait_for_pool("edited", "PolicyReady", "False")
+    assert condition_of(status, "PolicyReady")["reason"] == "ModelUnusable"
+    assert digest in condition_of(status, "PolicyReady")["message"]
+    cluster.submit("meanwhile", "edited", [stage("a", 0.3)])
+    assert cluster.wait_for("meanwhile")["policy"] == "sjf"
+    _edit_pool(cluster, "edited", policy={"model": {"path": str(path), "sha256": digest}})
+    cluster.wait_for_pool("edited", "PolicyReady", "True")
+    cluster.submit("after", "edited", [stage("a", 0.3)])
+    assert cluster.wait_for("after")["policy"] == "policy"
+    wait_until(lambda: cluster.pool_status("edited")["policy"] == "policy", "the pool does not name its new policy")

@@ -1,0 +1,161 @@
+"""Whether holding pays in a pool: estimated by replay, switched with hysteresis, and told."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from typing import Any
+
+import pytest
+from tests.unit.operator.objects import T0, stage, workflow_fact_of
+
+from fermata.operator import holding, reasons
+from fermata.operator.estimates import Estimates
+from fermata.operator.facts import PoolFact, pool_fact
+from fermata.operator.holding import BLOCK, ENOUGH_BLOCKS, TAIL, WARM, Block, Holding, Situation, paused_after, savings
+from fermata.operator.metrics import Metrics
+from fermata.operator.past import PastJob, PastStage, past_job, present_job
+from fermata.operator.progress import view
+from fermata.operator.times import render
+from fermata.policy import registry
+from fermata.policy.decide import Policy
+from fermata.policy.guardrails import Guardrails
+
+LIMITS = Guardrails(hold_when_idle=False)
+SJF = registry.load("sjf")
+
+
+def _job(number: int, arrival_s: float, duration_s: float) -> PastJob:
+    row = PastStage("a", (), 1, 1, 1, duration_s, duration_s)
+    return PastJob(arrival_s, f"uid-{number:05}", f"default/w-{number}", 1.0, (row,), duration_s)
+
+
+def _stream(jobs: int) -> list[PastJob]:
+    """Return one executor's day: every 30 s a long job of 20 s, and 2 s later a short one of 4 s (figure 1)."""
+    return [_job(i, 30.0 * (i // 2) + 2.0 * (i % 2), 4.0 if i % 2 else 20.0) for i in range(jobs)]
+
+
+def _situation(policy: str) -> Situation:
+    own: Policy = registry.load(policy)
+    return Situation(own, SJF, SJF, LIMITS._replace(hold_when_idle=True), 1)
+
+
+def test_a_block_of_figure_one_saves_what_the_figure_says() -> None:
+    jobs = _stream(WARM + BLOCK + TAIL + 1)
+    found = holding.compare(_situation("hold-follower:delay=4"), jobs, WARM + 1, lambda: 0.0)
+    pairs = BLOCK / 2
+    assert found.base_s == pytest.approx(pairs * (20 + 22))
+    assert found.own_s == pytest.approx(pairs * (26 + 4))
+
+
+def test_savings_and_their_error() -> None:
+    assert savings([]) is None
+    one = savings([Block(100.0, 90.0)])
+    assert one is not None
+    assert (one.share, one.error, one.workflows) == (pytest.approx(0.1), math.inf, BLOCK)
+    two = savings([Block(100.0, 90.0), Block(100.0, 130.0)])
+    assert two is not None
+    assert (two.share, two.error) == (pytest.approx(-0.1), pytest.approx(0.2))
+    assert str(two) == f"holding costs 10.0% (± 20.0%) of the mean JCT, by replay of {2 * BLOCK} workflows"
+
+
+@pytest.mark.parametrize(
+    ("gains", "paused", "expected"),
+    [
+        ([-9.0] * (ENOUGH_BLOCKS - 1), False, False),  # too little seen
+        ([-9.0] * ENOUGH_BLOCKS, False, True),
+        ([-9.0, 9.0, -9.0], False, False),  # not clear
+        ([-0.5] * 5, False, False),  # clear, but not worth it
+        ([0.5] * 5, True, True),  # the way back is as wide
+        ([2.0] * 5, True, False),
+        ([9.0, -9.0, 5.0], True, True),
+    ],
+)
+def test_holding_is_switched_off_and_on_only_where_that_is_clear(
+    gains: list[float], paused: bool, expected: bool
+) -> None:
+    assert paused_after(savings([Block(100.0, 100.0 - gain) for gain in gains]), paused=paused) is expected
+
+
+def _pool(**changes: Any) -> PoolFact:
+    raw = {"metadata": {"name": "pool", "uid": "p", "generation": 3}, "spec": {"executors": 1}, **changes}
+    return pool_fact(raw)
+
+
+def _watch(jobs: list[PastJob], policies: list[str], monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
+    """Feed jobs to the estimate, under one policy after the other, and return the verdict at the end of each."""
+    monkeypatch.setattr(holding, "SHARE", math.inf)  # no rest between replays
+
+    async def main() -> list[tuple[Any, ...]]:
+        told = []
+        pool = Holding("pool", Metrics(), lambda _: None)
+        for job in jobs:
+            pool.finished(job)
+        for policy in policies:
+            pool.consider(_situation(policy), list)
+            while pool.replaying:
+                await asyncio.sleep(0.001)
+                pool.consider(_situation(policy), list)
+            told.append((*pool.verdict(_pool())[:2], pool.savings))
+        pool.close()
+        return told
+
+    return asyncio.run(main())
+
+
+def test_holding_that_costs_is_paused_and_another_policy_has_its_own_chance(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Nothing follows within 25 s, so holding a long job that long is for nothing.
+    jobs = [_job(i, 60.0 * i, 20.0 if i % 2 else 4.0) for i in range(WARM + 4 * BLOCK + TAIL)]
+    bad, good = _watch(jobs, ["hold-follower:delay=25", "hold-follower:delay=0"], monkeypatch)
+    assert bad[:2] == (True, reasons.HOLDING_COSTS)
+    assert bad[2].share == pytest.approx(-25.0 / (20.0 + 4.0), abs=0.01)
+    assert bad[2].workflows == 4 * BLOCK
+    assert good[:2] == (False, reasons.HOLDING_ALLOWED)
+
+
+def test_holding_that_pays_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    (found,) = _watch(_stream(WARM + 4 * BLOCK + TAIL), ["hold-follower:delay=4"], monkeypatch)
+    assert found[:2] == (False, reasons.HOLDING_ALLOWED)
+    assert found[2].share == pytest.approx(1 - 30 / 42, abs=0.01)
+
+
+def test_a_policy_that_never_holds_is_not_replayed(monkeypatch: pytest.MonkeyPatch) -> None:
+    (found,) = _watch(_stream(WARM + 2 * BLOCK + TAIL), ["sjf"], monkeypatch)
+    assert found == (False, reasons.HOLDING_ALLOWED, None)
+
+
+def test_people_can_switch_holding_off_and_a_restart_forgets_no_pause() -> None:
+    fresh = Holding("pool", Metrics(), lambda _: None)
+    assert fresh.verdict(_pool(metadata={"annotations": {"fermata.dev/release": "*"}}))[:2] == (
+        True, reasons.HOLDING_RELEASED,
+    )  # fmt: skip
+    for generation, paused in ((3, True), (2, False)):
+        told = {
+            "type": reasons.HOLDING_PAUSED, "status": "True", "reason": reasons.HOLDING_COSTS,
+            "observedGeneration": generation, "lastTransitionTime": render(T0),
+        }  # fmt: skip
+        again = Holding("pool", Metrics(), lambda _: None)
+        assert again.verdict(_pool(status={"conditions": [told]}))[0] is paused
+
+
+def test_what_happened_is_read_off_a_status() -> None:
+    rows = [
+        {"name": "a", "state": "Succeeded", "startTime": render(T0), "runSeconds": 12.0, "parallelism": 2,
+         "estimateSeconds": 5.0, "tasks": 4},
+        {"name": "b", "state": "Failed", "startTime": render(T0 + 12), "runSeconds": 3.0, "parallelism": 1},
+        {"name": "c", "state": "Skipped"},
+    ]  # fmt: skip
+    status = {"stages": rows, "jctSeconds": 15.0, "arrivalTime": render(T0)}
+    fact = workflow_fact_of("w", stage("a", tasks=4), stage("b", "a"), stage("c", "b"), status=status)
+    job = past_job(fact)
+    assert job is not None
+    assert (job.arrival_s, job.jct_s, job.name) == (T0, 15.0, "default/w")
+    assert job.stages == (PastStage("a", (), 4, 1, 4, 6.0, 5.0), PastStage("b", (0,), 1, 1, 1, 3.0, 3.0))
+    assert past_job(workflow_fact_of("w", stage("a"), status={"stages": []})) is None
+
+
+def test_what_goes_on_takes_its_estimate_and_at_least_what_it_took() -> None:
+    fact = workflow_fact_of("w", stage("a"), stage("b", "a", estimateSeconds=7))
+    assert fact.spec is not None
+    seen = view(fact, fact.spec, {}, {}, (), Estimates(), T0)
+    assert [row.duration_s for row in present_job(seen, T0 + 99).stages] == [10.0, 7.0]
