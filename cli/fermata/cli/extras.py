@@ -23,6 +23,11 @@ def training() -> ModuleType:
     return _need("fermata.training.train", "torch", "training")
 
 
+def hpc_training() -> ModuleType:
+    """Return `fermata.training.hpc.train`."""
+    return _need("fermata.training.hpc.train", "torch", "training")
+
+
 def export() -> ModuleType:
     """Return `fermata.training.export`."""
     return _need("fermata.training.export", "torch", "training")

@@ -5,11 +5,12 @@ import typer
 from fermata.cli.hpc.evaluate import evaluate
 from fermata.cli.hpc.generate import generate
 from fermata.cli.hpc.simulate import simulate
+from fermata.cli.hpc.train import train
 from fermata.cli.hpc.tune import tune
 
 app = typer.Typer(
     help="Rigid parallel jobs on one machine: simulate, evaluate, tune and train on logs in Standard Workload Format.",
     no_args_is_help=True,
 )
-for command in (simulate, evaluate, tune, generate):
+for command in (simulate, evaluate, tune, train, generate):
     app.command()(command)

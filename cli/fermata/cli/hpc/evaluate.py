@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -20,6 +21,7 @@ from fermata.cli.hpc.options import (
     Seed,
     Warm,
     draw,
+    inspector,
     load,
 )
 from fermata.cli.progress import progress_bar
@@ -39,6 +41,12 @@ def evaluate(
     cleaning: CleaningName = "archive",
     estimates: Estimates = "user",
     kill: Kill = False,
+    inspectors: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--inspector", help="An .onnx file, or reject-blocked: each policy with it, too; may be repeated."
+        ),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Compare policies on sequences of a log: means and 95% intervals, bounded slowdown never without wait."""
@@ -48,11 +56,13 @@ def evaluate(
     chosen = [named(text, kill_at_estimate=kill) for text in policies]
     given = load(log, cleaning, estimates, seed)
     drawn = draw(given, sequences, jobs, seed, part, warm, published=published_draws)
+    helpers = [("", None), *((f" & {Path(text).name}", inspector(text, given)) for text in inspectors or [])]
     results = []
     with progress_bar("policies") as progress:
-        for number, each in enumerate(chosen):
-            results.append((each.name, *pooled(run_sequences(given, each, drawn))))
-            progress((number + 1) / len(chosen))
+        for each in chosen:
+            for suffix, helper in helpers:
+                results.append((each.name + suffix, *pooled(run_sequences(given, each, drawn, helper))))
+                progress(len(results) / (len(chosen) * len(helpers)))
     if as_json:
         rows = [{"policy": name} | _finite(means) | {"ci95": _finite(halves)} for name, means, halves in results]
         print(json.dumps({"log": given.name, "part": part, "starts": drawn.starts, "jobs": jobs, "policies": rows}))

@@ -11,6 +11,7 @@ from fermata.policy.errors import InputError
 
 if TYPE_CHECKING:
     from fermata.sim.hpc.experiment import Sequences
+    from fermata.sim.hpc.inspect import Inspector
     from fermata.sim.hpc.jobs import JobLog
 
 Log = Annotated[str, typer.Option(help="A log in Standard Workload Format; .xz or .gz is read as such, - is stdin.")]
@@ -47,6 +48,20 @@ def load(path: str, cleaning: str, estimates: str, seed: int) -> JobLog:
         raise InputError(f"--cleaning: expected {' or '.join(Cleaning)}, got {cleaning!r}") from None
     with progress_bar(f"reading {path}") as progress:
         return with_estimates(read_log(path, chosen, progress), estimates, seed)
+
+
+def inspector(name: str, log: JobLog) -> Inspector:
+    """Return the inspector that a name means: a model's file, or the one-line rule.
+
+    Raises:
+        ModelError: the file is missing or no inspector.
+    """
+    from fermata.sim.hpc.inspect import PICKS, REJECT_IF_BLOCKED, rule_inspector
+    from fermata.sim.hpc.models import load_model
+
+    if name == "reject-blocked":
+        return rule_inspector(PICKS, REJECT_IF_BLOCKED)
+    return load_model(name).inspector(log)
 
 
 def draw(log: JobLog, count: int, jobs: int, seed: int, part: str, warm: int, *, published: bool) -> Sequences:

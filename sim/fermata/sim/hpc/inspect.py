@@ -208,3 +208,9 @@ def rejected(jobs: Jobs, config: Config, world: World, inspector: Inspector, job
 def passed_over(jobs: Jobs, config: Config, world: World, inspector: Inspector, job: int) -> bool:
     """Return whether an inspector of starts keeps a job from starting now."""
     return inspector.scope == STARTS and rejected(jobs, config, world, inspector, job)
+
+
+@jit
+def seed_sampling(seed: int) -> None:
+    """Seed the draws of inspectors that sample; numpy's legacy generator, compiled or not."""
+    np.random.seed(seed)

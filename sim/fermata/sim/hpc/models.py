@@ -1,0 +1,134 @@
+"""Inspectors as ONNX files: what `fermata hpc train` writes and `evaluate` reads.
+
+The file's graph is the network; its metadata holds the same weights once more, for the compiled kernel, and says what
+is inspected. Both are compared when a file is loaded, so that what is simulated is what another runtime would answer.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+from onnxruntime.capi import onnxruntime_pybind11_state as errors
+
+from fermata.policy.errors import ModelError
+from fermata.sim.hpc.inspect import (
+    ARGMAX,
+    FEATURES,
+    MAX_INTERVAL_S,
+    MAX_REJECTIONS,
+    PICKS,
+    STARTS,
+    Inspector,
+    logits,
+    parameters,
+)
+from fermata.sim.hpc.jobs import FloatArray, JobLog
+
+KEY = "fermata-hpc-inspector"
+INPUT, OUTPUT = "features", "logits"
+TOLERANCE = 1e-4
+# What ONNX Runtime raises for a file that it cannot read; it has no public base class for these.
+_RUNTIME_ERRORS = (
+    errors.Fail,
+    errors.InvalidArgument,
+    errors.InvalidGraph,
+    errors.InvalidProtobuf,
+    errors.NotImplemented,
+    errors.RuntimeException,
+)
+SCOPES = {"picks": PICKS, "starts": STARTS}
+
+
+@dataclass(frozen=True)
+class InspectorModel:
+    """An inspector that can be put beside any scheduler.
+
+    Args:
+        scope: `picks` as SchedInspector, or `starts`.
+        features: how many of the features it reads, from the first; 7 are the published code's, 8 the paper's.
+        queue_scale: jobs; sums over the queue are divided by it.
+        theta: weights and biases, see `inspect.Inspector`.
+        policy: the scheduler it was trained with.
+        trained_on: name of the log.
+        objective: what it was trained to lower.
+        seed: of its training.
+    """
+
+    scope: str
+    features: int
+    queue_scale: float
+    theta: FloatArray
+    policy: str = ""
+    trained_on: str = ""
+    objective: str = ""
+    seed: int = 0
+
+    def inspector(
+        self, log: JobLog, mode: int = ARGMAX, *, record: int = 0, max_rejections: int = MAX_REJECTIONS
+    ) -> Inspector:
+        """Return it as the kernel wants it, for the jobs of a log; `record` is the room for decisions."""
+        return Inspector(
+            SCOPES[self.scope],
+            mode,
+            self.features,
+            MAX_INTERVAL_S,
+            max_rejections,
+            max(float(log.estimate_s.max()), 1.0),
+            self.queue_scale,
+            self.theta,
+            np.zeros((record, self.features)),
+            np.zeros(record, dtype=np.int8),
+            np.zeros(record),
+        )
+
+    def metadata(self) -> str:
+        """Return what the file says about itself, as JSON; the weights as base64 of little-endian float32."""
+        weights = base64.b64encode(self.theta.astype("<f4").tobytes()).decode()
+        return json.dumps(asdict(self) | {"theta": weights}, sort_keys=True)
+
+
+def load_model(path: str | Path) -> InspectorModel:
+    """Read an inspector and check that its graph answers as its weights do.
+
+    Raises:
+        ModelError: the file is missing, is no inspector, or contradicts itself.
+    """
+    name = str(path)
+    if not Path(path).is_file():
+        raise ModelError(f"{name}: no such file")
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.log_severity_level = 4
+    try:
+        session = onnxruntime.InferenceSession(name, options, providers=["CPUExecutionProvider"], enable_fallback=0)
+    except (*_RUNTIME_ERRORS, ValueError) as error:
+        raise ModelError(f"{name}: not an ONNX model ({str(error).splitlines()[0]})") from error
+    text = session.get_modelmeta().custom_metadata_map.get(KEY)
+    if text is None:
+        raise ModelError(f"{name}: not an inspector; expected one that fermata hpc train wrote")
+    model = _parsed(name, text)
+    probe = np.random.default_rng(0).random((16, model.features))
+    answered = session.run([OUTPUT], {INPUT: probe.astype(np.float32)})[0]
+    ours = np.array([logits(model.theta, row) for row in probe.astype(np.float32).astype(np.float64)])
+    if not np.allclose(ours, answered, rtol=TOLERANCE, atol=TOLERANCE):
+        raise ModelError(f"{name}: its graph and its weights give different answers")
+    return model
+
+
+def _parsed(name: str, text: str) -> InspectorModel:
+    try:
+        said = json.loads(text)
+        said["theta"] = np.frombuffer(base64.b64decode(said["theta"]), dtype="<f4").astype(np.float64)
+        model = InspectorModel(**said)
+    except (ValueError, TypeError, KeyError) as error:
+        raise ModelError(f"{name}: its description cannot be read ({error})") from error
+    if model.scope not in SCOPES or not 1 <= model.features <= FEATURES:
+        raise ModelError(f"{name}: expected a scope of {' or '.join(SCOPES)} and at most {FEATURES} features")
+    if len(model.theta) != parameters(model.features) or not np.isfinite(model.theta).all():
+        raise ModelError(f"{name}: expected {parameters(model.features)} finite weights, found {len(model.theta)}")
+    return model

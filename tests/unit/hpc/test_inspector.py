@@ -1,0 +1,199 @@
+"""Inspectors: what they see, how they are trained, and that a file answers as its weights do."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fermata.policy.errors import ModelError
+from fermata.sim.hpc import JobLog, policy, simulate
+from fermata.sim.hpc.experiment import draw_sequences, pooled, run_sequence, run_sequences
+from fermata.sim.hpc.inspect import PICKS, REJECT_IF_BLOCKED, SAMPLE, logits, parameters, rule_inspector, seed_sampling
+from fermata.sim.hpc.lublin import generate
+from fermata.sim.hpc.models import InspectorModel, load_model
+
+pytestmark = pytest.mark.training
+torch = pytest.importorskip("torch")
+
+from fermata.training.hpc.config import InspectorConfig
+from fermata.training.hpc.export import export_inspector
+from fermata.training.hpc.network import perceptron, theta_of
+from fermata.training.hpc.ppo import estimate_advantages
+from fermata.training.hpc.rollouts import Batch, collect, cost, reward
+from fermata.training.hpc.train import train_inspector
+
+
+def model_of(features: int, seed: int = 0, scope: str = "picks") -> InspectorModel:
+    torch.manual_seed(seed)
+    return InspectorModel(scope, features, 128.0, theta_of(perceptron(features, 2)))
+
+
+@pytest.mark.parametrize("features", [7, 8, 20])
+def test_the_kernels_network_is_torchs(features: int) -> None:
+    network = perceptron(features, 2)
+    theta = theta_of(network)
+    assert len(theta) == parameters(features)
+    seen = np.random.default_rng(1).random((32, features))
+    ours = np.array([logits(theta, row) for row in seen])
+    np.testing.assert_allclose(ours, network(torch.tensor(seen).float()).detach().numpy(), atol=1e-5)
+
+
+def test_the_published_features_of_one_pick_by_hand() -> None:
+    # At 600 s: 1 runs on 3 of 4 cores to 10000; 2 (4 cores, 50 s) is the pick; 3 (1 core, 5 s), 4 (1 core, 1 h) wait.
+    zeros = np.zeros(4, dtype=np.int64)
+    submit, run = np.array([0.0, 300.0, 600.0, 600.0]), np.array([10_000.0, 50.0, 5.0, 3600.0])
+    cores = np.array([3, 4, 1, 1])
+    log = JobLog("hand", 4, np.arange(1, 5), submit, run, run, cores, zeros, zeros)
+    chosen = policy("fcfs")
+    # One path through the network carries the fifth feature, whether the pick fits: it is rejected if it does not.
+    theta = np.zeros(parameters(8))
+    for place in (4, 9 * 32, 9 * 32 + 33 * 16):
+        theta[place] = 1.0
+    theta[[-10, -1]] = -100.0, 50.0
+    inspector = replace(model_of(8), theta=theta).inspector(log, SAMPLE, record=1000)
+    seed_sampling(1)
+    simulate(log, chosen.order, chosen.rules, inspector)
+    first_at_600 = next(row for row in inspector.seen if row[0] == pytest.approx(300.0 / 43_200.0))
+    delay = (600 / 50 + 600 / 10 + 600 / 3600) / (60 * 128)
+    overtaking = 2 / 128
+    np.testing.assert_allclose(
+        first_at_600, [300 / 43_200, 50 / 10_000, 1.0, 0.25, 0.0, 1 / 72, delay, overtaking], atol=1e-12
+    )
+
+
+def test_rejections_stop_at_the_limit_in_training_too() -> None:
+    log, chosen = generate(150, 4, load=1.0), policy("sjf")
+    theta = np.zeros(parameters(8))
+    theta[-1] = 50.0
+    inspector = replace(model_of(8), theta=theta).inspector(log, SAMPLE, record=20_000)
+    seed_sampling(1)
+    schedule = simulate(log, chosen.order, chosen.rules, inspector)
+    assert np.isfinite(schedule.start_s).all()
+    so_far = inspector.seen[: schedule.inspections, 5]
+    assert so_far.max() == 71 / 72, "rejected for the 72nd time, and not inspected again"
+
+
+@pytest.mark.parametrize("scope", ["picks", "starts"])
+@pytest.mark.parametrize("name", ["sjf", "saf+easy/skip", "fcfs+conservative", "sjf/skip"])
+def test_an_inspector_that_accepts_everything_changes_nothing(scope: str, name: str) -> None:
+    log, chosen = generate(300, 6, load=1.2), policy(name)
+    theta = np.zeros(parameters(20))
+    theta[-2] = 1.0
+    inspector = replace(model_of(20, scope=scope), theta=theta).inspector(log)
+    inspected = simulate(log, chosen.order, chosen.rules, inspector)
+    np.testing.assert_array_equal(inspected.start_s, simulate(log, chosen.order, chosen.rules).start_s)
+    assert inspected.inspections > 0
+    assert inspected.rejections == 0
+
+
+def test_rejecting_blocked_picks_beats_committing_to_them() -> None:
+    log, chosen = generate(4000, 8, load=1.05), policy("sjf")
+    sequences = draw_sequences(log, 20, 256, 1, part="all")
+    base = pooled(run_sequences(log, chosen, sequences))[0]
+    ruled = pooled(run_sequences(log, chosen, sequences, rule_inspector(PICKS, REJECT_IF_BLOCKED)))[0]
+    assert ruled["bsld"] < 0.7 * base["bsld"]
+    assert ruled["wait_s"] < base["wait_s"]
+
+
+def test_the_same_seed_gives_the_same_trajectories() -> None:
+    log, config = generate(600, 1), InspectorConfig(jobs=100)
+    starts = np.array([10, 200, 400])
+
+    def once(seed: int) -> Batch:
+        none = {"bsld": 1.0, "wait_s": 1.0}
+        return collect(log, policy("sjf"), starts, model_of(8), config, lambda start: none, seed)
+
+    first, again, other = once(5), once(5), once(6)
+    np.testing.assert_array_equal(first.acted, again.acted)
+    np.testing.assert_array_equal(first.seen, again.seen)
+    assert len(first.acted) != len(other.acted) or (first.acted != other.acted).any()
+    assert first.ends[-1] == len(first.acted)
+    chances = torch.log_softmax(_network_of(model_of(8))(torch.from_numpy(first.seen)), 1)
+    took = chances.gather(1, torch.from_numpy(first.acted).unsqueeze(1)).squeeze(1).detach().numpy()
+    np.testing.assert_allclose(first.log_chance, took, atol=1e-5)
+
+
+def _network_of(model: InspectorModel) -> torch.nn.Sequential:
+    network = perceptron(model.features, 2)
+    torch.nn.utils.vector_to_parameters(torch.from_numpy(model.theta).float(), network.parameters())
+    return network
+
+
+def test_rewards_by_hand() -> None:
+    assert reward(200.0, 50.0, "percentage") == 0.75
+    assert reward(50.0, 200.0, "percentage") == -0.75
+    assert reward(200.0, 50.0, "native") == 150.0
+    assert [reward(2.0, 1.0, "winloss"), reward(1.0, 1.0, "winloss"), reward(1.0, 2.0, "winloss")] == [1.0, 0.0, -1.0]
+    assert reward(200.0, 50.0, "logarithm") == pytest.approx(np.log(4.0))
+    found, base = {"bsld": 10.0, "wait_s": 200.0}, {"bsld": 20.0, "wait_s": 100.0}
+    assert cost(found, base, InspectorConfig(wait_price=0.5)) == 10.0 + 0.5 * 20.0 * 2.0
+
+
+def test_advantages_of_two_trajectories_by_hand() -> None:
+    none: list[dict[str, float]] = []
+    ends, rewards = np.array([2, 3]), np.array([1.0, -1.0], dtype=np.float32)
+    batch = Batch(
+        np.zeros((3, 1), np.float32), np.zeros(3, np.int64), np.zeros(3, np.float32), ends, rewards, none, none
+    )
+    values = np.array([0.5, 0.25, 0.0], dtype=np.float32)
+    advantages, returns = estimate_advantages(values, batch, 0.5)
+    assert returns.tolist() == [1.0, 1.0, -1.0]
+    np.testing.assert_allclose(advantages, [(0.25 - 0.5) + 0.5 * 0.75, 0.75, -1.0])
+
+
+@pytest.mark.slow
+def test_training_finds_that_commitment_hurts(tmp_path: Path) -> None:
+    log = generate(3000, 11, load=1.1)
+    config = InspectorConfig(
+        scope="starts", features=20, epochs=15, trajectories=40, policy_rate=3e-3, value_rate=3e-3, reward="logarithm",
+        policy_steps=30, value_steps=30, select_sequences=15,
+    )  # fmt: skip
+    model = train_inspector(log, config, part="all")
+    again = train_inspector(log, config.model_copy(update={"epochs": 2}), part="all")
+    assert len(again.theta) == len(model.theta)
+    fresh = generate(3000, 12, load=1.1)
+    sequences = draw_sequences(fresh, 20, 256, 3, part="all")
+    base = pooled(run_sequences(fresh, policy("sjf"), sequences))[0]
+    found = pooled(run_sequences(fresh, policy("sjf"), sequences, model.inspector(fresh)))[0]
+    assert found["bsld"] < 0.7 * base["bsld"]
+
+
+def test_an_exported_inspector_decides_as_before(tmp_path: Path) -> None:
+    model = replace(model_of(20, 3, "starts"), policy="sjf", trained_on="x", objective="bsld", seed=7)
+    export_inspector(model, tmp_path / "a.onnx")
+    loaded = load_model(tmp_path / "a.onnx")
+    assert replace(loaded, theta=model.theta) == replace(model, theta=model.theta)
+    np.testing.assert_allclose(loaded.theta, model.theta, atol=1e-7)
+    log = generate(300, 5, load=1.2)
+    ours, theirs = (run_sequence(log, policy("sjf"), 0, 300, 0, each.inspector(log)) for each in (model, loaded))
+    np.testing.assert_array_equal(ours.start_s, theirs.start_s)
+
+
+def test_a_file_that_is_no_inspector_is_refused(tmp_path: Path) -> None:
+    import onnx
+
+    good = tmp_path / "good.onnx"
+    export_inspector(model_of(8), good)
+    (tmp_path / "junk.onnx").write_bytes(b"junk")
+    for name, complaint, change in (
+        ("none.onnx", "no such file", None),
+        ("junk.onnx", "not an ONNX model", None),
+        ("bare.onnx", "not an inspector", lambda said: None),
+        ("scope.onnx", "expected a scope of picks or starts", lambda said: said | {"scope": "all"}),
+        ("short.onnx", "finite weights, found", lambda said: said | {"features": 9}),
+        ("other.onnx", "different answers", lambda said: said | json.loads(model_of(8, 5).metadata())),
+    ):
+        if change is not None:
+            exported = onnx.load(str(good))
+            said = change(json.loads(exported.metadata_props[0].value))
+            if said is None:
+                del exported.metadata_props[:]
+            else:
+                exported.metadata_props[0].value = json.dumps(said)
+            onnx.save(exported, str(tmp_path / name))
+        with pytest.raises(ModelError, match=complaint):
+            load_model(tmp_path / name)

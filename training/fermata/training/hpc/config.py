@@ -1,0 +1,41 @@
+"""What a training run of an inspector can choose; defaults are SchedInspector's where it says."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class InspectorConfig(BaseModel):
+    """Options of `train_inspector`."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    policy: str = Field("sjf", description="The scheduler that is inspected.")
+    scope: Literal["picks", "starts"] = Field("picks", description="picks: as the paper; starts: every start.")
+    features: int = Field(8, ge=1, le=20, description="Features read, from the first; 7 the code's, 8 the paper's.")
+    objective: Literal["bsld", "wait", "mbsld", "slowdown", "utilization"] = Field(
+        "bsld", description="What a sequence costs."
+    )
+    wait_price: float = Field(0.0, ge=0.0, description="Added to the cost: this times wait over the base's wait.")
+    reward: Literal["percentage", "native", "winloss", "logarithm"] = Field(
+        "percentage", description="What the gain over the base becomes."
+    )
+    epochs: int = Field(40, ge=1)
+    trajectories: int = Field(100, ge=2, description="Sequences an epoch.")
+    jobs: int = Field(128, ge=2, description="Jobs of a sequence.")
+    warm: int = Field(0, ge=0, description="Jobs simulated before each.")
+    seed: int = Field(0, ge=0)
+    clip: float = Field(0.2, gt=0.0, description="PPO's clipping of the probability ratio.")
+    gae_lambda: float = Field(0.97, ge=0.0, le=1.0, description="The discount is 1: only the end of a sequence pays.")
+    policy_rate: float = Field(3e-4, gt=0.0, description="Adam's learning rate of the policy.")
+    value_rate: float = Field(1e-3, gt=0.0)
+    policy_steps: int = Field(80, ge=1, description="Whole-batch steps an epoch; fewer where target_kl stops them.")
+    value_steps: int = Field(80, ge=1)
+    target_kl: float = Field(0.01, gt=0.0)
+    entropy: float = Field(0.0, ge=0.0, description="Weight of the entropy bonus.")
+    accept_bias: float = Field(0.0, description="Added to the accept output's bias at the start.")
+    select_sequences: int = Field(
+        50, ge=0, description="Sequences of the training part that choose the epoch; 0: last."
+    )

@@ -1,0 +1,202 @@
+"""Our own training of inspectors: imitate a rule that is worth having, then search around it with whole episodes.
+
+Policy gradients see a hold that pays once in a hundred decisions as noise, and a random inspector of starts only hurts.
+A rule with two numbers (who is long, what they leave free) is most of the gain and takes seconds to tune. The network
+is first fitted to that rule, then improved by an evolution strategy: pairs of mirrored perturbations, the same
+sequences for all of one generation, ranks instead of costs. Source: Salimans et al., "Evolution strategies as a
+scalable alternative to reinforcement learning", 2017.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from fermata.sim.hpc.experiment import Sequences, draw_sequences, pooled, run_sequence, run_sequences, split
+from fermata.sim.hpc.inspect import FEATURES, SAMPLE, seed_sampling
+from fermata.sim.hpc.jobs import JobLog
+from fermata.sim.hpc.models import InspectorModel
+from fermata.sim.hpc.policies import Policy
+from fermata.sim.hpc.policies import policy as named
+from fermata.sim.hpc.tune import tune_reservation
+from fermata.training.hpc.network import perceptron, theta_of
+
+FloatArray = NDArray[np.float64]
+
+_FITS, _FREE, _LOG_ESTIMATE, _FREE_AFTER = 4, 3, 8, 10  # places of features
+_LOG_SCALE = 12.0
+_JOBS = 256
+
+
+@dataclass(frozen=True)
+class SearchConfig:
+    """Options of `search_inspector`.
+
+    Args:
+        policy: the scheduler that is inspected.
+        scope: `starts`, or `picks` as the paper.
+        max_wait_ratio: mean wait that is allowed, relative to `yardstick`; more costs dearly.
+        yardstick: the policy whose wait is the measure.
+        generations: steps of the search.
+        pairs: mirrored perturbations a generation.
+        sequences: episodes of 256 jobs for each of them.
+        sigma: size of a perturbation.
+        rate: Adam's step.
+        seed: of everything.
+    """
+
+    policy: str = "saf+easy/skip"
+    scope: str = "starts"
+    max_wait_ratio: float = 1.08
+    yardstick: str = "saf+easy/skip"
+    generations: int = 60
+    pairs: int = 8
+    sequences: int = 40
+    sigma: float = 0.03
+    rate: float = 0.02
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Generation:
+    """Where the search is: the cost of its centre on the sequences that choose the best one."""
+
+    number: int
+    bsld: float
+    wait_ratio: float
+    cost: float
+    wall_s: float
+
+
+def search_inspector(
+    log: JobLog,
+    config: SearchConfig,
+    *,
+    part: str = "train",
+    on_generation: Callable[[Generation], None] | None = None,
+) -> InspectorModel:
+    """Return the best inspector that was found; the same for the same arguments.
+
+    Args:
+        log: the jobs, with the estimates that the inspector will see.
+        config: see `SearchConfig`.
+        part: where training sequences come from, see `experiment.split`.
+        on_generation: told now and then.
+
+    Raises:
+        InputError: the part is too short, or the policy has no such name.
+    """
+    torch.set_num_threads(1)
+    policy, random = named(config.policy), np.random.default_rng(config.seed)
+    judged = draw_sequences(log, 3 * config.sequences, _JOBS, config.seed + 1, part=part)
+    empty = InspectorModel(config.scope, FEATURES, 128.0, np.zeros(0), config.policy, log.name, "bsld", config.seed)
+    model = replace(empty, theta=_imitate(log, policy, judged, empty, config))
+    best, least = model, np.inf
+    first, end = split(log, part)
+    moment, spread = np.zeros(len(model.theta)), np.zeros(len(model.theta))
+    for number in range(config.generations + 1):
+        began = time.perf_counter()
+        if number % 5 == 0:
+            bsld, ratio = _measure(log, policy, judged, model, config)
+            cost = _cost(bsld, ratio, config)
+            if cost < least:
+                best, least = model, cost
+            if on_generation is not None:
+                on_generation(Generation(number, bsld, ratio, cost, time.perf_counter() - began))
+        starts = tuple(int(each) for each in random.integers(first, end - _JOBS + 1, config.sequences))
+        slope = _slope(log, policy, Sequences(starts, _JOBS), model, config, random)
+        moment = 0.9 * moment + 0.1 * slope
+        spread = 0.99 * spread + 0.01 * slope**2
+        correction = np.sqrt(1.0 - 0.99 ** (number + 1)) / (1.0 - 0.9 ** (number + 1))
+        step = config.rate * correction * moment / (np.sqrt(spread) + 1e-8)
+        model = replace(model, theta=_single(model.theta - step))
+    return best
+
+
+def _single(theta: FloatArray) -> FloatArray:
+    """Return weights rounded to what a file holds, so that what was measured is what is written."""
+    return theta.astype(np.float32).astype(np.float64)
+
+
+def _slope(
+    log: JobLog,
+    policy: Policy,
+    sequences: Sequences,
+    model: InspectorModel,
+    config: SearchConfig,
+    random: np.random.Generator,
+) -> FloatArray:
+    """Return an estimate of the cost's slope around the model, from ranks of mirrored perturbations."""
+    noise = random.standard_normal((config.pairs, len(model.theta)))
+    noise = np.concatenate([noise, -noise])
+    costs = np.array(
+        [
+            _cost(
+                *_measure(log, policy, sequences, replace(model, theta=model.theta + config.sigma * each), config),
+                config,
+            )
+            for each in noise
+        ]
+    )
+    ranks = np.empty(len(costs))
+    ranks[np.argsort(costs)] = np.linspace(-0.5, 0.5, len(costs))
+    return np.asarray(ranks @ noise / (len(noise) * config.sigma))
+
+
+def _measure(
+    log: JobLog, policy: Policy, sequences: Sequences, model: InspectorModel, config: SearchConfig
+) -> tuple[float, float]:
+    """Return mean bounded slowdown, and mean wait relative to the yardstick's."""
+    means = pooled(run_sequences(log, policy, sequences, model.inspector(log)))[0]
+    allowed = pooled(run_sequences(log, named(config.yardstick), sequences))[0]["wait_s"]
+    return means["bsld"], means["wait_s"] / max(allowed, 1.0)
+
+
+def _cost(bsld: float, ratio: float, config: SearchConfig) -> float:
+    """Return the logarithm of the slowdown, and ten for every whole of wait above what is allowed."""
+    return float(np.log(bsld) + 10.0 * max(ratio - config.max_wait_ratio, 0.0))
+
+
+def _imitate(
+    log: JobLog, policy: Policy, sequences: Sequences, model: InspectorModel, config: SearchConfig
+) -> FloatArray:
+    """Return weights that decide as the tuned reservation does; an inspector of commitments rejects what is blocked."""
+    torch.manual_seed(config.seed)
+    network = perceptron(FEATURES, 2)
+    seen = _states(log, policy, sequences, replace(model, theta=theta_of(network)))
+    bases = (config.yardstick,) if config.scope == "starts" else ("saf/strict",)
+    tuned = tune_reservation(
+        log,
+        replace(sequences, starts=sequences.starts[: config.sequences]),
+        max_wait_ratio=config.max_wait_ratio if config.scope == "starts" else np.inf,
+        yardstick=config.yardstick,
+        bases=bases,
+    ).policy.rules
+    estimate = np.expm1(seen[:, _LOG_ESTIMATE] * _LOG_SCALE)
+    holds = (estimate > tuned.reserve_over_s) & (seen[:, _FREE_AFTER] < tuned.reserve_share) & (seen[:, _FREE] < 1.0)
+    wanted = torch.from_numpy((holds | (seen[:, _FITS] == 0.0)).astype(np.int64))
+    inputs = torch.from_numpy(seen).float()
+    optimiser = torch.optim.Adam(network.parameters(), lr=3e-3)
+    for _ in range(1500):
+        rows = torch.randint(len(inputs), (512,))
+        loss = torch.nn.functional.cross_entropy(network(inputs[rows]), wanted[rows])
+        optimiser.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call, unused-ignore]
+        optimiser.step()
+    return _single(theta_of(network))
+
+
+def _states(log: JobLog, policy: Policy, sequences: Sequences, model: InspectorModel) -> FloatArray:
+    """Return what an inspector sees that rejects at random, `[decisions, features]`."""
+    inspector = model.inspector(log, SAMPLE, record=80 * _JOBS)
+    seed_sampling(model.seed)
+    rows = []
+    for start in sequences.starts:
+        schedule = run_sequence(log, policy, start, _JOBS, 0, inspector)
+        rows.append(inspector.seen[: min(schedule.inspections, len(inspector.acted))].copy())
+    return np.concatenate(rows)
