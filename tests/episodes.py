@@ -11,9 +11,11 @@ import numpy as np
 import pytest
 
 from fermata.policy.action import HOLD, START, WAIT, Action, startable
+from fermata.policy.board import board_of, state_of
 from fermata.policy.decide import Policy, Step
 from fermata.policy.registry import load
 from fermata.policy.state import ClusterState
+from fermata.policy.transition import begin
 from fermata.sim.metrics import job_shapes
 from fermata.sim.simulate import Episode, simulate
 from fermata.sim.trace import Trace
@@ -51,7 +53,8 @@ class Python:
 
 
 def startable_stages(state: ClusterState) -> list[int]:
-    return sorted(int(each) for each in state.ready_stages if startable(state, each))
+    board = board_of(state)
+    return sorted(int(each) for each in state.ready_stages if startable(board, each))
 
 
 def any_legal_action(seed: int) -> Python:
@@ -236,3 +239,10 @@ def states_of(trace: Trace, executors: int, policy: Policy) -> list[ClusterState
 def first_state(trace: Trace, executors: int) -> ClusterState:
     """The state at the first arrival, with everything free."""
     return states_of(trace, executors, load("fifo"))[0]
+
+
+def started(state: ClusterState, stage: int, cap: int) -> ClusterState:
+    """The state after a START; the given one stays as it is."""
+    board = board_of(state)
+    begin(board, stage, cap)
+    return state_of(board)

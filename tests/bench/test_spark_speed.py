@@ -37,7 +37,7 @@ def test_setting_a(benchmark: Any, policy: str) -> None:
         worlds.append(new_spark_world(tables, waves))
         if policy in PEERS:
             return (run_peer, tables, waves, worlds[-1], PEERS[policy]), {}
-        return (run_policy, tables, waves, worlds[-1], known, new_world(known, EXECUTORS), load(policy)), {}
+        return (run_policy, tables, waves, worlds[-1], new_world(known, EXECUTORS), load(policy)), {}
 
     def run(function: Any, *arguments: Any) -> float:
         began = time.process_time()

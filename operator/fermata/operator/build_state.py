@@ -17,8 +17,7 @@ import numpy as np
 
 from fermata.operator.facts import PodFact
 from fermata.operator.progress import StageView, WorkflowView
-from fermata.policy.state import IDLE, RECENT_ARRIVALS, ClusterState
-from fermata.policy.transition import free_executor_list
+from fermata.policy.state import IDLE, RECENT_ARRIVALS, ClusterState, free_executor_list
 
 
 class Keys(NamedTuple):

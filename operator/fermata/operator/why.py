@@ -51,7 +51,8 @@ def why_held(state: ClusterState, stage: int, limits: Guardrails, until_s: float
         limits: of the pool.
         until_s: when the policy wants to be asked again at the latest.
     """
-    room_s = room_to_hold(state, stage, limits.max_hold_s, limits.max_wait_s)
+    held_s, waited_s = float(state.stage_held_s[stage]), state.now_s - float(state.stage_ready_s[stage])
+    room_s = room_to_hold(held_s, waited_s, limits.max_hold_s, limits.max_wait_s)
     most = "" if room_s > _LONGEST_S else f"; at most {seconds(max(room_s, 0.0))} more"
     ahead_s = max(until_s - state.now_s, 0.0)
     again = "" if ahead_s > _LONGEST_S else f"; decided again in {seconds(ahead_s)}"

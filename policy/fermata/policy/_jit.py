@@ -61,8 +61,19 @@ def jit(function: F) -> F:
     return compiled
 
 
+def kernel(function: F) -> F:
+    """Like `jit`, for what allocates nothing: its caller owns every array, so none of them is reference-counted.
+
+    Counting costs more than the work of most kernels: each is an atomic operation, for each array of each call.
+    """
+    if _numba is None:
+        return function
+    compiled: F = _numba.njit(cache=_CACHED, error_model="numpy", _nrt=False)(function)
+    return compiled
+
+
 def inlined(function: F) -> F:
-    """Like `jit`, but copied into its callers: for small kernels, whose call costs more than they do."""
+    """Like `kernel`, but copied into its callers: for small ones, whose call costs more than they do."""
     if _numba is None:
         return function
     compiled: F = _numba.njit(inline="always", error_model="numpy")(function)

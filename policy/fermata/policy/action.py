@@ -9,9 +9,9 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from fermata.policy._jit import inlined, jit
+from fermata.policy._jit import inlined, kernel
+from fermata.policy.board import Board, state_of
 from fermata.policy.errors import FermataError
-from fermata.policy.state import ClusterState
 
 START, HOLD, WAIT = 0, 1, 2
 KIND_NAMES = ("start", "hold", "wait")
@@ -57,53 +57,55 @@ _PROBLEMS = (
 
 
 @inlined
-def startable(state: ClusterState, stage: int) -> bool:
+def startable(board: Board, stage: int) -> bool:
     """Tell whether START of `stage` is legal for some cap now."""
-    if state.stage_pending[stage] <= 0 or not state.stage_ready_s[stage] <= state.now_s:
+    row, pool = board.stages[stage], board.pool[0]
+    if row.pending <= 0 or pool.free < row.slots or row.running >= row.max_cap:
         return False
-    if state.free < state.stage_slots[stage] or state.stage_running[stage] >= state.stage_max_cap[stage]:
-        return False
-    return not state.stage_hold_until_s[stage] > state.now_s
+    return row.ready_s <= pool.now_s and not row.hold_until_s > pool.now_s
 
 
-@jit
-def any_startable(state: ClusterState) -> bool:
+@kernel
+def any_startable(board: Board) -> bool:
     """Tell whether there is anything to decide."""
-    if state.free > 0:
-        for i in range(len(state.ready_stages)):
-            if startable(state, state.ready_stages[i]):
+    if board.pool[0].free > 0:
+        for i in range(board.pool[0].ready):
+            if startable(board, board.ready[i]):
                 return True
     return False
 
 
-@jit
-def problem_of(state: ClusterState, kind: int, stage: int, cap: int, until_s: float) -> int:
+@kernel
+def problem_of(board: Board, kind: int, stage: int, cap: int, until_s: float) -> int:
     """Return LEGAL, or the code of what is wrong with an action in this state."""
+    now_s, free = board.pool[0].now_s, board.pool[0].free
     if kind == WAIT:
-        if not until_s > state.now_s:
+        if not until_s > now_s:
             return 6
-        return 7 if math.isinf(until_s) and state.free == len(state.executor_stage) else LEGAL
+        return 7 if math.isinf(until_s) and free == len(board.executors) else LEGAL
     if kind != START and kind != HOLD:
         return 1
-    if stage < 0 or stage >= len(state.stage_job):
+    if stage < 0 or stage >= len(board.stages):
         return 2
-    if state.stage_pending[stage] <= 0 or not state.stage_ready_s[stage] <= state.now_s:
+    row = board.stages[stage]
+    if row.pending <= 0 or not row.ready_s <= now_s:
         return 3
     if kind == HOLD:
-        if state.stage_cap[stage] > 0:
+        if row.cap > 0:
             return 8
-        return LEGAL if until_s > state.now_s and not math.isinf(until_s) else 6
-    if state.stage_hold_until_s[stage] > state.now_s:
+        return LEGAL if until_s > now_s and not math.isinf(until_s) else 6
+    if row.hold_until_s > now_s:
         return 9
-    if state.free < state.stage_slots[stage]:
+    if free < row.slots:
         return 4
-    return LEGAL if state.stage_running[stage] < cap <= state.stage_max_cap[stage] else 5
+    return LEGAL if row.running < cap <= row.max_cap else 5
 
 
-def check(state: ClusterState, action: Action) -> None:
-    """Raise `IllegalActionError`, with the whole story, unless `action` is legal in `state`."""
-    problem = problem_of(state, action.kind, action.stage, action.cap, action.until_s)
+def check(board: Board, action: Action) -> None:
+    """Raise `IllegalActionError`, with the whole story, unless `action` is legal on this board."""
+    problem = problem_of(board, action.kind, action.stage, action.cap, action.until_s)
     if problem != LEGAL:
+        state = state_of(board)
         stage = ""
         if action.kind != WAIT and 0 <= action.stage < len(state.stage_job):
             s = action.stage

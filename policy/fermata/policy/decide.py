@@ -6,12 +6,14 @@ the same answer. No clock, no I/O, no random state.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import NamedTuple, Protocol
 
 from fermata.policy.action import WAIT, Action, any_startable, check
+from fermata.policy.board import Board, board_of, state_of
 from fermata.policy.guardrails import IDLE_POOL, PASSED, Guardrails, admit
 from fermata.policy.state import ClusterState
-from fermata.policy.transition import owned, take
+from fermata.policy.transition import take
 
 
 class Policy(Protocol):
@@ -27,12 +29,31 @@ class Policy(Protocol):
         ...
 
 
+class BoardPolicy(ABC):
+    """A policy made of kernels: it reads the board, so that nothing is copied between its actions."""
+
+    @abstractmethod
+    def act(self, board: Board) -> Action:
+        """Return one legal action for a board on which at least one stage is startable; leaves the board unchanged."""
+
+    def choose(self, state: ClusterState) -> Action:
+        """Return one legal action for a state in which at least one stage is startable."""
+        return self.act(board_of(state))
+
+
 class Step(NamedTuple):
     """One admitted action, what the policy had proposed, and the guardrail that changed it."""
 
     action: Action
     proposed: Action
     override: int = PASSED  # index into guardrails.OVERRIDE_NAMES
+
+
+def ask(policy: Policy, board: Board) -> Action:
+    """Return the action that a policy chooses on a board."""
+    if isinstance(policy, BoardPolicy):
+        return policy.act(board)
+    return policy.choose(state_of(board))
 
 
 def decide(state: ClusterState, policy: Policy, limits: Guardrails, fallback: Policy) -> tuple[Step, ...]:
@@ -47,16 +68,16 @@ def decide(state: ClusterState, policy: Policy, limits: Guardrails, fallback: Po
     Raises:
         IllegalActionError: the policy answered with an action that the state does not allow.
     """
-    view = owned(state)
+    board = board_of(state)
     steps: list[Step] = []
-    while any_startable(view):
-        proposed = policy.choose(view)
-        action, override = admit(view, proposed, limits)
+    while any_startable(board):
+        proposed = ask(policy, board)
+        action, override = admit(board, proposed, limits)
         if override == IDLE_POOL:
-            action = fallback.choose(view)
-        check(view, action)
+            action = ask(fallback, board)
+        check(board, action)
         steps.append(Step(action, proposed, override))
         if action.kind == WAIT:
             break
-        view = take(view, action)
+        take(board, action)
     return tuple(steps)

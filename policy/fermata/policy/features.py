@@ -16,8 +16,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fermata.policy._jit import inlined, jit
+from fermata.policy._jit import inlined, kernel
 from fermata.policy.action import startable
+from fermata.policy.board import Board, board_of
 from fermata.policy.heuristics.kernel import BY_REMAINING_WORK, FILL, NEVER, Rule, first_stage
 from fermata.policy.state import ClusterState
 
@@ -83,14 +84,15 @@ def _log_ratio(value: float, unit: float) -> float:
     return math.log1p(min(max(value, 0.0) / unit, _FAR))
 
 
-@jit
-def _three_nearest(state: ClusterState) -> tuple[float, float, float, float]:
+@kernel
+def _three_nearest(board: Board) -> tuple[float, float, float, float]:
     """Return the seconds to the next three completions (inf: none) and the mean over all busy executors."""
     a, b, c, total, busy = math.inf, math.inf, math.inf, 0.0, 0
-    for executor in range(len(state.executor_stage)):
-        if state.executor_stage[executor] < 0:
+    now_s = board.pool[0].now_s
+    for i in range(len(board.executors)):
+        if board.executors[i].stage < 0:
             continue
-        left_s = max(state.executor_free_at_s[executor] - state.now_s, 0.0)
+        left_s = max(board.executors[i].free_at_s - now_s, 0.0)
         total += left_s
         busy += 1
         if left_s < a:
@@ -102,61 +104,62 @@ def _three_nearest(state: ClusterState) -> tuple[float, float, float, float]:
     return a, b, c, total / max(busy, 1)
 
 
-@jit
-def candidates(state: ClusterState, order: Rule) -> Candidates:
+@kernel
+def candidates(board: Board, order: Rule) -> Candidates:
     """Return the head, the alternative and the wake-up of a wait; the head is -1 if nothing is startable."""
-    head = first_stage(state, order)
+    head = first_stage(board, order)
     if head < 0:
         return Candidates(-1, -1, math.inf)
-    unit = state.job_remaining_work_s[state.stage_job[head]]
+    unit = board.jobs[board.stages[head].job].remaining_work_s
     alternative, least = -1, math.inf
-    for i in range(len(state.ready_stages)):
-        stage = state.ready_stages[i]
-        work_s = state.job_remaining_work_s[state.stage_job[stage]]
-        if work_s <= 2.0 * unit or not startable(state, stage):
+    for i in range(board.pool[0].ready):
+        stage = board.ready[i]
+        row = board.stages[stage]
+        work_s = board.jobs[row.job].remaining_work_s
+        if work_s <= 2.0 * unit or not startable(board, stage):
             continue
-        longer_path = alternative >= 0 and state.stage_path_s[stage] > state.stage_path_s[alternative]
-        same_job = alternative >= 0 and state.stage_job[stage] == state.stage_job[alternative]
+        longer_path = alternative >= 0 and row.path_s > board.stages[alternative].path_s
+        same_job = alternative >= 0 and row.job == board.stages[alternative].job
         if work_s < least or (work_s == least and (longer_path if same_job else stage < alternative)):
             alternative, least = stage, work_s
-    nearest, _, _, _ = _three_nearest(state)
-    wake_s = state.now_s + max(0.2 * nearest, 0.02 * unit)
+    nearest, _, _, _ = _three_nearest(board)
+    now_s = board.pool[0].now_s
+    wake_s = now_s + max(0.2 * nearest, 0.02 * unit)
     # A task that overruns its estimate says nothing of when it ends, and a time that is not after now is no wake-up.
-    if nearest == 0.0 or not wake_s > state.now_s:
+    if nearest == 0.0 or not wake_s > now_s:
         wake_s = math.inf
     return Candidates(head, alternative, wake_s)
 
 
-@jit
-def _waiting(state: ClusterState, unit: float, out: NDArray[np.float64], at: int) -> None:
+@kernel
+def _waiting(board: Board, unit: float, out: NDArray[np.float64], at: int) -> None:
     """Fill in counts (4) and work (4) of the jobs that wait for a first executor, by size around the head's."""
-    counts = np.zeros(4)
-    works = np.zeros(4)
-    for i in range(len(state.ready_stages)):
-        stage = state.ready_stages[i]
-        if not startable(state, stage):
+    for i in range(8):
+        out[at + i] = 0.0
+    for i in range(board.pool[0].ready):
+        stage = board.ready[i]
+        if not startable(board, stage):
             continue
-        ratio = state.job_remaining_work_s[state.stage_job[stage]] / unit
+        ratio = board.jobs[board.stages[stage].job].remaining_work_s / unit
         size = 0 if ratio <= 2.0 else 1 if ratio <= 5.0 else 2 if ratio <= 15.0 else 3
-        counts[size] += 1.0
-        works[size] += ratio
-    for size in range(4):
-        out[at + size] = math.log1p(counts[size])
-        out[at + 4 + size] = math.log1p(min(works[size], _FAR))
+        out[at + size] += 1.0
+        out[at + 4 + size] += ratio
+    for i in range(4):
+        out[at + i] = math.log1p(out[at + i])
+        out[at + 4 + i] = math.log1p(min(out[at + 4 + i], _FAR))
 
 
-@jit
-def _arrivals(
-    state: ClusterState, unit: float, nearest_s: float, task_s: float, out: NDArray[np.float64], at: int
-) -> None:
+@kernel
+def _arrivals(board: Board, unit: float, nearest_s: float, task_s: float, out: NDArray[np.float64], at: int) -> None:
     """Fill in what recent arrivals say of the rate and the mix (10), from `at` on; and one for the head's task."""
-    seen = len(state.recent_arrival_s)
-    span_s = state.now_s - state.recent_arrival_s[0] if seen > 0 else 0.0
+    pool = board.pool[0]
+    seen = pool.recent_end - pool.recent_begin
+    span_s = pool.now_s - board.arrivals[pool.recent_begin].arrival_s if seen > 0 else 0.0
     # One arrival more than intervals: the first one opens the window.
     rate = (seen - 1) / span_s if seen > 1 and span_s > 0.0 else 0.0
     total, under, upto, over_work, under_work = 0.0, 0, 0, 0.0, 0.0
-    for i in range(seen):
-        work_s = state.recent_work_s[i]
+    for i in range(pool.recent_begin, pool.recent_end):
+        work_s = board.arrivals[i].work_s
         total += work_s
         if work_s < 0.5 * unit:
             under += 1
@@ -167,7 +170,7 @@ def _arrivals(
             over_work += work_s
     count = max(seen, 1)
     horizon_s = min(nearest_s, _FAR * unit)
-    out[at] = min(rate * total / count / len(state.executor_stage), 2.0)
+    out[at] = min(rate * total / count / len(board.executors), 2.0)
     out[at + 1] = _log_ratio(rate * unit, 1.0)
     out[at + 2] = _log_ratio(rate * under / count * unit, 1.0)
     out[at + 3] = _log_ratio(rate * under / count * horizon_s, 1.0)
@@ -180,56 +183,63 @@ def _arrivals(
     out[34] = _log_ratio(rate * under / count * task_s, 1.0)
 
 
-@jit
-def features(state: ClusterState, choice: Candidates, out: NDArray[np.float64]) -> None:
+@kernel
+def features(board: Board, choice: Candidates, out: NDArray[np.float64]) -> None:
     """Write the features of a state with a head into `out`, [SIZE]; see FEATURES for their names."""
-    executors = len(state.executor_stage)
+    executors = len(board.executors)
     head = choice.head
-    job = state.stage_job[head]
-    unit = max(state.job_remaining_work_s[job], 1e-9)
-    task_s = max(state.stage_estimate_s[head], 1e-9)
-    first_s, second_s, third_s, mean_s = _three_nearest(state)
+    stage = board.stages[head]
+    index = stage.job
+    job = board.jobs[index]
+    unit = max(job.remaining_work_s, 1e-9)
+    task_s = max(stage.estimate_s, 1e-9)
+    first_s, second_s, third_s, mean_s = _three_nearest(board)
     out[0] = math.log(executors)
-    out[1] = state.free / executors
-    out[2] = state.job_running[job] / executors
+    out[1] = board.pool[0].free / executors
+    out[2] = job.running / executors
     out[3] = _log_ratio(first_s, unit)
     out[4] = _log_ratio(second_s, unit)
     out[5] = _log_ratio(third_s, unit)
     out[6] = _log_ratio(mean_s, unit)
-    _waiting(state, unit, out, 7)
+    _waiting(board, unit, out, 7)
     out[15], out[16], out[17], out[18] = 0.0, 0.0, 0.0, 0.0
     if choice.alternative >= 0:
-        other_s = state.job_remaining_work_s[state.stage_job[choice.alternative]]
+        other_s = board.jobs[board.stages[choice.alternative].job].remaining_work_s
         out[15] = 1.0
         out[16] = _log_ratio(other_s, unit)
         out[17] = out[7]
         out[18] = _log_ratio(first_s, other_s)
-    _arrivals(state, unit, first_s, task_s, out, 19)
+    _arrivals(board, unit, first_s, task_s, out, 19)
     out[29] = min(task_s / unit, 2.0)
-    out[30] = min(state.stage_path_s[head] / unit, 2.0)
-    out[31] = math.log1p(state.stage_pending[head])
-    out[32] = math.log1p(state.job_width[job])
+    out[30] = min(stage.path_s / unit, 2.0)
+    out[31] = math.log1p(stage.pending)
+    out[32] = math.log1p(job.width)
     out[33] = _log_ratio(first_s, task_s)
     smaller = 0
-    for i in range(len(state.active_jobs)):
-        other = state.active_jobs[i]
-        if other != job and state.job_remaining_work_s[other] <= unit:
-            smaller += state.job_running[other]
+    for i in range(board.pool[0].active):
+        other = board.jobs[board.active[i]]
+        if board.active[i] != index and other.remaining_work_s <= unit:
+            smaller += other.running
     out[35] = smaller / executors
-    out[36] = math.log1p(len(state.active_jobs) / executors)
-    out[37] = 1.0 if unit <= 1.000001 * state.stage_slots[head] * task_s else 0.0
+    out[36] = math.log1p(board.pool[0].active / executors)
+    out[37] = 1.0 if unit <= 1.000001 * stage.slots * task_s else 0.0
 
 
-@jit
-def _observe(state: ClusterState, order: Rule, out: NDArray[np.float64]) -> Candidates:
-    choice = candidates(state, order)
+@kernel
+def _observe(board: Board, order: Rule, out: NDArray[np.float64]) -> Candidates:
+    choice = candidates(board, order)
     if choice.head >= 0:
-        features(state, choice, out)
+        features(board, choice, out)
     return choice
+
+
+def observe_board(board: Board) -> tuple[Candidates, NDArray[np.float32]]:
+    """Return the candidates on a board and its features, float32 [SIZE] (zeros if nothing is startable)."""
+    out = np.zeros(SIZE)
+    choice = _observe(board, ORDER, out)
+    return choice, out.astype(np.float32)
 
 
 def observe(state: ClusterState) -> tuple[Candidates, NDArray[np.float32]]:
     """Return the candidates of a state and its features, float32 [SIZE] (zeros if nothing is startable)."""
-    out = np.zeros(SIZE)
-    choice = _observe(state, ORDER, out)
-    return choice, out.astype(np.float32)
+    return observe_board(board_of(state))

@@ -14,11 +14,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fermata.policy._jit import inlined, jit
+from fermata.policy._jit import inlined, kernel
 from fermata.policy.action import START, WAIT
+from fermata.policy.board import Board
 from fermata.policy.features import Candidates, candidates, features
 from fermata.policy.heuristics.kernel import Rule
-from fermata.policy.state import ClusterState
 
 START_HEAD, START_ALTERNATIVE, WAIT_FOR_EVENT = range(3)
 ACTIONS = ("start the head", "start the alternative", "wait")
@@ -30,7 +30,10 @@ FloatArray = NDArray[np.float64]
 
 
 class Network(NamedTuple):
-    """A multilayer perceptron with two hidden layers and ReLU, its input normalised; weights are [inputs, outputs]."""
+    """A multilayer perceptron with two hidden layers and ReLU, its input normalised; weights are [inputs, outputs].
+
+    The last four arrays are scratch memory: kernels allocate nothing.
+    """
 
     mean: FloatArray
     scale: FloatArray
@@ -41,43 +44,55 @@ class Network(NamedTuple):
     weight3: FloatArray
     bias3: FloatArray
     margin: float  # in mean JCTs: how much cheaper an action must look before the head is not started
+    inputs: FloatArray
+    hidden1: FloatArray
+    hidden2: FloatArray
+    costs: FloatArray
+
+
+def network_of(layers: tuple[FloatArray, ...], margin: float) -> Network:
+    """Return a network with these arrays, in the order of `Network`'s first eight fields."""
+    mean, scale, weight1, bias1, weight2, bias2, weight3, bias3 = layers
+    scratch = (np.empty(len(mean)), np.empty(len(bias1)), np.empty(len(bias2)), np.empty(len(bias3)))
+    return Network(mean, scale, weight1, bias1, weight2, bias2, weight3, bias3, margin, *scratch)
 
 
 @inlined
-def one_task_cap(state: ClusterState, stage: int) -> int:
+def one_task_cap(board: Board, stage: int) -> int:
     """Return the cap that starts one task more (of a moldable stage: on every free executor)."""
-    if not math.isnan(state.stage_serial_fraction[stage]):
-        return int(min(state.free, state.stage_max_cap[stage]))
-    return int(state.stage_running[stage]) + 1
+    row = board.stages[stage]
+    if not math.isnan(row.serial_fraction):
+        return int(min(board.pool[0].free, row.max_cap))
+    return int(row.running) + 1
 
 
-@jit
-def pick(state: ClusterState, choice: Candidates, costs: FloatArray, margin: float) -> int:
+@kernel
+def pick(board: Board, choice: Candidates, costs: FloatArray, margin: float) -> int:
     """Return the index of the action to take; waiting is impossible while nothing runs."""
     best, least = START_HEAD, costs[START_HEAD] - margin
     if choice.alternative >= 0 and costs[START_ALTERNATIVE] < least:
         best, least = START_ALTERNATIVE, costs[START_ALTERNATIVE]
-    if state.free < len(state.executor_stage) and costs[WAIT_FOR_EVENT] < least:
+    if board.pool[0].free < len(board.executors) and costs[WAIT_FOR_EVENT] < least:
         best = WAIT_FOR_EVENT
     return best
 
 
-@jit
-def action_of(state: ClusterState, choice: Candidates, picked: int) -> tuple[int, int, int, float]:
+@kernel
+def action_of(board: Board, choice: Candidates, picked: int) -> tuple[int, int, int, float]:
     """Return (kind, stage, cap, until_s) of a picked action."""
     if picked == WAIT_FOR_EVENT:
         return WAIT, -1, 0, choice.wake_s
     stage = choice.head if picked == START_HEAD else choice.alternative
-    return START, stage, one_task_cap(state, stage), math.inf
+    return START, stage, one_task_cap(board, stage), math.inf
 
 
-@jit
-def cheapest(state: ClusterState, choice: Candidates, costs: FloatArray, margin: float) -> tuple[int, int, int, float]:
+@kernel
+def cheapest(board: Board, choice: Candidates, costs: FloatArray, margin: float) -> tuple[int, int, int, float]:
     """Return (kind, stage, cap, until_s) of the action that these costs [3] make the cheapest."""
-    return action_of(state, choice, pick(state, choice, costs, margin))
+    return action_of(board, choice, pick(board, choice, costs, margin))
 
 
-@jit
+@kernel
 def _layer(inputs: FloatArray, weight: FloatArray, bias: FloatArray, out: FloatArray, relu: bool) -> None:
     for j in range(len(out)):
         out[j] = bias[j]
@@ -91,29 +106,28 @@ def _layer(inputs: FloatArray, weight: FloatArray, bias: FloatArray, out: FloatA
             out[j] = max(out[j], 0.0)
 
 
-@jit
-def forward(network: Network, x: FloatArray) -> FloatArray:
-    """Return the costs [3] that the network gives to features [SIZE]."""
-    normal = np.empty(len(x))
+@kernel
+def forward(network: Network, x: FloatArray) -> None:
+    """Write the costs [3] of features `x` [SIZE] into `network.costs`; `x` is normalised in place."""
     beyond = 0.0
     for i in range(len(x)):
         value = (x[i] - network.mean[i]) / network.scale[i]
-        normal[i] = min(max(value, -BOUND), BOUND)
-        beyond += abs(value - normal[i])
-    hidden1, hidden2, costs = np.empty(len(network.bias1)), np.empty(len(network.bias2)), np.empty(3)
-    _layer(normal, network.weight1, network.bias1, hidden1, True)
-    _layer(hidden1, network.weight2, network.bias2, hidden2, True)
-    _layer(hidden2, network.weight3, network.bias3, costs, False)
-    costs[1:] += PENALTY * beyond
-    return costs
+        x[i] = min(max(value, -BOUND), BOUND)
+        beyond += abs(value - x[i])
+    costs = network.costs
+    _layer(x, network.weight1, network.bias1, network.hidden1, True)
+    _layer(network.hidden1, network.weight2, network.bias2, network.hidden2, True)
+    _layer(network.hidden2, network.weight3, network.bias3, costs, False)
+    for i in range(1, len(costs)):
+        costs[i] += PENALTY * beyond
 
 
-@jit
-def choose_learned(state: ClusterState, order: Rule, network: Network) -> tuple[int, int, int, float]:
+@kernel
+def choose_learned(board: Board, order: Rule, network: Network) -> tuple[int, int, int, float]:
     """Return (kind, stage, cap, until_s); (WAIT, -1, 0, inf) if nothing is startable."""
-    choice = candidates(state, order)
+    choice = candidates(board, order)
     if choice.head < 0:
         return WAIT, -1, 0, math.inf
-    x = np.empty(len(network.mean))
-    features(state, choice, x)
-    return action_of(state, choice, pick(state, choice, forward(network, x), network.margin))
+    features(board, choice, network.inputs)
+    forward(network, network.inputs)
+    return action_of(board, choice, pick(board, choice, network.costs, network.margin))

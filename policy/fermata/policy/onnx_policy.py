@@ -20,10 +20,11 @@ from numpy.typing import NDArray
 from onnxruntime.capi import onnxruntime_pybind11_state as ort_errors
 
 from fermata.policy.action import Action
+from fermata.policy.board import Board
+from fermata.policy.decide import BoardPolicy
 from fermata.policy.errors import ModelError
-from fermata.policy.features import SCHEMA, SIZE, observe
+from fermata.policy.features import SCHEMA, SIZE, observe_board
 from fermata.policy.learned import ACTIONS, cheapest
-from fermata.policy.state import ClusterState
 
 MAX_MODEL_BYTES = 64 * 1024 * 1024  # a policy is a few hundred kilobytes; more is a mistake or an attack
 INPUT, OUTPUT = "features", "cost"
@@ -43,7 +44,7 @@ _RUNTIME_ERRORS = (
 
 
 @dataclass(frozen=True)
-class OnnxPolicy:
+class OnnxPolicy(BoardPolicy):
     """A loaded and dry-run model; build it with `load`."""
 
     name: str
@@ -98,15 +99,15 @@ class OnnxPolicy:
             raise ModelError(f"policy {self.name!r} answered with a number that is not finite")
         return costs
 
-    def choose(self, state: ClusterState) -> Action:
+    def act(self, board: Board) -> Action:
         """Return the cheapest action by the model.
 
         Raises:
             ModelError: the model fails or answers NaN.
         """
-        choice, row = observe(state)
+        choice, row = observe_board(board)
         costs = self.costs(row[np.newaxis])[0]
-        return Action(*cheapest(state, choice, costs, self.margin))
+        return Action(*cheapest(board, choice, costs, self.margin))
 
 
 def _read(path: Path) -> bytes:

@@ -1,8 +1,8 @@
-"""What a scheduler sees at one instant, laid out as arrays that compiled loops and networks read without copying.
+"""What a scheduler sees at one instant, as named arrays: the contract between policies and what drives them.
 
-`ClusterState` is a named tuple of numpy arrays, so the same object is read by plain Python, by Numba (which knows
-named tuples) and, gathered into features, by a network. The simulator hands out views of its own arrays; the operator
-builds the arrays from what the API server holds. Nothing here knows the time of day, a cluster or a trace.
+`ClusterState` is a named tuple of numpy arrays. The simulator hands out views of its own memory; the operator builds
+the arrays from what the API server holds; the kernels read the same as rows (`fermata.policy.board`). Nothing here
+knows the time of day, a cluster or a trace.
 
 Indices are positions in these arrays and mean nothing outside of one state. Jobs stand in the order of their arrival
 (ties in a fixed order), so "the lower index" is "the earlier job", and that is how every policy here breaks ties.
@@ -70,3 +70,8 @@ class ClusterState(NamedTuple):
     def executors(self) -> int:
         """Size of the pool."""
         return len(self.executor_stage)
+
+
+def free_executor_list(executor_stage: IndexArray) -> IndexArray:
+    """Return the indices of the free executors, highest first, so that a start takes the lowest first."""
+    return np.flatnonzero(executor_stage == IDLE)[::-1].astype(np.int32)

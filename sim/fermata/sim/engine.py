@@ -10,288 +10,274 @@ from __future__ import annotations
 
 import math
 
-from fermata.policy._jit import inlined, jit
+from fermata.policy._jit import inlined, kernel
 from fermata.policy.action import START, WAIT
-from fermata.policy.state import IDLE, ClusterState
-from fermata.policy.transition import begin, executors_per_task, moldable_duration, tasks_to_begin
-from fermata.sim.world import (
-    ACTIVE,
-    ARRIVED,
-    DECISIONS,
-    EVENTS,
-    FINISHED,
-    FREE,
-    HELD_UNTIL,
-    NOW,
-    READY,
-    RUNS,
-    SEQUENCE,
-    WAKE,
-    Tables,
-    World,
-    view,
-)
+from fermata.policy.rows import copy_row
+from fermata.policy.state import IDLE, RECENT_ARRIVALS
+from fermata.policy.transition import begin, drop_ready, executors_per_task, moldable_duration
+from fermata.sim.world import World
 
 # What `advance` says
 DECIDE, DONE, STUCK = range(3)
 
 
-@jit
+@kernel
 def _push_run(world: World, end_s: float, executor: int) -> None:
     """Add a running task to the heap."""
-    sequence = world.counter[SEQUENCE]
-    world.counter[SEQUENCE] = sequence + 1
-    at = world.counter[RUNS]
-    world.counter[RUNS] = at + 1
-    time, order, first = world.run_time_s, world.run_sequence, world.run_executor
+    clock, runs = world.clock[0], world.runs
+    at = clock.runs
+    clock.runs = at + 1
     while at > 0:
         above = (at - 1) >> 1
-        if time[above] <= end_s:  # an equal end with a lower sequence number stays above
+        if runs[above].end_s <= end_s:  # an equal end that was started earlier stays above
             break
-        time[at], order[at], first[at] = time[above], order[above], first[above]
+        copy_row(runs, at, runs, above)
         at = above
-    time[at], order[at], first[at] = end_s, sequence, executor
+    runs[at].end_s = end_s
+    runs[at].sequence = clock.sequence
+    runs[at].executor = executor
+    clock.sequence += 1
 
 
-@jit
+@kernel
 def _pop_run(world: World) -> int:
     """Remove the task that ends first and return its first executor."""
-    time, order, first = world.run_time_s, world.run_sequence, world.run_executor
-    popped = first[0]
-    last = world.counter[RUNS] - 1
-    world.counter[RUNS] = last
-    end_s, sequence, executor = time[last], order[last], first[last]
+    clock, runs = world.clock[0], world.runs
+    popped = runs[0].executor
+    last = clock.runs - 1
+    clock.runs = last
+    end_s, sequence = runs[last].end_s, runs[last].sequence
     at = 0
     while True:
         below = 2 * at + 1
         if below >= last:
             break
         right = below + 1
-        if right < last and (time[right] < time[below] or (time[right] == time[below] and order[right] < order[below])):
-            below = right
-        if time[below] > end_s or (time[below] == end_s and order[below] > sequence):
+        if right < last:
+            one, two = runs[below], runs[right]
+            if two.end_s < one.end_s or (two.end_s == one.end_s and two.sequence < one.sequence):
+                below = right
+        if runs[below].end_s > end_s or (runs[below].end_s == end_s and runs[below].sequence > sequence):
             break
-        time[at], order[at], first[at] = time[below], order[below], first[below]
+        copy_row(runs, at, runs, below)
         at = below
-    time[at], order[at], first[at] = end_s, sequence, executor
+    copy_row(runs, at, runs, last)
     return int(popped)
 
 
 @inlined
 def _make_ready(world: World, stage: int) -> None:
-    world.stage_ready_s[stage] = world.clock[NOW]
-    world.ready_stages[world.counter[READY]] = stage
-    world.counter[READY] += 1
+    pool = world.board.pool[0]
+    world.board.stages[stage].ready_s = pool.now_s
+    world.board.ready[pool.ready] = stage
+    pool.ready += 1
 
 
-@jit
-def _arrive(tables: Tables, world: World) -> None:
+@kernel
+def _arrive(world: World) -> None:
     """Let the next job of the trace arrive."""
-    job = world.counter[ARRIVED]
-    world.counter[ARRIVED] = job + 1
-    at = world.counter[ACTIVE]
-    world.active_jobs[at] = job
-    world.active_position[job] = at
-    world.counter[ACTIVE] = at + 1
-    for stage in range(tables.job_stage_ptr[job], tables.job_stage_ptr[job + 1]):
-        if tables.stage_parents[stage] == 0:
+    clock, pool = world.clock[0], world.board.pool[0]
+    job = clock.arrived
+    clock.arrived = job + 1
+    progress = world.job_progress[job]
+    world.board.active[pool.active] = job
+    progress.position = pool.active
+    pool.active += 1
+    pool.recent_end += 1
+    pool.recent_begin = max(0, pool.recent_end - RECENT_ARRIVALS)
+    for stage in range(progress.first_stage, progress.end_stage):
+        if world.stage_progress[stage].parents_left == 0:
             _make_ready(world, stage)
 
 
-@jit
-def _finish_stage(tables: Tables, world: World, stage: int) -> None:
+@kernel
+def _finish_stage(world: World, stage: int) -> None:
     """Make ready the children whose last parent this was; finish the job with its last stage."""
-    for edge in range(tables.child_ptr[stage], tables.child_ptr[stage + 1]):
-        below = tables.child[edge]
-        world.stage_parents_left[below] -= 1
-        if world.stage_parents_left[below] == 0:
+    for edge in range(world.stage_progress[stage].first_child, world.stage_progress[stage].end_child):
+        below = world.children[edge]
+        world.stage_progress[below].parents_left -= 1
+        if world.stage_progress[below].parents_left == 0:
             _make_ready(world, below)
-    job = tables.stage_job[stage]
-    world.job_stages_left[job] -= 1
-    if world.job_stages_left[job] > 0:
+    board, job = world.board, world.board.stages[stage].job
+    progress = world.job_progress[job]
+    progress.stages_left -= 1
+    if progress.stages_left > 0:
+        _shorten_path(world, job)
         return
-    world.job_completion_s[job] = world.clock[NOW]
-    world.counter[FINISHED] += 1
-    last = world.counter[ACTIVE] - 1
-    world.counter[ACTIVE] = last
-    moved, at = world.active_jobs[last], world.active_position[job]
-    world.active_jobs[at] = moved
-    world.active_position[moved] = at
+    board.jobs[job].remaining_path_s = 0.0
+    progress.completion_s = board.pool[0].now_s
+    world.clock[0].finished += 1
+    last = board.pool[0].active - 1
+    board.pool[0].active = last
+    moved = board.active[last]
+    board.active[progress.position] = moved
+    world.job_progress[moved].position = progress.position
 
 
 @inlined
-def _task_of(tables: Tables, world: World, stage: int) -> int:
-    """Return the index of the next task of a stage: its tasks start in their order."""
-    return int(tables.task_ptr[stage + 1] - world.stage_pending[stage])
+def _shorten_path(world: World, job: int) -> None:
+    """Set a job's remaining path to that of its first stage, by path, with tasks left."""
+    stages, progress = world.board.stages, world.job_progress[job]
+    longest = world.by_path[progress.path_at]
+    while stages[longest].pending == 0 and stages[longest].running == 0:
+        progress.path_at += 1
+        longest = world.by_path[progress.path_at]
+    world.board.jobs[job].remaining_path_s = stages[longest].path_s
 
 
 @inlined
 def _run_task(world: World, task: int, executor: int, duration_s: float) -> None:
     """Note a task's times and put its end on the heap."""
-    end_s = world.clock[NOW] + duration_s
-    world.task_start_s[task] = world.clock[NOW]
-    world.task_end_s[task] = end_s
-    world.task_executor[task] = executor
-    _push_run(world, end_s, executor)
+    row, now_s = world.tasks[task], world.board.pool[0].now_s
+    row.start_s = now_s
+    row.end_s = now_s + duration_s
+    row.executor = executor
+    _push_run(world, now_s + duration_s, executor)
 
 
-@jit
-def _complete(tables: Tables, world: World) -> None:
+@kernel
+def _complete(world: World) -> None:
     """End the task that ends first: its executors go on with their stage (sticky), or become free."""
+    board = world.board
     executor = _pop_run(world)
-    stage = world.executor_stage[executor]
-    job = tables.stage_job[stage]
-    world.stage_running[stage] -= 1
-    left_s = world.job_remaining_work_s[job] - tables.stage_slots[stage] * tables.stage_estimate_s[stage]
-    world.job_remaining_work_s[job] = max(left_s, 0.0)  # rounding must not make it negative
-    pending = world.stage_pending[stage]
-    if tables.sticky and pending > 0 and world.stage_running[stage] < world.stage_cap[stage]:
-        _continue(tables, world, stage, job, executor)
+    stage = board.executors[executor].stage
+    row, now_s = board.stages[stage], board.pool[0].now_s
+    job = board.jobs[row.job]
+    row.running -= 1
+    # Rounding must not make it negative.
+    job.remaining_work_s = max(job.remaining_work_s - row.slots * row.estimate_s, 0.0)
+    if world.clock[0].sticky and row.pending > 0 and row.running < row.cap:
+        _continue(world, stage, executor)
         return
     freed = 0
     while executor != IDLE:
         after = world.next_executor[executor]
-        world.executor_stage[executor] = IDLE
-        world.executor_free_at_s[executor] = -math.inf
         world.next_executor[executor] = IDLE
-        world.free_executors[world.counter[FREE]] = executor
-        world.counter[FREE] += 1
+        board.executors[executor].stage = IDLE
+        board.executors[executor].free_at_s = -math.inf
+        board.free[board.pool[0].free + freed] = executor
         freed += 1
         executor = after
-    world.job_running[job] -= freed
-    if world.job_running[job] == 0:
-        world.job_run_s[job] += world.clock[NOW] - world.job_run_since_s[job]
-    if pending == 0 and world.stage_running[stage] == 0:
-        _finish_stage(tables, world, stage)
+    board.pool[0].free += freed
+    job.running -= freed
+    if job.running == 0:
+        progress = world.job_progress[row.job]
+        progress.run_s += now_s - progress.run_since_s
+    if row.pending == 0 and row.running == 0:
+        _finish_stage(world, stage)
 
 
-@jit
-def _continue(tables: Tables, world: World, stage: int, job: int, executor: int) -> None:
+@kernel
+def _continue(world: World, stage: int, executor: int) -> None:
     """Start the stage's next task on the executors that the last one leaves."""
-    task = _task_of(tables, world, stage)
-    world.stage_pending[stage] -= 1
-    world.stage_running[stage] += 1
-    expected_s = world.clock[NOW] + tables.stage_estimate_s[stage]
+    board, row = world.board, world.board.stages[stage]
+    task = world.stage_progress[stage].end_task - row.pending
+    row.pending -= 1
+    row.running += 1
+    expected_s = board.pool[0].now_s + row.estimate_s
     other = executor
     while other != IDLE:
-        world.executor_free_at_s[other] = expected_s
+        board.executors[other].free_at_s = expected_s
         other = world.next_executor[other]
-    if world.stage_pending[stage] == 0:
-        _drop_ready(world, stage)
-    _run_task(world, task, executor, tables.task_duration_s[task])
+    if row.pending == 0:
+        drop_ready(board, stage)
+    _run_task(world, task, executor, world.tasks[task].duration_s)
 
 
-@jit
-def _drop_ready(world: World, stage: int) -> None:
-    last = world.counter[READY] - 1
-    for i in range(last + 1):
-        if world.ready_stages[i] == stage:
-            world.ready_stages[i] = world.ready_stages[last]
-            break
-    world.counter[READY] = last
-
-
-@jit
-def _count_held(tables: Tables, world: World, until_s: float) -> None:
+@kernel
+def _count_held(world: World, until_s: float) -> None:
     """Add the time from now until `until_s` to all that could have started and did not: it was held on purpose."""
-    span_s = until_s - world.clock[NOW]
-    free = world.counter[FREE]
-    for i in range(world.counter[READY]):
-        stage = world.ready_stages[i]
-        if world.stage_cap[stage] > 0 or tables.stage_slots[stage] > free:
+    board = world.board
+    span_s = until_s - board.pool[0].now_s
+    for i in range(board.pool[0].ready):
+        row = board.stages[board.ready[i]]
+        if row.cap > 0 or row.slots > board.pool[0].free:
             continue
-        world.stage_held_s[stage] += span_s
-        job = tables.stage_job[stage]
-        if world.job_running[job] == 0 and world.job_held_mark_s[job] < until_s:
-            world.job_held_s[job] += span_s
-            world.job_held_mark_s[job] = until_s
+        row.held_s += span_s
+        job, progress = board.jobs[row.job], world.job_progress[row.job]
+        if job.running == 0 and progress.held_mark_s < until_s:
+            job.held_s += span_s
+            progress.held_mark_s = until_s
 
 
 @inlined
-def next_event_s(tables: Tables, world: World) -> float:
+def next_event_s(world: World) -> float:
     """Return the time of the next completion, arrival or wake-up; inf if there is none."""
-    time_s = world.clock[WAKE]
-    if world.clock[HELD_UNTIL] > world.clock[NOW]:
-        for i in range(world.counter[READY]):
-            hold_s = world.stage_hold_until_s[world.ready_stages[i]]
-            if hold_s > world.clock[NOW]:
+    board, clock = world.board, world.clock[0]
+    time_s, now_s = clock.wake_s, board.pool[0].now_s
+    if clock.held_until_s > now_s:
+        for i in range(board.pool[0].ready):
+            hold_s = board.stages[board.ready[i]].hold_until_s
+            if hold_s > now_s:
                 time_s = min(time_s, hold_s)
-    if world.counter[RUNS] > 0:
-        time_s = min(time_s, world.run_time_s[0])
-    arrived = world.counter[ARRIVED]
-    if arrived < len(tables.job_arrival_s):
-        time_s = min(time_s, tables.job_arrival_s[arrived])
+    if clock.runs > 0:
+        time_s = min(time_s, world.runs[0].end_s)
+    if clock.arrived < clock.jobs:
+        time_s = min(time_s, board.jobs[clock.arrived].arrival_s)
     return float(time_s)
 
 
-@jit
-def advance(tables: Tables, world: World) -> int:
+@kernel
+def advance(world: World) -> int:
     """Run to the next instant at which executors are free and stages ready; DONE at the end of the episode.
 
     STUCK: jobs are left, but nothing runs, nothing arrives and no wake-up is set.
     """
-    jobs = len(tables.job_arrival_s)
-    clock, count = world.clock, world.counter
+    pool, clock, jobs = world.board.pool[0], world.clock[0], world.board.jobs
     while True:
-        time_s = next_event_s(tables, world)
+        time_s = next_event_s(world)
         if math.isinf(time_s):
-            return DONE if count[FINISHED] == jobs else STUCK
-        if count[FREE] > 0 and count[READY] > 0:
-            _count_held(tables, world, time_s)
-        clock[NOW] = time_s
-        clock[WAKE] = math.inf  # a wait ends with the next event, whatever it is
-        before = count[EVENTS]
-        while count[RUNS] > 0 and world.run_time_s[0] <= time_s:
-            count[EVENTS] += 1
-            _complete(tables, world)
-        while count[ARRIVED] < jobs and tables.job_arrival_s[count[ARRIVED]] <= time_s:
-            count[EVENTS] += 1
-            _arrive(tables, world)
-        if count[EVENTS] == before:
-            count[EVENTS] += 1  # the end of a wait or of a hold
-        if count[FREE] > 0 and count[READY] > 0:
+            return DONE if clock.finished == clock.jobs else STUCK
+        if pool.free > 0 and pool.ready > 0:
+            _count_held(world, time_s)
+        pool.now_s = time_s
+        clock.wake_s = math.inf  # a wait ends with the next event, whatever it is
+        before = clock.events
+        while clock.runs > 0 and world.runs[0].end_s <= time_s:
+            clock.events += 1
+            _complete(world)
+        while clock.arrived < clock.jobs and jobs[clock.arrived].arrival_s <= time_s:
+            clock.events += 1
+            _arrive(world)
+        if clock.events == before:
+            clock.events += 1  # the end of a wait or of a hold
+        if pool.free > 0 and pool.ready > 0:
             return DECIDE
 
 
-@jit
-def apply(
-    tables: Tables, world: World, state: ClusterState, kind: int, stage: int, cap: int, until_s: float
-) -> ClusterState:
-    """Take one legal action; `state` is the current `view`, and the view after it is returned."""
-    world.counter[DECISIONS] += 1
+@kernel
+def apply(world: World, kind: int, stage: int, cap: int, until_s: float) -> None:
+    """Take one legal action."""
+    clock, board = world.clock[0], world.board
+    clock.decisions += 1
     if kind == WAIT:
-        world.clock[WAKE] = until_s
-        return state
-    if kind != START:
-        world.stage_hold_until_s[stage] = until_s
-        world.clock[HELD_UNTIL] = max(world.clock[HELD_UNTIL], until_s)
-        return state
-    job = tables.stage_job[stage]
-    if world.job_running[job] == 0:
-        world.job_run_since_s[job] = world.clock[NOW]
-        if math.isnan(world.job_start_s[job]):
-            world.job_start_s[job] = world.clock[NOW]
-    width = executors_per_task(state, stage, cap)
-    tasks = tasks_to_begin(state, stage, cap)
-    first_task = _task_of(tables, world, stage)
-    after = begin(state, stage, cap)
-    world.counter[FREE] = after.free
-    world.counter[READY] = len(after.ready_stages)
-    serial = tables.stage_serial_fraction[stage]
+        clock.wake_s = until_s
+    elif kind == START:
+        _start(world, stage, cap)
+    else:
+        board.stages[stage].hold_until_s = until_s
+        clock.held_until_s = max(clock.held_until_s, until_s)
+
+
+@kernel
+def _start(world: World, stage: int, cap: int) -> None:
+    """Start tasks of a stage: note its job's first start, and put the tasks' ends on the heap."""
+    board, row = world.board, world.board.stages[stage]
+    progress, now_s = world.job_progress[row.job], board.pool[0].now_s
+    if board.jobs[row.job].running == 0:
+        progress.run_since_s = now_s
+        if math.isnan(progress.start_s):
+            progress.start_s = now_s
+    width = executors_per_task(board, stage, cap)
+    first_task = world.stage_progress[stage].end_task - row.pending
+    tasks = begin(board, stage, cap)
     for i in range(tasks):
-        at = after.free + i * width
+        at = board.pool[0].free + i * width
         for j in range(at, at + width - 1):
-            world.next_executor[world.free_executors[j]] = world.free_executors[j + 1]
-        world.next_executor[world.free_executors[at + width - 1]] = IDLE
-        duration_s = tables.task_duration_s[first_task + i]
-        if not math.isnan(serial):
-            duration_s = moldable_duration(duration_s, serial, width)
-            world.stage_cap[stage] = width  # what it took, where the cap asked for more than was free
-        _run_task(world, first_task + i, world.free_executors[at], duration_s)
-    return after
-
-
-@jit
-def apply_now(tables: Tables, world: World, kind: int, stage: int, cap: int, until_s: float) -> None:
-    """Take one legal action in the current state."""
-    apply(tables, world, view(tables, world), kind, stage, cap, until_s)
+            world.next_executor[board.free[j]] = board.free[j + 1]
+        world.next_executor[board.free[at + width - 1]] = IDLE
+        duration_s = world.tasks[first_task + i].duration_s
+        if not math.isnan(row.serial_fraction):
+            duration_s = moldable_duration(duration_s, row.serial_fraction, width)
+            row.cap = width  # what it took, where the cap asked for more than was free
+        _run_task(world, first_task + i, board.free[at], duration_s)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from fermata.policy._jit import jit
+from fermata.policy._jit import kernel
 from fermata.policy.action import WAIT
 from fermata.policy.features import SIZE, candidates, features
 from fermata.policy.guardrails import IDLE_POOL, Guardrails, bound
@@ -18,56 +18,47 @@ from fermata.policy.heuristics.kernel import Rule, choose
 from fermata.policy.learned import ACTIONS, cheapest
 from fermata.policy.onnx_policy import OnnxPolicy
 from fermata.sim.engine import DECIDE, advance, apply
-from fermata.sim.world import Tables, World, view
+from fermata.sim.world import World
 
 
-@jit
-def next_decision(tables: Tables, world: World, order: Rule, waited: bool, x: NDArray[np.float64]) -> int:
+@kernel
+def next_decision(world: World, order: Rule, waited: bool, x: NDArray[np.float64]) -> int:
     """Go to the next state in which something is startable and write its features; returns what `advance` says."""
     while True:
         if waited:
-            outcome = advance(tables, world)
+            outcome = advance(world)
             if outcome != DECIDE:
                 return int(outcome)
-        state = view(tables, world)
-        choice = candidates(state, order)
+        choice = candidates(world.board, order)
         if choice.head >= 0:
-            features(state, choice, x)
+            features(world.board, choice, x)
             return DECIDE
         waited = True
 
 
-@jit
+@kernel
 def take_cheapest(
-    tables: Tables,
-    world: World,
-    order: Rule,
-    costs: NDArray[np.float64],
-    margin: float,
-    limits: Guardrails,
-    fallback: Rule,
+    world: World, order: Rule, costs: NDArray[np.float64], margin: float, limits: Guardrails, fallback: Rule
 ) -> bool:
     """Take the action that these costs make the cheapest, within the limits; tell whether it was a wait."""
-    state = view(tables, world)
-    kind, stage, cap, until_s = cheapest(state, candidates(state, order), costs, margin)
-    kind, stage, cap, until_s, why = bound(state, kind, stage, cap, until_s, limits)
+    board = world.board
+    kind, stage, cap, until_s = cheapest(board, candidates(board, order), costs, margin)
+    kind, stage, cap, until_s, why = bound(board, kind, stage, cap, until_s, limits)
     if why == IDLE_POOL:
-        kind, stage, cap, until_s = choose(state, fallback)
-    apply(tables, world, state, kind, stage, cap, until_s)
+        kind, stage, cap, until_s = choose(board, fallback)
+    apply(world, kind, stage, cap, until_s)
     return kind == WAIT
 
 
-def run_network(
-    tables: Tables, world: World, order: Rule, policy: OnnxPolicy, limits: Guardrails, fallback: Rule
-) -> int:
+def run_network(world: World, order: Rule, policy: OnnxPolicy, limits: Guardrails, fallback: Rule) -> int:
     """Run an episode to its end and return what the last `advance` said."""
     x, row = np.zeros(SIZE), np.zeros((1, SIZE), np.float32)
     costs = np.zeros(len(ACTIONS))
     waited = True
     while True:
-        outcome = int(next_decision(tables, world, order, waited, x))
+        outcome = int(next_decision(world, order, waited, x))
         if outcome != DECIDE:
             return outcome
         row[0] = x
         costs[:] = policy.costs(row)[0]
-        waited = bool(take_cheapest(tables, world, order, costs, policy.margin, limits, fallback))
+        waited = bool(take_cheapest(world, order, costs, policy.margin, limits, fallback))

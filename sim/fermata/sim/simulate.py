@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fermata.policy._jit import jit
+from fermata.policy._jit import kernel
 from fermata.policy.action import WAIT, any_startable
 from fermata.policy.decide import Policy, Step, decide
 from fermata.policy.errors import FermataError, InputError
@@ -22,11 +22,12 @@ from fermata.policy.heuristics.base import Heuristic
 from fermata.policy.heuristics.kernel import Rule, choose, eager
 from fermata.policy.heuristics.sjf import SJF
 from fermata.policy.onnx_policy import OnnxPolicy
+from fermata.policy.rows import peek
 from fermata.policy.state import ClusterState
-from fermata.sim.engine import DECIDE, DONE, advance, apply, apply_now
+from fermata.sim.engine import DECIDE, DONE, advance, apply
 from fermata.sim.learned_loop import run_network
 from fermata.sim.trace import Trace
-from fermata.sim.world import DECISIONS, EVENTS, NOW, Tables, World, new_world, tables_of, view
+from fermata.sim.world import Tables, World, new_world, results, tables_of, view
 
 FloatArray = NDArray[np.float64]
 Observer = Callable[[ClusterState, tuple[Step, ...]], None]
@@ -73,40 +74,38 @@ class Episode:
         return np.maximum(self.job_jct_s - self.job_run_s - self.job_held_s, 0.0)
 
 
-@jit
-def _run_rule(tables: Tables, world: World, rule: Rule, limits: Guardrails) -> int:
+@kernel
+def _run_rule(world: World, rule: Rule, limits: Guardrails) -> int:
     """Run an episode under a heuristic; returns what the last `advance` said."""
+    board = world.board
     while True:
-        outcome = advance(tables, world)
+        outcome = advance(world)
         if outcome != DECIDE:
             return int(outcome)
-        state = view(tables, world)
-        while state.free > 0 and len(state.ready_stages) > 0:
-            kind, stage, cap, until_s = choose(state, rule)
-            if kind == WAIT and not any_startable(state):
+        while board.pool[0].free > 0 and board.pool[0].ready > 0:
+            kind, stage, cap, until_s = choose(board, rule)
+            if kind == WAIT and not any_startable(board):
                 break
-            kind, stage, cap, until_s, why = bound(state, kind, stage, cap, until_s, limits)
+            kind, stage, cap, until_s, why = bound(board, kind, stage, cap, until_s, limits)
             if why == IDLE_POOL:
-                kind, stage, cap, until_s = choose(state, eager(rule))
-            state = apply(tables, world, state, kind, stage, cap, until_s)
+                kind, stage, cap, until_s = choose(board, eager(rule))
+            apply(world, kind, stage, cap, until_s)
             if kind == WAIT:
                 break
 
 
-def _run_policy(
-    tables: Tables, world: World, policy: Policy, limits: Guardrails, fallback: Policy, observer: Observer | None
-) -> int:
+def _run_policy(world: World, policy: Policy, limits: Guardrails, fallback: Policy, observer: Observer | None) -> int:
     """Run an episode by asking `decide`, as the operator does."""
     while True:
-        outcome = int(advance(tables, world))
+        outcome = int(advance(world))
         if outcome != DECIDE:
             return outcome
-        state = view(tables, world)
+        state = view(world)
         steps = decide(state, policy, limits, fallback)
         if observer is not None and steps:
             observer(state, steps)
         for step in steps:
-            apply_now(tables, world, *step.action)
+            apply(world, *step.action)
 
 
 def simulate(
@@ -143,33 +142,27 @@ def simulate(
     tables = tables_of(trace, executors, sticky=sticky)
     world = new_world(tables, executors)
     if isinstance(policy, Heuristic) and observer is None:
-        outcome = int(_run_rule(tables, world, policy.rule, limits))
+        outcome = int(_run_rule(world, policy.rule, limits))
     elif isinstance(policy, OnnxPolicy) and isinstance(fallback, Heuristic) and observer is None:
-        outcome = run_network(tables, world, ORDER, policy, limits, fallback.rule)
+        outcome = run_network(world, ORDER, policy, limits, fallback.rule)
     else:
         base = policy.eager() if isinstance(policy, Heuristic) else fallback
-        outcome = _run_policy(tables, world, policy, limits, base, observer)
+        outcome = _run_policy(world, policy, limits, base, observer)
     if outcome != DONE:
-        left = int(np.isnan(world.job_completion_s).sum())
-        raise StuckError(f"policy {policy.name!r} left {left} jobs unfinished at {world.clock[NOW]:g} s")
+        left = len(trace.job_ids) - int(peek(world.clock).finished)
+        raise StuckError(f"policy {policy.name!r} left {left} jobs unfinished at {peek(world.board.pool).now_s:g} s")
     return _episode(trace, executors, tables, world)
 
 
 def _episode(trace: Trace, executors: int, tables: Tables, world: World) -> Episode:
+    told = results(world)
+    cap = told.pop("stage_cap")
     return Episode(
         trace=trace,
         executors=executors,
-        job_start_s=world.job_start_s,
-        job_completion_s=world.job_completion_s,
-        job_held_s=world.job_held_s,
-        job_run_s=world.job_run_s,
         job_critical_path_s=tables.job_critical_path_s,
-        stage_ready_s=world.stage_ready_s,
-        stage_held_s=world.stage_held_s,
-        task_start_s=world.task_start_s,
-        task_end_s=world.task_end_s,
-        task_executor=world.task_executor,
-        stage_width=np.where(np.isnan(tables.stage_serial_fraction), tables.stage_slots, world.stage_cap),
-        events=int(world.counter[EVENTS]),
-        decisions=int(world.counter[DECISIONS]),
+        stage_width=np.where(np.isnan(tables.stage_serial_fraction), tables.stage_slots, cap).astype(np.int32),
+        events=int(peek(world.clock).events),
+        decisions=int(peek(world.clock).decisions),
+        **told,
     )

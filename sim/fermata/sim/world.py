@@ -1,30 +1,27 @@
-"""The simulator's memory: what is fixed for an episode (`Tables`) and what changes (`World`), as flat arrays.
+"""The simulator's memory: what follows from a trace (`Tables`, columns) and an episode under way (`World`, rows).
 
-Both are named tuples of numpy arrays, so that the compiled engine and plain Python run the same code over them, and a
-`ClusterState` is made of views of them: nothing is copied for a decision.
+What policies see is a `Board` that the engine keeps up to date in place: nothing is copied for a decision. Beside it
+stand rows that policies do not see.
 """
 
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fermata.policy._jit import jit
+from fermata.policy.board import Arrival, Board, Executor, Job, Pool, Stage, state_of
 from fermata.policy.graph import job_shape, path_lengths
-from fermata.policy.state import IDLE, RECENT_ARRIVALS, ClusterState
+from fermata.policy.rows import Indices, Long, Rows, column, new_indices, new_rows, peek
+from fermata.policy.state import IDLE, ClusterState
 from fermata.sim.trace import Trace
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 IndexArray = NDArray[np.int32]
-
-# World.clock
-NOW, WAKE, HELD_UNTIL = 0, 1, 2
-# World.counter
-ARRIVED, FREE, READY, ACTIVE, RUNS, SEQUENCE, EVENTS, DECISIONS, FINISHED = range(9)
 
 
 class Tables(NamedTuple):
@@ -47,46 +44,83 @@ class Tables(NamedTuple):
     child: IndexArray  # [edges]
     task_ptr: IntArray
     task_duration_s: FloatArray
+    stage_order: IndexArray  # the stages of each job, longest path first
     sticky: bool  # a stage keeps its executors, up to its cap, until its tasks run out
 
 
-class World(NamedTuple):
-    """An episode under way; every array is written in place. The first block is shown to policies as it is."""
+@dataclass(slots=True)
+class Clock:
+    """The one row of what the engine counts."""
 
-    executor_free_at_s: FloatArray
-    executor_stage: IndexArray
-    executor_job: IndexArray
-    job_remaining_work_s: FloatArray
-    job_running: IndexArray
-    job_held_s: FloatArray
-    stage_pending: IndexArray
-    stage_running: IndexArray
-    stage_cap: IndexArray
-    stage_ready_s: FloatArray
-    stage_held_s: FloatArray
-    stage_hold_until_s: FloatArray
-    free_executors: IndexArray
-    active_jobs: IndexArray
-    ready_stages: IndexArray
-    # hidden from policies
-    clock: FloatArray  # [3] seconds: now, end of the current wait, last end of any committed hold
-    counter: IntArray  # [9] see the names above
-    run_time_s: FloatArray  # [executors] a binary heap of running tasks by end (ties: start order) ...
-    run_sequence: IntArray
-    run_executor: IndexArray  # ... each named by its first executor
-    next_executor: IndexArray  # [executors] the next executor of the same task; IDLE at the end
-    active_position: IndexArray  # [jobs] where a job stands in active_jobs
-    job_stages_left: IndexArray
-    job_held_mark_s: FloatArray  # until when a job's held time has been counted
-    job_run_since_s: FloatArray  # since when some task of the job runs
-    stage_parents_left: IndexArray
-    # results
-    job_start_s: FloatArray  # first task's start; NaN before
-    job_completion_s: FloatArray  # NaN before
-    job_run_s: FloatArray  # time during which some task ran
-    task_start_s: FloatArray
-    task_end_s: FloatArray
-    task_executor: IndexArray  # first executor
+    wake_s: float = math.inf  # end of the current wait
+    held_until_s: float = -math.inf  # last end of any committed hold
+    jobs: int = 0  # how many jobs the episode has: rows beyond are spare
+    arrived: int = 0
+    finished: int = 0
+    runs: int = 0  # tasks that run: the size of the heap
+    sticky: int = 0
+    sequence: Long = 0  # tasks started so far
+    events: Long = 0
+    decisions: Long = 0
+
+
+@dataclass(slots=True)
+class Run:
+    """A running task on the heap, which is ordered by end (ties: start order)."""
+
+    end_s: float = 0.0
+    sequence: Long = 0
+    executor: int = 0  # its first executor
+
+
+@dataclass(slots=True)
+class JobProgress:
+    """What the engine knows of a job and policies do not."""
+
+    start_s: float = math.nan  # first task's start
+    completion_s: float = math.nan
+    run_s: float = 0.0  # time during which some task ran
+    run_since_s: float = 0.0
+    held_mark_s: float = -math.inf  # until when its held time has been counted
+    first_stage: int = 0
+    end_stage: int = 0
+    stages_left: int = 0
+    position: int = 0  # in the list of active jobs
+    path_at: int = 0  # entry of `World.by_path` of its longest path that is not finished
+
+
+@dataclass(slots=True)
+class StageProgress:
+    """What the engine knows of a stage and policies do not."""
+
+    end_task: Long = 0
+    first_child: Long = 0
+    end_child: Long = 0
+    parents_left: int = 0
+
+
+@dataclass(slots=True)
+class Task:
+    """One task."""
+
+    duration_s: float = 0.0  # of a moldable stage on one executor
+    start_s: float = math.nan
+    end_s: float = math.nan
+    executor: int = IDLE  # the first
+
+
+class World(NamedTuple):
+    """An episode under way; every row is written in place. Only the board is shown to policies."""
+
+    board: Board
+    clock: Rows[Clock]
+    runs: Rows[Run]
+    next_executor: Indices  # [executors] the next executor of the same task; IDLE at the end
+    job_progress: Rows[JobProgress]
+    stage_progress: Rows[StageProgress]
+    tasks: Rows[Task]
+    children: Indices  # [edges]
+    by_path: Indices  # [stages] of each job, longest path first
 
 
 def tables_of(trace: Trace, executors: int, *, sticky: bool = False) -> Tables:
@@ -127,6 +161,8 @@ def tables_of(trace: Trace, executors: int, *, sticky: bool = False) -> Tables:
         child=child,
         task_ptr=trace.task_ptr,
         task_duration_s=trace.task_duration_s,
+        # A key of three: job, then longest path, then index.
+        stage_order=np.lexsort((-path_s, trace.stage_job)).astype(np.int32),
         sticky=sticky,
     )
 
@@ -141,81 +177,91 @@ def _children(trace: Trace) -> tuple[IntArray, IndexArray]:
 
 def new_world(tables: Tables, executors: int) -> World:
     """Return the world before the first event: every executor free, no job arrived."""
-    jobs, stages, tasks = len(tables.job_arrival_s), len(tables.stage_job), len(tables.task_duration_s)
-    counter = np.zeros(9, np.int64)
-    counter[FREE] = executors
     return World(
-        executor_free_at_s=np.full(executors, -math.inf),
-        executor_stage=np.full(executors, IDLE, np.int32),
-        executor_job=np.full(executors, IDLE, np.int32),
-        job_remaining_work_s=tables.job_work_s.copy(),
-        job_running=np.zeros(jobs, np.int32),
-        job_held_s=np.zeros(jobs),
-        stage_pending=np.diff(tables.task_ptr).astype(np.int32),
-        stage_running=np.zeros(stages, np.int32),
-        stage_cap=np.zeros(stages, np.int32),
-        stage_ready_s=np.full(stages, math.inf),
-        stage_held_s=np.zeros(stages),
-        stage_hold_until_s=np.full(stages, -math.inf),
-        free_executors=np.arange(executors, dtype=np.int32)[::-1].copy(),
-        active_jobs=np.zeros(jobs, np.int32),
-        ready_stages=np.zeros(stages, np.int32),
-        clock=np.array([0.0, math.inf, -math.inf]),
-        counter=counter,
-        run_time_s=np.zeros(executors),
-        run_sequence=np.zeros(executors, np.int64),
-        run_executor=np.zeros(executors, np.int32),
-        next_executor=np.full(executors, IDLE, np.int32),
-        active_position=np.zeros(jobs, np.int32),
-        job_stages_left=np.diff(tables.job_stage_ptr).astype(np.int32),
-        job_held_mark_s=np.full(jobs, -math.inf),
-        job_run_since_s=np.zeros(jobs),
-        stage_parents_left=tables.stage_parents.copy(),
-        job_start_s=np.full(jobs, math.nan),
-        job_completion_s=np.full(jobs, math.nan),
-        job_run_s=np.zeros(jobs),
-        task_start_s=np.full(tasks, math.nan),
-        task_end_s=np.full(tasks, math.nan),
-        task_executor=np.full(tasks, IDLE, np.int32),
+        board=_new_board(tables, executors),
+        clock=new_rows(Clock, 1, {"jobs": len(tables.job_arrival_s), "sticky": int(tables.sticky)}),
+        runs=new_rows(Run, executors),
+        next_executor=new_indices(np.full(executors, IDLE)),
+        job_progress=new_rows(
+            JobProgress,
+            len(tables.job_arrival_s),
+            {
+                "first_stage": tables.job_stage_ptr[:-1],
+                "end_stage": tables.job_stage_ptr[1:],
+                "stages_left": np.diff(tables.job_stage_ptr),
+                "path_at": tables.job_stage_ptr[:-1],
+            },
+        ),
+        stage_progress=new_rows(
+            StageProgress,
+            len(tables.stage_job),
+            {
+                "end_task": tables.task_ptr[1:],
+                "first_child": tables.child_ptr[:-1],
+                "end_child": tables.child_ptr[1:],
+                "parents_left": tables.stage_parents,
+            },
+        ),
+        tasks=new_rows(Task, len(tables.task_duration_s), {"duration_s": tables.task_duration_s}),
+        children=new_indices(tables.child),
+        by_path=new_indices(tables.stage_order),
     )
 
 
-@jit
-def view(tables: Tables, world: World) -> ClusterState:
-    """Return what a scheduler sees now, as views: jobs that have arrived, in the order of their arrival."""
-    jobs = world.counter[ARRIVED]
-    stages = tables.job_stage_ptr[jobs]
-    recent = max(0, jobs - RECENT_ARRIVALS)
-    free = world.counter[FREE]
-    return ClusterState(
-        world.clock[NOW],
-        free,
-        world.executor_free_at_s,
-        world.executor_stage,
-        world.executor_job,
-        tables.job_arrival_s[:jobs],
-        tables.job_weight[:jobs],
-        tables.job_work_s[:jobs],
-        world.job_remaining_work_s[:jobs],
-        tables.job_critical_path_s[:jobs],
-        tables.job_width[:jobs],
-        world.job_running[:jobs],
-        world.job_held_s[:jobs],
-        tables.stage_job[:stages],
-        world.stage_pending[:stages],
-        world.stage_running[:stages],
-        tables.stage_estimate_s[:stages],
-        tables.stage_slots[:stages],
-        tables.stage_serial_fraction[:stages],
-        world.stage_cap[:stages],
-        tables.stage_max_cap[:stages],
-        world.stage_ready_s[:stages],
-        world.stage_held_s[:stages],
-        world.stage_hold_until_s[:stages],
-        tables.stage_path_s[:stages],
-        world.free_executors[:free],
-        world.active_jobs[: world.counter[ACTIVE]],
-        world.ready_stages[: world.counter[READY]],
-        tables.job_arrival_s[recent:jobs],
-        tables.job_work_s[recent:jobs],
+def _new_board(tables: Tables, executors: int) -> Board:
+    jobs, stages = len(tables.job_arrival_s), len(tables.stage_job)
+    return Board(
+        pool=new_rows(Pool, 1, {"free": executors}),
+        executors=new_rows(Executor, executors),
+        jobs=new_rows(
+            Job,
+            jobs,
+            {
+                "arrival_s": tables.job_arrival_s,
+                "weight": tables.job_weight,
+                "work_s": tables.job_work_s,
+                "remaining_work_s": tables.job_work_s,
+                "critical_path_s": tables.job_critical_path_s,
+                "remaining_path_s": tables.job_critical_path_s,
+                "width": tables.job_width,
+            },
+        ),
+        stages=new_rows(
+            Stage,
+            stages,
+            {
+                "estimate_s": tables.stage_estimate_s,
+                "serial_fraction": tables.stage_serial_fraction,
+                "path_s": tables.stage_path_s,
+                "job": tables.stage_job,
+                "pending": np.diff(tables.task_ptr),
+                "slots": tables.stage_slots,
+                "max_cap": tables.stage_max_cap,
+            },
+        ),
+        arrivals=new_rows(Arrival, jobs, {"arrival_s": tables.job_arrival_s, "work_s": tables.job_work_s}),
+        free=new_indices(np.arange(executors)[::-1]),
+        active=new_indices(np.zeros(jobs)),
+        ready=new_indices(np.zeros(stages)),
     )
+
+
+def view(world: World) -> ClusterState:
+    """Return what a scheduler sees now: jobs that have arrived, in the order of their arrival.
+
+    Compiled, its arrays are views that change with the world.
+    """
+    jobs = int(peek(world.clock).arrived)
+    stages = int(peek(world.job_progress, jobs - 1).end_stage) if jobs else 0
+    return state_of(world.board, jobs, stages)
+
+
+def results(world: World) -> dict[str, NDArray[Any]]:
+    """Return the columns that an episode is told by, copied: see `fermata.sim.simulate.Episode`."""
+    progress, stages, tasks = world.job_progress, world.board.stages, world.tasks
+    return {
+        **{f"job_{name}": column(progress, name).copy() for name in ("start_s", "completion_s", "run_s")},
+        "job_held_s": column(world.board.jobs, "held_s").copy(),
+        **{f"stage_{name}": column(stages, name).copy() for name in ("ready_s", "held_s", "cap")},
+        **{f"task_{name}": column(tasks, name).copy() for name in ("start_s", "end_s", "executor")},
+    }

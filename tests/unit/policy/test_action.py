@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 import pytest
-from tests.episodes import first_state, one_stage_jobs, stage, trace_of
+from tests.episodes import first_state, one_stage_jobs, stage, started, trace_of
 
 from fermata.policy.action import (
     HOLD,
@@ -21,7 +21,6 @@ from fermata.policy.action import (
     startable,
 )
 from fermata.policy.state import ClusterState
-from fermata.policy.transition import begin, owned
 
 # Two executors; j0: three tasks, then a child; j1: a task that needs both; j2: moldable.
 TRACE = trace_of(
@@ -46,12 +45,12 @@ def idle() -> ClusterState:
 @pytest.fixture
 def busy(idle: ClusterState) -> ClusterState:
     """One task of j0 runs."""
-    return begin(owned(idle), A, 1)
+    return started(idle, A, 1)
 
 
 @pytest.mark.parametrize("action", [Action(START, A, 1), Action(START, A, 3), Action(START, C, 1), Action(START, D, 2)])
 def test_starts_of_an_idle_pool(idle: ClusterState, action: Action) -> None:
-    check(idle, action)
+    check(board_of(idle), action)
 
 
 @pytest.mark.parametrize(
@@ -76,32 +75,32 @@ def test_starts_of_an_idle_pool(idle: ClusterState, action: Action) -> None:
 )
 def test_what_an_idle_pool_refuses(idle: ClusterState, action: Action, problem: str) -> None:
     with pytest.raises(IllegalActionError, match=problem):
-        check(idle, action)
+        check(board_of(idle), action)
 
 
 def test_what_changes_once_something_runs(busy: ClusterState) -> None:
-    check(busy, Action(WAIT))
-    check(busy, Action(START, A, 2))
+    check(board_of(busy), Action(WAIT))
+    check(board_of(busy), Action(START, A, 2))
     for action, problem in [
         (Action(START, A, 1), "the cap is not above what already runs"),
         (Action(START, C, 1), "too few executors are free"),
         (Action(HOLD, A, until_s=9.0), "the stage has been started"),
     ]:
         with pytest.raises(IllegalActionError, match=problem):
-            check(busy, action)
+            check(board_of(busy), action)
 
 
 def test_a_committed_hold_is_kept(idle: ClusterState) -> None:
     held = changed(idle, "stage_hold_until_s", A, 5.0)
     with pytest.raises(IllegalActionError, match="held until a committed time"):
-        check(held, Action(START, A, 1))
-    check(held._replace(now_s=5.0), Action(START, A, 1))
-    check(held, Action(HOLD, A, until_s=6.0))  # it may be made longer
+        check(board_of(held), Action(START, A, 1))
+    check(board_of(held._replace(now_s=5.0)), Action(START, A, 1))
+    check(board_of(held), Action(HOLD, A, until_s=6.0))  # it may be made longer
 
 
 def test_the_error_tells_the_whole_story(busy: ClusterState) -> None:
     with pytest.raises(IllegalActionError) as error:
-        check(busy, Action(START, A, 1))
+        check(board_of(busy), Action(START, A, 1))
     assert str(error.value) == (
         "cannot start stage 0 with cap 1 at 0 s: the cap is not above what already runs, or above the stage's limit "
         "(1 of 2 executors free; stage 0: pending 2, running 1, slots 1, cap 1 of 3, ready since 0 s)"
@@ -122,19 +121,22 @@ def test_actions_in_words(action: Action, text: str) -> None:
 
 
 def test_startable_says_whether_some_cap_is_legal(idle: ClusterState, busy: ClusterState) -> None:
-    full = begin(owned(busy), D, 1)
+    full = started(busy, D, 1)
     for state in (idle, busy, full, changed(idle, "stage_hold_until_s", C, 2.0)):
         expected: list[Any] = []
         for each in range(4):
             caps = range(1, int(state.stage_max_cap[each]) + 1)
-            expected.append(any(problem_of(state, START, each, cap, math.inf) == LEGAL for cap in caps))
-        assert [startable(state, each) for each in range(4)] == expected
-        assert any_startable(state) == any(expected)
-    assert [startable(busy, each) for each in range(4)] == [True, False, False, True]
+            expected.append(any(problem_of(board_of(state), START, each, cap, math.inf) == LEGAL for cap in caps))
+        assert [startable(board_of(state), each) for each in range(4)] == expected
+        assert any_startable(board_of(state)) == any(expected)
+    assert [startable(board_of(busy), each) for each in range(4)] == [True, False, False, True]
 
 
 def test_a_stage_at_its_limit_is_not_startable() -> None:
     state = first_state(one_stage_jobs((0.0, 1.0), (0.0, 1.0)), 3)
     state = changed(state, "stage_running", 0, 1)
-    assert not startable(state, 0)
-    assert startable(state, 1)
+    assert not startable(board_of(state), 0)
+    assert startable(board_of(state), 1)
+
+
+from fermata.policy.board import board_of

@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.episodes import any_legal_action, first_state, one_stage_jobs, random_trace, stage, states_of, trace_of
+from tests.episodes import (
+    any_legal_action,
+    first_state,
+    one_stage_jobs,
+    random_trace,
+    stage,
+    started,
+    states_of,
+    trace_of,
+)
 
 from fermata.policy.action import any_startable
+from fermata.policy.board import board_of
 from fermata.policy.features import FEATURES, SIZE, observe
 from fermata.policy.graph import job_shape
 from fermata.policy.state import ClusterState
-from fermata.policy.transition import begin, owned
 
 TIMES = [name for name in ClusterState._fields if name.endswith("_s")]
 
@@ -65,8 +74,8 @@ def test_every_feature_is_finite_and_moderate() -> None:
 
 
 def test_nothing_startable_is_all_zeros() -> None:
-    state = begin(owned(first_state(one_stage_jobs((0.0, 1.0)), 1)), 0, 1)
-    assert not any_startable(state)
+    state = started(first_state(one_stage_jobs((0.0, 1.0)), 1), 0, 1)
+    assert not any_startable(board_of(state))
     choice, row = observe(state)
     assert (choice.head, choice.alternative) == (-1, -1)
     assert not row.any()
@@ -79,7 +88,7 @@ def feature(row: np.ndarray, name: str) -> float:
 def test_features_worked_by_hand() -> None:
     # Two executors. j2 (20 s) runs; j0 (4 s) is the head and j1 (10 s) the alternative.
     state = first_state(one_stage_jobs((0.0, 4.0), (0.0, 10.0), (0.0, 20.0)), 2)
-    state = begin(owned(state), 2, 1)
+    state = started(state, 2, 1)
     choice, row = observe(state)
     assert (choice.head, choice.alternative) == (0, 1)
     assert choice.wake_s == pytest.approx(0.2 * 20.0)
@@ -112,7 +121,7 @@ def test_features_of_a_dag_s_head() -> None:
 
 
 def test_a_wait_for_a_task_that_overruns_lasts_until_the_next_event() -> None:
-    state = begin(owned(first_state(one_stage_jobs((0.0, 20.0), (0.0, 4.0)), 2)), 0, 1)
+    state = started(first_state(one_stage_jobs((0.0, 20.0), (0.0, 4.0)), 2), 0, 1)
     assert observe(state._replace(now_s=19.0))[0].wake_s == pytest.approx(19.2)  # a fifth of the second that is left
     assert observe(state._replace(now_s=19.9))[0].wake_s == pytest.approx(19.98)  # or 2% of the head
     assert observe(state._replace(now_s=20.0))[0].wake_s == np.inf
@@ -121,6 +130,6 @@ def test_a_wait_for_a_task_that_overruns_lasts_until_the_next_event() -> None:
 
 def test_a_wake_up_is_always_after_now() -> None:
     # So late that the head's 2% vanish in the clock's resolution.
-    state = begin(owned(first_state(one_stage_jobs((0.0, 20.0), (0.0, 1e-6)), 2)), 0, 1)
+    state = started(first_state(one_stage_jobs((0.0, 20.0), (0.0, 1e-6)), 2), 0, 1)
     late = state._replace(now_s=1e12, executor_free_at_s=np.array([np.nextafter(1e12, np.inf)] * 2))
     assert observe(late)[0].wake_s == np.inf

@@ -6,9 +6,10 @@ import math
 
 import numpy as np
 import pytest
-from tests.episodes import first_state, one_stage_jobs, stage, trace_of
+from tests.episodes import first_state, one_stage_jobs, stage, started, trace_of
 
 from fermata.policy.action import HOLD, START, WAIT, Action
+from fermata.policy.board import board_of
 from fermata.policy.guardrails import (
     AGED,
     CAPPED,
@@ -22,7 +23,6 @@ from fermata.policy.guardrails import (
     room_to_hold,
 )
 from fermata.policy.state import ClusterState
-from fermata.policy.transition import begin, owned
 
 TWO = one_stage_jobs((0.0, 9.0), (0.0, 2.0))
 FOREVER = Action(WAIT)
@@ -34,7 +34,7 @@ def idle(now_s: float = 0.0, held_s: tuple[float, float] = (0.0, 0.0)) -> Cluste
 
 def busy(now_s: float = 0.0, held_s: float = 0.0) -> ClusterState:
     """Stage 0 runs, stage 1 waits."""
-    return begin(owned(idle(now_s, (0.0, held_s))), 0, 1)
+    return started(idle(now_s, (0.0, held_s)), 0, 1)
 
 
 def test_override_codes_have_names() -> None:
@@ -47,7 +47,7 @@ def test_override_codes_have_names() -> None:
 
 
 def test_a_start_always_passes() -> None:
-    assert admit(idle(), Action(START, 1, 1), Guardrails(0.0, 0.0, False)) == (Action(START, 1, 1), PASSED)
+    assert admit(board_of(idle()), Action(START, 1, 1), Guardrails(0.0, 0.0, False)) == (Action(START, 1, 1), PASSED)
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_a_start_always_passes() -> None:
     ],
 )
 def test_what_passes(state: ClusterState, action: Action, limits: Guardrails, expected: tuple[Action, int]) -> None:
-    assert admit(state, action, limits) == expected
+    assert admit(board_of(state), action, limits) == expected
 
 
 def test_a_room_below_the_clock_s_resolution_is_none() -> None:
@@ -83,29 +83,28 @@ def test_a_room_below_the_clock_s_resolution_is_none() -> None:
     now_s = 1e9
     state = busy(now_s, 6.0 - 1e-9)
     assert now_s + 1e-9 == now_s
-    assert admit(state, FOREVER, Guardrails(max_hold_s=6.0)) == (Action(START, 1, 1), AGED)
+    assert admit(board_of(state), FOREVER, Guardrails(max_hold_s=6.0)) == (Action(START, 1, 1), AGED)
 
 
 def test_room_to_hold() -> None:
-    state = idle(10.0, (2.0, 0.0))
-    assert room_to_hold(state, 0, 6.0, math.inf) == 4.0
-    assert room_to_hold(state, 0, 6.0, 11.0) == 1.0
-    assert room_to_hold(state, 1, math.inf, 8.0) == -2.0
+    assert room_to_hold(2.0, 10.0, 6.0, math.inf) == 4.0
+    assert room_to_hold(2.0, 10.0, 6.0, 11.0) == 1.0
+    assert room_to_hold(0.0, 10.0, math.inf, 8.0) == -2.0
 
 
 def test_the_most_overdue_stage() -> None:
-    assert most_overdue(idle(10.0, (2.0, 3.0)), 6.0, math.inf) == (1, 3.0)
-    assert most_overdue(idle(10.0), 6.0, math.inf) == (0, 6.0)  # a tie
+    assert most_overdue(board_of(idle(10.0, (2.0, 3.0))), 6.0, math.inf) == (1, 3.0)
+    assert most_overdue(board_of(idle(10.0)), 6.0, math.inf) == (0, 6.0)  # a tie
     # One that has been started, and one that does not fit, are not being held.
-    assert most_overdue(busy(10.0, 1.0), 6.0, math.inf) == (1, 5.0)
+    assert most_overdue(board_of(busy(10.0, 1.0)), 6.0, math.inf) == (1, 5.0)
     nothing = idle()._replace(free=0)
-    assert most_overdue(nothing, 0.0, 0.0) == (-1, math.inf)
+    assert most_overdue(board_of(nothing), 0.0, 0.0) == (-1, math.inf)
 
 
 def test_an_overdue_stage_takes_what_is_free() -> None:
     state = first_state(trace_of((0.0, [stage("a", 1, tasks=9)]), (0.0, [stage("b", 1, tasks=2, slots=2)])), 5)
-    assert (full_cap(state, 0), full_cap(state, 1)) == (5, 2)
-    running = begin(owned(state), 0, 2)
-    assert (full_cap(running, 0), full_cap(running, 1)) == (5, 1)
+    assert (full_cap(board_of(state), 0), full_cap(board_of(state), 1)) == (5, 2)
+    running = started(state, 0, 2)
+    assert (full_cap(board_of(running), 0), full_cap(board_of(running), 1)) == (5, 1)
     moldable = first_state(trace_of((0.0, [stage("m", 8)._replace(serial_fraction=0.0)])), 4)
-    assert full_cap(moldable, 0) == 4
+    assert full_cap(board_of(moldable), 0) == 4

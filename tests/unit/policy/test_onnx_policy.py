@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.episodes import first_state, one_stage_jobs, random_trace
+from tests.episodes import first_state, one_stage_jobs, random_trace, started
 
 from fermata.policy.action import START, WAIT, Action
 from fermata.policy.errors import ModelError
@@ -19,7 +19,6 @@ from fermata.policy.features import SCHEMA, SIZE
 from fermata.policy.guardrails import Guardrails
 from fermata.policy.onnx_policy import INPUT, MAX_MODEL_BYTES, OUTPUT, OnnxPolicy
 from fermata.policy.registry import load
-from fermata.policy.transition import begin, owned
 from fermata.sim.simulate import simulate
 
 onnx = pytest.importorskip("onnx", reason="needs onnx, of the [training] extra")
@@ -87,7 +86,7 @@ def test_a_good_model(tmp_path: Path) -> None:
 def test_the_cheapest_action_is_taken(tmp_path: Path, costs: tuple[float, ...], expected: Action) -> None:
     policy = OnnxPolicy.load(written(tmp_path, model(costs)))
     # The 20 s job runs on one of two executors; 4 s is the head, 10 s the alternative.
-    state = begin(owned(first_state(one_stage_jobs((0.0, 20.0), (0.0, 4.0), (0.0, 10.0)), 2)), 0, 1)
+    state = started(first_state(one_stage_jobs((0.0, 20.0), (0.0, 4.0), (0.0, 10.0)), 2), 0, 1)
     answer = policy.choose(state)
     assert answer[:3] == expected[:3]
     assert answer.until_s == pytest.approx(expected.until_s)

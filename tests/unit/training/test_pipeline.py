@@ -16,7 +16,7 @@ torch = pytest.importorskip("torch", reason="needs the [training] extra")
 
 from fermata.policy.errors import InputError, ModelError
 from fermata.policy.features import SIZE
-from fermata.policy.learned import forward
+from fermata.policy.learned import Network, forward
 from fermata.policy.onnx_policy import OnnxPolicy
 from fermata.sim.scenarios import SCENARIOS
 from fermata.sim.simulate import simulate
@@ -44,13 +44,18 @@ def exported(smoke_run: Path) -> Path:
     return out
 
 
+def _costs(network: Network, row: np.ndarray) -> np.ndarray:
+    forward(network, row)
+    return network.costs.copy()
+
+
 def test_the_compiled_network_answers_as_torch(smoke_run: Path) -> None:
     _, network = read_run(smoke_run)
     compiled = network.compiled(margin=0.0)
     rows = np.random.default_rng(1).normal(size=(200, SIZE)).astype(np.float32) * 4
     with torch.no_grad():
         expected = network(torch.from_numpy(rows)).double().numpy()
-    got = np.array([forward(compiled, row.astype(np.float64)) for row in rows])
+    got = np.array([_costs(compiled, row.astype(np.float64)) for row in rows])
     np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-5)
 
 

@@ -16,13 +16,13 @@ from fermata.policy.features import ORDER
 from fermata.policy.heuristics.base import Heuristic
 from fermata.policy.heuristics.kernel import BY_REMAINING_WORK, FILL, SWITCH, Rule
 from fermata.policy.heuristics.srwf import SRWF
-from fermata.policy.learned import Network
+from fermata.policy.learned import Network, network_of
 from fermata.sim.scenarios import Scenario
 from fermata.sim.simulate import simulate
 from fermata.sim.trace import Trace
-from fermata.sim.world import Tables, new_world, tables_of
+from fermata.sim.world import new_world, tables_of
 from fermata.training.config import TrainConfig
-from fermata.training.fork import Fork, new_fork
+from fermata.training.fork import Fork, Room, new_fork
 from fermata.training.teacher import Base, Plan, Teacher
 from fermata.training.workloads import draw
 
@@ -111,8 +111,8 @@ def label_unit(config: TrainConfig, unit: Unit, network: Network | None, folder:
         config.teacher.max_label,
     )
     tables, future = tables_of(episode, scenario.executors), tables_of(library, scenario.executors)
-    fork = _fork_for(episode, tables, scenario.executors, horizon)
-    teacher = Teacher(tables, new_world(tables, scenario.executors), future, fork, behaviour, base, plan)
+    world, later = new_world(tables, scenario.executors), new_world(future, scenario.executors)
+    teacher = Teacher(world, later, _fork_for(episode, scenario.executors, horizon), behaviour, base, plan)
     x, y = teacher.collect(seeds[4], wanted.states)
     # The name keeps the suffix that numpy would otherwise add.
     partial = path.with_name(f".{os.getpid()}-{path.name}")
@@ -125,18 +125,17 @@ def empty_network() -> Network:
     """Return a network of the right types, for rollouts that follow a rule and never ask it."""
     one = np.zeros(1)
     square = np.zeros((1, 1))
-    return Network(one, one, square, one, square, one, square, one, 0.0)
+    return network_of((one, one, square, one, square, one, square, one), 0.0)
 
 
-def _fork_for(episode: Trace, tables: Tables, executors: int, horizon: int) -> Fork:
-    """Allocate a fork for windows of this episode; a window that does not fit is not labelled."""
+def _fork_for(episode: Trace, executors: int, horizon: int) -> Fork:
+    """Allocate a fork for what may be under way in this episode; a decision that does not fit is not labelled."""
     jobs = _WINDOW + horizon
-    spread = 1.3  # a window may hold more than its share of large jobs
-    return new_fork(
-        tables,
-        executors,
+    spread = 1.3  # what is under way may hold more than its share of large jobs
+    room = Room(
         jobs,
         int(spread * jobs * episode.stages / episode.jobs) + 100,
         int(spread * jobs * episode.tasks / episode.jobs) + 1000,
         int(spread * jobs * len(episode.parent) / episode.jobs) + 100,
     )
+    return new_fork(executors, room)

@@ -1,229 +1,204 @@
 """A copy of an episode under way with another future: what the teacher tries its actions on.
 
-`splice` copies the jobs that still matter out of a world and lets jobs of a library episode arrive after them, all in
-arrays that are allocated once. Plain numpy: copying a window is a hundredth of a rollout, compiling it would take
-longer than most runs. Knows the simulator's memory layout and nothing of policies.
+`splice` copies the unfinished jobs out of a world and lets jobs of a library episode arrive after them, into memory
+that is allocated once. Finished jobs are left out (the recent arrivals, which policies read, are kept), so a copy costs
+as much as what is under way. Knows the simulator's memory layout and nothing of policies.
 """
 
 from __future__ import annotations
 
-import math
 from typing import NamedTuple
 
 import numpy as np
 
+from fermata.policy._jit import kernel
+from fermata.policy.board import Arrival, Board, Executor, Job, Pool, Stage
+from fermata.policy.rows import Indices, copy_row, new_indices, new_rows
 from fermata.policy.state import IDLE, RECENT_ARRIVALS
-from fermata.sim.world import (
-    ACTIVE,
-    ARRIVED,
-    DECISIONS,
-    EVENTS,
-    FINISHED,
-    NOW,
-    READY,
-    Tables,
-    World,
-    new_world,
-)
+from fermata.sim.world import Clock, JobProgress, Run, StageProgress, Task, World
+
+
+class Room(NamedTuple):
+    """How much a fork can hold."""
+
+    jobs: int
+    stages: int
+    tasks: int
+    edges: int
 
 
 class Fork(NamedTuple):
-    """Scratch memory for one spliced episode; `tables` and `world` are larger than any episode that fits."""
+    """Memory for one spliced episode, and what it can hold."""
 
-    tables: Tables
     world: World
+    room: Room
+    kept: Indices  # [jobs] the index that each job taken over had, ascending
 
 
-class Window(NamedTuple):
-    """The jobs, stages, tasks and edges of a world that a fork keeps: half-open ranges."""
-
-    job0: int
-    job1: int
-    stage0: int
-    stage1: int
-    task0: int
-    task1: int
-    edge0: int
-    edge1: int
-
-
-def new_fork(like: Tables, executors: int, jobs: int, stages: int, tasks: int, edges: int) -> Fork:
-    """Allocate a fork for at most so many jobs, stages, tasks and edges of a pool of `executors`."""
-    sizes = {"job": jobs, "stage": stages, "task": tasks, "child": edges}
-    arrays = {}
-    for name, array in like._asdict().items():
-        if name == "sticky":
-            continue
-        ends = {"job_stage_ptr": jobs + 1, "child_ptr": stages + 1, "task_ptr": stages + 1}
-        arrays[name] = np.zeros(ends.get(name, sizes[name.partition("_")[0]]), array.dtype)
-    tables = Tables(**arrays, sticky=like.sticky)
-    return Fork(tables, new_world(tables, executors))
-
-
-def _copy(to: np.ndarray, at: int, source: np.ndarray, begin: int, end: int) -> None:
-    to[at : at + end - begin] = source[begin:end]
-
-
-def _copy_shifted(to: np.ndarray, at: int, source: np.ndarray, begin: int, end: int, shift: int) -> None:
-    np.add(source[begin:end], shift, out=to[at : at + end - begin], casting="unsafe")
-
-
-def window_of(tables: Tables, world: World) -> Window:
-    """Return the window from the first unfinished job on, but with enough arrivals for a policy's recent past."""
-    arrived = int(world.counter[ARRIVED])
-    active = world.active_jobs[: world.counter[ACTIVE]]
-    return jobs_window(tables, int(min(max(0, arrived - RECENT_ARRIVALS), active.min(initial=arrived))), arrived)
-
-
-def jobs_window(tables: Tables, job0: int, job1: int) -> Window:
-    """Return the window of the jobs `job0` to `job1`, the last not included."""
-    stage0, stage1 = int(tables.job_stage_ptr[job0]), int(tables.job_stage_ptr[job1])
-    tasks, edges = tables.task_ptr, tables.child_ptr
-    return Window(
-        job0,
-        job1,
-        stage0,
-        stage1,
-        int(tasks[stage0]),
-        int(tasks[stage1]),
-        int(edges[stage0]),
-        int(edges[stage1]),
+def new_fork(executors: int, room: Room) -> Fork:
+    """Allocate a fork of a pool of `executors`."""
+    board = Board(
+        pool=new_rows(Pool, 1),
+        executors=new_rows(Executor, executors),
+        jobs=new_rows(Job, room.jobs),
+        stages=new_rows(Stage, room.stages),
+        arrivals=new_rows(Arrival, room.jobs + RECENT_ARRIVALS),
+        free=new_indices(np.zeros(executors)),
+        active=new_indices(np.zeros(room.jobs)),
+        ready=new_indices(np.zeros(room.stages)),
     )
-
-
-def _append_tables(to: Tables, source: Tables, w: Window, jobs: int, stages: int, tasks: int, edges: int) -> None:
-    """Write the window's fixed data behind the first so many jobs, stages, tasks and edges."""
-    _copy(to.job_arrival_s, jobs, source.job_arrival_s, w.job0, w.job1)
-    _copy(to.job_weight, jobs, source.job_weight, w.job0, w.job1)
-    _copy(to.job_work_s, jobs, source.job_work_s, w.job0, w.job1)
-    _copy(to.job_critical_path_s, jobs, source.job_critical_path_s, w.job0, w.job1)
-    _copy(to.job_width, jobs, source.job_width, w.job0, w.job1)
-    _copy_shifted(to.job_stage_ptr, jobs, source.job_stage_ptr, w.job0, w.job1 + 1, stages - w.stage0)
-    _copy_shifted(to.stage_job, stages, source.stage_job, w.stage0, w.stage1, jobs - w.job0)
-    _copy(to.stage_slots, stages, source.stage_slots, w.stage0, w.stage1)
-    _copy(to.stage_estimate_s, stages, source.stage_estimate_s, w.stage0, w.stage1)
-    _copy(to.stage_serial_fraction, stages, source.stage_serial_fraction, w.stage0, w.stage1)
-    _copy(to.stage_max_cap, stages, source.stage_max_cap, w.stage0, w.stage1)
-    _copy(to.stage_path_s, stages, source.stage_path_s, w.stage0, w.stage1)
-    _copy(to.stage_parents, stages, source.stage_parents, w.stage0, w.stage1)
-    _copy_shifted(to.child_ptr, stages, source.child_ptr, w.stage0, w.stage1 + 1, edges - w.edge0)
-    _copy_shifted(to.task_ptr, stages, source.task_ptr, w.stage0, w.stage1 + 1, tasks - w.task0)
-    _copy_shifted(to.child, edges, source.child, w.edge0, w.edge1, stages - w.stage0)
-    _copy(to.task_duration_s, tasks, source.task_duration_s, w.task0, w.task1)
-
-
-def _copy_world(to: World, source: World, w: Window) -> None:
-    """Write the window's progress to the front of a world; executors keep their numbers."""
-    jobs, stages = w.job1 - w.job0, w.stage1 - w.stage0
-    _copy(to.job_remaining_work_s, 0, source.job_remaining_work_s, w.job0, w.job1)
-    _copy(to.job_running, 0, source.job_running, w.job0, w.job1)
-    _copy(to.job_held_s, 0, source.job_held_s, w.job0, w.job1)
-    _copy(to.job_stages_left, 0, source.job_stages_left, w.job0, w.job1)
-    _copy(to.job_held_mark_s, 0, source.job_held_mark_s, w.job0, w.job1)
-    _copy(to.job_run_since_s, 0, source.job_run_since_s, w.job0, w.job1)
-    _copy(to.job_start_s, 0, source.job_start_s, w.job0, w.job1)
-    _copy(to.job_completion_s, 0, source.job_completion_s, w.job0, w.job1)
-    _copy(to.job_run_s, 0, source.job_run_s, w.job0, w.job1)
-    _copy(to.active_position, 0, source.active_position, w.job0, w.job1)
-    _copy(to.stage_pending, 0, source.stage_pending, w.stage0, w.stage1)
-    _copy(to.stage_running, 0, source.stage_running, w.stage0, w.stage1)
-    _copy(to.stage_cap, 0, source.stage_cap, w.stage0, w.stage1)
-    _copy(to.stage_ready_s, 0, source.stage_ready_s, w.stage0, w.stage1)
-    _copy(to.stage_held_s, 0, source.stage_held_s, w.stage0, w.stage1)
-    _copy(to.stage_hold_until_s, 0, source.stage_hold_until_s, w.stage0, w.stage1)
-    _copy(to.stage_parents_left, 0, source.stage_parents_left, w.stage0, w.stage1)
-    _copy_shifted(to.active_jobs, 0, source.active_jobs, 0, source.counter[ACTIVE], -w.job0)
-    _copy_shifted(to.ready_stages, 0, source.ready_stages, 0, source.counter[READY], -w.stage0)
-    to.executor_stage[:] = np.where(source.executor_stage >= 0, source.executor_stage - w.stage0, IDLE)
-    to.executor_job[:] = np.where(source.executor_job >= w.job0, source.executor_job - w.job0, IDLE)
-    to.executor_free_at_s[:] = source.executor_free_at_s
-    to.free_executors[:] = source.free_executors
-    to.next_executor[:] = source.next_executor
-    to.run_time_s[:] = source.run_time_s
-    to.run_sequence[:] = source.run_sequence
-    to.run_executor[:] = source.run_executor
-    to.clock[:] = source.clock
-    to.counter[:] = source.counter
-    to.counter[ARRIVED] = jobs
-    to.counter[FINISHED] = jobs - source.counter[ACTIVE]
-    to.counter[EVENTS], to.counter[DECISIONS] = 0, 0
-    _reset_future(to, jobs, stages)
-
-
-def _reset_future(to: World, jobs: int, stages: int) -> None:
-    """Make everything behind the window look as before its arrival."""
-    to.job_running[jobs:] = 0
-    to.job_held_s[jobs:] = 0.0
-    to.job_held_mark_s[jobs:] = -math.inf
-    to.job_start_s[jobs:] = math.nan
-    to.job_completion_s[jobs:] = math.nan
-    to.job_run_s[jobs:] = 0.0
-    to.stage_running[stages:] = 0
-    to.stage_cap[stages:] = 0
-    to.stage_ready_s[stages:] = math.inf
-    to.stage_held_s[stages:] = 0.0
-    to.stage_hold_until_s[stages:] = -math.inf
-
-
-def _expect(to: World, tables: Tables, jobs: slice, stages: slice) -> None:
-    """Set what jobs have left before their arrival."""
-    to.job_remaining_work_s[jobs] = tables.job_work_s[jobs]
-    to.job_stages_left[jobs] = np.diff(tables.job_stage_ptr[jobs.start : jobs.stop + 1])
-    to.stage_pending[stages] = np.diff(tables.task_ptr[stages.start : stages.stop + 1])
-    to.stage_parents_left[stages] = tables.stage_parents[stages]
-
-
-def _cut(tables: Tables, jobs: int, stages: int, tasks: int, edges: int) -> Tables:
-    """Return the first so many jobs, stages, tasks and edges of scratch tables."""
-    return Tables(
-        tables.job_arrival_s[:jobs],
-        tables.job_weight[:jobs],
-        tables.job_stage_ptr[: jobs + 1],
-        tables.job_work_s[:jobs],
-        tables.job_critical_path_s[:jobs],
-        tables.job_width[:jobs],
-        tables.stage_job[:stages],
-        tables.stage_slots[:stages],
-        tables.stage_estimate_s[:stages],
-        tables.stage_serial_fraction[:stages],
-        tables.stage_max_cap[:stages],
-        tables.stage_path_s[:stages],
-        tables.stage_parents[:stages],
-        tables.child_ptr[: stages + 1],
-        tables.child[:edges],
-        tables.task_ptr[: stages + 1],
-        tables.task_duration_s[:tasks],
-        tables.sticky,
+    world = World(
+        board=board,
+        clock=new_rows(Clock, 1),
+        runs=new_rows(Run, executors),
+        next_executor=new_indices(np.zeros(executors)),
+        job_progress=new_rows(JobProgress, room.jobs),
+        stage_progress=new_rows(StageProgress, room.stages),
+        tasks=new_rows(Task, room.tasks),
+        children=new_indices(np.zeros(room.edges)),
+        by_path=new_indices(np.zeros(room.stages)),
     )
+    return Fork(world, room, new_indices(np.zeros(room.jobs)))
 
 
-def splice(
-    fork: Fork, tables: Tables, world: World, w: Window, library: Tables, first: int, arrivals: int
-) -> Tables | None:
-    """Make the fork's world a copy of `world` whose future is `arrivals` jobs of `library` from job `first` on.
+@kernel
+def _append_job(fork: Fork, at: Room, source: World, job: int) -> Room:
+    """Copy a job with its stages, tasks and edges behind what the fork has; return the new ends.
+
+    Returns:
+        The ends, or ends of -1 jobs if the fork is too small.
+    """
+    to, progress = fork.world, source.job_progress[job]
+    first, end = progress.first_stage, progress.end_stage
+    task0 = source.stage_progress[first - 1].end_task if first > 0 else 0
+    task1 = source.stage_progress[end - 1].end_task
+    edge0, edge1 = source.stage_progress[first].first_child, source.stage_progress[end - 1].end_child
+    after = Room(at.jobs + 1, at.stages + end - first, at.tasks + task1 - task0, at.edges + edge1 - edge0)
+    room = fork.room
+    if after.jobs > room.jobs or after.stages > room.stages or after.tasks > room.tasks or after.edges > room.edges:
+        return Room(-1, -1, -1, -1)
+    shift = at.stages - first
+    copy_row(to.board.jobs, at.jobs, source.board.jobs, job)
+    copy_row(to.job_progress, at.jobs, source.job_progress, job)
+    copied = to.job_progress[at.jobs]
+    copied.first_stage += shift
+    copied.end_stage += shift
+    copied.path_at += shift
+    for stage in range(first, end):
+        copy_row(to.board.stages, stage + shift, source.board.stages, stage)
+        to.board.stages[stage + shift].job = at.jobs
+        copy_row(to.stage_progress, stage + shift, source.stage_progress, stage)
+        row = to.stage_progress[stage + shift]
+        row.end_task += at.tasks - task0
+        row.first_child += at.edges - edge0
+        row.end_child += at.edges - edge0
+        to.by_path[stage + shift] = source.by_path[stage] + shift
+    for task in range(task0, task1):
+        copy_row(to.tasks, at.tasks + task - task0, source.tasks, task)
+    for edge in range(edge0, edge1):
+        to.children[at.edges + edge - edge0] = source.children[edge] + shift
+    return after
+
+
+@kernel
+def _keep_active(fork: Fork, world: World) -> int:
+    """List the unfinished jobs in ascending order; return how many there are, -1 if too many."""
+    count = world.board.pool[0].active
+    if count > fork.room.jobs:
+        return -1
+    for i in range(count):  # insertion: they are nearly in order
+        job, at = world.board.active[i], i
+        while at > 0 and fork.kept[at - 1] > job:
+            fork.kept[at] = fork.kept[at - 1]
+            at -= 1
+        fork.kept[at] = job
+    return count
+
+
+@kernel
+def _new_job(fork: Fork, count: int, job: int) -> int:
+    """Return the index in the fork of a job of the source, IDLE if it was left out."""
+    low, high = 0, count
+    while low < high:
+        middle = (low + high) >> 1
+        if fork.kept[middle] < job:
+            low = middle + 1
+        else:
+            high = middle
+    return low if low < count and fork.kept[low] == job else IDLE
+
+
+@kernel
+def _new_stage(fork: Fork, world: World, count: int, stage: int) -> int:
+    """Return the index in the fork of a stage of an unfinished job."""
+    job = world.board.stages[stage].job
+    new = _new_job(fork, count, job)
+    return stage - world.job_progress[job].first_stage + fork.world.job_progress[new].first_stage
+
+
+@kernel
+def _copy_pool(fork: Fork, world: World, count: int) -> None:
+    """Copy executors, running tasks, lists and counts, renumbered."""
+    to, board = fork.world, world.board
+    pool = to.board.pool[0]
+    copy_row(to.board.pool, 0, board.pool, 0)
+    copy_row(to.clock, 0, world.clock, 0)
+    pool = to.board.pool[0]
+    for i in range(len(board.executors)):
+        copy_row(to.board.executors, i, board.executors, i)
+        row = to.board.executors[i]
+        row.job = _new_job(fork, count, row.job)
+        if row.stage != IDLE:
+            row.stage = _new_stage(fork, world, count, row.stage)
+        to.board.free[i] = board.free[i]
+        to.next_executor[i] = world.next_executor[i]
+        copy_row(to.runs, i, world.runs, i)
+    for i in range(count):
+        to.board.active[i] = i
+        to.job_progress[i].position = i
+    for i in range(pool.ready):
+        to.board.ready[i] = _new_stage(fork, world, count, board.ready[i])
+    seen = pool.recent_end - pool.recent_begin
+    for i in range(seen):
+        copy_row(to.board.arrivals, i, board.arrivals, pool.recent_begin + i)
+    pool.recent_begin, pool.recent_end = 0, seen
+
+
+@kernel
+def splice(fork: Fork, world: World, library: World, first: int, arrivals: int) -> bool:
+    """Make the fork a copy of `world` whose future is `arrivals` jobs of `library` from job `first` on.
 
     The first of them arrives after the gap that it has in the library, counted from now.
 
+    Args:
+        fork: written to.
+        world: the episode under way.
+        library: an episode in which nothing has happened.
+        first: at least 1.
+        arrivals: first + arrivals is at most the library's jobs.
+
     Returns:
-        The fork's tables, cut to size; None if the fork is too small.
+        Whether the fork was large enough.
     """
-    future = jobs_window(library, first, first + arrivals)
-    jobs, stages = w.job1 - w.job0, w.stage1 - w.stage0
-    tasks, edges = w.task1 - w.task0, w.edge1 - w.edge0
-    all_jobs, all_stages = jobs + arrivals, stages + future.stage1 - future.stage0
-    all_tasks, all_edges = tasks + future.task1 - future.task0, edges + future.edge1 - future.edge0
-    to = fork.tables
-    if (
-        all_jobs > len(to.job_arrival_s)
-        or all_stages > len(to.stage_job)
-        or all_tasks > len(to.task_duration_s)
-        or all_edges > len(to.child)
-    ):
-        return None
-    _append_tables(to, tables, w, 0, 0, 0, 0)
-    _append_tables(to, library, future, jobs, stages, tasks, edges)
-    shift_s = world.clock[NOW] - (library.job_arrival_s[first - 1] if first > 0 else 0.0)
-    to.job_arrival_s[jobs:all_jobs] += shift_s
-    _copy_world(fork.world, world, w)
-    _expect(fork.world, to, slice(jobs, all_jobs), slice(stages, all_stages))
-    return _cut(to, all_jobs, all_stages, all_tasks, all_edges)
+    count = _keep_active(fork, world)
+    if count < 0:
+        return False
+    at = Room(0, 0, 0, 0)
+    for i in range(count):
+        at = _append_job(fork, at, world, fork.kept[i])
+        if at.jobs < 0:
+            return False
+    _copy_pool(fork, world, count)
+    to = fork.world
+    clock, seen = to.clock[0], to.board.pool[0].recent_end
+    shift_s = to.board.pool[0].now_s - library.board.jobs[first - 1].arrival_s
+    for i in range(arrivals):
+        at = _append_job(fork, at, library, first + i)
+        if at.jobs < 0:
+            return False
+        to.board.jobs[count + i].arrival_s += shift_s
+        copy_row(to.board.arrivals, seen + i, library.board.arrivals, first + i)
+        to.board.arrivals[seen + i].arrival_s += shift_s
+    clock.jobs, clock.arrived, clock.finished = count + arrivals, count, 0
+    clock.events, clock.decisions = 0, 0
+    return True

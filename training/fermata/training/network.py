@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from fermata.policy.features import SIZE
-from fermata.policy.learned import ACTIONS, BOUND, PENALTY, Network
+from fermata.policy.learned import ACTIONS, BOUND, PENALTY, Network, network_of
 
 
 class CostNetwork(nn.Module):  # type: ignore[misc] # torch is not followed by mypy
@@ -48,12 +48,12 @@ class CostNetwork(nn.Module):  # type: ignore[misc] # torch is not followed by m
 
         weight3, bias3 = weights(4)
         first = np.zeros((weight3.shape[0], 1))
-        return Network(
+        layers = (
             self.mean.double().numpy().copy(),
             self.scale.double().numpy().copy(),
             *weights(0),
             *weights(2),
             np.ascontiguousarray(np.hstack([first, weight3])),
             np.concatenate([[0.0], bias3]),
-            float(margin),
         )
+        return network_of(layers, float(margin))

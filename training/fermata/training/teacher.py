@@ -14,8 +14,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fermata.policy._jit import jit
-from fermata.policy.action import WAIT
+from fermata.policy._jit import kernel
+from fermata.policy.action import WAIT, any_startable
+from fermata.policy.board import Board
 from fermata.policy.features import SIZE, candidates, features
 from fermata.policy.guardrails import IDLE_POOL, Guardrails, bound
 from fermata.policy.heuristics.kernel import Rule, choose, eager
@@ -28,10 +29,10 @@ from fermata.policy.learned import (
     action_of,
     choose_learned,
 )
-from fermata.policy.state import ClusterState
+from fermata.policy.rows import peek
 from fermata.sim.engine import DECIDE, advance, apply
-from fermata.sim.world import ARRIVED, NOW, Tables, World, view
-from fermata.training.fork import Fork, splice, window_of
+from fermata.sim.world import World
+from fermata.training.fork import Fork, splice
 
 NO_LIMITS = Guardrails()  # only an idle pool that would wait for nothing is forbidden
 
@@ -59,89 +60,107 @@ class Plan(NamedTuple):
     max_label: float  # labels are clipped to +- this
 
 
-@jit
-def _base_action(state: ClusterState, base: Base) -> tuple[int, int, int, float]:
+@kernel
+def _base_action(board: Board, base: Base) -> tuple[int, int, int, float]:
     if base.learned:
-        return choose_learned(state, base.order, base.network)
-    return choose(state, base.rule)
+        return choose_learned(board, base.order, base.network)
+    return choose(board, base.rule)
 
 
-@jit
-def _act(tables: Tables, world: World, base: Base, limits: Guardrails) -> None:
+@kernel
+def _bounded_action(board: Board, base: Base, limits: Guardrails) -> tuple[int, int, int, float]:
+    """Return what the base policy chooses, within the limits."""
+    kind, stage, cap, until_s = _base_action(board, base)
+    kind, stage, cap, until_s, why = bound(board, kind, stage, cap, until_s, limits)
+    if why == IDLE_POOL:
+        return choose(board, eager(base.rule))
+    return kind, stage, cap, until_s
+
+
+@kernel
+def _act(world: World, base: Base, limits: Guardrails) -> None:
     """Let the base policy decide until it waits or nothing is startable."""
-    state = view(tables, world)
-    while state.free > 0 and len(state.ready_stages) > 0:
-        choice = candidates(state, base.order)
-        if choice.head < 0:
-            return
-        kind, stage, cap, until_s = _base_action(state, base)
-        kind, stage, cap, until_s, why = bound(state, kind, stage, cap, until_s, limits)
-        if why == IDLE_POOL:
-            kind, stage, cap, until_s = choose(state, eager(base.rule))
-        state = apply(tables, world, state, kind, stage, cap, until_s)
+    board = world.board
+    while any_startable(board):
+        kind, stage, cap, until_s = _bounded_action(board, base, limits)
+        apply(world, kind, stage, cap, until_s)
         if kind == WAIT:
             return
 
 
-@jit
-def _rollout(tables: Tables, world: World, picked: int, base: Base, limits: Guardrails) -> float:
+@kernel
+def rollout(world: World, picked: int, base: Base, limits: Guardrails) -> float:
     """Take the picked action, follow the base to the end, and return the sum of completion times, seconds from now."""
-    now_s = world.clock[NOW]
-    open_before = np.isnan(world.job_completion_s[: len(tables.job_arrival_s)])
-    state = view(tables, world)
-    choice = candidates(state, base.order)
-    kind, stage, cap, until_s = action_of(state, choice, picked)
-    apply(tables, world, state, kind, stage, cap, until_s)
+    board, now_s = world.board, world.board.pool[0].now_s
+    kind, stage, cap, until_s = action_of(board, candidates(board, base.order), picked)
+    apply(world, kind, stage, cap, until_s)
     if kind != WAIT:
-        _act(tables, world, base, limits)
-    while advance(tables, world) == DECIDE:
-        _act(tables, world, base, limits)
+        _act(world, base, limits)
+    while advance(world) == DECIDE:
+        _act(world, base, limits)
     total_s = 0.0
-    for job in range(len(tables.job_arrival_s)):
-        if open_before[job]:
-            total_s += world.job_completion_s[job] - now_s
+    for job in range(world.clock[0].jobs):
+        total_s += world.job_progress[job].completion_s - now_s
     return total_s
 
 
-@jit
-def _look(tables: Tables, world: World, order: Rule, x: NDArray[np.float64]) -> tuple[int, int, bool]:
-    """Write the features of the current decision; return its head and alternative (or -1), and if it may wait."""
-    state = view(tables, world)
-    choice = candidates(state, order)
-    if choice.head >= 0:
-        features(state, choice, x)
-    return choice.head, choice.alternative, state.free < len(state.executor_stage)
+@kernel
+def try_actions(
+    fork: Fork, world: World, library: World, first: int, plan: Plan, legal: int, base: Base, totals_s: FloatArray
+) -> bool:
+    """Try each legal action in one future: write the sums of completion times; False if the fork is too small.
+
+    Args:
+        fork: memory for the copies.
+        world: the episode at a decision; left as it is.
+        library: where the future comes from, from job `first` on.
+        first: at least 1.
+        plan: says how long the future is.
+        legal: a bit for each action.
+        base: followed after the action.
+        totals_s: [3] written where legal.
+    """
+    for picked in range(len(totals_s)):
+        if (legal >> picked) & 1:
+            if not splice(fork, world, library, first, plan.horizon):
+                return False
+            totals_s[picked] = rollout(fork.world, picked, base, NO_LIMITS)
+    return True
 
 
-@jit
-def _take(tables: Tables, world: World, picked: int, base: Base, limits: Guardrails) -> bool:
+@kernel
+def _look(world: World, order: Rule, x: NDArray[np.float64]) -> int:
+    """Write the features of the current decision; return a bit for each legal action, 0 if nothing is startable."""
+    board = world.board
+    choice = candidates(board, order)
+    if choice.head < 0:
+        return 0
+    features(board, choice, x)
+    legal = 1 << START_HEAD
+    if choice.alternative >= 0:
+        legal |= 1 << START_ALTERNATIVE
+    if board.pool[0].free < len(board.executors):
+        legal |= 1 << WAIT_FOR_EVENT
+    return legal
+
+
+@kernel
+def _take(world: World, picked: int, base: Base, limits: Guardrails) -> bool:
     """Take the picked action, or what the base policy chooses if it is -1; tell whether it was a wait."""
-    state = view(tables, world)
+    board = world.board
     if picked >= 0:
-        kind, stage, cap, until_s = action_of(state, candidates(state, base.order), picked)
+        kind, stage, cap, until_s = action_of(board, candidates(board, base.order), picked)
     else:
-        kind, stage, cap, until_s = _base_action(state, base)
-        kind, stage, cap, until_s, why = bound(state, kind, stage, cap, until_s, limits)
-        if why == IDLE_POOL:
-            kind, stage, cap, until_s = choose(state, eager(base.rule))
-    apply(tables, world, state, kind, stage, cap, until_s)
+        kind, stage, cap, until_s = _bounded_action(board, base, limits)
+    apply(world, kind, stage, cap, until_s)
     return kind == WAIT
 
 
 class Teacher:
     """Labels decisions of one base episode; see the module."""
 
-    def __init__(
-        self,
-        tables: Tables,
-        world: World,
-        library: Tables,
-        fork: Fork,
-        behaviour: Base,
-        base: Base,
-        plan: Plan,
-    ) -> None:
-        self.tables, self.world, self.library, self.fork = tables, world, library, fork
+    def __init__(self, world: World, library: World, fork: Fork, behaviour: Base, base: Base, plan: Plan) -> None:
+        self.world, self.library, self.fork = world, library, fork
         self.behaviour, self.base, self.plan = behaviour, base, plan
 
     def collect(self, seed: int, states: int) -> tuple[FloatArray, FloatArray]:
@@ -153,43 +172,37 @@ class Teacher:
         rng = np.random.default_rng(seed)
         xs: list[FloatArray] = []
         ys: list[FloatArray] = []
-        while len(xs) < states and advance(self.tables, self.world) == DECIDE:
+        while len(xs) < states and advance(self.world) == DECIDE:
             while len(xs) < states:
                 x = np.zeros(SIZE)
-                head, alternative, may_wait = _look(self.tables, self.world, self.base.order, x)
-                if head < 0:
+                bits = _look(self.world, self.base.order, x)
+                legal = [each for each in range(len(ACTIONS)) if (bits >> each) & 1]
+                if not legal:
                     break
-                legal = [START_HEAD]
-                legal += [START_ALTERNATIVE] if alternative >= 0 else []
-                legal += [WAIT_FOR_EVENT] if may_wait else []
                 if self._sampled(rng, legal):
-                    label = self._label(rng, legal)
+                    label = self._label(rng, bits, legal)
                     if label is not None:
                         xs.append(x)
                         ys.append(label)
                 picked = int(rng.choice(legal)) if rng.random() < self.plan.explore else -1
-                if _take(self.tables, self.world, picked, self.behaviour, NO_LIMITS):
+                if _take(self.world, picked, self.behaviour, NO_LIMITS):
                     break
         return np.array(xs).reshape(-1, SIZE), np.array(ys).reshape(-1, len(ACTIONS))
 
     def _sampled(self, rng: np.random.Generator, legal: list[int]) -> bool:
         """Draw whether to label a decision; one without a choice never is."""
-        warm = self.world.counter[ARRIVED] >= self.plan.warm
+        warm = peek(self.world.clock).arrived >= self.plan.warm
         return bool(rng.random() < self.plan.sample and warm and len(legal) > 1)
 
-    def _label(self, rng: np.random.Generator, legal: list[int]) -> FloatArray | None:
+    def _label(self, rng: np.random.Generator, bits: int, legal: list[int]) -> FloatArray | None:
         """Return the label of each action, NaN where illegal; None if the fork is too small."""
         plan = self.plan
-        window = window_of(self.tables, self.world)
         costs = np.full(len(ACTIONS), math.nan)
         costs[legal] = 0.0
-        for first in rng.integers(1, len(self.library.job_arrival_s) - plan.horizon, plan.futures):
-            totals = np.zeros(len(ACTIONS))
-            for picked in legal:
-                cut = splice(self.fork, self.tables, self.world, window, self.library, int(first), plan.horizon)
-                if cut is None:
-                    return None
-                totals[picked] = _rollout(cut, self.fork.world, picked, self.base, NO_LIMITS)
-            costs[legal] += (totals[legal] - totals[START_HEAD]) / plan.unit_s / plan.futures
+        for first in rng.integers(1, peek(self.library.clock).jobs - plan.horizon, plan.futures):
+            totals_s = np.zeros(len(ACTIONS))
+            if not try_actions(self.fork, self.world, self.library, int(first), plan, bits, self.base, totals_s):
+                return None
+            costs[legal] += (totals_s[legal] - totals_s[START_HEAD]) / plan.unit_s / plan.futures
         clipped: FloatArray = np.clip(costs, -plan.max_label, plan.max_label)
         return clipped

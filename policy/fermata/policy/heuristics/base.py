@@ -7,13 +7,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fermata.policy.action import Action
+from fermata.policy.board import Board
+from fermata.policy.decide import BoardPolicy
 from fermata.policy.errors import InputError
 from fermata.policy.heuristics.kernel import Rule, choose, eager
-from fermata.policy.state import ClusterState
 
 
 @dataclass(frozen=True)
-class Heuristic:
+class Heuristic(BoardPolicy):
     """A rule with a name; `parameters` maps a user's parameter to the field of the rule that it sets."""
 
     name: str
@@ -21,9 +22,9 @@ class Heuristic:
     rule: Rule
     parameters: Mapping[str, str] = field(default_factory=dict)
 
-    def choose(self, state: ClusterState) -> Action:
-        """Return the rule's action for a state with something startable."""
-        return Action(*choose(state, self.rule))
+    def act(self, board: Board) -> Action:
+        """Return the rule's action for a board with something startable."""
+        return Action(*choose(board, self.rule))
 
     def eager(self) -> Heuristic:
         """Return the work-conserving heuristic of the same order."""

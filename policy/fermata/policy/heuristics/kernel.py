@@ -9,10 +9,10 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from fermata.policy._jit import inlined, jit
+from fermata.policy._jit import inlined, kernel
 from fermata.policy.action import START, WAIT, startable
+from fermata.policy.board import Board
 from fermata.policy.guardrails import full_cap
-from fermata.policy.state import ClusterState
 
 # Orders: the startable stage with the lowest key comes first. Ties go to the earlier job; within a job to the stage
 # with the longest path to the job's end, then to the earlier stage.
@@ -28,14 +28,14 @@ class Rule(NamedTuple):
 
     order: int = BY_ARRIVAL
     fill: int = FILL
-    exponent: float = 0.0  # BY_EXECUTORS: executors / work ** exponent
+    exponent: float = 0.0  # BY_EXECUTORS: (executors + 1) / work ** exponent
     cap: int = 0  # BOUNDED: executors per stage
     hold: int = NEVER
     split_s: float = 0.0  # work above which a job is long; 0: between the recent extremes (`long_from`)
     last: int = 1  # SWITCH: hold only while at most so many executors are free
     tau_s: float = math.inf  # SWITCH: hold while the next completion is farther away than this ...
     tau_per_long_s: float = 0.0  # ... plus this for each further waiting long job
-    max_longs: int = 1_000_000  # SWITCH: do not hold above so many waiting long jobs
+    max_longs: int = 1_000_000  # SWITCH: hold only while fewer long jobs wait
     theta_s: float = -math.inf  # SWITCH: a long job goes first if the next completion is nearer than this ...
     theta_per_short_s: float = 0.0  # ... less this for each further waiting short job
     follower_s: float = 0.0  # FOLLOWER: hold a long job so long after it became ready, unless a short one arrives
@@ -46,71 +46,73 @@ class Rule(NamedTuple):
 
 
 @inlined
-def order_key(state: ClusterState, stage: int, rule: Rule) -> float:
+def order_key(board: Board, stage: int, rule: Rule) -> float:
     """Return the sort key of a stage; lower goes first."""
-    job = state.stage_job[stage]
+    index = board.stages[stage].job
     if rule.order == BY_ARRIVAL:
-        return float(job)
+        return float(index)
     if rule.order == BY_LAST_ARRIVAL:
-        return -float(job)
+        return -float(index)
+    job = board.jobs[index]
     if rule.order == BY_JOB_WORK:
-        return float(state.job_work_s[job])
+        return float(job.work_s)
     if rule.order == BY_REMAINING_WORK:
-        return float(state.job_remaining_work_s[job])
+        return float(job.remaining_work_s)
     if rule.order == BY_CRITICAL_PATH:
-        return float(state.job_critical_path_s[job])
+        return float(job.remaining_path_s)
     if rule.order == BY_EXECUTORS:
-        return float(state.job_running[job] / max(state.job_work_s[job], 1e-9) ** rule.exponent)
-    return -float(state.stage_slots[stage])
+        return float((job.running + 1) / max(job.work_s, 1e-9) ** rule.exponent)
+    return -float(board.stages[stage].slots)
 
 
 @inlined
-def _before(state: ClusterState, stage: int, other: int) -> bool:
+def _before(board: Board, stage: int, other: int) -> bool:
     """Break a tie: the earlier job, then the longer path, then the earlier stage."""
-    if state.stage_job[stage] != state.stage_job[other]:
-        return bool(state.stage_job[stage] < state.stage_job[other])
-    if state.stage_path_s[stage] != state.stage_path_s[other]:
-        return bool(state.stage_path_s[stage] > state.stage_path_s[other])
+    one, two = board.stages[stage], board.stages[other]
+    if one.job != two.job:
+        return bool(one.job < two.job)
+    if one.path_s != two.path_s:
+        return bool(one.path_s > two.path_s)
     return stage < other
 
 
-@jit
-def first_stage(state: ClusterState, rule: Rule) -> int:
+@kernel
+def first_stage(board: Board, rule: Rule) -> int:
     """Return the startable stage that comes first in the rule's order, or -1."""
     best, best_key = -1, math.inf
-    for i in range(len(state.ready_stages)):
-        stage = state.ready_stages[i]
-        if not startable(state, stage):
+    for i in range(board.pool[0].ready):
+        stage = board.ready[i]
+        if not startable(board, stage):
             continue
-        key = order_key(state, stage, rule)
-        if best < 0 or key < best_key or (key == best_key and _before(state, stage, best)):
+        key = order_key(board, stage, rule)
+        if best < 0 or key < best_key or (key == best_key and _before(board, stage, best)):
             best, best_key = stage, key
     return best
 
 
 @inlined
-def cap_for(state: ClusterState, stage: int, rule: Rule) -> int:
+def cap_for(board: Board, stage: int, rule: Rule) -> int:
     """Return the parallelism cap of a start."""
-    full = full_cap(state, stage)
+    full = full_cap(board, stage)
     if rule.fill == ONE_TASK:
-        return min(full, int(state.stage_running[stage]) + 1)
+        return min(full, int(board.stages[stage].running) + 1)
     if rule.fill == BOUNDED:
-        return max(min(full, rule.cap), int(state.stage_running[stage]) + 1)
+        return max(min(full, rule.cap), int(board.stages[stage].running) + 1)
     return full
 
 
-@jit
-def next_completion_s(state: ClusterState) -> float:
+@kernel
+def next_completion_s(board: Board) -> float:
     """Return the seconds until a busy executor is expected to end its task (0 if one overruns); inf if none is busy."""
     nearest = math.inf
-    for executor in range(len(state.executor_stage)):
-        if state.executor_stage[executor] >= 0:
-            nearest = min(nearest, state.executor_free_at_s[executor])
-    return max(nearest - state.now_s, 0.0)
+    for i in range(len(board.executors)):
+        if board.executors[i].stage >= 0:
+            nearest = min(nearest, board.executors[i].free_at_s)
+    return max(nearest - board.pool[0].now_s, 0.0)
 
 
 @inlined
-def long_from(state: ClusterState, split_s: float) -> float:
+def long_from(board: Board, split_s: float) -> float:
     """Return the work from which a job counts as long.
 
     Without a given split it is the geometric mean of the smallest and the largest recent job, if these differ by more
@@ -119,54 +121,55 @@ def long_from(state: ClusterState, split_s: float) -> float:
     if split_s > 0.0:
         return split_s
     least, most = math.inf, 0.0
-    for i in range(len(state.recent_work_s)):
-        least, most = min(least, state.recent_work_s[i]), max(most, state.recent_work_s[i])
+    for i in range(board.pool[0].recent_begin, board.pool[0].recent_end):
+        least, most = min(least, board.arrivals[i].work_s), max(most, board.arrivals[i].work_s)
     return math.sqrt(least * most) if most > 4.0 * least and least > 0.0 else math.inf
 
 
-@jit
-def followed_by_s(state: ClusterState, stage: int, rule: Rule) -> float:
+@kernel
+def followed_by_s(board: Board, stage: int, rule: Rule) -> float:
     """Return until when a stage waits for a shorter job to follow its own; -inf if that has come, or its job is short.
 
     Without a given split a job is long from the geometric mean of the smallest and the largest recent job, be they
     equal: the first job of all is held.
     """
-    ready_s = state.stage_ready_s[stage]
+    ready_s = board.stages[stage].ready_s
+    begin, end = board.pool[0].recent_begin, board.pool[0].recent_end
     split_s, least, most = rule.split_s, math.inf, 0.0
     if split_s <= 0.0:
-        for i in range(len(state.recent_work_s)):
-            least, most = min(least, state.recent_work_s[i]), max(most, state.recent_work_s[i])
+        for i in range(begin, end):
+            least, most = min(least, board.arrivals[i].work_s), max(most, board.arrivals[i].work_s)
         split_s = math.sqrt(least * most)
-    if state.job_work_s[state.stage_job[stage]] < split_s:
+    if board.jobs[board.stages[stage].job].work_s < split_s:
         return -math.inf
-    for i in range(len(state.recent_work_s)):
-        if state.recent_work_s[i] < split_s and state.recent_arrival_s[i] >= ready_s:
+    for i in range(begin, end):
+        if board.arrivals[i].work_s < split_s and board.arrivals[i].arrival_s >= ready_s:
             return -math.inf
     return float(ready_s + rule.follower_s)
 
 
-@jit
-def waiting_by_class(state: ClusterState, split_s: float) -> tuple[int, int, int]:
+@kernel
+def waiting_by_class(board: Board, split_s: float) -> tuple[int, int, int]:
     """Return how many startable stages belong to short and to long jobs, and the long one of least work (or -1)."""
     shorts, longs, first_long = 0, 0, -1
-    for i in range(len(state.ready_stages)):
-        stage = state.ready_stages[i]
-        if not startable(state, stage):
+    for i in range(board.pool[0].ready):
+        stage = board.ready[i]
+        if not startable(board, stage):
             continue
-        work_s = state.job_remaining_work_s[state.stage_job[stage]]
+        work_s = board.jobs[board.stages[stage].job].remaining_work_s
         if work_s <= split_s:
             shorts += 1
             continue
         longs += 1
         if first_long >= 0:
-            best_s = state.job_remaining_work_s[state.stage_job[first_long]]
-            if work_s > best_s or (work_s == best_s and not _before(state, stage, first_long)):
+            best_s = board.jobs[board.stages[first_long].job].remaining_work_s
+            if work_s > best_s or (work_s == best_s and not _before(board, stage, first_long)):
                 continue
         first_long = stage
     return shorts, longs, first_long
 
 
-@jit
+@kernel
 def eager(rule: Rule) -> Rule:
     """Return the same order without its hold: what a pool falls back to where it must not wait."""
     # Numba fills in no defaults: every field is named.
@@ -192,58 +195,62 @@ def eager(rule: Rule) -> Rule:
 
 
 @inlined
-def job_cap(state: ClusterState, job: int, rule: Rule) -> int:
+def job_cap(board: Board, job: int, rule: Rule) -> int:
     """Return how many executors a job may have under WORK_SHARE or EQUAL_SHARE; at least 1."""
-    executors = len(state.executor_stage)
+    executors = len(board.executors)
     if rule.fill == WORK_SHARE:
-        share = state.job_remaining_work_s[job] / max(rule.grain_s, 1e-6)
+        share = board.jobs[job].remaining_work_s / max(rule.grain_s, 1e-6)
     else:
-        share = max(rule.share * executors, executors / max(1, len(state.active_jobs)))
+        share = max(rule.share * executors, executors / max(1, board.pool[0].active))
     return max(1, math.ceil(float(min(share, float(executors)))))
 
 
-@jit
-def choose_within_shares(state: ClusterState, rule: Rule) -> tuple[int, int, int, float]:
+@kernel
+def choose_within_shares(board: Board, rule: Rule) -> tuple[int, int, int, float]:
     """Return the action of a rule that bounds the executors of a job, as `choose` does."""
     best, best_key, best_room = -1, math.inf, 0
-    keeper = state.executor_job[state.free_executors[state.free - 1]] if rule.keep and state.free > 0 else -1
-    for i in range(len(state.ready_stages)):
-        stage = state.ready_stages[i]
-        job = state.stage_job[stage]
-        room = job_cap(state, job, rule) - state.job_running[job]
-        if room < state.stage_slots[stage] or not startable(state, stage):
+    free = board.pool[0].free
+    keeper = board.executors[board.free[free - 1]].job if rule.keep and free > 0 else -1
+    for i in range(board.pool[0].ready):
+        stage = board.ready[i]
+        job = board.stages[stage].job
+        room = job_cap(board, job, rule) - board.jobs[job].running
+        if room < board.stages[stage].slots or not startable(board, stage):
             continue
-        key = -math.inf if job == keeper else order_key(state, stage, rule)
-        if best < 0 or key < best_key or (key == best_key and _before(state, stage, best)):
+        key = -math.inf if job == keeper else order_key(board, stage, rule)
+        if best < 0 or key < best_key or (key == best_key and _before(board, stage, best)):
             best, best_key, best_room = stage, key, room
     if best < 0:
-        spare = first_stage(state, rule) if rule.spare or state.free == len(state.executor_stage) else -1
+        spare = first_stage(board, rule) if rule.spare or free == len(board.executors) else -1
         if spare < 0:
             return WAIT, -1, 0, math.inf
-        return START, spare, full_cap(state, spare), math.inf
-    cap = state.stage_running[best] + best_room // state.stage_slots[best]
-    return START, best, min(full_cap(state, best), int(cap)), math.inf
+        return START, spare, full_cap(board, spare), math.inf
+    cap = board.stages[best].running + best_room // board.stages[best].slots
+    return START, best, min(full_cap(board, best), int(cap)), math.inf
 
 
-@jit
-def choose(state: ClusterState, rule: Rule) -> tuple[int, int, int, float]:
+@kernel
+def choose(board: Board, rule: Rule) -> tuple[int, int, int, float]:
     """Return (kind, stage, cap, until_s) of the rule's action; (WAIT, -1, 0, inf) if nothing is startable."""
     if rule.fill == WORK_SHARE or rule.fill == EQUAL_SHARE:
-        return choose_within_shares(state, rule)
-    head = first_stage(state, rule)
+        return choose_within_shares(board, rule)
+    head = first_stage(board, rule)
     if head < 0:
         return WAIT, -1, 0, math.inf
-    busy = state.free < len(state.executor_stage)
+    free = board.pool[0].free
     if rule.hold == FOLLOWER:
-        until_s = followed_by_s(state, head, rule)
-        if state.now_s < until_s:
+        until_s = followed_by_s(board, head, rule)
+        if board.pool[0].now_s < until_s:
             return WAIT, -1, 0, until_s
-    if rule.hold == SWITCH and busy and state.free <= rule.last:
-        split_s = long_from(state, rule.split_s)
-        shorts, longs, first_long = waiting_by_class(state, split_s)
-        next_s = next_completion_s(state)
-        if shorts == 0 and longs <= rule.max_longs and next_s > rule.tau_s + rule.tau_per_long_s * (longs - 1):
-            return WAIT, -1, 0, math.inf
+    if rule.hold == SWITCH and free < len(board.executors) and free <= rule.last:
+        split_s = long_from(board, rule.split_s)
+        shorts, longs, first_long = waiting_by_class(board, split_s)
+        next_s = next_completion_s(board)
+        # The hold ends when the next completion has come as near as this: then it would not be entered any more.
+        spare_s = next_s - rule.tau_s - rule.tau_per_long_s * (longs - 1)
+        now_s = board.pool[0].now_s
+        if shorts == 0 and longs < rule.max_longs and now_s + spare_s > now_s:
+            return WAIT, -1, 0, now_s + spare_s
         if shorts > 0 and longs > 0 and next_s <= rule.theta_s - rule.theta_per_short_s * (shorts - 1):
             head = first_long
-    return START, head, cap_for(state, head, rule), math.inf
+    return START, head, cap_for(board, head, rule), math.inf

@@ -162,7 +162,7 @@ def policy_episode(
     tables = spark_tables(workload.trace, moving_delay_ms, asks_idle=True)
     known = tables_of(workload.trace, len(waves.grid) - 1)
     world = new_spark_world(tables, waves)
-    run_policy(tables, waves, world, known, new_world(known, len(waves.grid) - 1), policy)
+    run_policy(tables, waves, world, new_world(known, len(waves.grid) - 1), policy)
     return tables, world
 
 

@@ -7,7 +7,7 @@ Source: https://github.com/hongzimao/decima-sim (`spark_env/`), whose every rule
 
 from __future__ import annotations
 
-from fermata.policy._jit import inlined, jit
+from fermata.policy._jit import inlined, kernel
 from fermata.sim.spark.waves import FIRST, FRESH, REST, Waves, task_duration_ms
 from fermata.sim.spark.world import (
     E_GOING,
@@ -58,7 +58,7 @@ def first_end_ms(world: SparkWorld) -> int:
     return int(world.end_key[0] >> SEQUENCE_BITS)
 
 
-@jit
+@kernel
 def push_end(world: SparkWorld, end_ms: int, executor: int) -> None:
     """Add the end of an executor's task or journey to the heap."""
     new = next_key(world, end_ms)
@@ -91,7 +91,7 @@ def replace_first(key: IntArray, who: IndexArray, size: int, new: int, executor:
     key[at], who[at] = new, executor
 
 
-@jit
+@kernel
 def pop_end(world: SparkWorld) -> int:
     """Remove the first end from the heap and return its executor."""
     key, who = world.end_key, world.end_executor
@@ -114,7 +114,7 @@ def runnable(world: SparkWorld, stage: int) -> bool:
     return bool(world.stage[stage, S_PARENTS] == 0 and world.stage[stage, S_PENDING] > 0)
 
 
-@jit
+@kernel
 def leave_stage(world: SparkWorld, executor: int) -> None:
     """Take an executor from its stage: its next task is a fresh one."""
     if world.executor[executor, E_STAGE] != NONE:
@@ -123,7 +123,7 @@ def leave_stage(world: SparkWorld, executor: int) -> None:
     world.executor[executor, E_LAST] = NONE
 
 
-@jit
+@kernel
 def leave_job(world: SparkWorld, executor: int) -> None:
     """Take an executor from its job, if it has one."""
     if world.executor[executor, E_JOB] != NONE:
@@ -132,7 +132,7 @@ def leave_job(world: SparkWorld, executor: int) -> None:
     leave_stage(world, executor)
 
 
-@jit
+@kernel
 def enter_pool(world: SparkWorld, pool: int, executor: int) -> None:
     """Let an executor idle at the end of a pool: a job's, or (the last one) that of executors without a job."""
     of_executor, of_job = world.executor, world.job
@@ -151,7 +151,7 @@ def enter_pool(world: SparkWorld, pool: int, executor: int) -> None:
     of_job[pool, J_POOL] += 1
 
 
-@jit
+@kernel
 def leave_pool(world: SparkWorld, executor: int) -> None:
     """Take an executor out of its pool."""
     of_executor, of_job = world.executor, world.job
@@ -169,7 +169,7 @@ def leave_pool(world: SparkWorld, executor: int) -> None:
     of_executor[executor, E_POOL] = NONE
 
 
-@jit
+@kernel
 def run_task(tables: SparkTables, waves: Waves, world: SparkWorld, executor: int, stage: int) -> None:
     """Begin the next task of a runnable stage on an executor that is attached to its job."""
     of_executor, of_stage = world.executor, world.stage
@@ -196,7 +196,7 @@ def run_task(tables: SparkTables, waves: Waves, world: SparkWorld, executor: int
     push_end(world, now_ms + duration_ms, executor)
 
 
-@jit
+@kernel
 def run_waves(tables: SparkTables, waves: Waves, world: SparkWorld, until_ms: int) -> None:
     """Let executors go from task to task of their stages, before `until_ms` and until one needs more than that.
 
@@ -230,7 +230,7 @@ def run_waves(tables: SparkTables, waves: Waves, world: SparkWorld, until_ms: in
     counter[TASKS_ENDED] += ended
 
 
-@jit
+@kernel
 def travel(tables: SparkTables, world: SparkWorld, executor: int, stage: int) -> None:
     """Send an executor to a stage of another job, which it belongs to from now on."""
     leave_job(world, executor)

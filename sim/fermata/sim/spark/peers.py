@@ -9,7 +9,7 @@ https://github.com/ArchieGertsman/spark-sched-sim (`schedulers/heuristics/round_
 
 from __future__ import annotations
 
-from fermata.policy._jit import inlined, jit
+from fermata.policy._jit import inlined, kernel
 from fermata.sim.spark.executors import runnable, wanted
 from fermata.sim.spark.protocol import answer, decline, first_runnable, reachable, run_to_question
 from fermata.sim.spark.waves import Waves
@@ -40,7 +40,7 @@ def _supply(world: SparkWorld, job: int) -> int:
     return int(world.job[job, J_ATTACHED] + world.job[job, J_INCOMING])
 
 
-@jit
+@kernel
 def _first_reachable(tables: SparkTables, world: SparkWorld, job: int) -> int:
     """Return the first stage of a job that may be chosen."""
     for stage in range(tables.job_stage_ptr[job], tables.job_stage_ptr[job + 1]):
@@ -49,7 +49,7 @@ def _first_reachable(tables: SparkTables, world: SparkWorld, job: int) -> int:
     return NONE
 
 
-@jit
+@kernel
 def _stage_for(tables: SparkTables, world: SparkWorld, job: int, kind: int) -> int:
     """Return the stage of a job to choose: a runnable one first, then one whose parents have no task left to begin."""
     if kind in (DECIMA_FAIR, DECIMA_FIFO):
@@ -61,7 +61,7 @@ def _stage_for(tables: SparkTables, world: SparkWorld, job: int, kind: int) -> i
     return _first_reachable(tables, world, job)
 
 
-@jit
+@kernel
 def _share(tables: SparkTables, world: SparkWorld, kind: int) -> int:
     """Return how many executors a job may have."""
     executors, outside = len(world.executor), len(world.job) - 1
@@ -80,7 +80,7 @@ def _share(tables: SparkTables, world: SparkWorld, kind: int) -> int:
     return -(-executors // max(1, jobs))
 
 
-@jit
+@kernel
 def choose(tables: SparkTables, world: SparkWorld, kind: int) -> tuple[int, int]:
     """Return the stage that a peer chooses (NONE: idle) and up to how many executors it gives it."""
     asking, source_job, outside = world.counter[ASKING], world.counter[SOURCE_JOB], len(world.job) - 1
@@ -103,7 +103,7 @@ def choose(tables: SparkTables, world: SparkWorld, kind: int) -> tuple[int, int]
     return NONE, asking
 
 
-@jit
+@kernel
 def _anything_to_choose(tables: SparkTables, world: SparkWorld) -> bool:
     """Tell whether there is a stage to choose, of the source's job or of one that has not got all executors."""
     outside = len(world.job) - 1
@@ -116,7 +116,7 @@ def _anything_to_choose(tables: SparkTables, world: SparkWorld) -> bool:
     return False
 
 
-@jit
+@kernel
 def run_peer(tables: SparkTables, waves: Waves, world: SparkWorld, kind: int) -> None:
     """Run an episode to its end under one of the peers' heuristics."""
     while run_to_question(tables, waves, world):

@@ -10,7 +10,7 @@ Source: https://github.com/hongzimao/decima-sim (`spark_env/env.py`).
 
 from __future__ import annotations
 
-from fermata.policy._jit import inlined, jit
+from fermata.policy._jit import inlined, kernel
 from fermata.sim.spark.executors import (
     enter_pool,
     first_end_ms,
@@ -74,7 +74,7 @@ FIRST_PROMISE, LAST_PROMISE = 0, 1
 NEVER_MS = 1 << 62
 
 
-@jit
+@kernel
 def reachable(tables: SparkTables, world: SparkWorld, stage: int) -> bool:
     """Tell whether a stage may be chosen: not chosen in this round, wants executors, and none of its parents does."""
     if world.stage[stage, S_CHOSEN] == world.counter[ROUND] or wanted(world, stage) <= 0:
@@ -85,7 +85,7 @@ def reachable(tables: SparkTables, world: SparkWorld, stage: int) -> bool:
     return True
 
 
-@jit
+@kernel
 def _promise(tables: SparkTables, world: SparkWorld, source: int, source_job: int, stage: int, amount: int) -> None:
     """Promise executors of a source to a stage, or (NONE) to idle."""
     if stage != NONE:
@@ -111,7 +111,7 @@ def _promise(tables: SparkTables, world: SparkWorld, source: int, source_job: in
     ends[LAST_PROMISE] = entry
 
 
-@jit
+@kernel
 def _drop_promise(world: SparkWorld, entry: int) -> None:
     """Take an entry out of its source's list."""
     ends = world.promised_by[world.promise[entry, P_SOURCE]]
@@ -168,7 +168,7 @@ def _idle(world: SparkWorld, executor: int) -> None:
     enter_pool(world, job if job != NONE and world.job[job, J_OPEN] > 0 else outside, executor)
 
 
-@jit
+@kernel
 def _use_elsewhere(tables: SparkTables, waves: Waves, world: SparkWorld, executor: int) -> None:
     """Find work for an executor whose destination has no task left for it: in its job, then anywhere."""
     job = world.executor[executor, E_JOB]
@@ -188,7 +188,7 @@ def _use_elsewhere(tables: SparkTables, waves: Waves, world: SparkWorld, executo
     enter_pool(world, job if job != NONE else outside, executor)
 
 
-@jit
+@kernel
 def first_runnable(tables: SparkTables, world: SparkWorld, job: int) -> int:
     """Return the stage of a job that became runnable first, among those that want executors and were not chosen."""
     best, turn = NONE, 0
@@ -217,7 +217,7 @@ def _go(tables: SparkTables, waves: Waves, world: SparkWorld, executor: int, sta
         enter_pool(world, world.executor[executor, E_JOB], executor)
 
 
-@jit
+@kernel
 def _keep_promises(tables: SparkTables, waves: Waves, world: SparkWorld, source: int, executor: int) -> None:
     """Send `executor`, or (NONE) those that are in the source's pool now, where the source has promised them to."""
     pool = source - len(tables.stage_job)
@@ -238,7 +238,7 @@ def _keep_promises(tables: SparkTables, waves: Waves, world: SparkWorld, source:
         _go(tables, waves, world, who, stage)
 
 
-@jit
+@kernel
 def answer(tables: SparkTables, waves: Waves, world: SparkWorld, stage: int, limit: int) -> None:
     """Promise up to `limit` executors of the source to a reachable stage, or (NONE) to idle."""
     count = world.counter
@@ -261,7 +261,7 @@ def answer(tables: SparkTables, waves: Waves, world: SparkWorld, stage: int, lim
         _keep_promises(tables, waves, world, source, turn)
 
 
-@jit
+@kernel
 def decline(world: SparkWorld) -> None:
     """Let the executor that the source lets go idle, and promise nothing of the source's others."""
     turn = world.counter[TURN]
@@ -271,7 +271,7 @@ def decline(world: SparkWorld) -> None:
         _idle(world, turn)
 
 
-@jit
+@kernel
 def _ask_pool(world: SparkWorld, pool: int) -> None:
     """Make a pool the source; an empty one asks nothing."""
     world.counter[TURN], world.counter[POOL] = NONE, pool
@@ -316,7 +316,7 @@ def _end_task(tables: SparkTables, waves: Waves, world: SparkWorld, executor: in
         _end_job(tables, world, job, executor)
 
 
-@jit
+@kernel
 def _unlock(tables: SparkTables, world: SparkWorld, stage: int) -> bool:
     """Make runnable the children whose last parent this was; tell whether there are any."""
     unlocked = False
@@ -330,7 +330,7 @@ def _unlock(tables: SparkTables, world: SparkWorld, stage: int) -> bool:
     return unlocked
 
 
-@jit
+@kernel
 def _end_job(tables: SparkTables, world: SparkWorld, job: int, executor: int) -> None:
     """End a job: its executors belong to none, and who travels to it or was promised to it goes elsewhere."""
     world.job_completion_ms[job] = world.counter[NOW_MS]
@@ -357,7 +357,7 @@ def _end_job(tables: SparkTables, world: SparkWorld, job: int, executor: int) ->
             world.executor[who, E_GOING] = JOB_IS_DONE
 
 
-@jit
+@kernel
 def _arrive(tables: SparkTables, world: SparkWorld) -> None:
     """Let the next job arrive: executors without a job are asked about."""
     job, outside = world.counter[ARRIVED], len(world.job) - 1
@@ -394,7 +394,7 @@ def _end_travel(tables: SparkTables, waves: Waves, world: SparkWorld, executor: 
     _use_elsewhere(tables, waves, world, executor)
 
 
-@jit
+@kernel
 def run_to_question(tables: SparkTables, waves: Waves, world: SparkWorld) -> bool:
     """Run to the next event that leaves executors to decide about; False at the end of the episode."""
     count = world.counter

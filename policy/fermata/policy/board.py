@@ -1,0 +1,163 @@
+"""The state as the kernels read and write it: `ClusterState` turned into rows.
+
+A `Board` says the same as a `ClusterState`, field by field; see there for shapes, units and meaning. The difference
+is layout: a kernel that looks at a stage reads one short stretch of memory, and a call passes a few arrays rather than
+thirty. The simulator works on one board for a whole episode (rows of jobs that have not arrived are beyond what the
+lists name); `decide` makes one of the state that it is given.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from fermata.policy.rows import Indices, Rows, column, listed, new_indices, new_rows, peek
+from fermata.policy.state import IDLE, ClusterState, FloatArray
+
+
+@dataclass(slots=True)
+class Pool:
+    """The one row of what is not about a single executor, job or stage."""
+
+    now_s: float = 0.0
+    free: int = 0  # how many of `Board.free` count
+    ready: int = 0  # how many of `Board.ready` count
+    active: int = 0  # how many of `Board.active` count
+    recent_begin: int = 0  # the recent arrivals are rows [recent_begin, recent_end) of `Board.arrivals`
+    recent_end: int = 0
+
+
+@dataclass(slots=True)
+class Executor:
+    """One executor."""
+
+    free_at_s: float = -math.inf
+    stage: int = IDLE
+    job: int = IDLE
+
+
+@dataclass(slots=True)
+class Job:
+    """One job."""
+
+    arrival_s: float = 0.0
+    weight: float = 1.0
+    work_s: float = 0.0
+    remaining_work_s: float = 0.0
+    critical_path_s: float = 0.0
+    width: float = 1.0
+    held_s: float = 0.0
+    remaining_path_s: float = 0.0  # the longest path from a stage that has not finished to the end of the job
+    running: int = 0
+
+
+@dataclass(slots=True)
+class Stage:
+    """One stage."""
+
+    estimate_s: float = 0.0
+    serial_fraction: float = math.nan
+    ready_s: float = math.inf
+    held_s: float = 0.0
+    hold_until_s: float = -math.inf
+    path_s: float = 0.0
+    job: int = 0
+    pending: int = 0
+    running: int = 0
+    slots: int = 1
+    cap: int = 0
+    max_cap: int = 0
+
+
+@dataclass(slots=True)
+class Arrival:
+    """One arrival."""
+
+    arrival_s: float = 0.0
+    work_s: float = 0.0
+
+
+class Board(NamedTuple):
+    """Rows and lists; how many entries of a list count stands in `pool`."""
+
+    pool: Rows[Pool]
+    executors: Rows[Executor]
+    jobs: Rows[Job]
+    stages: Rows[Stage]
+    arrivals: Rows[Arrival]
+    free: Indices  # executors
+    active: Indices  # jobs
+    ready: Indices  # stages
+
+
+_EXECUTOR = ("free_at_s", "stage", "job")
+_JOB = ("arrival_s", "weight", "work_s", "remaining_work_s", "critical_path_s", "width", "running", "held_s")
+_STAGE = (
+    "job",
+    "pending",
+    "running",
+    "estimate_s",
+    "slots",
+    "serial_fraction",
+    "cap",
+    "max_cap",
+    "ready_s",
+    "held_s",
+    "hold_until_s",
+    "path_s",
+)
+
+
+def board_of(state: ClusterState) -> Board:
+    """Return a board that says what `state` says and shares no memory with it."""
+    pool = {
+        "now_s": state.now_s,
+        "free": state.free,
+        "ready": len(state.ready_stages),
+        "active": len(state.active_jobs),
+        "recent_end": len(state.recent_arrival_s),
+    }
+    jobs = {name: getattr(state, f"job_{name}") for name in _JOB}
+    recent = {"arrival_s": state.recent_arrival_s, "work_s": state.recent_work_s}
+    return Board(
+        new_rows(Pool, 1, pool),
+        new_rows(Executor, state.executors, {name: getattr(state, f"executor_{name}") for name in _EXECUTOR}),
+        new_rows(Job, len(state.job_arrival_s), {**jobs, "remaining_path_s": _remaining_path_s(state)}),
+        new_rows(Stage, len(state.stage_job), {name: getattr(state, f"stage_{name}") for name in _STAGE}),
+        new_rows(Arrival, len(state.recent_arrival_s), recent),
+        new_indices(state.free_executors),
+        new_indices(state.active_jobs),
+        new_indices(state.ready_stages),
+    )
+
+
+def _remaining_path_s(state: ClusterState) -> FloatArray:
+    """Return the longest path of each job's unfinished stages; a stage is unfinished while tasks are pending or run."""
+    longest_s = np.zeros(len(state.job_arrival_s))
+    left = (state.stage_pending > 0) | (state.stage_running > 0)
+    np.maximum.at(longest_s, state.stage_job[left], state.stage_path_s[left])
+    return longest_s
+
+
+def state_of(board: Board, jobs: int | None = None, stages: int | None = None) -> ClusterState:
+    """Return what a board says as a `ClusterState` of its first so many jobs and stages.
+
+    Compiled, its arrays are views of the board's rows: they change with it.
+    """
+    pool = peek(board.pool)
+    begin, end = int(pool.recent_begin), int(pool.recent_end)
+    return ClusterState(
+        now_s=float(pool.now_s),
+        free=int(pool.free),
+        **{f"executor_{name}": column(board.executors, name) for name in _EXECUTOR},
+        **{f"job_{name}": column(board.jobs, name, jobs) for name in _JOB},
+        **{f"stage_{name}": column(board.stages, name, stages) for name in _STAGE},
+        free_executors=listed(board.free, int(pool.free)),
+        active_jobs=listed(board.active, int(pool.active)),
+        ready_stages=listed(board.ready, int(pool.ready)),
+        recent_arrival_s=column(board.arrivals, "arrival_s", end)[begin:],
+        recent_work_s=column(board.arrivals, "work_s", end)[begin:],
+    )

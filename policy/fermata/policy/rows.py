@@ -1,0 +1,128 @@
+"""Rows: the memory of the kernels, one entity a row, the fields of a row side by side.
+
+Compiled, rows are a numpy array of records, read and written in place by name (`rows[i].pending -= 1`). In plain
+Python the same lines run over a list of slotted objects, which is several times faster than numpy's scalars. What
+people, networks and files read are columns: `column` gives one as an array.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any, Protocol, TypeVar, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fermata.policy._jit import COMPILED, kernel
+
+R = TypeVar("R")
+IndexArray = NDArray[np.int32]
+
+# int32 holds every count and index; what may grow without bound (events, sequence numbers) is annotated `Long`.
+Long = int
+_KINDS = {"float": np.float64, "int": np.int32, "Long": np.int64}
+
+
+class Rows(Protocol[R]):
+    """What kernels may do with rows."""
+
+    def __len__(self) -> int:
+        """Return the number of rows."""
+        ...
+
+    def __getitem__(self, index: int) -> R:
+        """Return a row, to read or to write its fields."""
+        ...
+
+    def __setitem__(self, index: int, row: R) -> None:
+        """Copy a row into another; in plain Python the caller copies (`copy_row`)."""
+        ...
+
+
+class Indices(Protocol):
+    """A list of indices of fixed capacity: an int32 array, or a list in plain Python."""
+
+    def __len__(self) -> int:
+        """Return the capacity."""
+        ...
+
+    def __getitem__(self, at: int) -> int:
+        """Return an index."""
+        ...
+
+    def __setitem__(self, at: int, index: int) -> None:
+        """Set an index."""
+        ...
+
+
+def dtype_of(kind: type) -> np.dtype[np.void]:
+    """Return the record type of a row: a slotted dataclass whose fields are `float`, `int` or `Long`."""
+    return np.dtype([(each.name, _KINDS[str(each.type)]) for each in fields(kind)], align=True)
+
+
+def new_rows(kind: type[R], count: int, columns: Mapping[str, Any] | None = None) -> Rows[R]:
+    """Return `count` rows of their defaults, with some columns set to an array [count] or to one value."""
+    wanted = columns or {}
+    array = np.empty(count, dtype_of(kind))
+    for each in fields(kind):  # type: ignore[arg-type]
+        array[each.name] = wanted.get(each.name, each.default)
+    return as_rows(kind, array)
+
+
+def as_rows(kind: type[R], array: NDArray[Any]) -> Rows[R]:
+    """Return an array of records as rows: itself, or in plain Python a list of objects."""
+    if COMPILED:
+        return array
+    return [kind(*values) for values in array.tolist()]
+
+
+def new_indices(values: NDArray[Any]) -> Indices:
+    """Return indices with these values; they are copied."""
+    if COMPILED:
+        return values.astype(np.int32)
+    return values.tolist()  # type: ignore[no-any-return]
+
+
+@overload
+def column(rows: Rows[Any], name: str, end: None = None) -> NDArray[Any]: ...
+@overload
+def column(rows: Rows[Any], name: str, end: int) -> NDArray[Any]: ...
+def column(rows: Rows[Any], name: str, end: int | None = None) -> NDArray[Any]:
+    """Return one field of the first `end` rows as an array: a view, in plain Python a copy."""
+    if isinstance(rows, np.ndarray):
+        field: NDArray[Any] = rows[name][:end]
+        return field
+    kind = np.float64
+    if len(rows):
+        kind = dtype_of(type(rows[0]))[name].type
+    return np.array([getattr(row, name) for row in rows[:end]], kind)  # type: ignore[index]
+
+
+def peek(rows: Rows[R], index: int = 0) -> R:
+    """Return a row to interpreted code, which cannot name the fields of a compiled row otherwise; writes go through."""
+    if isinstance(rows, np.ndarray):
+        return rows[index : index + 1].view(np.recarray)[0]  # type: ignore[no-any-return]
+    return rows[index]
+
+
+def listed(indices: Indices, end: int) -> IndexArray:
+    """Return the first `end` indices as an array: a view, in plain Python a copy."""
+    if isinstance(indices, np.ndarray):
+        return indices[:end]
+    return np.array(indices[:end], np.int32)  # type: ignore[index]
+
+
+if COMPILED:
+
+    @kernel
+    def copy_row(to: Rows[R], at: int, rows: Rows[R], index: int) -> None:
+        """Copy one row."""
+        to[at] = rows[index]
+
+else:
+
+    def copy_row(to: Rows[R], at: int, rows: Rows[R], index: int) -> None:
+        """Copy one row."""
+        to[at] = copy.copy(rows[index])
