@@ -15,6 +15,7 @@ import aiohttp
 from kubernetes.aio.client import ApiClient
 
 from fermata.operator.access import configuration
+from fermata.operator.clock import ServerClock
 from fermata.operator.names import API_VERSION, GROUP, LABEL_POOL, POOLS, VERSION, WORKFLOWS
 from fermata.policy.errors import FermataError
 
@@ -49,21 +50,31 @@ class Cluster:
     Args:
         client: of the official library.
         observed: called after each request with its verb, resource and HTTP status (0: no answer).
+        clock: told the dates of the answers.
     """
 
-    def __init__(self, client: ApiClient, observed: Callable[[str, str, int], None] = lambda *_: None) -> None:
+    def __init__(
+        self,
+        client: ApiClient,
+        observed: Callable[[str, str, int], None] = lambda *_: None,
+        clock: ServerClock | None = None,
+    ) -> None:
         self._client, self._observed = client, observed
+        self._clock = clock or ServerClock()
 
     @classmethod
     async def connect(
-        cls, kubeconfig: str | None = None, observed: Callable[[str, str, int], None] = lambda *_: None
+        cls,
+        kubeconfig: str | None = None,
+        observed: Callable[[str, str, int], None] = lambda *_: None,
+        clock: ServerClock | None = None,
     ) -> Cluster:
         """Return a connection by a kubeconfig, or by the service account inside a cluster.
 
         Raises:
             InputError: there is no usable configuration.
         """
-        return cls(ApiClient(await configuration(kubeconfig)), observed)
+        return cls(ApiClient(await configuration(kubeconfig)), observed, clock)
 
     async def close(self) -> None:
         """Close the connections."""
@@ -160,7 +171,7 @@ class Cluster:
         headers = {"Accept": "application/json"}
         if body is not None:
             headers["Content-Type"] = "application/merge-patch+json" if method == "PATCH" else "application/json"
-        status = 0
+        status, sent_s = 0, self._clock.local()
         try:
             prepared = await self._client.param_serialize(
                 method, path, query_params=list((query or {}).items()), header_params=headers, body=body,
@@ -168,6 +179,7 @@ class Cluster:
             )  # fmt: skip
             answer = await self._client.call_api(*prepared, _request_timeout=_TIMEOUT_S)
             status = answer.status
+            self._clock.note(answer.headers.get("Date"), sent_s)
             content = await answer.read()
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise ClusterError(0, type(error).__name__, str(error)) from error

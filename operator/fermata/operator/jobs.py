@@ -16,6 +16,9 @@ from fermata.operator.cluster import Cluster, ClusterError, Json
 from fermata.operator.progress import Refusal, StageView, WorkflowView
 from fermata.operator.times import render
 
+# A pod that is evicted, preempted or lost with its node is no failure of its task, and uses up no retry.
+_FAILURE_POLICY = {"rules": [{"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}]}
+
 
 class RefusedError(Exception):
     """The API server will never take this Job; `refusal` says why."""
@@ -58,6 +61,8 @@ def build_job(
         "backoffLimit": stage.spec.retries,
         "template": template,
     }
+    if template["spec"]["restartPolicy"] == "Never":  # the API takes a failure policy with no other
+        spec["podFailurePolicy"] = _FAILURE_POLICY
     if stage.spec.active_deadline_seconds is not None:
         spec["activeDeadlineSeconds"] = stage.spec.active_deadline_seconds
     return {

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fermata.operator.clock import ServerClock
 from fermata.operator.cluster import Cluster, ClusterError
 from fermata.operator.events import Events
 from fermata.operator.lease import DURATION_S, Lease, identity, namespaces
@@ -52,7 +53,8 @@ class Operator:
     """An operator that can be started, fed with events, and stopped."""
 
     def __init__(self, options: Options, now: Callable[[], float] = time.time) -> None:
-        self.options, self._now = options, now
+        self.options = options
+        self._now = now = ServerClock(now)
         self._metrics = Metrics()
         self._recorder = Recorder(options.record)
         self._loops = Loops(self._reconcile, lambda pool: self._metrics.crashes.labels(pool).inc())
@@ -71,7 +73,9 @@ class Operator:
         """Come up: serve probes, wait for API server, CRDs and Lease, read everything once, begin to decide."""
         if self.options.metrics_port is not None:
             await self._probes.start(self.options.metrics_host, self.options.metrics_port)
-        self._cluster = cluster = await Cluster.connect(self.options.kubeconfig, self._metrics.observe_request)
+        self._cluster = cluster = await Cluster.connect(
+            self.options.kubeconfig, self._metrics.observe_request, self._now
+        )
         await self._wait_for_api(cluster)
         self._lease = lease = self._new_lease(cluster)
         self._events = Events(cluster, self._metrics, self._now)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from apscheduler.schedulers.asyncio import AsyncIOScheduler
 
@@ -46,7 +46,8 @@ class Timers:
             if self._scheduler.get_job(pool):
                 self._scheduler.remove_job(pool)
             return
-        when = datetime.fromtimestamp(max(at_s, self._now()), UTC)
+        # The scheduler's clock is this machine's, and `now` may be another's.
+        when = datetime.now(UTC) + timedelta(seconds=max(at_s - self._now(), 0.0))
         self._scheduler.add_job(self._fire, "date", run_date=when, args=[pool], id=pool, replace_existing=True)
 
     def _fire(self, pool: str) -> None:

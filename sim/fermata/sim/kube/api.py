@@ -22,6 +22,7 @@ from fermata.sim.kube.errors import (
     not_found,
     unsupported_media_type,
 )
+from fermata.sim.kube.failure_policy import disrupted
 from fermata.sim.kube.kinds import BUILTIN_KINDS, Kind
 from fermata.sim.kube.kinds.builtin_types import clean
 from fermata.sim.kube.patch import (
@@ -368,6 +369,20 @@ class Api:
         conditions = pod["status"].get("conditions") or []
         pod["status"]["conditions"] = [item for item in conditions if item["type"] != "PodScheduled"] + [scheduled]
         self._settle(resource, entry, pod, old, dry_run=dry_run)
+
+    def evict(self, resource: Resource, namespace: str, name: str, options: DeleteOptions) -> None:
+        """Delete a pod, and let its status say that it was taken away.
+
+        Raises:
+            ApiError: 404, or 409 when a precondition does not hold.
+        """
+        entry = self.entry(resource, namespace, name)
+        self._check_preconditions(resource, entry, options)
+        pod = entry.load()
+        if not options.dry_run and pod["status"].get("phase") not in ("Succeeded", "Failed"):
+            disrupted(pod["status"], "EvictionByEvictionAPI", "Eviction API: evicting", stamp())
+            self._settle(resource, entry, pod, entry.load(), dry_run=False)
+        self.delete(resource, namespace, name, options)
 
     def finalize(self, resource: Resource, name: str, obj: Obj, options: WriteOptions) -> Obj:
         """Replace a namespace's own finalizers; with none left, a terminating namespace is gone."""

@@ -11,8 +11,10 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from fermata.sim.kube.api import FOREGROUND_FINALIZER, ORPHAN_FINALIZER, DeleteOptions, WriteOptions
+from fermata.sim.kube.clock import stamp
 from fermata.sim.kube.definitions import CRDS
 from fermata.sim.kube.errors import ApiError
+from fermata.sim.kube.failure_policy import disrupted
 from fermata.sim.kube.kinds.crd import CLEANUP_FINALIZER
 from fermata.sim.kube.store import Selection
 
@@ -196,7 +198,9 @@ class Janitor:
             if pod["spec"].get("nodeName") != name:
                 continue
             if pod["status"].get("phase") not in ("Succeeded", "Failed"):
-                pod["status"].update(phase="Failed", reason="NodeLost", message=f"node {name} no longer exists")
+                message = f"node {name} no longer exists"
+                pod["status"].update(phase="Failed", reason="NodeLost", message=message)
+                disrupted(pod["status"], "DeletionByPodGC", message, stamp())
                 options = WriteOptions.plain()
                 self._api.update(resource, entry.namespace, entry.name, pod, options, status=True)
             self._api.delete(resource, entry.namespace, entry.name, _AT_ONCE)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import logging
 import tempfile
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from typing import Any, Self
 
     from fermata.sim.kube.resources import Obj
+
+log = logging.getLogger(__name__)
 
 _NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
 
@@ -204,9 +207,16 @@ class ControlPlane:
 
     def _background(self, stack: AsyncExitStack, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
+        task.add_done_callback(_tell_end)
 
         async def stop() -> None:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
 
         stack.push_async_callback(stop)
+
+
+def _tell_end(task: asyncio.Task[None]) -> None:
+    """Say that a part died; all run until they are cancelled."""
+    if not task.cancelled() and (error := task.exception()) is not None:
+        log.critical("a part of the control plane died", exc_info=error)

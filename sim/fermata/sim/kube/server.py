@@ -240,7 +240,7 @@ class Server:
             case "POST", "eviction":
                 eviction = await _body(request)
                 options_of_delete = _delete_options(request, eviction.get("deleteOptions") or {})
-                self.api.delete(target.resource, target.namespace or "", target.name, options_of_delete)
+                self.api.evict(target.resource, target.namespace or "", target.name, options_of_delete)
                 return _answer({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}, 201)
             case "GET", "log":
                 return await self._log(request, target)

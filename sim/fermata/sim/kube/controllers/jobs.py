@@ -4,7 +4,7 @@ Every finished pod is counted exactly once: it keeps a finalizer until the statu
 behind the controller's back, or a controller that stops between two writes, loses nothing.
 
 Follows completions, parallelism, both completion modes, backoffLimit, activeDeadlineSeconds, suspend and
-ttlSecondsAfterFinished; not backoffLimitPerIndex, podFailurePolicy and successPolicy.
+ttlSecondsAfterFinished and podFailurePolicy; not backoffLimitPerIndex and successPolicy.
 
 Source: `k8s.io/kubernetes/pkg/controller/job/job_controller.go`.
 """
@@ -24,12 +24,14 @@ from fermata.sim.kube.controllers.indexes import format_indexes, parse_indexes
 from fermata.sim.kube.controllers.pods import new_pod
 from fermata.sim.kube.controllers.work import Recorder, WorkQueue, reference
 from fermata.sim.kube.errors import ApiError
+from fermata.sim.kube.failure_policy import action_of
 from fermata.sim.kube.kinds.job import COMPLETION_INDEX, TRACKING_FINALIZER
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from fermata.sim.kube.client import Client
+    from fermata.sim.kube.failure_policy import Action
     from fermata.sim.kube.resources import Obj
 
 log = logging.getLogger(__name__)
@@ -55,6 +57,8 @@ class PodView:
     tracked: bool
     ready: bool
     finished_at: str
+    #: The status of one that failed or is deleted, serialised, for the Job's failure policy.
+    ending: bytes | None
 
     @property
     def job_key(self) -> str:
@@ -220,6 +224,11 @@ class _Look:
         self._indexed = self._spec["completionMode"] == "Indexed"
         self._completed: set[int] = parse_indexes(self._status.get("completedIndexes") or "")
         self._counted: list[PodView] = []
+        self._failed_by = ""  # a pod whose failure fails the Job
+
+    def _action(self, pod: PodView) -> Action:
+        policy = self._spec.get("podFailurePolicy")
+        return action_of(policy, orjson.loads(pod.ending)) if policy and pod.ending else "Count"
 
     async def take(self) -> None:
         """Bring the Job one step on."""
@@ -258,6 +267,11 @@ class _Look:
                 self._counted.append(pod)
             elif pod.finished or pod.deleting:
                 outcome = "succeeded" if pod.phase == "Succeeded" else "failed"
+                if outcome == "failed" and (action := self._action(pod)) != "Count":
+                    self._failed_by = pod.name if action == "FailJob" else self._failed_by
+                    if action == "Ignore":
+                        self._counted.append(pod)
+                        continue
                 if pod.uid not in waiting[outcome]:
                     waiting[outcome].append(pod.uid)
                 self._counted.append(pod)
@@ -282,6 +296,8 @@ class _Look:
                 return condition["type"], condition["reason"], condition["message"]
         limit_s = self._spec.get("activeDeadlineSeconds")
         running_s = age_s(self._status.get("startTime"))
+        if self._failed_by:
+            return "FailureTarget", "PodFailurePolicy", f"pod {self._failed_by} failed, which fails the Job"
         if self._total("failed") > self._spec["backoffLimit"]:
             return "FailureTarget", "BackoffLimitExceeded", "Job has reached the specified backoff limit"
         if limit_s is not None and running_s is not None and running_s >= limit_s:
@@ -433,7 +449,7 @@ def _is_gone(obj: Obj) -> bool:
 def _finished_at(job: Obj) -> str:
     for condition in (job.get("status") or {}).get("conditions") or []:
         if condition["type"] in ("Complete", "Failed") and condition["status"] == "True":
-            return str(condition["lastTransitionTime"])
+            return str(condition.get("lastTransitionTime") or stamp())
     return ""
 
 
@@ -463,4 +479,5 @@ def _pod_view(pod: Obj) -> PodView | None:
         tracked=TRACKING_FINALIZER in (meta.get("finalizers") or []),
         ready=any(item["type"] == "Ready" and item["status"] == "True" for item in status.get("conditions") or []),
         finished_at=max(ends, default="") or (stamp() if status.get("phase") == "Failed" else ""),
+        ending=orjson.dumps(status) if status.get("phase") == "Failed" or meta.get("deletionTimestamp") else None,
     )

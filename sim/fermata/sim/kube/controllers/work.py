@@ -86,6 +86,11 @@ class WorkQueue:
                 failures = self._failures[key] = self._failures.get(key, 0) + 1
                 log.info("%s: %s; again later", key, error)
                 self.add_after(key, min(0.02 * 2**failures, 10.0))
+            except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
+                # An object that makes no sense, such as a status written by hand, must not stop the others.
+                failures = self._failures[key] = self._failures.get(key, 0) + 1
+                log.exception("%s: cannot be looked at; again later", key)
+                self.add_after(key, min(2.0**failures, 60.0))
             finally:
                 self._busy.discard(key)
             if key in self._again:

@@ -1,0 +1,60 @@
+"""The API server's clock, told from the dates of its answers.
+
+Creation times, and with them arrivals and deadlines, are the server's. An operator whose own clock is a minute behind
+would take new work for work of the future, and start it a minute late.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Callable
+from email.utils import parsedate_to_datetime
+
+log = logging.getLogger(__name__)
+
+
+class ServerClock:
+    """Seconds since the epoch as the API server has them, or this machine's where nothing speaks against it.
+
+    A `Date` is cut to the second, so one answer bounds the difference of the clocks within a second and the time that
+    the request took; all answers together bound it closely. Only a difference that is certain is corrected.
+
+    Args:
+        local: this machine's clock, seconds since the epoch.
+    """
+
+    def __init__(self, local: Callable[[], float] = time.time) -> None:
+        self.local = local
+        self._low_s, self._high_s = -math.inf, math.inf
+        self.offset_s = 0.0
+
+    def __call__(self) -> float:
+        """Return the time."""
+        return self.local() + self.offset_s
+
+    def note(self, date: str | None, sent_s: float) -> None:
+        """Take in the date of an answer.
+
+        Args:
+            date: the header, None where there was none.
+            sent_s: when the request was sent, by the local clock.
+        """
+        if date is None:
+            return
+        try:
+            told_s = parsedate_to_datetime(date).timestamp()
+        except ValueError:
+            return
+        low_s, high_s = told_s - self.local(), told_s + 1.0 - sent_s
+        if low_s > self._high_s or high_s < self._low_s:  # one of the clocks was set: begin anew
+            self._low_s, self._high_s = low_s, high_s
+        else:
+            self._low_s, self._high_s = max(low_s, self._low_s), min(high_s, self._high_s)
+        before_s = self.offset_s
+        if not self._low_s <= self.offset_s <= self._high_s:
+            self.offset_s = 0.0 if self._low_s <= 0.0 <= self._high_s else (self._low_s + self._high_s) / 2
+        if abs(self.offset_s - before_s) > 1.0:
+            log.warning("this machine's clock differs from the API server's by %.1f s, which is allowed for",
+                        self.offset_s)  # fmt: skip

@@ -1,0 +1,49 @@
+"""A Job's podFailurePolicy: what the failure of one pod means for the Job.
+
+Pure. Follows `Ignore`, `Count` and `FailJob`, on exit codes and on pod conditions; `FailIndex` counts.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from fermata.sim.kube.resources import Obj
+
+Action = Literal["Ignore", "Count", "FailJob"]
+#: The condition of pods that were taken away: evicted, preempted, or lost with their node.
+DISRUPTION = "DisruptionTarget"
+
+
+def disrupted(status: Obj, reason: str, message: str, at: str) -> None:
+    """Write into a pod's status that it is taken away, in place."""
+    condition = {"type": DISRUPTION, "status": "True", "reason": reason, "message": message, "lastTransitionTime": at}
+    others = [item for item in status.get("conditions") or [] if item["type"] != DISRUPTION]
+    status["conditions"] = [*others, condition]
+
+
+def action_of(policy: Obj | None, status: Obj) -> Action:
+    """Return what a failed pod's status means under a policy; None counts every failure."""
+    for rule in (policy or {}).get("rules") or []:
+        if _fits(rule, status):
+            action = rule["action"]
+            return action if action in ("Ignore", "FailJob") else "Count"
+    return "Count"
+
+
+def _fits(rule: Obj, status: Obj) -> bool:
+    patterns = rule.get("onPodConditions") or []
+    found = {(item["type"], item["status"]) for item in status.get("conditions") or []}
+    if any((pattern["type"], pattern.get("status", "True")) in found for pattern in patterns):
+        return True
+    wanted = rule.get("onExitCodes")
+    if not wanted:
+        return False
+    name, values = wanted.get("containerName"), set(wanted.get("values") or ())
+    for container in status.get("containerStatuses") or []:
+        ended = (container.get("state") or {}).get("terminated")
+        if not ended or not ended["exitCode"] or (name and container["name"] != name):
+            continue
+        if (ended["exitCode"] in values) == (wanted.get("operator") == "In"):
+            return True
+    return False

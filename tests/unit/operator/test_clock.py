@@ -1,0 +1,60 @@
+"""The API server's clock: corrected where it certainly differs, left alone where it may not."""
+
+from __future__ import annotations
+
+from email.utils import formatdate
+
+import pytest
+
+from fermata.operator.clock import ServerClock
+
+
+class Machines:
+    """A local clock, and a server's that differs by `skew_s`."""
+
+    def __init__(self, skew_s: float) -> None:
+        self.at_s, self.skew_s = 1_800_000_000.25, skew_s
+        self.clock = ServerClock(lambda: self.at_s)
+
+    def ask(self, latency_s: float = 0.02) -> None:
+        sent_s = self.at_s
+        self.at_s += latency_s / 2
+        date = formatdate(int(self.at_s + self.skew_s), usegmt=True)
+        self.at_s += latency_s / 2
+        self.clock.note(date, sent_s)
+
+
+@pytest.mark.parametrize("skew_s", [0.0, 0.4, -0.4])
+def test_clocks_that_agree_within_what_can_be_told_are_left_alone(skew_s: float) -> None:
+    machines = Machines(skew_s)
+    machines.ask()
+    assert abs(machines.clock.offset_s) <= 0.8
+
+
+@pytest.mark.parametrize("skew_s", [90.0, -90.0, 3600.5])
+def test_a_certain_difference_is_corrected_ever_more_closely(skew_s: float) -> None:
+    machines = Machines(skew_s)
+    machines.ask()
+    assert machines.clock() == pytest.approx(machines.at_s + skew_s, abs=0.6)
+    for _ in range(200):
+        machines.at_s += 0.137
+        machines.ask()
+    assert machines.clock() == pytest.approx(machines.at_s + skew_s, abs=0.6)
+
+
+def test_a_clock_that_is_set_is_followed() -> None:
+    machines = Machines(0.0)
+    machines.ask()
+    machines.skew_s = 45.0
+    machines.ask()
+    assert machines.clock.offset_s == pytest.approx(45.0, abs=0.6)
+    machines.skew_s = 0.0
+    machines.ask()
+    assert machines.clock.offset_s == pytest.approx(0.0, abs=0.6)
+
+
+def test_no_date_or_nonsense_changes_nothing() -> None:
+    machines = Machines(0.0)
+    machines.clock.note(None, machines.at_s)
+    machines.clock.note("yesterday", machines.at_s)
+    assert machines.clock.offset_s == 0.0
