@@ -27,6 +27,7 @@ VERBS: dict[str, str] = {
     "policy": "fermata.cli.policy",
     "release": "fermata.cli.release",
     "release-all": "fermata.cli.release_all",
+    "report": "fermata.cli.report",
     "simulate": "fermata.cli.simulate",
     "trace": "fermata.cli.trace",
     "train": "fermata.cli.train",

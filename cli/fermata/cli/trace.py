@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fermata.cli.clusters import Kubeconfig, ask
 from fermata.cli.options import parameter
 from fermata.cli.progress import progress_bar
 from fermata.policy.errors import InputError
@@ -70,24 +72,45 @@ def import_(
 
 @app.command("export")
 def export(
-    file: Annotated[str, typer.Argument(help="A job trace.")],
     out: Out,
+    file: Annotated[str | None, typer.Argument(help="A job trace.")] = None,
     format_: Annotated[str, typer.Option("--format", "-f", help="jsonl, swf or wfcommons.")] = "jsonl",
     job: Annotated[str | None, typer.Option(help="Only the job of this id.")] = None,
+    from_cluster: Annotated[
+        bool, typer.Option("--from-cluster", help="Instead of a file: what finished in a pool of a cluster.")
+    ] = False,
+    pool: Annotated[
+        str | None, typer.Option(help="With --from-cluster: the ExecutorPool, if there are several.")
+    ] = None,
+    kubeconfig: Kubeconfig = None,
 ) -> None:
-    """Write a job trace in another format, or the same with other compression."""
+    """Write a job trace in another format, or what really ran in a cluster as a job trace."""
     from fermata.sim.exporters import EXPORTERS
     from fermata.sim.trace_builder import select_jobs
 
     exporter = EXPORTERS.get(format_)
     if exporter is None:
         raise InputError(f"no format {format_!r}; there are: {', '.join(EXPORTERS)}")
-    trace = _read(file)
+    if (file is None) == (not from_cluster):
+        raise InputError("expected either a FILE or --from-cluster")
+    trace = _read(file) if file is not None else _from_cluster(pool, kubeconfig)
     if job is not None:
         if job not in trace.job_ids:
             raise InputError(f"no job {job!r}", file=file)
         trace = select_jobs(trace, [trace.job_ids.index(job)])
     exporter(trace, out)
+
+
+def _from_cluster(pool: str | None, kubeconfig: Path | None) -> Trace:
+    from fermata.cli.history import read_history, trace_of
+
+    history = ask(kubeconfig, lambda cluster: read_history(cluster, pool))
+    _say(
+        f"{len(history.jobs)} finished workflows of pool {history.pool.meta.name}: use --executors {history.executors}"
+    )
+    if history.unfinished:
+        _say(f"{history.unfinished} workflows left out: not finished")
+    return trace_of(history)
 
 
 @app.command("generate")

@@ -1,0 +1,160 @@
+"""What really ran in a pool, read from the API: as a job trace to simulate, and as a schedule to draw.
+
+Joins the operator's reading of statuses with the simulator's forms, which know nothing of each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from fermata.cli.clusters import find, pool_path
+from fermata.policy.errors import InputError
+
+if TYPE_CHECKING:
+    from fermata.operator.cluster import Cluster
+    from fermata.operator.facts import PoolFact, WorkflowFact
+    from fermata.operator.past import PastJob
+    from fermata.sim.report import Holds, Schedule, Tasks
+    from fermata.sim.trace import Trace
+
+# A start takes some milliseconds; what was held for less was on its way.
+_LEAST_HELD_S = 0.1
+
+
+@dataclass(frozen=True)
+class History:
+    """The finished workflows of a pool in the order of their arrival, and what is left out of them."""
+
+    pool: PoolFact
+    jobs: Sequence[PastJob]
+    facts: Sequence[WorkflowFact]  # [jobs]
+    unfinished: int
+    unfit: int  # finished, but with tasks that do not fit into the pool as it is now
+
+    @property
+    def executors(self) -> int:
+        """Size of the pool as it is now."""
+        return self.pool.spec.executors if self.pool.spec else 1
+
+    @property
+    def begin_s(self) -> float:
+        """When the first workflow arrived, seconds since the epoch."""
+        return self.jobs[0].arrival_s
+
+
+async def read_history(cluster: Cluster, pool: str | None) -> History:
+    """Read what a pool has finished, as far as the API server still knows it.
+
+    Args:
+        cluster: where.
+        pool: its name; None for the only one that there is.
+
+    Raises:
+        InputError: no such pool, several to choose from, or nothing has finished in it.
+        ClusterError: the API server refuses.
+    """
+    from fermata.operator.facts import pool_fact, workflow_fact
+    from fermata.operator.past import past_job
+
+    if pool is None:
+        names = [row["metadata"]["name"] for row in (await cluster.list_all("executorpools"))[0]]
+        if len(names) != 1:
+            raise InputError(f"--pool: expected one of {', '.join(sorted(names)) or 'no pools at all'}")
+        pool = names[0]
+    fact = pool_fact(await find(cluster, pool_path(pool), f"ExecutorPool {pool!r}"))
+    if fact.spec is None:
+        raise InputError(f"ExecutorPool {pool!r}: {fact.problem}")
+    rows = [workflow_fact(raw, 0.0) for raw in (await cluster.list_all("workflows"))[0]]
+    mine = [row for row in rows if row.pool == pool]
+    told = [(job, row) for row in mine if row.finished and (job := past_job(row)) is not None]
+    fit = [(job, row) for job, row in told if all(stage.slots <= fact.spec.executors for stage in job.stages)]
+    if not fit:
+        raise InputError(f"no workflow of pool {pool!r} has finished on {cluster.server}")
+    fit.sort(key=lambda pair: pair[0])
+    jobs, facts = zip(*fit, strict=True)
+    return History(fact, jobs, facts, sum(not row.finished for row in mine), len(told) - len(fit))
+
+
+def trace_of(history: History) -> Trace:
+    """Return the job trace of what ran: measured durations, the estimates of that time, arrivals from 0."""
+    from fermata.sim.trace_builder import StageSpec, TraceBuilder
+
+    builder = TraceBuilder()
+    for job in history.jobs:
+        stages = [
+            StageSpec(
+                name=stage.name,
+                durations_s=[stage.duration_s] * stage.tasks,
+                depends_on=[job.stages[parent].name for parent in stage.parents],
+                slots=stage.slots,
+                estimate_s=stage.estimate_s,
+            )
+            for stage in job.stages
+        ]
+        builder.add_job(job.name, job.arrival_s - history.begin_s, stages, job.weight)
+    return builder.finish()
+
+
+def schedule_of(history: History, trace: Trace) -> Schedule:
+    """Return the schedule that really happened, as the statuses tell it."""
+    from fermata.operator.times import parse
+    from fermata.sim.metrics import job_shapes
+    from fermata.sim.report import Schedule, Tasks
+
+    begin_s, statuses = history.begin_s, [fact.status for fact in history.facts]
+    shapes = job_shapes(trace, history.executors)
+    spans: list[tuple[float, float, int, int]] = []  # start, end, job and width of stages that ran
+    rests: list[_Rest] = []
+    for place, (job, status) in enumerate(zip(history.jobs, statuses, strict=True)):
+        rows = {row.name: row for row in status.stages}
+        for stage in job.stages:
+            row = rows[stage.name]
+            start_s = parse(row.start_time or "") - begin_s
+            width = min(row.parallelism or 1, stage.tasks) * stage.slots
+            spans.append((start_s, start_s + (row.run_seconds or 0.0), place, width))
+            if (row.held_seconds or 0.0) >= _LEAST_HELD_S and row.ready_time:
+                rests.append(_Rest(parse(row.ready_time) - begin_s, start_s, place, stage.slots, stage.name))
+    starts, ends, places, widths = (np.array(column) for column in zip(*spans, strict=True))
+    tasks = Tasks(starts, ends, places.astype(np.int32), widths.astype(np.int32))
+    arrival_s = np.array([job.arrival_s for job in history.jobs]) - begin_s
+    first_s = np.full(len(history.jobs), np.inf)
+    np.minimum.at(first_s, places, starts)
+    jct_s = np.array([job.jct_s for job in history.jobs])
+    return Schedule(
+        executors=history.executors,
+        job_ids=list(trace.job_ids),
+        arrival_s=arrival_s,
+        start_s=first_s,
+        completion_s=arrival_s + jct_s,
+        held_s=np.array([status.held_seconds or 0.0 for status in statuses]),
+        run_s=np.array([status.run_seconds or 0.0 for status in statuses]),
+        work_s=shapes.work_s,
+        ideal_s=shapes.critical_path_s,
+        busy_s=float(((ends - starts) * widths).sum()),
+        tasks=tasks,
+        holds=_holds(tasks, history.executors, rests),
+    )
+
+
+class _Rest(NamedTuple):
+    """A stage that was held between its being ready and its start; seconds from the first arrival."""
+
+    ready_s: float
+    start_s: float
+    job: int
+    slots: int
+    stage: str
+
+
+def _holds(tasks: Tasks, executors: int, rests: Sequence[_Rest]) -> Holds:
+    from fermata.sim.report import Holds, held_intervals
+
+    ready_s, start_s = (np.array([rest[i] for rest in rests], dtype=np.float64) for i in (0, 1))
+    found = held_intervals(tasks, executors, ready_s, start_s, np.array([rest.slots for rest in rests], dtype=np.int32))
+    owners = [rests[i] for i in found.stage.tolist()]
+    jobs = np.array([rest.job for rest in owners], dtype=np.int32)
+    return Holds(found.start_s, found.end_s, jobs, [rest.stage for rest in owners])

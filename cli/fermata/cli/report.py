@@ -1,0 +1,198 @@
+"""`fermata report`: what really ran in a pool, next to what a simulator makes of the same workflows."""
+
+from __future__ import annotations
+
+import json
+import platform
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fermata.cli.clusters import Kubeconfig, ask
+from fermata.cli.history import History, read_history, schedule_of, trace_of
+from fermata.policy.errors import InputError, MissingExtraError
+
+if TYPE_CHECKING:
+    from fermata.operator.cluster import Cluster
+    from fermata.policy.decide import Policy
+    from fermata.sim.report import Report, Run, Schedule
+
+app = typer.Typer(add_completion=False)
+
+REAL = "cluster"
+
+
+@app.command()
+def report(
+    from_cluster: Annotated[bool, typer.Option("--from-cluster", help="Read what ran from a cluster's API.")] = False,
+    pool: Annotated[str | None, typer.Option(help="The ExecutorPool; may be left out where there is one only.")] = None,
+    policies: Annotated[
+        str | None, typer.Option(help="Policies to simulate, separated by commas; default: the pool's own.")
+    ] = None,
+    out: Annotated[Path, typer.Option(help="Where the report goes.")] = Path("report.html"),
+    as_json: Annotated[bool, typer.Option("--json", help="Print all numbers as one JSON object.")] = False,
+    kubeconfig: Kubeconfig = None,
+) -> None:
+    """Report on the finished workflows of a pool, and on the same workflows simulated under other policies.
+
+    The simulator replays them with the durations that they really had, under the pool's fallback and under its policy
+    (in mode Shadow: what it would have done). What is simulated is called so; the difference of two simulations is what
+    a policy is worth here, and the difference of the cluster to the simulation of what acted there is what the
+    simulator leaves out.
+    """
+    if not from_cluster:
+        raise InputError("expected --from-cluster; fermata compare writes the report of simulations alone")
+    if not out.resolve().parent.is_dir():
+        raise InputError("cannot write it: no such folder", file=out)
+    history, own = ask(kubeconfig, lambda cluster: _read(cluster, pool, own=policies is None))
+    try:
+        page = _page(history, _chosen(history, own, policies))
+        _write(page, out)
+    except ModuleNotFoundError as error:
+        if (error.name or "").startswith("fermata"):
+            raise
+        raise MissingExtraError((error.name or "").partition(".")[0], "report") from error
+    _tell(page, history, out, as_json=as_json)
+
+
+async def _read(cluster: Cluster, pool: str | None, *, own: bool) -> tuple[History, Policy | None]:
+    """Return what ran in a pool, and its policy."""
+    from fermata.operator.model import UnusablePolicyError, load_policy
+
+    history = await read_history(cluster, pool)
+    if not own or history.pool.spec is None:
+        return history, None
+    try:
+        return history, (await load_policy(history.pool.spec.policy, cluster)).policy
+    except UnusablePolicyError as error:
+        raise InputError(f"the policy of pool {history.pool.meta.name!r} cannot be simulated here ({error.message}); "
+                         "name others with --policies") from error  # fmt: skip
+
+
+def _chosen(history: History, own: Policy | None, policies: str | None) -> list[Policy]:
+    """Return the policies to simulate, what never holds first: the base of all comparisons."""
+    from fermata.cli.compare import policy_names
+    from fermata.operator.model import load_fallback
+    from fermata.policy.registry import load
+
+    spec = history.pool.spec
+    base = load_fallback(spec.fallback if spec else "sjf")
+    others = [own] if own is not None else [load(name) for name in policy_names(policies or "")]
+    return [base, *(policy for policy in others if policy.name != base.name)]
+
+
+def _page(history: History, policies: Sequence[Policy]) -> Report:
+    from fermata.operator.seat import limits_of
+    from fermata.sim.compare.episodes import schedule_of as simulated_schedule
+    from fermata.sim.report import Report, Run, Section
+    from fermata.sim.simulate import simulate
+
+    trace, spec = trace_of(history), history.pool.spec
+    if spec is None:
+        raise InputError(f"pool {history.pool.meta.name!r} has no specification")
+    runs = [Run(REAL, [schedule_of(history, trace)])]
+    for policy in policies:
+        # A Kubernetes Job keeps its executors until its tasks run out.
+        episode = simulate(trace, spec.executors, policy, limits=limits_of(spec), fallback=policies[0], sticky=True)
+        runs.append(Run(f"simulated {policy.name}", [simulated_schedule(episode)]))
+    base = runs[1]
+    section = Section(
+        name=f"pool {history.pool.meta.name}",
+        lead=_lead(history),
+        runs=runs,
+        base=base.name,
+        holds={run.name: _holds(run.schedules[0], base.schedules[0]) for run in runs if run is not base},
+    )
+    return Report(
+        title=f"Fermata: pool {history.pool.meta.name}",
+        lead="What ran in a cluster, next to the same workflows simulated.",
+        sections=[section],
+        caveats=_caveats(history),
+        provenance=_provenance(history, runs),
+    )
+
+
+def _holds(ours: Schedule, base: Schedule) -> Any:
+    from fermata.sim.report import effects_of, summary_of
+
+    return summary_of(effects_of(ours, base))
+
+
+def _lead(history: History) -> str:
+    spec = history.pool.spec
+    mode = spec.mode if spec else ""
+    acted = sorted({fact.status.policy or "unknown" for fact in history.facts})
+    return (
+        f"{len(history.jobs)} workflows that finished in a pool of {history.executors} executors in mode {mode}, "
+        f"decided by {', '.join(acted)}. “{REAL}” is what was measured there. Everything called “simulated” is the "
+        "same workflows at the same times, with the durations that were measured, in the simulator."
+    )
+
+
+def _caveats(history: History) -> list[str]:
+    notes = [
+        "One stream of workflows, and they share a queue: another one may differ by more than its intervals say.",
+        "The tasks of a stage are simulated with their mean duration: it is all that a status tells.",
+        "The pool is simulated as large as it is now.",
+        "The simulator starts tasks at once and nodes have room for them; a cluster takes a moment, and may not.",
+    ]
+    if history.unfinished:
+        notes.append(f"{history.unfinished} workflows that are not finished are left out; long ones are among them.")
+    if history.unfit:
+        notes.append(f"{history.unfit} workflows have tasks that do not fit into the pool any more, and are left out.")
+    return notes
+
+
+def _provenance(history: History, runs: Sequence[Run]) -> dict[str, str]:
+    from importlib.metadata import version
+
+    from fermata.operator.times import render
+
+    spec = history.pool.spec
+    return {
+        "command": shlex.join(["fermata", *sys.argv[1:]]),
+        "pool": f"{history.pool.meta.name}, policy {spec.policy.title if spec else ''}",
+        "first arrival": render(history.begin_s),
+        "runs": "; ".join(run.name for run in runs),
+        "versions": f"fermata {version('fermata')}, Python {platform.python_version()}",
+    }
+
+
+def _write(page: Report, out: Path) -> None:
+    from fermata.cli.progress import progress_bar
+    from fermata.sim.report import write
+
+    with progress_bar("drawing") as progress:
+        write(page, out, progress)
+
+
+def _tell(page: Report, history: History, out: Path, *, as_json: bool) -> None:
+    from fermata.sim.report import views_of
+
+    (view,) = views_of(page)
+    rows = [
+        {
+            "name": row.run.name,
+            "simulated": row.run.name != REAL,
+            **{key: row.figures[key] for key in ("avg_jct_s", "avg_wait_s", "avg_held_s", "avg_run_s", "p99_jct_s")},
+            "change_percent": row.difference.percent.mean if row.difference else 0.0,
+            "change_percent_ci95": row.difference.percent.t95 if row.difference else 0.0,
+        }
+        for row in view.rows
+    ]
+    if as_json:
+        facts = {"pool": history.pool.meta.name, "executors": history.executors, "base": view.section.base}
+        counts = {"workflows": len(history.jobs), "unfinished": history.unfinished}
+        print(json.dumps({**facts, **counts, "runs": rows, "report": str(out)}))
+        return
+    print(f"{len(history.jobs)} workflows of pool {history.pool.meta.name}, {history.executors} executors")
+    width = max(len(str(row["name"])) for row in rows)
+    for row in rows:
+        against = f"{row['change_percent']:+.1f} ± {row['change_percent_ci95']:.1f}%"
+        against = "base" if row["name"] == view.section.base else against
+        print(f"{row['name']:<{width}}  mean JCT {row['avg_jct_s']:,.2f} s, held {row['avg_held_s']:,.2f} s  {against}")
+    print(f"report: {out}")
