@@ -67,7 +67,7 @@ class Applier:
 
     async def stop_failed(self, views: Iterable[WorkflowView], now_s: float) -> None:
         """Stop what runs of workflows that have failed: their deadline has passed, or a stage failed."""
-        failed = [view for view in views if view.deadline_s <= now_s or view.blocked == reasons.STAGE_FAILED]
+        failed = [view for view in views if view.blocked in (reasons.DEADLINE_EXCEEDED, reasons.STAGE_FAILED)]
         running = [(view, stage) for view in failed for stage in view.stages if stage.phase == "Running"]
         await limited([self._stop(view, stage, now_s) for view, stage in running])
 
@@ -82,6 +82,7 @@ class Applier:
         except RefusedError as error:
             self.refused.setdefault(uid, {})[name] = error.refusal
             self._store.touched[self._pool].add(uid)
+            self._teller.come_back(now_s)  # the executors that it was given are free, and no event will say so
             log.warning("%s: stage %s: %s", view.fact.title, name, error.refusal.message)
             return
         except ClusterError as error:
