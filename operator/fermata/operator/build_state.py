@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from fermata.operator.facts import PodFact
 from fermata.operator.progress import StageView, WorkflowView
-from fermata.policy.state import IDLE, RECENT_ARRIVALS, ClusterState, free_executor_list
+from fermata.policy.state import IDLE, RECENT_ARRIVALS, ClusterState, FloatArray, IndexArray, free_executor_list
 
 
 class Keys(NamedTuple):
@@ -41,8 +41,59 @@ class Arrival(NamedTuple):
     work_s: float
 
 
+class Rows(NamedTuple):
+    """What one workflow contributes to a state, for as long as its view is the same one."""
+
+    view: WorkflowView
+    keys: tuple[tuple[str, str], ...]
+    job: tuple[float, ...]  # in the order of _JOB
+    floats: FloatArray  # [stages, _FLOATS]
+    ints: IndexArray  # [stages, _INTS]
+
+
+_JOB = ("arrival_s", "weight", "work_s", "remaining_work_s", "critical_path_s", "width", "running")
+_FLOATS = ("estimate_s", "ready_s", "path_s")
+_INTS = ("pending", "running", "slots", "cap", "max_cap")
+
+
+def rows_of(view: WorkflowView) -> Rows:
+    """Return the rows of a workflow; those of a stage that may not start are ready at +inf."""
+    room = view.room
+    return Rows(
+        view=view,
+        keys=tuple((view.fact.meta.uid, stage.spec.name) for stage in view.stages),
+        job=(
+            view.arrival_s,
+            weight(view.spec.priority),
+            view.work_s,
+            _remaining_work_s(view),
+            view.critical_path_s,
+            view.width,
+            sum(stage.occupied * stage.spec.slots for stage in view.stages),
+        ),
+        floats=_floats(
+            [
+                (stage.estimate.seconds, stage.ready_s if _may_start(view, stage) else math.inf, stage.path_s)
+                for stage in view.stages
+            ]
+        ),
+        ints=_ints(
+            [
+                (
+                    stage.pending,
+                    stage.occupied,
+                    stage.spec.slots,
+                    stage.job.parallelism if stage.job else 0,
+                    _max_cap(stage, room),
+                )
+                for stage in view.stages
+            ]
+        ),
+    )
+
+
 def build_state(
-    views: Sequence[WorkflowView],
+    views: Iterable[WorkflowView],
     executors: int,
     pods: Mapping[str, Mapping[str, PodFact]],
     stage_holds: Mapping[tuple[str, str], HoldTimes],
@@ -50,6 +101,7 @@ def build_state(
     arrivals: Sequence[Arrival],
     now_s: float,
     paused: Collection[tuple[str, str]] = (),
+    cache: dict[str, Rows] | None = None,
 ) -> tuple[ClusterState, Keys]:
     """Return the state of one pool, and what its indices stand for.
 
@@ -58,31 +110,45 @@ def build_state(
         executors: its size; more are counted where stages hold more, because the pool was shrunk.
         pods: running pods by Job uid.
         stage_holds: of stages that are not started, by workflow uid and stage.
-        workflow_held_s: by workflow uid.
+        workflow_held_s: by workflow uid; 0 where it is missing.
         arrivals: recent ones, oldest first.
         now_s: seconds since the epoch.
         paused: stages not to be started now.
+        cache: rows by workflow uid, read and written: only what changed is looked at stage by stage.
     """
+    known: dict[str, Rows] = {} if cache is None else cache
+    rows = [_cached(view, known) for view in views]
     # Policies break their ties by the order of the jobs, so that priority decides between equals.
-    ordered = sorted(views, key=lambda view: (-view.spec.priority, view.arrival_s, view.fact.meta.uid))
-    stages = [(j, view, stage) for j, view in enumerate(ordered) for stage in view.stages]
-    keys = Keys(
-        tuple(view.fact.meta.uid for view in ordered),
-        tuple((view.fact.meta.uid, stage.spec.name) for _, view, stage in stages),
-    )
-    open_ = [
-        _may_start(view, stage) and key not in paused for (_, view, stage), key in zip(stages, keys.stages, strict=True)
-    ]
-    holds = [stage_holds.get(key, HoldTimes()) for key in keys.stages]
+    rows.sort(key=lambda row: (-row.view.spec.priority, row.job[0], row.view.fact.meta.uid))
+    keys = Keys(tuple(row.view.fact.meta.uid for row in rows), tuple(key for row in rows for key in row.keys))
+    counts = [len(row.keys) for row in rows]
+    first = np.cumsum([0, *counts]).tolist()
+    jobs = dict(zip(_JOB, _floats([row.job for row in rows]).reshape(-1, len(_JOB)).T.copy(), strict=True))
+    floats = _columns(_FLOATS, [row.floats for row in rows], np.float64)
+    ints = _columns(_INTS, [row.ints for row in rows], np.int32)
+    place = {uid: j for j, uid in enumerate(keys.jobs)}
+    held_s, hold_until_s = np.zeros(len(keys.stages)), np.full(len(keys.stages), -math.inf)
+    for (uid, name), hold in stage_holds.items():
+        stage = _position(rows, first, place.get(uid), name)
+        if stage is not None:
+            held_s[stage], hold_until_s[stage] = hold
+    for uid, name in paused:
+        stage = _position(rows, first, place.get(uid), name)
+        if stage is not None:
+            floats["ready_s"][stage] = math.inf
     lanes = [
-        (free_at_s, s, j)
-        for s, (j, _, stage) in enumerate(stages)
-        for free_at_s in _lanes(stage, pods, now_s)
-        for _ in range(stage.spec.slots)
+        (free_at_s, first[j] + s, j)
+        for j in np.flatnonzero(jobs["running"]).tolist()
+        for s, stage_view in enumerate(rows[j].view.stages)
+        for free_at_s in _lanes(stage_view, pods, now_s)
+        for _ in range(stage_view.spec.slots)
     ]
     idle = max(executors - len(lanes), 0)
     executor_stage = _ints([*(lane[1] for lane in lanes), *[IDLE] * idle])
-    ready = [s for s, ((_, _, stage), may) in enumerate(zip(stages, open_, strict=True)) if may and stage.pending > 0]
+    job_held_s = np.zeros(len(rows))
+    for uid, seconds in workflow_held_s.items():
+        if uid in place:
+            job_held_s[place[uid]] = seconds
     recent = arrivals[-RECENT_ARRIVALS:]
     state = ClusterState(
         now_s=now_s,
@@ -90,35 +156,54 @@ def build_state(
         executor_free_at_s=_floats([*(lane[0] for lane in lanes), *[-math.inf] * idle]),
         executor_stage=executor_stage,
         executor_job=_ints([*(lane[2] for lane in lanes), *[IDLE] * idle]),
-        job_arrival_s=_floats([view.arrival_s for view in ordered]),
-        job_weight=_floats([weight(view.spec.priority) for view in ordered]),
-        job_work_s=_floats([view.work_s for view in ordered]),
-        job_remaining_work_s=_floats([_remaining_work_s(view) for view in ordered]),
-        job_critical_path_s=_floats([view.critical_path_s for view in ordered]),
-        job_width=_floats([view.width for view in ordered]),
-        job_running=_ints([sum(stage.occupied * stage.spec.slots for stage in view.stages) for view in ordered]),
-        job_held_s=_floats([workflow_held_s.get(uid, 0.0) for uid in keys.jobs]),
-        stage_job=_ints([j for j, _, _ in stages]),
-        stage_pending=_ints([stage.pending for _, _, stage in stages]),
-        stage_running=_ints([stage.occupied for _, _, stage in stages]),
-        stage_estimate_s=_floats([stage.estimate.seconds for _, _, stage in stages]),
-        stage_slots=_ints([stage.spec.slots for _, _, stage in stages]),
-        stage_serial_fraction=np.full(len(stages), math.nan),
-        stage_cap=_ints([stage.job.parallelism if stage.job else 0 for _, _, stage in stages]),
-        stage_max_cap=_ints([_max_cap(view, stage) for _, view, stage in stages]),
-        stage_ready_s=_floats(
-            [stage.ready_s if may else math.inf for (_, _, stage), may in zip(stages, open_, strict=True)]
-        ),
-        stage_held_s=_floats([hold.held_s for hold in holds]),
-        stage_hold_until_s=_floats([hold.until_s for hold in holds]),
-        stage_path_s=_floats([stage.path_s for _, _, stage in stages]),
+        job_arrival_s=jobs["arrival_s"],
+        job_weight=jobs["weight"],
+        job_work_s=jobs["work_s"],
+        job_remaining_work_s=jobs["remaining_work_s"],
+        job_critical_path_s=jobs["critical_path_s"],
+        job_width=jobs["width"],
+        job_running=jobs["running"].astype(np.int32),
+        job_held_s=job_held_s,
+        stage_job=np.repeat(np.arange(len(rows), dtype=np.int32), counts),
+        stage_pending=ints["pending"],
+        stage_running=ints["running"],
+        stage_estimate_s=floats["estimate_s"],
+        stage_slots=ints["slots"],
+        stage_serial_fraction=np.full(len(keys.stages), math.nan),
+        stage_cap=ints["cap"],
+        stage_max_cap=ints["max_cap"],
+        stage_ready_s=floats["ready_s"],
+        stage_held_s=held_s,
+        stage_hold_until_s=hold_until_s,
+        stage_path_s=floats["path_s"],
         free_executors=free_executor_list(executor_stage),
-        active_jobs=np.arange(len(ordered), dtype=np.int32),
-        ready_stages=_ints(ready),
+        active_jobs=np.arange(len(rows), dtype=np.int32),
+        ready_stages=np.flatnonzero((floats["ready_s"] < math.inf) & (ints["pending"] > 0)).astype(np.int32),
         recent_arrival_s=_floats([arrival.arrival_s for arrival in recent]),
         recent_work_s=_floats([arrival.work_s for arrival in recent]),
     )
     return state, keys
+
+
+def _cached(view: WorkflowView, cache: dict[str, Rows]) -> Rows:
+    uid = view.fact.meta.uid
+    found = cache.get(uid)
+    if found is None or found.view is not view:
+        found = cache[uid] = rows_of(view)
+    return found
+
+
+def _columns(names: Sequence[str], blocks: Sequence[np.ndarray], kind: type[np.generic]) -> dict[str, np.ndarray]:
+    """Return the columns of some blocks [stages, names] under each other."""
+    table = np.concatenate([np.empty((0, len(names)), kind), *blocks])
+    return dict(zip(names, table.T.copy(), strict=True))
+
+
+def _position(rows: Sequence[Rows], first: Sequence[int], job: int | None, name: str) -> int | None:
+    """Return the index of a stage, or None if the state does not have it."""
+    if job is None:
+        return None
+    return next((first[job] + s for s, key in enumerate(rows[job].keys) if key[1] == name), None)
 
 
 def weight(priority: int) -> float:
@@ -136,9 +221,9 @@ def _may_start(view: WorkflowView, stage: StageView) -> bool:
     return not view.blocked and stage.phase in ("Ready", "Running")
 
 
-def _max_cap(view: WorkflowView, stage: StageView) -> int:
+def _max_cap(stage: StageView, room: int) -> int:
     own = min(stage.spec.parallelism or stage.spec.tasks, stage.spec.tasks)
-    return min(own, stage.occupied + view.room)
+    return min(own, stage.occupied + room)
 
 
 def _remaining_work_s(view: WorkflowView) -> float:
@@ -168,9 +253,9 @@ def _lanes(stage: StageView, pods: Mapping[str, Mapping[str, PodFact]], now_s: f
     return sorted(lanes)
 
 
-def _floats(values: Sequence[float]) -> np.ndarray:
+def _floats(values: Sequence[float] | Sequence[tuple[float, ...]]) -> np.ndarray:
     return np.array(values, dtype=np.float64)
 
 
-def _ints(values: Sequence[int]) -> np.ndarray:
+def _ints(values: Sequence[int] | Sequence[tuple[int, ...]]) -> np.ndarray:
     return np.array(values, dtype=np.int32)

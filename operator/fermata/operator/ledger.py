@@ -42,6 +42,11 @@ class Account:
     hold_until_s: dict[str, float] = field(default_factory=dict)
     started: set[str] = field(default_factory=set)
 
+    @property
+    def counting(self) -> bool:
+        """Whether any of its meters counts now."""
+        return self.held.since_s is not None or any(meter.since_s is not None for meter in self.stages.values())
+
 
 class Ledger:
     """The accounts of one pool's unfinished workflows, by uid."""
@@ -93,10 +98,19 @@ class Ledger:
                 times[uid, name] = HoldTimes(held_s, until_s)
         return times
 
-    def committed_s(self) -> list[float]:
-        """Return the ends of all committed holds."""
-        return [until_s for account in self.accounts.values() for until_s in account.hold_until_s.values()]
+    def committed(self) -> list[tuple[str, str, float]]:
+        """Return all committed holds: workflow uid, stage, and until when."""
+        return [
+            (uid, name, until_s)
+            for uid, account in self.accounts.items()
+            if account.hold_until_s
+            for name, until_s in account.hold_until_s.items()
+        ]
 
     def workflow_held_s(self, now_s: float) -> dict[str, float]:
-        """Return the held seconds of all workflows."""
-        return {uid: account.held.total(now_s) for uid, account in self.accounts.items()}
+        """Return the held seconds of all workflows that were ever held."""
+        return {
+            uid: account.held.total(now_s)
+            for uid, account in self.accounts.items()
+            if account.held.settled_s or account.held.since_s is not None
+        }

@@ -11,12 +11,13 @@ import heapq
 import logging
 import math
 from bisect import insort
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
+from functools import cached_property
 
 from fermata.operator import reasons
 from fermata.operator.apply import AT_ONCE, RETRY_S, Applier, limited
-from fermata.operator.build_state import Arrival, HoldTimes, Keys, build_state
+from fermata.operator.build_state import Arrival, HoldTimes, Keys, Rows, build_state
 from fermata.operator.cluster import Cluster, ClusterError
 from fermata.operator.estimates import Estimates, family_of, task_duration_s
 from fermata.operator.events import Events
@@ -56,7 +57,7 @@ class Tools:
     pending: Callable[[str], bool]  # has a pool been woken since its reconciliation began?
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Asked:
     """A decision, and what it was made on."""
 
@@ -67,12 +68,24 @@ class Asked:
     index: dict[StageKey, int]  # of stages in the state
 
     @property
+    def waiting(self) -> int:
+        """Stages that are ready and were not started, held or not."""
+        unstarted = int((self.state.stage_cap[self.state.ready_stages] == 0).sum())
+        return unstarted - sum(int(self.state.stage_cap[self.index[key]]) == 0 for key in self.plan.starts)
+
+    @cached_property
     def free(self) -> int:
         """Executors that were left free."""
         slots = self.state.stage_slots
         cap = {self.index[key]: cap for key, cap in self.plan.starts.items()}
         taken = sum((cap[i] - int(self.state.stage_running[i])) * int(slots[i]) for i in cap)
         return max(self.state.free - taken, 0)
+
+    def unstarted(self) -> list[StageKey]:
+        """Return the stages that could have been started on what was left free."""
+        state, rows = self.state, self.state.ready_stages
+        fits = (state.stage_cap[rows] == 0) & (state.stage_slots[rows] <= self.free)
+        return [self.keys.stages[i] for i in rows[fits].tolist()]
 
     def left(self, key: StageKey, committed_s: float | None) -> bool:
         """Tell whether the policy could have started a stage and did not.
@@ -95,6 +108,9 @@ class PoolReconciler:
     def __init__(self, pool: str, tools: Tools) -> None:
         self.pool, self._tools = pool, tools
         self._views: dict[str, WorkflowView] = {}
+        self._rows: dict[str, Rows] = {}  # of the states, as long as a view stays
+        self._deadlines_s: dict[str, float] = {}  # of the workflows that have one
+        self._metering: set[str] = set()  # workflows of which something is held
         self._released: dict[str, frozenset[str]] = {}  # stages that people do not want held
         self._problems: dict[str, Problem] = {}
         self._ledger = Ledger()
@@ -149,11 +165,7 @@ class PoolReconciler:
         changed = store.touched.pop(self.pool, set())
         if whole:
             changed |= set(store.pool_workflows[self.pool])
-        changed |= {
-            uid
-            for uid, known in self._views.items()
-            if known.deadline_s <= now_s and known.blocked != reasons.DEADLINE_EXCEEDED
-        }
+        changed |= {uid for uid, deadline_s in self._deadlines_s.items() if deadline_s <= now_s}
         for uid in changed:
             fact = store.pool_workflows[self.pool].get(uid)
             if fact is None:
@@ -165,7 +177,9 @@ class PoolReconciler:
 
     def _forget(self, uid: str) -> None:
         self._views.pop(uid, None)
-        self._released.pop(uid, None)
+        for kept in (self._rows, self._deadlines_s, self._released):
+            kept.pop(uid, None)
+        self._metering.discard(uid)
         self._problems.pop(uid, None)
         self._applier.forget(uid)
         self._checked.pop(uid, None)
@@ -197,12 +211,18 @@ class PoolReconciler:
         if problem is not None or fact.spec is None:
             self._problems[uid] = problem or Problem(reasons.INVALID_SPEC, fact.problem)
             self._views.pop(uid, None)
+            self._deadlines_s.pop(uid, None)
             return
         self._problems.pop(uid, None)
         account = self._ledger.open(fact)
+        if account.counting:  # also what an earlier operator left counting
+            self._metering.add(uid)
         jobs = self._tools.store.workflow_jobs.get(uid, {})
         seen = view(fact, fact.spec, jobs, self._applier.refused.get(uid, {}), account.started, self._estimates, now_s)
         self._views[uid] = seen
+        self._deadlines_s.pop(uid, None)
+        if seen.deadline_s < math.inf and seen.blocked != reasons.DEADLINE_EXCEEDED:
+            self._deadlines_s[uid] = seen.deadline_s
         self._released.pop(uid, None)
         if fact.released:
             self._released[uid] = fact.released
@@ -288,6 +308,7 @@ class PoolReconciler:
             [Arrival(arrival_s, work_s) for arrival_s, _, work_s in self._arrivals],
             now_s,
             self._applier.paused(now_s),
+            self._rows,
         )
         decision = await self._seat.decide(state, spec, limits, may_hold=may_hold)
         self._tools.recorder.write(self.pool, spec.fallback, state, keys, decision)
@@ -348,25 +369,43 @@ class PoolReconciler:
 
         Held is what the policy saw, could have started, and left: not what became ready since it was asked.
         """
-        held: set[StageKey] = set()
         paused = self._applier.paused(now_s)
-        for uid, known in self._views.items():
-            account = self._ledger.accounts[uid]
-            for stage in known.stages:
-                if stage.phase != "Ready":
-                    continue
-                key = (uid, stage.spec.name)
-                if asked and key not in paused and asked.left(key, account.hold_until_s.get(key[1])):
-                    held.add(key)
-                meter = account.stages.setdefault(stage.spec.name, Meter())
-                if meter.turn(on=key in held, now_s=now_s):
-                    self._teller.mark(uid)
-                    self._tools.metrics.holds.labels(self.pool).inc(key in held)
-            running = any(stage.phase == "Running" for stage in known.stages)
-            any_held = any((uid, stage.spec.name) in held for stage in known.stages)
-            if account.held.turn(on=any_held and not running and known.outcome is None, now_s=now_s):
-                self._teller.mark(uid)
+        held = {key for key in self._left(asked) if key not in paused}
+        names: dict[str, set[str]] = {}
+        for uid, name in held:
+            names.setdefault(uid, set()).add(name)
+        for uid in self._metering | names.keys():
+            self._meter(uid, names.get(uid, set()), now_s)
+        self._metering = set(names)
         return held
+
+    def _left(self, asked: Asked | None) -> Iterable[StageKey]:
+        """Return the stages that are ready, not started, and left by the policy although they would fit."""
+        if asked is None:
+            return
+        committed = {(uid, name): until_s for uid, name, until_s in self._ledger.committed()}
+        candidates = asked.unstarted() if asked.plan.waits else [key for key in committed if key in asked.index]
+        for key in candidates:
+            known = self._views.get(key[0])
+            stage = known.stage(key[1]) if known else None
+            if stage is not None and stage.phase == "Ready" and asked.left(key, committed.get(key)):
+                yield key
+
+    def _meter(self, uid: str, held: Collection[str], now_s: float) -> None:
+        """Let the meters of one workflow count or not."""
+        known, account = self._views.get(uid), self._ledger.accounts.get(uid)
+        if known is None or account is None:
+            return
+        for stage in known.stages:
+            name = stage.spec.name
+            if stage.phase != "Ready" or (name not in held and name not in account.stages):
+                continue
+            if account.stages.setdefault(name, Meter()).turn(on=name in held, now_s=now_s):
+                self._teller.mark(uid)
+                self._tools.metrics.holds.labels(self.pool).inc(name in held)
+        running = any(stage.phase == "Running" for stage in known.stages)
+        if account.held.turn(on=bool(held) and not running and known.outcome is None, now_s=now_s):
+            self._teller.mark(uid)
 
     def _busy(self) -> int:
         """Return the executors that stages hold."""
@@ -389,12 +428,9 @@ class PoolReconciler:
                 break
         if fact is None:
             return
-        ready = sum(
-            stage.phase == "Ready" and not known.blocked for known in self._views.values() for stage in known.stages
-        )
         counts = {
             "busy": self._busy(),
-            "waiting": ready - len(held),
+            "waiting": (asked.waiting if asked else 0) - len(held),
             "held": len(held),
             "workflows": len(self._views),
         }
@@ -455,11 +491,10 @@ class PoolReconciler:
                     heapq.heappush(self._expiring, (now_s + RETRY_S[-1], uid))
 
     def _next_wake(self, asked: Asked | None, retry_s: float | None) -> float:
-        deadlines_s = [known.deadline_s for known in self._views.values() if known.blocked != reasons.DEADLINE_EXCEEDED]
         now_s = self._tools.now()
-        times_s = [self._teller.next_s, *deadlines_s]
+        times_s = [self._teller.next_s, *self._deadlines_s.values()]
         times_s += self._applier.retries_s(now_s)
-        times_s += [until_s for until_s in self._ledger.committed_s() if until_s > now_s]
+        times_s += [until_s for _, _, until_s in self._ledger.committed() if until_s > now_s]
         if asked is not None:
             times_s.append(now_s if asked.plan.cut else asked.plan.wake_s)
         if retry_s is not None:

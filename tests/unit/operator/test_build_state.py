@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.operator.objects import T0, job_fact_of, stage, workflow_fact_of
 
-from fermata.operator.build_state import Arrival, HoldTimes, Keys, build_state
+from fermata.operator.build_state import Arrival, HoldTimes, Keys, Rows, build_state
 from fermata.operator.estimates import Estimates
 from fermata.operator.facts import PodFact, pod_fact
 from fermata.operator.plan import plan
@@ -66,6 +66,29 @@ def test_priority_decides_between_equals_and_not_between_others() -> None:
     others = [_view("short", stage("a", estimateSeconds=5)), _view("urgent", stage("a"), priority=1)]
     state, keys = _build(others, executors=1)
     assert keys.stages[registry.load("sjf").choose(state).stage] == ("uid-short", "a")
+
+
+def test_rows_kept_from_an_earlier_state_change_nothing_but_the_work() -> None:
+    cache: dict[str, Rows] = {}
+    first = [_view("a", stage("x"), stage("y", "x")), _view("b", stage("x", tasks=3))]
+    _build(first, cache=cache)
+    kept = dict(cache)
+    started = _view("b", stage("x", tasks=3), jobs={"x": {"tasks": 3, "parallelism": 2}})
+    holds = {("uid-a", "x"): HoldTimes(4.0, NOW + 9), ("uid-gone", "x"): HoldTimes(1.0)}
+    changes: dict[str, Any] = {
+        "stage_holds": holds, "paused": {("uid-b", "x"), ("uid-gone", "x")}, "workflow_held_s": {"uid-a": 4.0},
+    }  # fmt: skip
+    cached, keys = _build([first[0], started], cache=cache, **changes)
+    afresh, same = _build([first[0], started], **changes)
+    assert keys == same
+    for name, values in cached._asdict().items():
+        np.testing.assert_array_equal(values, getattr(afresh, name), err_msg=name)
+    assert cache["uid-a"] is kept["uid-a"]
+    assert cache["uid-b"] is not kept["uid-b"]
+    assert list(cached.stage_held_s) == [4.0, 0.0, 0.0]
+    assert list(cached.job_held_s) == [4.0, 0.0]
+    assert list(cached.ready_stages) == [0]
+    _build([first[0]], **changes)  # what is held or paused of a workflow that is gone does no harm
 
 
 def test_a_stage_whose_job_somebody_suspended_is_not_widened() -> None:
