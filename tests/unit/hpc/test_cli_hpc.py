@@ -67,6 +67,21 @@ def test_tune_names_a_policy_that_evaluate_takes(log: Path) -> None:
     assert json.loads(done.stdout)["policies"][0]["bsld"] == pytest.approx(tuned["test"]["bsld"])
 
 
+@pytest.mark.training
+def test_a_trained_inspector_is_put_beside_its_scheduler(log: Path, tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    out = tmp_path / "tiny.onnx"
+    settings = ("epochs=1", "trajectories=2", "jobs=20", "select_sequences=0", "policy_steps=1", "value_steps=1")
+    done = fermata("train", "--log", log, "--out", out, *(word for each in settings for word in ("--set", each)))
+    assert done.returncode == 0, done.stderr
+    command = ("evaluate", "--log", log, "--policy", "sjf", "--sequences", "3", "--jobs", "50", "--json")
+    told = json.loads(fermata(*command, "--inspector", out, "--inspector", "reject-blocked").stdout)
+    assert [row["policy"] for row in told["policies"]] == ["sjf", "sjf & tiny.onnx", "sjf & reject-blocked"]
+    bad = fermata("train", "--log", log, "--out", out, "--set", "epochs=0")
+    assert (bad.returncode, bad.stderr.count("\n")) == (2, 1)
+    assert "--set epochs: Input should be greater than or equal to 1" in bad.stderr
+
+
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [

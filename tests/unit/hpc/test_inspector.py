@@ -24,6 +24,7 @@ from fermata.training.hpc.export import export_inspector
 from fermata.training.hpc.network import perceptron, theta_of
 from fermata.training.hpc.ppo import estimate_advantages
 from fermata.training.hpc.rollouts import Batch, collect, cost, reward
+from fermata.training.hpc.search import SearchConfig, search_inspector
 from fermata.training.hpc.train import train_inspector
 
 
@@ -146,20 +147,40 @@ def test_advantages_of_two_trajectories_by_hand() -> None:
 
 
 @pytest.mark.slow
-def test_training_finds_that_commitment_hurts(tmp_path: Path) -> None:
-    log = generate(3000, 11, load=1.1)
+def test_ppo_finds_that_commitment_hurts() -> None:
+    log, fresh = generate(3000, 11, load=1.1), generate(3000, 12, load=1.1)
     config = InspectorConfig(
-        scope="starts", features=20, epochs=15, trajectories=40, policy_rate=3e-3, value_rate=3e-3, reward="logarithm",
-        policy_steps=30, value_steps=30, select_sequences=15,
+        epochs=12, trajectories=40, policy_rate=3e-3, value_rate=3e-3, reward="logarithm", policy_steps=30,
+        value_steps=30, select_sequences=15,
     )  # fmt: skip
     model = train_inspector(log, config, part="all")
-    again = train_inspector(log, config.model_copy(update={"epochs": 2}), part="all")
-    assert len(again.theta) == len(model.theta)
-    fresh = generate(3000, 12, load=1.1)
     sequences = draw_sequences(fresh, 20, 256, 3, part="all")
     base = pooled(run_sequences(fresh, policy("sjf"), sequences))[0]
     found = pooled(run_sequences(fresh, policy("sjf"), sequences, model.inspector(fresh)))[0]
-    assert found["bsld"] < 0.7 * base["bsld"]
+    assert found["bsld"] < 0.75 * base["bsld"]
+
+
+def test_training_is_the_same_for_the_same_seed() -> None:
+    log = generate(600, 2, load=1.1)
+    config = InspectorConfig(epochs=2, trajectories=4, jobs=40, policy_steps=3, value_steps=3, select_sequences=0)
+    first, again = (train_inspector(log, config, part="all").theta for _ in range(2))
+    np.testing.assert_array_equal(first, again)
+    other = train_inspector(log, config.model_copy(update={"seed": 1}), part="all").theta
+    assert np.abs(first - other).max() > 0.01
+
+
+@pytest.mark.slow
+def test_search_holds_long_jobs_where_that_pays() -> None:
+    log, fresh = generate(4000, 11, load=1.06), generate(4000, 12, load=1.06)
+    config = SearchConfig(generations=3, pairs=2, sequences=15, max_wait_ratio=1.2)
+    told: list[int] = []
+    model = search_inspector(log, config, part="all", on_generation=lambda row: told.append(row.number))
+    sequences = draw_sequences(fresh, 30, 256, 3, part="all")
+    base = pooled(run_sequences(fresh, policy(config.policy), sequences))[0]
+    found = pooled(run_sequences(fresh, policy(config.policy), sequences, model.inspector(fresh)))[0]
+    assert told == [0]
+    assert found["bsld"] < 0.8 * base["bsld"]
+    assert found["wait_s"] < 1.5 * base["wait_s"]
 
 
 def test_an_exported_inspector_decides_as_before(tmp_path: Path) -> None:

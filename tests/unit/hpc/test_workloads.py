@@ -16,7 +16,7 @@ from fermata.sim.hpc.experiment import draw_sequences, pooled, run_sequence, run
 from fermata.sim.hpc.lublin import WHOLE, generate
 from fermata.sim.hpc.metrics import figures
 from fermata.sim.hpc.swf import Cleaning, read_log, swf_lines
-from fermata.sim.hpc.tune import tune_reservation
+from fermata.sim.hpc.tune import best_reservation, try_reservations
 
 SWF = """; MaxNodes: 4
 ; MaxProcs: 8
@@ -178,7 +178,7 @@ def test_figures_of_two_jobs_by_hand() -> None:
     assert (found["wait_s"], found["max_wait_s"]) == (25.0, 50.0)
     assert found["utilization"] == pytest.approx(401 / (4 * 101))
     assert found["utilization_no_tail"] == pytest.approx(1.0)
-    assert found["queue_length"] == pytest.approx(50 / 100)
+    assert found["queue_length"] == pytest.approx(50 / 101)
     assert (found["wait_short_narrow_s"], found["wait_short_wide_s"]) == (pytest.approx(math.nan, nan_ok=True), 25.0)
 
 
@@ -186,8 +186,10 @@ def test_tuning_a_reservation_beats_its_base_where_it_was_tuned() -> None:
     log = generate(1500, 7, load=1.0)
     sequences = draw_sequences(log, 5, 256, 1, part="train")
     base = pooled(run_sequences(log, policy("saf+easy/skip"), sequences))[0]
-    tuned = tune_reservation(log, sequences, max_wait_ratio=1.3, bases=("saf+easy/skip",))
+    tried = try_reservations(log, sequences, bases=("saf+easy/skip",))
+    tuned = best_reservation(tried, 1.3)
     assert tuned.bsld < base["bsld"]
     assert tuned.wait_s <= 1.3 * base["wait_s"] == pytest.approx(1.3 * tuned.yardstick_wait_s)
+    assert best_reservation(tried).bsld <= tuned.bsld
     with pytest.raises(InputError, match="no reservation waits at most 0 times"):
-        tune_reservation(log, sequences, max_wait_ratio=0.0, bases=("saf+easy/skip",))
+        best_reservation(tried, 0.0)

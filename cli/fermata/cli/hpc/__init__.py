@@ -4,6 +4,7 @@ import typer
 
 from fermata.cli.hpc.evaluate import evaluate
 from fermata.cli.hpc.generate import generate
+from fermata.cli.hpc.report import report
 from fermata.cli.hpc.simulate import simulate
 from fermata.cli.hpc.train import train
 from fermata.cli.hpc.tune import tune
@@ -12,5 +13,5 @@ app = typer.Typer(
     help="Rigid parallel jobs on one machine: simulate, evaluate, tune and train on logs in Standard Workload Format.",
     no_args_is_help=True,
 )
-for command in (simulate, evaluate, tune, train, generate):
+for command in (simulate, evaluate, tune, train, generate, report):
     app.command()(command)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from pydantic import ValidationError
 
 from fermata.cli.hpc.options import AsJson, CleaningName, Estimates, Log, Part, Seed, load
 from fermata.cli.options import parameter
@@ -18,6 +19,7 @@ def train(
     log: Log,
     out: Annotated[Path, typer.Option("--out", "-o", help="Where to write the inspector (.onnx).")],
     policy: Annotated[str, typer.Option(help="The scheduler that is inspected.")] = "sjf",
+    method: Annotated[str, typer.Option(help="ppo as SchedInspector, or search: our own.")] = "ppo",
     settings: Annotated[
         list[str] | None, typer.Option("--set", help='Change an option, such as epochs=20 or reward="native".')
     ] = None,
@@ -27,36 +29,47 @@ def train(
     seed: Seed = 0,
     as_json: AsJson = False,
 ) -> None:
-    """Train an inspector that accepts or rejects what a scheduler does, with PPO, and export it."""
-    from pydantic import ValidationError
+    """Train an inspector that accepts or rejects what a scheduler does, and export it as ONNX.
 
+    `ppo` is SchedInspector's training; `search` imitates a tuned reservation and then searches around it, with a bound
+    on the wait. The options of --set are those of `InspectorConfig` and `SearchConfig`.
+    """
     from fermata.cli.extras import hpc_training
 
-    trainer = hpc_training()
+    hpc_training()
     from fermata.training.hpc.config import InspectorConfig
     from fermata.training.hpc.export import export_inspector
+    from fermata.training.hpc.search import SearchConfig, search_inspector
+    from fermata.training.hpc.train import train_inspector
 
+    if method not in ("ppo", "search"):
+        raise InputError(f"--method: expected ppo or search, got {method!r}")
+    if not out.parent.is_dir():
+        raise InputError(f"{out.parent}: no such folder")
+    chosen = {"policy": policy, "seed": seed} | dict(parameter(text) for text in settings or [])
+    rows: list[Any] = []
     try:
-        config = InspectorConfig(policy=policy, seed=seed, **dict(parameter(text) for text in settings or []))
+        config = InspectorConfig(**chosen) if method == "ppo" else SearchConfig(**chosen)
     except ValidationError as error:
         first = error.errors()[0]
         raise InputError(f"--set {'.'.join(map(str, first['loc']))}: {first['msg']}") from error
-    if not out.parent.is_dir():
-        raise InputError(f"{out.parent}: no such folder", file=out)
     given = load(log, cleaning, estimates, seed)
-    epochs = []
-    with progress_bar("epochs") as progress:
+    with progress_bar("training") as progress:
 
-        def on_epoch(epoch: Any) -> None:
-            epochs.append(epoch)
-            progress(len(epochs) / config.epochs)
+        def tell(row: Any) -> None:
+            rows.append(row)
+            progress(row.number / (config.epochs if isinstance(config, InspectorConfig) else config.generations))
 
-        model = trainer.train_inspector(given, config, part=part, on_epoch=on_epoch)
+        if isinstance(config, InspectorConfig):
+            model = train_inspector(given, config, part=part, on_epoch=tell)
+        else:
+            model = search_inspector(given, config, part=part, on_generation=tell)
     export_inspector(model, out)
-    least = min(epoch.selected for epoch in epochs)
     if as_json:
-        rows = [vars(epoch) for epoch in epochs]
-        print(json.dumps({"out": str(out), "policy": policy, "log": given.name, "best": least, "epochs": rows}))
+        print(
+            json.dumps(
+                {"out": str(out), "log": given.name, "config": config.model_dump(), "rows": list(map(vars, rows))}
+            )
+        )
         return
-    print(f"{out}: {config.objective} {least:.2f} on the sequences that chose the epoch")
-    print(f"next: fermata hpc evaluate --log LOG --policy {policy} --inspector {out}")
+    print(f"{out} written; next: fermata hpc evaluate --log LOG --policy {policy} --inspector {out}")

@@ -27,15 +27,14 @@ def tune(
 ) -> None:
     """Tune who counts as long and what they leave free, on the first fifth of a log; judge it on the rest."""
     from fermata.sim.hpc.experiment import draw_sequences, pooled, run_sequences
-    from fermata.sim.hpc.tune import tune_reservation
+    from fermata.sim.hpc.tune import best_reservation, try_reservations
 
     given = load(log, cleaning, estimates, seed)
     training = draw_sequences(given, sequences, jobs, seed, part="train")
     testing = draw_sequences(given, sequences, jobs, seed, part="test")
     with progress_bar("reservations") as progress:
-        tuned = tune_reservation(
-            given, training, max_wait_ratio=max_wait_ratio, kill_at_estimate=kill, progress=progress
-        )
+        tried = try_reservations(given, training, kill_at_estimate=kill, progress=progress)
+    tuned = best_reservation(tried, max_wait_ratio)
     means, halves = pooled(run_sequences(given, tuned.policy, testing))
     if as_json:
         train = {"bsld": tuned.bsld, "wait_s": tuned.wait_s}

@@ -185,8 +185,9 @@ def _rejects(jobs: Jobs, config: Config, world: World, inspector: Inspector, job
 def rejected(jobs: Jobs, config: Config, world: World, inspector: Inspector, job: int) -> bool:
     """Ask the inspector about a job; a rejection is counted and wakes the scheduler in time.
 
-    A job that was just rejected, at this instant, stays so. A job that was rejected too often is not inspected, nor is
-    one when nothing runs and nothing more will come.
+    Where starts are inspected, a job is asked about at every event, so rejections within one interval count as one: in
+    both scopes a job is held for 12 hours at most. A job that was just rejected, at this instant, stays so. A job that
+    was rejected too often is not inspected, nor is one when nothing runs and nothing more will come.
     """
     if inspector.scope == STARTS and world.rejected_at[job] == world.clock[NOW]:
         return True
@@ -197,7 +198,9 @@ def rejected(jobs: Jobs, config: Config, world: World, inspector: Inspector, job
     world.counts[DECISIONS] += 1
     if not _rejects(jobs, config, world, inspector, job):
         return False
-    world.rejected[job] += 1
+    if inspector.scope == PICKS or world.clock[NOW] >= world.counted_at[job] + inspector.interval:
+        world.rejected[job] += 1
+        world.counted_at[job] = world.clock[NOW]
     world.rejected_at[job] = world.clock[NOW]
     world.counts[REJECTIONS] += 1
     world.clock[WAKE] = world.clock[NOW] + inspector.interval

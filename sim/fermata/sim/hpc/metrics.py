@@ -39,8 +39,8 @@ def figures(schedule: Schedule) -> dict[str, float]:
     """Return all of `FIGURES` of a schedule; the mean of no job is NaN.
 
     The slowdown of a job that ran for less than a second is taken as if it had run for one. Utilisation with the tail
-    counts from the first submission to the last end; without, to the last submission. Classes are split at one hour
-    and at an eighth of the machine, as the classes of waits in Deep Back-Filling (Figure 7) are by length and width.
+    counts from the first submission to the last end, as the queue's averages do; without, to the last submission.
+    Classes are split at one hour and at an eighth of the machine.
     """
     log, wait, run = schedule.log, schedule.wait_s, schedule.runtime_s
     bounded = bounded_slowdowns(wait, run)
@@ -48,7 +48,6 @@ def figures(schedule: Schedule) -> dict[str, float]:
     first, last = float(log.submit_s[0]), float(log.submit_s[-1])
     span = max(float(schedule.end_s.max()) - first, 1e-9)
     until_last = np.clip(np.minimum(schedule.end_s, last) - schedule.start_s, 0.0, None) * log.cores
-    queue_span = max(float(schedule.start_s.max()) - first, 1e-9)
     long, wide = run > LONG_S, log.cores > WIDE_SHARE * log.machine_cores
     return {
         "bsld": float(bounded.mean()),
@@ -57,8 +56,8 @@ def figures(schedule: Schedule) -> dict[str, float]:
         "slowdown": float(((wait + run) / np.maximum(run, 1.0)).mean()),
         "utilization": float(work.sum() / (span * log.machine_cores)),
         "utilization_no_tail": float(until_last.sum() / (max(last - first, 1e-9) * log.machine_cores)),
-        "queue_length": float(wait.sum() / queue_span),
-        "queue_load": float((wait * work).sum() / queue_span / log.machine_cores / 3600.0),
+        "queue_length": float(wait.sum() / span),
+        "queue_load": float((wait * work).sum() / span / log.machine_cores / 3600.0),
         "max_wait_s": float(wait.max()),
         "wait_short_narrow_s": _mean(wait[~long & ~wide]),
         "wait_short_wide_s": _mean(wait[~long & wide]),

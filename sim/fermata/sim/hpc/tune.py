@@ -18,9 +18,9 @@ from fermata.sim.hpc.experiment import Sequences, pooled, run_sequences
 from fermata.sim.hpc.jobs import JobLog
 from fermata.sim.hpc.policies import Policy, policy
 
-BASES = ("saf+easy/skip", "p2q+easy/skip", "sjf/skip", "saf/skip", "p2q/skip")
-SHARES = (0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8)
-QUANTILES = (0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95)
+BASES = ("saf+easy/skip", "p2q+easy/skip", "saf/skip", "p2q/skip")
+SHARES = (0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 0.8)
+QUANTILES = (0.5, 0.6, 0.7, 0.8, 0.9)
 
 
 @dataclass(frozen=True)
@@ -34,42 +34,53 @@ class Tuned:
     tried: int
 
 
-def tune_reservation(
+def try_reservations(
     log: JobLog,
     sequences: Sequences,
     *,
-    max_wait_ratio: float = math.inf,
     yardstick: str = "saf+easy/skip",
     bases: Sequence[str] = BASES,
     kill_at_estimate: bool = False,
     progress: Progress | None = None,
-) -> Tuned:
-    """Return the reservation with the least mean bsld among those that wait little enough.
+) -> list[Tuned]:
+    """Return every reservation of a grid with what it got.
 
     Args:
         log: the jobs.
         sequences: where to tune.
-        max_wait_ratio: longest mean wait that is allowed, relative to the yardstick's.
         yardstick: the policy whose wait is the measure.
         bases: the orders and backfilling rules to reserve on top of.
         kill_at_estimate: see `Rules`.
         progress: called with the share that is done, 0 to 1.
+    """
+
+    def means(name: str) -> tuple[Policy, float, float]:
+        chosen = policy(name, kill_at_estimate=kill_at_estimate)
+        found = pooled(run_sequences(log, chosen, sequences))[0]
+        return chosen, found["bsld"], found["wait_s"]
+
+    measure = means(yardstick)[2]
+    thresholds = sorted({float(f"{np.quantile(log.estimate_s, share):.3g}") for share in QUANTILES})
+    grid = [(base, over, share) for base in bases for over in thresholds for share in SHARES]
+    tried = []
+    for number, (base, over, share) in enumerate(grid):
+        tried.append(Tuned(*means(f"{base}+reserve:over_s={over:g},share={share:g}"), measure, len(grid)))
+        if progress is not None:
+            progress((number + 1) / len(grid))
+    return tried
+
+
+def best_reservation(tried: Sequence[Tuned], max_wait_ratio: float = math.inf) -> Tuned:
+    """Return the reservation with the least mean bsld among those that wait little enough.
+
+    Args:
+        tried: what `try_reservations` returns.
+        max_wait_ratio: longest mean wait that is allowed, relative to the yardstick's.
 
     Raises:
         InputError: no reservation waits little enough.
     """
-    allowed = pooled(run_sequences(log, policy(yardstick, kill_at_estimate=kill_at_estimate), sequences))[0]["wait_s"]
-    thresholds = sorted({float(f"{np.quantile(log.estimate_s, share):.3g}") for share in QUANTILES})
-    grid = [(base, over, share) for base in bases for over in thresholds for share in SHARES]
-    best: Tuned | None = None
-    for number, (base, over, share) in enumerate(grid):
-        name = f"{base}+reserve:over_s={over:g},share={share:g}"
-        chosen = policy(name, kill_at_estimate=kill_at_estimate)
-        means = pooled(run_sequences(log, chosen, sequences))[0]
-        if means["wait_s"] <= max_wait_ratio * allowed and (best is None or means["bsld"] < best.bsld):
-            best = Tuned(chosen, means["bsld"], means["wait_s"], allowed, len(grid))
-        if progress is not None:
-            progress((number + 1) / len(grid))
-    if best is None:
-        raise InputError(f"no reservation waits at most {max_wait_ratio:g} times as long as {yardstick}")
-    return best
+    allowed = [each for each in tried if each.wait_s <= max_wait_ratio * each.yardstick_wait_s]
+    if not allowed:
+        raise InputError(f"no reservation waits at most {max_wait_ratio:g} times as long as the yardstick")
+    return min(allowed, key=lambda each: each.bsld)

@@ -61,7 +61,8 @@ class World(NamedTuple):
     profile_at: FloatArray  # [2 * jobs + 2] times of the plan of conservative backfilling
     profile_free: IntArray  # [2 * jobs + 2] cores free from each of them on
     rejected: IntArray  # [jobs] how often an inspector has rejected it
-    rejected_at: FloatArray  # [jobs] when it was rejected last; NaN if never (s)
+    rejected_at: FloatArray  # [jobs] when it was rejected last; minus infinity if never (s)
+    counted_at: FloatArray  # [jobs] when a rejection was counted last; minus infinity if never (s)
     counts: IntArray
     clock: FloatArray
 
@@ -105,7 +106,8 @@ def new_world(jobs: int, users: int, machine_cores: int) -> World:
         profile_at=np.zeros(2 * jobs + 2),
         profile_free=np.zeros(2 * jobs + 2, dtype=np.int64),
         rejected=np.zeros(jobs, dtype=np.int64),
-        rejected_at=np.full(jobs, np.nan),
+        rejected_at=np.full(jobs, -np.inf),
+        counted_at=np.full(jobs, -np.inf),
         counts=counts,
         clock=clock,
     )

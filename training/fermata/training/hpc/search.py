@@ -12,10 +12,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field
 
 from fermata.sim.hpc.experiment import Sequences, draw_sequences, pooled, run_sequence, run_sequences, split
 from fermata.sim.hpc.inspect import FEATURES, SAMPLE, seed_sampling
@@ -23,7 +25,7 @@ from fermata.sim.hpc.jobs import JobLog
 from fermata.sim.hpc.models import InspectorModel
 from fermata.sim.hpc.policies import Policy
 from fermata.sim.hpc.policies import policy as named
-from fermata.sim.hpc.tune import tune_reservation
+from fermata.sim.hpc.tune import best_reservation, try_reservations
 from fermata.training.hpc.network import perceptron, theta_of
 
 FloatArray = NDArray[np.float64]
@@ -33,33 +35,21 @@ _LOG_SCALE = 12.0
 _JOBS = 256
 
 
-@dataclass(frozen=True)
-class SearchConfig:
-    """Options of `search_inspector`.
+class SearchConfig(BaseModel):
+    """Options of `search_inspector`."""
 
-    Args:
-        policy: the scheduler that is inspected.
-        scope: `starts`, or `picks` as the paper.
-        max_wait_ratio: mean wait that is allowed, relative to `yardstick`; more costs dearly.
-        yardstick: the policy whose wait is the measure.
-        generations: steps of the search.
-        pairs: mirrored perturbations a generation.
-        sequences: episodes of 256 jobs for each of them.
-        sigma: size of a perturbation.
-        rate: Adam's step.
-        seed: of everything.
-    """
+    model_config = ConfigDict(extra="forbid", frozen=True)
 
-    policy: str = "saf+easy/skip"
-    scope: str = "starts"
-    max_wait_ratio: float = 1.08
-    yardstick: str = "saf+easy/skip"
-    generations: int = 60
-    pairs: int = 8
-    sequences: int = 40
-    sigma: float = 0.03
-    rate: float = 0.02
-    seed: int = 0
+    policy: str = Field("saf+easy/skip", description="The scheduler that is inspected.")
+    scope: Literal["picks", "starts"] = Field("starts", description="picks: as the paper; starts: every start.")
+    max_wait_ratio: float = Field(1.06, gt=0.0, description="Mean wait allowed, relative to the yardstick's.")
+    yardstick: str = Field("saf+easy/skip", description="The policy whose wait is the measure.")
+    generations: int = Field(100, ge=1, description="Steps of the search.")
+    pairs: int = Field(8, ge=1, description="Mirrored perturbations a generation.")
+    sequences: int = Field(40, ge=1, description="Episodes of 256 jobs for each of them.")
+    sigma: float = Field(0.03, gt=0.0, description="Size of a perturbation.")
+    rate: float = Field(0.01, gt=0.0, description="Adam's step.")
+    seed: int = Field(0, ge=0)
 
 
 @dataclass(frozen=True)
@@ -170,13 +160,10 @@ def _imitate(
     network = perceptron(FEATURES, 2)
     seen = _states(log, policy, sequences, replace(model, theta=theta_of(network)))
     bases = (config.yardstick,) if config.scope == "starts" else ("saf/strict",)
-    tuned = tune_reservation(
-        log,
-        replace(sequences, starts=sequences.starts[: config.sequences]),
-        max_wait_ratio=config.max_wait_ratio if config.scope == "starts" else np.inf,
-        yardstick=config.yardstick,
-        bases=bases,
-    ).policy.rules
+    shorter = replace(sequences, starts=sequences.starts[: config.sequences])
+    tried = try_reservations(log, shorter, yardstick=config.yardstick, bases=bases)
+    ratio = config.max_wait_ratio if config.scope == "starts" else np.inf
+    tuned = best_reservation(tried, ratio).policy.rules
     estimate = np.expm1(seen[:, _LOG_ESTIMATE] * _LOG_SCALE)
     holds = (estimate > tuned.reserve_over_s) & (seen[:, _FREE_AFTER] < tuned.reserve_share) & (seen[:, _FREE] < 1.0)
     wanted = torch.from_numpy((holds | (seen[:, _FITS] == 0.0)).astype(np.int64))

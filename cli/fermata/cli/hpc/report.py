@@ -1,0 +1,24 @@
+"""`fermata hpc report`: the results page, measured anew."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def report(
+    data: Annotated[Path, typer.Option(help="Folder with lublin_256, SDSC-SP2-recon and CTC-SP2-recon (.swf.xz).")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="Where to write the page.")],
+    inspectors: Annotated[Path | None, typer.Option(help="Folder of inspectors to measure, too.")] = None,
+) -> None:
+    """Write the results page on rigid jobs: every table, with intervals; takes a few minutes."""
+    from fermata.sim.files import atomic_output
+    from fermata.sim.hpc.report import results_page
+
+    page = results_page(data, inspectors, lambda text: print(text, file=sys.stderr))
+    with atomic_output(out) as stream:
+        stream.write(page.encode())
+    print(f"{out} written")
