@@ -113,6 +113,32 @@ def test_holding_that_costs_is_paused_and_another_policy_has_its_own_chance(monk
     assert good[:2] == (False, reasons.HOLDING_ALLOWED)
 
 
+def test_a_pause_ends_when_what_arrives_has_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(holding, "SHARE", math.inf)
+    bad = [_job(i, 60.0 * i, 20.0 if i % 2 else 4.0) for i in range(WARM + 4 * BLOCK + TAIL)]
+    begin_s = bad[-1].arrival_s + 60.0
+    good = [
+        job._replace(arrival_s=job.arrival_s + begin_s, uid=f"later-{job.uid}", name=f"later-{job.name}")
+        for job in _stream(holding.BLOCKS * BLOCK + TAIL + 1)
+    ]
+
+    async def main() -> list[bool]:
+        pool, told = Holding("pool", Metrics(), lambda _: None), []
+        for stream in (bad, good):
+            for number, job in enumerate(stream):
+                pool.finished(job)
+                if number % BLOCK and job is not stream[-1]:
+                    continue
+                pool.consider(_situation("hold-follower:delay=4"), list)
+                while pool.replaying:
+                    await asyncio.sleep(0.001)
+                    pool.consider(_situation("hold-follower:delay=4"), list)
+            told.append(pool.verdict(_pool())[0])
+        return told
+
+    assert asyncio.run(main()) == [True, False]
+
+
 def test_holding_that_pays_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     (found,) = _watch(_stream(WARM + 4 * BLOCK + TAIL), ["hold-follower:delay=4"], monkeypatch)
     assert found[:2] == (False, reasons.HOLDING_ALLOWED)
