@@ -80,7 +80,7 @@ def install_crds(kubeconfig: Path) -> None:
 
 def rights() -> list[Raw]:
     """Return namespace, account, roles and bindings as they ship."""
-    files = [DEPLOY / "namespace.yaml", DEPLOY / "rbac.yaml"]
+    files = [DEPLOY / "base/namespace.yaml", DEPLOY / "base/rbac.yaml"]
     return [item for file in files for item in yaml.safe_load_all(file.read_text(encoding="utf-8"))]
 
 

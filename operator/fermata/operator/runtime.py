@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from prometheus_client import Gauge, ProcessCollector
+
 from fermata.operator.clock import ServerClock
 from fermata.operator.cluster import Cluster, ClusterError
 from fermata.operator.events import Events
@@ -56,6 +58,9 @@ class Operator:
         self.options = options
         self._now = now = ServerClock(now)
         self._metrics = Metrics()
+        ProcessCollector(registry=self._metrics.registry)
+        leader = Gauge("fermata_leader", "1 if this operator acts.", registry=self._metrics.registry)
+        leader.set_function(lambda: self._lease is not None and self._lease.held)
         self._recorder = Recorder(options.record)
         self._loops = Loops(self._reconcile, lambda pool: self._metrics.crashes.labels(pool).inc())
         self._store = Store(now, self._loops.wake)

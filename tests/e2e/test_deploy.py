@@ -1,0 +1,115 @@
+"""What ships in deploy/, taken by an API server: kustomize and Helm where they are at hand, the plain files always."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from tests.kube_fixtures import LocalKube, local_kube
+from tests.unit.operator.test_deploy import CHART, DEPLOY, _objects
+
+from fermata.sim.kube import ControlPlane, Options
+from fermata.sim.kube.client import Client
+
+__all__ = ["local_kube"]
+pytestmark = pytest.mark.e2e
+
+needs_kubectl = pytest.mark.skipif(shutil.which("kubectl") is None, reason="needs kubectl")
+needs_helm = pytest.mark.skipif(shutil.which("helm") is None, reason="needs helm")
+FOLDERS = [DEPLOY, *sorted(DEPLOY.glob("overlays/*"))]
+
+
+def foreign(plural: str, kind: str) -> dict[str, Any]:
+    """Return a definition that takes anything, for a kind of the Prometheus operator."""
+    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    version = {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
+    group, names = "monitoring.coreos.com", {"plural": plural, "kind": kind}
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{plural}.{group}"},
+        "spec": {
+            "group": group,
+            "scope": "Namespaced",
+            "names": {"plural": plural, "kind": kind},
+            "versions": [version],
+        },
+    }
+
+
+FOREIGN = [foreign("podmonitors", "PodMonitor"), foreign("prometheusrules", "PrometheusRule")]
+
+
+async def created(manifests: list[dict[str, Any]]) -> set[tuple[str, str]]:
+    """Create objects, strictly, in a fresh control plane; return their kinds and names."""
+    done: set[tuple[str, str]] = set()
+    async with ControlPlane(Options(controllers=False), manifests=FOREIGN) as plane, Client(plane.url) as client:
+        for manifest in manifests:
+            served = [item for item in plane.api.resources if item.kind == manifest["kind"]]
+            (resource,) = (item for item in served if item.group_version == manifest["apiVersion"])
+            root = f"/apis/{resource.group_version}" if resource.group else "/api/v1"
+            scope = f"/namespaces/{manifest['metadata']['namespace']}" if resource.namespaced else ""
+            path, strict = f"{root}{scope}/{resource.plural}", {"fieldValidation": "Strict"}
+            await client.request("POST", path, manifest, params=strict)
+            done.add((manifest["kind"], manifest["metadata"]["name"]))
+    return done
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
+def test_the_files_are_taken_strictly(folder: Path) -> None:
+    manifests = _objects(folder)
+    assert len(asyncio.run(created(manifests))) == len(manifests) >= 10
+
+
+@needs_kubectl
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
+def test_kustomize_builds_what_an_api_server_takes(folder: Path) -> None:
+    built = subprocess.run(
+        ["kubectl", "kustomize", str(folder)], capture_output=True, text=True, timeout=60, check=True
+    ).stdout
+    manifests = list(yaml.safe_load_all(built))
+    order = ["CustomResourceDefinition", "Namespace"]
+    manifests.sort(key=lambda item: order.index(item["kind"]) if item["kind"] in order else len(order))
+    done = asyncio.run(created(manifests))
+    (deployment,) = (item for item in manifests if item["kind"] == "Deployment")
+    assert deployment["spec"]["replicas"] == (2 if folder.name == "standby" else 1)
+    assert ("ConfigMap", "fermata-dashboard") in done or folder.name != "monitoring"
+
+
+@needs_kubectl
+def test_kubectl_applies_it_twice(local_kube: LocalKube, tmp_path: Path) -> None:
+    environment = {**os.environ, "KUBECONFIG": str(local_kube.kubeconfig), "HOME": str(tmp_path)}
+    for word in ("serverside-applied", "serverside-applied"):
+        told = subprocess.run(
+            ["kubectl", "apply", "--server-side", "-k", str(DEPLOY)],
+            env=environment, capture_output=True, text=True, timeout=60, check=False,
+        )  # fmt: skip
+        assert told.returncode == 0, told.stderr
+        assert told.stdout.count(word) == len(_objects())
+
+
+@needs_helm
+@pytest.mark.parametrize(
+    "values",
+    [
+        {},
+        {"replicas": 2, "watchNamespace": "team", "modelNamespaces": ["default"]},
+        {"podMonitor": {"enabled": True}, "alerts": {"enabled": True}, "dashboard": {"enabled": True}},
+    ],
+)
+def test_the_chart_renders_what_an_api_server_takes(values: dict[str, Any], tmp_path: Path) -> None:
+    file = tmp_path / "values.yaml"
+    file.write_text(yaml.safe_dump(values), encoding="utf-8")
+    subprocess.run(["helm", "lint", "--strict", str(CHART), "-f", str(file)], timeout=60, check=True)
+    built = subprocess.run(
+        ["helm", "template", "fermata", str(CHART), "--namespace", "default", "--include-crds", "-f", str(file)],
+        capture_output=True, text=True, timeout=60, check=True,
+    ).stdout  # fmt: skip
+    manifests = [item for item in yaml.safe_load_all(built) if item]
+    assert len(asyncio.run(created(manifests))) == len({(item["kind"], item["metadata"]["name"]) for item in manifests})
