@@ -133,7 +133,9 @@ def _timelines(section: Section) -> list[Drawing]:
         return [timelines.queue_and_utilisation(first, range(len(first)), note=unit)]
     colors, with_tasks = [number for number, _, _ in told], [(name, schedule) for _, name, schedule in told]
     window = timelines.busiest_window(with_tasks)
-    part = f" {unit} From {window.start_s:,.0f} s to {window.end_s:,.0f} s, where most is held." if unit else ""
+    why = "most is held" if any(len(each.holds.start_s) for _, each in with_tasks) else "most jobs wait"
+    whole = window.end_s - window.start_s > 0.98 * max(schedule.end_s for _, schedule in with_tasks)
+    part = f"{unit} From {window.start_s:,.0f} s to {window.end_s:,.0f} s, where {why}." if not whole else unit
     return [
         timelines.gantt(with_tasks, colors, window, part.strip()),
         timelines.queue_and_utilisation(first, range(len(first)), window, unit),

@@ -34,7 +34,9 @@ class Window(NamedTuple):
 
 
 def busiest_window(told: Named, tasks_a_lane: float | None = None) -> Window:
-    """Return a part of some schedules of the same arrivals that is short enough to be read, with the most holds.
+    """Return a part of some schedules of the same arrivals that is short enough to be read.
+
+    It is the part in which most is held, or, where nothing is, in which most jobs wait.
 
     Args:
         told: names and schedules with their tasks.
@@ -50,13 +52,13 @@ def busiest_window(told: Named, tasks_a_lane: float | None = None) -> Window:
         return Window(min(first_s, 0.0) if first_s < 0.1 * end_s else first_s, end_s)
     length_s = (end_s - first_s) * tasks_a_lane / lanes
     starts_s = np.linspace(first_s, end_s - length_s, 400)
-    held = np.zeros(len(starts_s))
+    chosen = np.zeros(len(starts_s))
+    holds = any(len(schedule.holds.start_s) for _, schedule in told)
     for _, schedule in told:
-        holds = schedule.holds
-        at_s = np.concatenate([holds.start_s, holds.end_s])
-        change = np.repeat([1.0, -1.0], len(holds.start_s))
-        held += step_integral(at_s, change, starts_s + length_s) - step_integral(at_s, change, starts_s)
-    start_s = float(starts_s[np.argmax(held)])
+        spans = schedule.holds[:2] if holds else (schedule.arrival_s, schedule.start_s)
+        at_s, change = np.concatenate(spans), np.repeat([1.0, -1.0], len(spans[0]))
+        chosen += step_integral(at_s, change, starts_s + length_s) - step_integral(at_s, change, starts_s)
+    start_s = float(starts_s[np.argmax(chosen)])
     return Window(start_s, start_s + length_s)
 
 
