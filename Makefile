@@ -1,6 +1,6 @@
 # The whole workflow. Every target does its own set-up, so `make demo` in a fresh clone is enough.
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-slow lint types layers check format bench docs crds train clean
+.PHONY: help venv demo test test-slow lint types layers check format bench bench-operator docs crds train clean
 
 PY := .venv/bin/python
 # Workers of the test run; WITHOUT_TORCH=1 leaves out the [training] extra, and its tests are then skipped.
@@ -50,6 +50,10 @@ bench: ## Measure, on this machine
 	@scripts/bootstrap dev
 	@$(PY) -m pytest -q tests/bench --benchmark-only
 
+bench-operator: ## Measure the operator, on an embedded control plane or (BENCH_ARGS="--kubeconfig FILE") any cluster
+	@scripts/bootstrap operator,sim
+	@$(PY) scripts/bench_operator.py $(BENCH_ARGS)
+
 docs: ## Generated pages, then the site, in site/
 	@scripts/bootstrap dev,docs
 	@$(PY) scripts/docs.py
@@ -58,6 +62,7 @@ docs: ## Generated pages, then the site, in site/
 crds: ## Custom resource definitions, from the models, into deploy/crds/
 	@scripts/bootstrap operator,sim
 	@$(PY) -m fermata.operator.crds
+	@$(PY) -m fermata.operator.crds deploy/helm/fermata/crds
 
 train: ## Train the quick configuration and export it, in runs/
 	@scripts/bootstrap training

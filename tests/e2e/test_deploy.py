@@ -37,7 +37,7 @@ def foreign(plural: str, kind: str) -> dict[str, Any]:
         "spec": {
             "group": group,
             "scope": "Namespaced",
-            "names": {"plural": plural, "kind": kind},
+            "names": names,
             "versions": [version],
         },
     }
