@@ -1,6 +1,6 @@
 # The whole workflow. Every target does its own set-up, so `make demo` in a fresh clone is enough.
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-slow lint types layers check format bench bench-operator docs crds train clean
+.PHONY: help venv demo test test-slow lint types layers check format bench bench-operator docs crds train inspectors results-hpc clean
 
 PY := .venv/bin/python
 # Workers of the test run; WITHOUT_TORCH=1 leaves out the [training] extra, and its tests are then skipped.
@@ -68,6 +68,19 @@ train: ## Train the quick configuration and export it, in runs/
 	@scripts/bootstrap training
 	@$(PY) -m fermata.cli train --config quick --out runs/quick
 	@$(PY) -m fermata.cli export-onnx runs/quick --out runs/quick/policy.onnx
+
+inspectors: ## Train the inspectors of docs/results-hpc.md; DATA=DIR holds lublin_256.swf.xz
+	@scripts/bootstrap training
+	@mkdir -p runs/hpc
+	@$(PY) -m fermata.cli hpc generate --jobs 20000 --seed 777 --load 1.06 --out runs/hpc/lublin-model.swf.xz
+	@$(PY) -m fermata.cli hpc train --log runs/hpc/lublin-model.swf.xz --part all --estimates exact --method search \
+	  --policy saf+easy/skip --set max_wait_ratio=1.06 --set generations=60 --set rate=0.02 \
+	  --out runs/hpc/search-saf-easy.onnx
+	@$(PY) -m fermata.cli hpc train --log $(DATA)/lublin_256.swf.xz --estimates exact --method ppo --policy sjf \
+	  --out runs/hpc/ppo-sjf.onnx
+
+results-hpc: inspectors ## Measure docs/results-hpc.md anew; DATA=DIR holds the three logs
+	@$(PY) -m fermata.cli hpc report --data $(DATA) --inspectors runs/hpc --out docs/results-hpc.md
 
 clean: ## Everything that can be made again
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .benchmarks .import_linter_cache .fermata build dist site report.html
