@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import shutil
 import subprocess
 import sys
@@ -25,6 +26,7 @@ from tests.operator_rig import (
 
 from fermata.operator.times import render
 from fermata.policy import registry
+from fermata.policy.features import SIZE
 from fermata.policy.record import loads
 
 pytestmark = pytest.mark.e2e
@@ -227,3 +229,25 @@ def test_a_model_is_changed_by_editing_the_pool(cluster: Cluster, tmp_path: Path
     cluster.submit("after", "edited", [stage("a", 0.3)])
     assert cluster.wait_for("after")["policy"] == "policy"
     wait_until(lambda: cluster.pool_status("edited")["policy"] == "policy", "the pool does not name its new policy")
+
+
+def test_a_state_that_a_model_was_not_taught_is_left_to_the_fallback(
+    cluster: Cluster, operator: OperatorProcess, tmp_path: Path
+) -> None:
+    onnx = pytest.importorskip("onnx")
+    model = onnx.load(str(registry.shipped_model()))
+    (entry,) = [entry for entry in model.metadata_props if entry.key == "fermata"]
+    taught = {"low": [-1e-6] * SIZE, "high": [1e-6] * SIZE}  # next to nothing
+    entry.value = json.dumps(json.loads(entry.value) | {"envelope": taught})
+    path = tmp_path / "narrow.onnx"
+    onnx.save(model, str(path))
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    cluster.pool("narrow", executors=2, policy={"model": {"path": str(path), "sha256": digest}}, fallback="srwf")
+    cluster.wait_for_pool("narrow", "PolicyReady", "True")
+    cluster.submit("strange", "narrow", [stage("a", 0.3)])
+    assert cluster.wait_for("strange")["policy"] == "srwf"
+    status = cluster.wait_for_pool("narrow", "PolicyReady", "False")
+    assert condition_of(status, "PolicyReady")["reason"] == "OutOfDistribution"
+    assert "log executors" in condition_of(status, "PolicyReady")["message"]
+    assert 'fermata_fallbacks_total{pool="narrow",reason="OutOfDistribution"}' in operator.get("/metrics")
+    wait_until(lambda: "PolicyFallback" in dict(cluster.events("narrow")), "no Event tells of the fallback")

@@ -29,8 +29,10 @@ class Envelope(NamedTuple):
     high: NDArray[np.float64]  # [features]
 
     def outside(self, state: ClusterState) -> str:
-        """Return which features of a state lie outside, for people; empty if none does."""
-        _, row = observe(state)
+        """Return which features of a state lie outside, for people; empty if none does, or nothing can be started."""
+        choice, row = observe(state)
+        if choice.head < 0:
+            return ""
         names = [FEATURES[i] for i in np.flatnonzero(~((row >= self.low) & (row <= self.high)))]
         more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
         return ", ".join(names[:_NAMED]) + more

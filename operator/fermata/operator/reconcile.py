@@ -434,6 +434,8 @@ class PoolReconciler:
             "held": len(held),
             "workflows": len(self._views),
         }
+        if asked and asked.decision.trouble:
+            self._teller.fallback(fact, asked.decision.trouble)
         found = self._holding.savings
         await self._teller.pool(
             fact,

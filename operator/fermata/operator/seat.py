@@ -50,12 +50,16 @@ class Advice(NamedTuple):
 
 
 class Decision(NamedTuple):
-    """What to do, who decided, under which limits, and what the pool's policy said where it was only asked."""
+    """What to do, who decided, and under which limits.
+
+    `shadow` is what the pool's policy said where it was only asked, `trouble` why it was replaced where it failed.
+    """
 
     steps: tuple[Step, ...]
     policy: str
     limits: Guardrails
     shadow: Advice | None = None
+    trouble: Verdict | None = None
 
 
 class Seat:
@@ -189,10 +193,10 @@ class Seat:
         if trouble is not None:
             self.verdict = trouble
             self._metrics.fallbacks.labels(self._pool, trouble.reason).inc()
-        elif not self.verdict.ready:
+        elif steps and not self.verdict.ready:  # where there was nothing to decide, it has not shown that it can
             self._approve()
         if steps is None:
-            return self._answer(self._fallback, state, limits)
+            return self._answer(self._fallback, state, limits)._replace(trouble=trouble)
         if may_hold and spec.mode == "Enforce":
             return Decision(steps, policy.name, limits)
         acted = self._answer(self._fallback if spec.mode == "Shadow" else self.substitute, state, limits)

@@ -161,12 +161,16 @@ class Teller:
         if news and verdict.ready:
             self._events.tell(names.POOL, fact.meta, reasons.POLICY_LOADED, verdict.message)
         elif news and verdict.reason not in (reasons.POLICY_OFF, reasons.POLICY_LOADING):
-            text = f"{verdict.reason}: {verdict.message}"
-            self._events.tell(names.POOL, fact.meta, reasons.POLICY_FALLBACK, text, "Warning", key=verdict.reason)
+            self.fallback(fact, verdict)
         if (held is not None and held.status == "True") != paused[0]:
             reason = reasons.HOLDING_PAUSED if paused[0] else reasons.HOLDING_RESUMED
             text = reasons.MEANING[paused[1]]
             self._events.tell(names.POOL, fact.meta, reason, f"{text} {paused[2]}".strip(), key=str(now_s))
+
+    def fallback(self, fact: PoolFact, trouble: Verdict) -> None:
+        """Tell that a decision was made by the fallback: by the time a status is written that may be over."""
+        text = f"{trouble.reason}: {trouble.message}"
+        self._events.tell(names.POOL, fact.meta, reasons.POLICY_FALLBACK, text, "Warning", key=trouble.reason)
 
     async def _write(self, fact: WorkflowFact, body: dict[str, Any], now_s: float, *, urgent: bool) -> bool:
         """Write a status if it changed and is not written too often; tell whether it was written."""

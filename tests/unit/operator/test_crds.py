@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[3]
 
 def test_the_files_in_deploy_are_current() -> None:
     folder = ROOT / "deploy" / "crds"
-    assert {path.name: path.read_text() for path in folder.glob("*.yaml")} == files(), (
+    assert {path.name: path.read_text() for path in folder.glob("*.fermata.dev.yaml")} == files(), (
         "run: python -m fermata.operator.crds deploy/crds"
     )
 
