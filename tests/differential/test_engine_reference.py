@@ -81,16 +81,39 @@ def test_means_over_all_development_seeds(name: str, policy: str) -> None:
     assert np.mean(figures) == pytest.approx(reference["mean"], abs=0.5e-3 + 1e-9)
 
 
-@pytest.mark.parametrize("name", ["dag_pods", "dag_wide", pytest.param("dag_tasks", marks=pytest.mark.slow)])
-def test_fair_sharing_over_all_development_seeds(name: str) -> None:
-    chosen, reference = scenario(name), references()[name]["mean_jct_s"]["Fair"]
-    runs = run_seeds(chosen, range(1000, 1020), Setting("fair", chosen.executors, chosen.warm))
+@pytest.mark.parametrize("name", ["dag_pods", "dag_wide", "dag_tasks"])
+@pytest.mark.parametrize(("policy", "label"), [("fair", "Fair"), ("weighted-fair", "WFair_inv"), ("sjf-cp", "SJF_CP")])
+def test_dag_references_over_all_development_seeds(name: str, policy: str, label: str) -> None:
+    chosen, reference = scenario(name), references()[name]["mean_jct_s"][label]
+    runs = run_seeds(chosen, range(1000, 1020), Setting(policy, chosen.executors, chosen.warm))
     assert np.mean([run.figures["avg_jct_s"] for run in runs]) == pytest.approx(reference["mean"], abs=0.5e-3 + 1e-9)
+
+
+@pytest.mark.parametrize(
+    ("name", "split_s"), [("express_k2", 45.0), ("express_k2_80", 45.0), ("syn_60", 22.0), ("k8s_poisson", 300.0)]
+)
+def test_the_tuned_hold_switch_family(name: str, split_s: float) -> None:
+    chosen, reference = scenario(name), references()[name]
+    last, tau, per_long, most, theta, per_short = reference["tuned_parameters"]["hold_switch"]
+    policy = (
+        f"sjf-hold:last={last},split={split_s},tau={tau},tau_per_long={per_long},max_longs={most},"
+        f"theta={theta},theta_per_short={per_short}"
+    )
+    runs = list(run_seeds(chosen, range(1000, 1020), Setting(policy, chosen.executors, chosen.warm)))
+    figures_s = [run.figures["avg_jct_s"] for run in runs]
+    mean_s = reference["mean_jct_s"]["hold_switch"]["mean"]
+    assert np.mean(figures_s) == pytest.approx(mean_s, abs=0.5e-3 + 1e-9)
+    if "hold_switch" in reference["per_seed_1000_1004"]:
+        assert_printed_as(figures_s[:5], reference["per_seed_1000_1004"]["hold_switch"])
 
 
 EPISODES = """
 import hashlib, json
+import numpy as np
 from tests.episodes import any_legal_action, log_of, random_trace
+from tests.spark_workloads import random_workload
+from fermata.sim.spark.episode import peer_episode, policy_episode
+from fermata.sim.spark.peers import PEERS
 from fermata.policy._jit import COMPILED
 from fermata.policy.guardrails import Guardrails
 from fermata.policy.registry import HEURISTICS, load
@@ -104,6 +127,13 @@ for seed in range(60):
     for policy in [policies[seed % len(policies)], any_legal_action(seed)]:
         episode = simulate(trace, executors, policy, limits=limits, sticky=seed % 2 == 1)
         digest.update(repr(log_of(episode)).encode())
+for seed in range(12):
+    jobs = random_workload(seed)
+    for policy in [*PEERS, "srwf", "srwf-equal-share"]:
+        waves = jobs.waves(1 + seed % 4, np.random.default_rng(seed).integers(0, 2**32, 50, np.uint32))
+        run = peer_episode if policy in PEERS else policy_episode
+        _, world = run(jobs, waves, policy if policy in PEERS else load(policy))
+        digest.update(repr([world.task_start_ms.tolist(), world.task_end_ms.tolist()]).encode())
 print(json.dumps([COMPILED, digest.hexdigest()]))
 """
 

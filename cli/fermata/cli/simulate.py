@@ -67,6 +67,8 @@ def simulate(
         float, typer.Option(help="Time after which a ready stage is held no more, seconds.")
     ] = math.inf,
     sticky: Annotated[bool, typer.Option(help="A started stage keeps its executors until its tasks run out.")] = False,
+    fail: Annotated[float, typer.Option(help="Probability that an attempt at a task fails and is repeated.")] = 0.0,
+    retries: Annotated[int, typer.Option(help="Failures that a stage may have before its job fails.")] = 6,
     processes: Annotated[int, typer.Option("--jobs", help="Processes for several seeds; same figures.")] = 1,
     per_job: Annotated[str | None, typer.Option(help="Write the times of every job, as CSV.")] = None,
     record: Annotated[str | None, typer.Option(help="Write every decision, as JSON lines; for one episode.")] = None,
@@ -81,28 +83,30 @@ def simulate(
     """
     from fermata.policy.guardrails import Guardrails
     from fermata.sim.experiment import Setting
+    from fermata.sim.failures import Failures
 
     _check(processes, executors, warmup, max_hold, max_wait)
     if (trace is None) == (scenario is None):
         raise InputError("expected either --trace FILE or --scenario NAME")
     limits = Guardrails(max_hold, max_wait)
+    failures = Failures(fail, retries) if fail else None
     if trace is not None:
         if seeds is not None or settings:
             raise InputError("--seeds and --set belong to --scenario, not to --trace")
         if executors is None:
             raise InputError("--trace needs --executors K")
-        setting, total = Setting(policy, executors, warmup or 0, limits, sticky), 1
+        setting, total = Setting(policy, executors, warmup or 0, limits, sticky, failures), 1
         runs = _run_trace(trace, setting, record)
     elif str(scenario).startswith("tpch_"):
         from fermata.sim.spark.experiment import run_tpch, tpch_setting
 
-        numbers = _tpch_seeds(str(scenario), seeds, tpch_dir, bool(settings or record or sticky))
+        numbers = _tpch_seeds(str(scenario), seeds, tpch_dir, bool(settings or record or sticky or fail))
         setting, total = tpch_setting(str(scenario), policy, executors, warmup or 0, limits), len(numbers)
         runs = run_tpch(str(tpch_dir), str(scenario), numbers, setting, processes)
     else:
         chosen, numbers = _workload(str(scenario), seeds, settings or [])
         warm = chosen.warm if warmup is None else warmup
-        setting, total = Setting(policy, executors or chosen.executors, warm, limits, sticky), len(numbers)
+        setting, total = Setting(policy, executors or chosen.executors, warm, limits, sticky, failures), len(numbers)
         runs = _run_scenario(chosen, numbers, setting, processes, record)
     done = _collect(runs, total, per_job)
     if as_json:
@@ -140,7 +144,7 @@ def _tpch_seeds(name: str, seeds: str | None, folder: str | None, others: bool) 
     if folder is None or seeds is None:
         raise InputError(f"--scenario {name} needs --seeds A-B and --tpch-dir DIR, the folder with 2g/adj_mat_1.npy")
     if others:
-        raise InputError(f"--set, --record and --sticky do not apply to --scenario {name}")
+        raise InputError(f"--set, --record, --sticky and --fail do not apply to --scenario {name}")
     return seed_range(seeds)
 
 

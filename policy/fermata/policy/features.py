@@ -65,6 +65,7 @@ FEATURES: tuple[str, ...] = (
     "stages left of the head's job are one task",
 )
 SIZE = len(FEATURES)
+FeatureRow = NDArray[np.float64] | NDArray[np.float32]  # [SIZE]
 
 ORDER = Rule(order=BY_REMAINING_WORK, fill=FILL, hold=NEVER)
 _FAR = 1e4  # ratios above this say no more
@@ -132,7 +133,7 @@ def candidates(board: Board, order: Rule) -> Candidates:
 
 
 @kernel
-def _waiting(board: Board, unit: float, out: NDArray[np.float64], at: int) -> None:
+def _waiting(board: Board, unit: float, out: FeatureRow, at: int) -> None:
     """Fill in counts (4) and work (4) of the jobs that wait for a first executor, by size around the head's."""
     for i in range(8):
         out[at + i] = 0.0
@@ -150,7 +151,7 @@ def _waiting(board: Board, unit: float, out: NDArray[np.float64], at: int) -> No
 
 
 @kernel
-def _arrivals(board: Board, unit: float, nearest_s: float, task_s: float, out: NDArray[np.float64], at: int) -> None:
+def _arrivals(board: Board, unit: float, nearest_s: float, task_s: float, out: FeatureRow, at: int) -> None:
     """Fill in what recent arrivals say of the rate and the mix (10), from `at` on; and one for the head's task."""
     pool = board.pool[0]
     seen = pool.recent_end - pool.recent_begin
@@ -184,7 +185,7 @@ def _arrivals(board: Board, unit: float, nearest_s: float, task_s: float, out: N
 
 
 @kernel
-def features(board: Board, choice: Candidates, out: NDArray[np.float64]) -> None:
+def features(board: Board, choice: Candidates, out: FeatureRow) -> None:
     """Write the features of a state with a head into `out`, [SIZE]; see FEATURES for their names."""
     executors = len(board.executors)
     head = choice.head
@@ -226,7 +227,7 @@ def features(board: Board, choice: Candidates, out: NDArray[np.float64]) -> None
 
 
 @kernel
-def _observe(board: Board, order: Rule, out: NDArray[np.float64]) -> Candidates:
+def _observe(board: Board, order: Rule, out: FeatureRow) -> Candidates:
     choice = candidates(board, order)
     if choice.head >= 0:
         features(board, choice, out)

@@ -56,6 +56,15 @@ def full_cap(board: Board, stage: int) -> int:
     return int(min(row.running + min(free // row.slots, row.pending), row.max_cap))
 
 
+@inlined
+def divided_cap(board: Board, stage: int) -> int:
+    """Return the highest cap that can be served at once; of a moldable stage the pool over the ready stages."""
+    full = full_cap(board, stage)
+    if math.isnan(board.stages[stage].serial_fraction):
+        return full
+    return min(full, max(1, len(board.executors) // max(1, board.pool[0].ready)))
+
+
 @kernel
 def bound(
     board: Board, kind: int, stage: int, cap: int, until_s: float, limits: Guardrails

@@ -18,6 +18,7 @@ from fermata.policy._jit import inlined, kernel
 from fermata.policy.action import START, WAIT
 from fermata.policy.board import Board
 from fermata.policy.features import Candidates, candidates, features
+from fermata.policy.guardrails import divided_cap
 from fermata.policy.heuristics.kernel import Rule
 
 START_HEAD, START_ALTERNATIVE, WAIT_FOR_EVENT = range(3)
@@ -59,11 +60,10 @@ def network_of(layers: tuple[FloatArray, ...], margin: float) -> Network:
 
 @inlined
 def one_task_cap(board: Board, stage: int) -> int:
-    """Return the cap that starts one task more (of a moldable stage: on every free executor)."""
-    row = board.stages[stage]
-    if not math.isnan(row.serial_fraction):
-        return int(min(board.pool[0].free, row.max_cap))
-    return int(row.running) + 1
+    """Return the cap that starts one task more; of a moldable stage its share of the pool."""
+    if not math.isnan(board.stages[stage].serial_fraction):
+        return divided_cap(board, stage)
+    return int(board.stages[stage].running) + 1
 
 
 @kernel

@@ -13,12 +13,15 @@ from pathlib import Path
 from fermata.policy.decide import Policy
 from fermata.policy.errors import InputError
 from fermata.policy.heuristics.base import Heuristic
-from fermata.policy.heuristics.fair import FAIR
+from fermata.policy.heuristics.critical_path import SJF_CP
+from fermata.policy.heuristics.divided import SJF_DIVIDED
+from fermata.policy.heuristics.fair import FAIR, WEIGHTED_FAIR
 from fermata.policy.heuristics.fifo import FIFO
 from fermata.policy.heuristics.follower import HOLD_FOLLOWER
 from fermata.policy.heuristics.lcfs import LCFS
 from fermata.policy.heuristics.lookahead import SJF_HOLD, SJF_SWITCH
 from fermata.policy.heuristics.packing import PACKING
+from fermata.policy.heuristics.pair import PAIR_HOLD_COMMITTED, PAIR_HOLD_RELEASED
 from fermata.policy.heuristics.shares import SRWF_EQUAL_SHARE, SRWF_WORK_SHARE
 from fermata.policy.heuristics.sjf import SJF
 from fermata.policy.heuristics.srwf import SRWF
@@ -30,11 +33,16 @@ HEURISTICS: dict[str, Heuristic] = {
         LCFS,
         SJF,
         SRWF,
+        SJF_CP,
+        SJF_DIVIDED,
         FAIR,
+        WEIGHTED_FAIR,
         PACKING,
         SJF_HOLD,
         SJF_SWITCH,
         HOLD_FOLLOWER,
+        PAIR_HOLD_COMMITTED,
+        PAIR_HOLD_RELEASED,
         SRWF_WORK_SHARE,
         SRWF_EQUAL_SHARE,
     )

@@ -22,7 +22,7 @@ DECIDE, DONE, STUCK = range(3)
 
 
 @kernel
-def _push_run(world: World, end_s: float, executor: int) -> None:
+def _push_run(world: World, end_s: float, executor: int, task: int) -> None:
     """Add a running task to the heap."""
     clock, runs = world.clock[0], world.runs
     at = clock.runs
@@ -36,14 +36,15 @@ def _push_run(world: World, end_s: float, executor: int) -> None:
     runs[at].end_s = end_s
     runs[at].sequence = clock.sequence
     runs[at].executor = executor
+    runs[at].task = task
     clock.sequence += 1
 
 
 @kernel
 def _pop_run(world: World) -> int:
-    """Remove the task that ends first and return its first executor."""
+    """Remove the task that ends first and return it."""
     clock, runs = world.clock[0], world.runs
-    popped = runs[0].executor
+    popped = runs[0].task
     last = clock.runs - 1
     clock.runs = last
     end_s, sequence = runs[last].end_s, runs[last].sequence
@@ -91,15 +92,22 @@ def _arrive(world: World) -> None:
 
 
 @kernel
-def _finish_stage(world: World, stage: int) -> None:
-    """Make ready the children whose last parent this was; finish the job with its last stage."""
+def _free_children(world: World, stage: int) -> None:
+    """Make ready the children whose last parent this was."""
     for edge in range(world.stage_progress[stage].first_child, world.stage_progress[stage].end_child):
         below = world.children[edge]
         world.stage_progress[below].parents_left -= 1
         if world.stage_progress[below].parents_left == 0:
             _make_ready(world, below)
+
+
+@kernel
+def _finish_stage(world: World, stage: int) -> None:
+    """Make ready what waited for this stage alone; finish the job with its last stage."""
     board, job = world.board, world.board.stages[stage].job
     progress = world.job_progress[job]
+    if not progress.failed:
+        _free_children(world, stage)
     progress.stages_left -= 1
     if progress.stages_left > 0:
         _shorten_path(world, job)
@@ -132,20 +140,23 @@ def _run_task(world: World, task: int, executor: int, duration_s: float) -> None
     row.start_s = now_s
     row.end_s = now_s + duration_s
     row.executor = executor
-    _push_run(world, now_s + duration_s, executor)
+    _push_run(world, now_s + duration_s, executor, task)
 
 
 @kernel
 def _complete(world: World) -> None:
     """End the task that ends first: its executors go on with their stage (sticky), or become free."""
     board = world.board
-    executor = _pop_run(world)
+    task = world.tasks[_pop_run(world)]
+    executor = task.executor
     stage = board.executors[executor].stage
     row, now_s = board.stages[stage], board.pool[0].now_s
     job = board.jobs[row.job]
     row.running -= 1
     # Rounding must not make it negative.
     job.remaining_work_s = max(job.remaining_work_s - row.slots * row.estimate_s, 0.0)
+    if task.fails:
+        _fail_job(world, stage)
     if world.clock[0].sticky and row.pending > 0 and row.running < row.cap:
         _continue(world, stage, executor)
         return
@@ -165,6 +176,28 @@ def _complete(world: World) -> None:
         progress.run_s += now_s - progress.run_since_s
     if row.pending == 0 and row.running == 0:
         _finish_stage(world, stage)
+
+
+@kernel
+def _fail_job(world: World, failed: int) -> None:
+    """Let nothing more start of the job of a stage, one task of which has just ended and failed for good."""
+    board, job = world.board, world.board.stages[failed].job
+    progress = world.job_progress[job]
+    if progress.failed:
+        return
+    progress.failed = 1
+    left, work_s = 0, 0.0
+    for stage in range(progress.first_stage, progress.end_stage):
+        row = board.stages[stage]
+        if row.pending > 0 and not math.isinf(row.ready_s):
+            drop_ready(board, stage)
+        row.pending = 0
+        work_s += row.running * row.slots * row.estimate_s
+        # What runs is waited for; the stage itself is finished by its last task, which may be this one.
+        if row.running > 0 or stage == failed:
+            left += 1
+    progress.stages_left = left
+    board.jobs[job].remaining_work_s = work_s
 
 
 @kernel

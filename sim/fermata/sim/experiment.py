@@ -19,6 +19,7 @@ from typing import Any, NamedTuple, TypeVar
 from fermata.policy.decide import Policy
 from fermata.policy.guardrails import Guardrails
 from fermata.policy.registry import load
+from fermata.sim.failures import Failures
 from fermata.sim.metrics import job_shapes, mean_ci95, summarize
 from fermata.sim.scenarios import Scenario
 from fermata.sim.simulate import Episode, Observer, simulate
@@ -29,7 +30,7 @@ U = TypeVar("U")
 R = TypeVar("R")
 
 # Figures that say how much was simulated; over several seeds they add up, and the others are averaged.
-TOTALS = ("jobs", "decisions", "events", "wall_s")
+TOTALS = ("jobs", "failed_jobs", "decisions", "events", "wall_s")
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,7 @@ class Setting:
         warm: jobs, by arrival, that the means leave out.
         limits: bounds on the policy's holding.
         sticky: a started stage keeps its executors until its tasks run out.
+        failures: of tasks.
     """
 
     policy: str
@@ -49,6 +51,7 @@ class Setting:
     warm: int = 0
     limits: Guardrails = Guardrails()  # noqa: RUF009 - an immutable tuple
     sticky: bool = False
+    failures: Failures | None = None
 
 
 class Run(NamedTuple):
@@ -102,10 +105,19 @@ def run_trace(
     chosen = load(setting.policy) if policy is None else policy
     began = time.perf_counter()
     episode = simulate(
-        trace, setting.executors, chosen, limits=setting.limits, sticky=setting.sticky, observer=observer
+        trace,
+        setting.executors,
+        chosen,
+        limits=setting.limits,
+        sticky=setting.sticky,
+        failures=setting.failures,
+        observer=observer,
     )
     wall_s = time.perf_counter() - began
-    return {**figures_of(episode, setting.warm), "wall_s": wall_s}, episode
+    figures = {**figures_of(episode, setting.warm), "wall_s": wall_s}
+    if setting.failures is not None:
+        figures["failed_jobs"] = int(episode.job_failed.sum())
+    return figures, episode
 
 
 def run_seed(seed: int, scenario: Scenario, setting: Setting) -> Run:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from fermata.policy._jit import kernel
 from fermata.policy.action import WAIT
-from fermata.policy.features import SIZE, candidates, features
+from fermata.policy.features import SIZE, FeatureRow, candidates, features
 from fermata.policy.guardrails import IDLE_POOL, Guardrails, bound
 from fermata.policy.heuristics.kernel import Rule, choose
 from fermata.policy.learned import ACTIONS, cheapest
@@ -22,7 +22,7 @@ from fermata.sim.world import World
 
 
 @kernel
-def next_decision(world: World, order: Rule, waited: bool, x: NDArray[np.float64]) -> int:
+def next_decision(world: World, order: Rule, waited: bool, x: FeatureRow) -> int:
     """Go to the next state in which something is startable and write its features; returns what `advance` says."""
     while True:
         if waited:

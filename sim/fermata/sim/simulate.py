@@ -19,12 +19,13 @@ from fermata.policy.errors import FermataError, InputError
 from fermata.policy.features import ORDER
 from fermata.policy.guardrails import IDLE_POOL, Guardrails, bound
 from fermata.policy.heuristics.base import Heuristic
-from fermata.policy.heuristics.kernel import Rule, choose, eager
+from fermata.policy.heuristics.kernel import Rule, choose
 from fermata.policy.heuristics.sjf import SJF
 from fermata.policy.onnx_policy import OnnxPolicy
 from fermata.policy.rows import peek
 from fermata.policy.state import ClusterState
 from fermata.sim.engine import DECIDE, DONE, advance, apply
+from fermata.sim.failures import Failures
 from fermata.sim.learned_loop import run_network
 from fermata.sim.trace import Trace
 from fermata.sim.world import Tables, World, new_world, results, tables_of, view
@@ -47,6 +48,7 @@ class Episode:
     job_completion_s: FloatArray
     job_held_s: FloatArray  # no task ran, a stage was ready and enough executors were free
     job_run_s: FloatArray  # some task ran
+    job_failed: NDArray[np.bool_]  # a stage of it failed more often than it may
     job_critical_path_s: FloatArray  # by estimate
     stage_ready_s: FloatArray
     stage_held_s: FloatArray
@@ -66,7 +68,8 @@ class Episode:
     def busy_s(self) -> float:
         """Executor-seconds in use by all tasks."""
         width = np.repeat(self.stage_width, np.diff(self.trace.task_ptr))
-        return float(((self.task_end_s - self.task_start_s) * width).sum())
+        # Tasks of a failed job may never have run.
+        return float(np.nansum((self.task_end_s - self.task_start_s) * width))
 
     @property
     def job_wait_s(self) -> FloatArray:
@@ -88,7 +91,7 @@ def _run_rule(world: World, rule: Rule, limits: Guardrails) -> int:
                 break
             kind, stage, cap, until_s, why = bound(board, kind, stage, cap, until_s, limits)
             if why == IDLE_POOL:
-                kind, stage, cap, until_s = choose(board, eager(rule))
+                kind, stage, cap, until_s = choose(board, rule, False)
             apply(world, kind, stage, cap, until_s)
             if kind == WAIT:
                 break
@@ -116,6 +119,7 @@ def simulate(
     limits: Guardrails = Guardrails(),  # noqa: B008 - an immutable tuple
     fallback: Policy = SJF,
     sticky: bool = False,
+    failures: Failures | None = None,
     observer: Observer | None = None,
 ) -> Episode:
     """Run one episode to the completion of every job.
@@ -128,6 +132,7 @@ def simulate(
         fallback: asked where the limits forbid to wait; a heuristic falls back to itself without its hold.
         sticky: a started stage keeps its executors, up to its cap, until its tasks run out (as a Kubernetes Job
             does); else every task's end gives its executors back to the scheduler.
+        failures: of tasks; none by default.
         observer: called with every state and the steps decided in it; the state is a view that changes afterwards.
 
     Raises:
@@ -139,7 +144,7 @@ def simulate(
     if trace.stages and int(trace.stage_slots.max()) > executors:
         job = trace.job_ids[int(trace.stage_job[int(trace.stage_slots.argmax())])]
         raise InputError(f"job {job!r} needs {trace.stage_slots.max()} executors at once, but there are {executors}")
-    tables = tables_of(trace, executors, sticky=sticky)
+    tables = tables_of(trace, executors, sticky=sticky, failures=failures)
     world = new_world(tables, executors)
     if isinstance(policy, Heuristic) and observer is None:
         outcome = int(_run_rule(world, policy.rule, limits))
@@ -156,10 +161,11 @@ def simulate(
 
 def _episode(trace: Trace, executors: int, tables: Tables, world: World) -> Episode:
     told = results(world)
-    cap = told.pop("stage_cap")
+    cap, failed = told.pop("stage_cap"), told.pop("job_failed")
     return Episode(
         trace=trace,
         executors=executors,
+        job_failed=failed.astype(np.bool_),
         job_critical_path_s=tables.job_critical_path_s,
         stage_width=np.where(np.isnan(tables.stage_serial_fraction), tables.stage_slots, cap).astype(np.int32),
         events=int(peek(world.clock).events),

@@ -17,6 +17,7 @@ from fermata.policy.board import Arrival, Board, Executor, Job, Pool, Stage, sta
 from fermata.policy.graph import job_shape, path_lengths
 from fermata.policy.rows import Indices, Long, Rows, column, new_indices, new_rows, peek
 from fermata.policy.state import IDLE, ClusterState
+from fermata.sim.failures import Failures, draw_failures
 from fermata.sim.trace import Trace
 
 FloatArray = NDArray[np.float64]
@@ -45,6 +46,7 @@ class Tables(NamedTuple):
     task_ptr: IntArray
     task_duration_s: FloatArray
     stage_order: IndexArray  # the stages of each job, longest path first
+    task_fails: NDArray[np.bool_]
     sticky: bool  # a stage keeps its executors, up to its cap, until its tasks run out
 
 
@@ -71,6 +73,7 @@ class Run:
     end_s: float = 0.0
     sequence: Long = 0
     executor: int = 0  # its first executor
+    task: Long = 0
 
 
 @dataclass(slots=True)
@@ -86,6 +89,7 @@ class JobProgress:
     end_stage: int = 0
     stages_left: int = 0
     position: int = 0  # in the list of active jobs
+    failed: int = 0  # a task failed for good: nothing more of it starts
     path_at: int = 0  # entry of `World.by_path` of its longest path that is not finished
 
 
@@ -107,6 +111,7 @@ class Task:
     start_s: float = math.nan
     end_s: float = math.nan
     executor: int = IDLE  # the first
+    fails: int = 0  # its end fails the job
 
 
 class World(NamedTuple):
@@ -123,8 +128,14 @@ class World(NamedTuple):
     by_path: Indices  # [stages] of each job, longest path first
 
 
-def tables_of(trace: Trace, executors: int, *, sticky: bool = False) -> Tables:
+def tables_of(trace: Trace, executors: int, *, sticky: bool = False, failures: Failures | None = None) -> Tables:
     """Derive what the engine and the policies need from a trace: work, paths, widths, children.
+
+    Args:
+        trace: the jobs.
+        executors: size of the pool.
+        sticky: see `Tables`.
+        failures: of tasks; none by default.
 
     Raises:
         ValueError: the trace has a cycle.
@@ -143,6 +154,9 @@ def tables_of(trace: Trace, executors: int, *, sticky: bool = False) -> Tables:
     work = tasks * trace.stage_slots * trace.stage_estimate_s
     job_work_s, critical_s, width = job_shape(trace.job_stage_ptr, work, path_s)
     child_ptr, child = _children(trace)
+    stay_s, fails = trace.task_duration_s, np.zeros(trace.tasks, np.bool_)
+    if failures is not None:
+        stay_s, fails = draw_failures(trace, failures)
     return Tables(
         job_arrival_s=trace.job_arrival_s,
         job_weight=trace.job_weight,
@@ -160,7 +174,8 @@ def tables_of(trace: Trace, executors: int, *, sticky: bool = False) -> Tables:
         child_ptr=child_ptr,
         child=child,
         task_ptr=trace.task_ptr,
-        task_duration_s=trace.task_duration_s,
+        task_duration_s=stay_s,
+        task_fails=fails,
         # A key of three: job, then longest path, then index.
         stage_order=np.lexsort((-path_s, trace.stage_job)).astype(np.int32),
         sticky=sticky,
@@ -202,7 +217,11 @@ def new_world(tables: Tables, executors: int) -> World:
                 "parents_left": tables.stage_parents,
             },
         ),
-        tasks=new_rows(Task, len(tables.task_duration_s), {"duration_s": tables.task_duration_s}),
+        tasks=new_rows(
+            Task,
+            len(tables.task_duration_s),
+            {"duration_s": tables.task_duration_s, "fails": tables.task_fails},
+        ),
         children=new_indices(tables.child),
         by_path=new_indices(tables.stage_order),
     )
@@ -260,7 +279,7 @@ def results(world: World) -> dict[str, NDArray[Any]]:
     """Return the columns that an episode is told by, copied: see `fermata.sim.simulate.Episode`."""
     progress, stages, tasks = world.job_progress, world.board.stages, world.tasks
     return {
-        **{f"job_{name}": column(progress, name).copy() for name in ("start_s", "completion_s", "run_s")},
+        **{f"job_{name}": column(progress, name).copy() for name in ("start_s", "completion_s", "run_s", "failed")},
         "job_held_s": column(world.board.jobs, "held_s").copy(),
         **{f"stage_{name}": column(stages, name).copy() for name in ("ready_s", "held_s", "cap")},
         **{f"task_{name}": column(tasks, name).copy() for name in ("start_s", "end_s", "executor")},

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.spark_workloads import VARIED, workload
 
 from fermata.policy.errors import InputError
 from fermata.policy.registry import load
@@ -17,28 +17,8 @@ from fermata.sim.spark.experiment import episode_of
 from fermata.sim.spark.peers import PEERS
 from fermata.sim.spark.waves import below, grid_of, lists_of
 from fermata.sim.spark.world import NONE
-from fermata.sim.trace_builder import StageSpec, TraceBuilder
 
-Lists = tuple[Mapping[int, Sequence[int]], ...]
 LOWEST = np.zeros(1, np.uint32)
-# Fresh tasks take 9 s, first ones 5 s, later ones 2 s, on however many executors.
-PLAIN: Lists = ({5: [9000]}, {5: [5000]}, {5: [2000]})
-
-
-def workload(
-    jobs: Sequence[tuple[float, Sequence[tuple[int, Sequence[int]]]]], durations: Lists = PLAIN
-) -> SparkWorkload:
-    """Jobs from their arrival and (tasks, parents) of each stage, all with the same durations."""
-    builder = TraceBuilder()
-    stages = 0
-    for number, (arrival_s, specs) in enumerate(jobs):
-        stages += len(specs)
-        builder.add_job(
-            f"j{number}",
-            arrival_s,
-            [StageSpec(f"s{i}", [2.0] * tasks, [f"s{p}" for p in parents]) for i, (tasks, parents) in enumerate(specs)],
-        )
-    return SparkWorkload(builder.finish(), *lists_of([durations] * stages, 1000))
 
 
 class TestDurations:
@@ -105,7 +85,7 @@ def workloads(draw: st.DrawFn) -> SparkWorkload:
             stages.append((draw(st.integers(1, 12)), sorted(parents)))
         jobs.append((arrival_s, stages))
         arrival_s += draw(st.integers(0, 30))
-    return workload(jobs, ({5: [9000, 8000]}, {5: [5000, 4000, 3000]}, {5: [2000, 1000, 0]}))
+    return workload(jobs, VARIED)
 
 
 @given(jobs=workloads(), executors=st.integers(1, 12), seed=st.integers(0, 99))

@@ -10,7 +10,7 @@ from fermata.policy.action import Action
 from fermata.policy.board import Board
 from fermata.policy.decide import BoardPolicy
 from fermata.policy.errors import InputError
-from fermata.policy.heuristics.kernel import Rule, choose, eager
+from fermata.policy.heuristics.kernel import NEVER, Rule, choose
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Heuristic(BoardPolicy):
 
     def eager(self) -> Heuristic:
         """Return the work-conserving heuristic of the same order."""
-        return Heuristic(f"{self.name} without holds", self.summary, Rule(*eager(self.rule)))
+        return Heuristic(f"{self.name} without holds", self.summary, self.rule._replace(hold=NEVER))
 
     def with_parameters(self, values: Mapping[str, float]) -> Heuristic:
         """Return the heuristic with some parameters set.

@@ -10,17 +10,18 @@ import math
 from typing import NamedTuple
 
 from fermata.policy._jit import inlined, kernel
-from fermata.policy.action import START, WAIT, startable
+from fermata.policy.action import HOLD, START, WAIT, startable
 from fermata.policy.board import Board
-from fermata.policy.guardrails import full_cap
+from fermata.policy.guardrails import divided_cap, full_cap
+from fermata.policy.heuristics.pair_hold import committed_hold_of, released_hold_until
 
 # Orders: the startable stage with the lowest key comes first. Ties go to the earlier job; within a job to the stage
 # with the longest path to the job's end, then to the earlier stage.
 BY_ARRIVAL, BY_LAST_ARRIVAL, BY_JOB_WORK, BY_REMAINING_WORK, BY_CRITICAL_PATH, BY_EXECUTORS, BY_TASK_SLOTS = range(7)
 # How many executors a start takes; the last two bound the executors of the whole job.
-FILL, ONE_TASK, BOUNDED, WORK_SHARE, EQUAL_SHARE = range(5)
+FILL, ONE_TASK, BOUNDED, DIVIDED, WORK_SHARE, EQUAL_SHARE = range(6)
 # Rules for holding.
-NEVER, SWITCH, FOLLOWER = range(3)
+NEVER, SWITCH, FOLLOWER, PAIR_COMMITTED, PAIR_RELEASED = range(5)
 
 
 class Rule(NamedTuple):
@@ -96,6 +97,8 @@ def cap_for(board: Board, stage: int, rule: Rule) -> int:
     full = full_cap(board, stage)
     if rule.fill == ONE_TASK:
         return min(full, int(board.stages[stage].running) + 1)
+    if rule.fill == DIVIDED:
+        return divided_cap(board, stage)
     if rule.fill == BOUNDED:
         return max(min(full, rule.cap), int(board.stages[stage].running) + 1)
     return full
@@ -169,31 +172,6 @@ def waiting_by_class(board: Board, split_s: float) -> tuple[int, int, int]:
     return shorts, longs, first_long
 
 
-@kernel
-def eager(rule: Rule) -> Rule:
-    """Return the same order without its hold: what a pool falls back to where it must not wait."""
-    # Numba fills in no defaults: every field is named.
-    return Rule(
-        rule.order,
-        rule.fill,
-        rule.exponent,
-        rule.cap,
-        NEVER,
-        rule.split_s,
-        rule.last,
-        rule.tau_s,
-        rule.tau_per_long_s,
-        rule.max_longs,
-        rule.theta_s,
-        rule.theta_per_short_s,
-        rule.follower_s,
-        rule.grain_s,
-        rule.share,
-        rule.keep,
-        rule.spare,
-    )
-
-
 @inlined
 def job_cap(board: Board, job: int, rule: Rule) -> int:
     """Return how many executors a job may have under WORK_SHARE or EQUAL_SHARE; at least 1."""
@@ -230,25 +208,33 @@ def choose_within_shares(board: Board, rule: Rule) -> tuple[int, int, int, float
 
 
 @kernel
-def choose(board: Board, rule: Rule) -> tuple[int, int, int, float]:
-    """Return (kind, stage, cap, until_s) of the rule's action; (WAIT, -1, 0, inf) if nothing is startable."""
+def choose(board: Board, rule: Rule, may_hold: bool = True) -> tuple[int, int, int, float]:
+    """Return (kind, stage, cap, until_s) of the rule's action; (WAIT, -1, 0, inf) if nothing is startable.
+
+    Without `may_hold` it is the same order, never idle: what a pool falls back to where it must not wait.
+    """
     if rule.fill == WORK_SHARE or rule.fill == EQUAL_SHARE:
         return choose_within_shares(board, rule)
     head = first_stage(board, rule)
     if head < 0:
         return WAIT, -1, 0, math.inf
-    free = board.pool[0].free
-    if rule.hold == FOLLOWER:
-        until_s = followed_by_s(board, head, rule)
-        if board.pool[0].now_s < until_s:
+    free, now_s = board.pool[0].free, board.pool[0].now_s
+    if rule.hold == NEVER or not may_hold:
+        return START, head, cap_for(board, head, rule), math.inf
+    if rule.hold == FOLLOWER or rule.hold == PAIR_RELEASED:
+        until_s = followed_by_s(board, head, rule) if rule.hold == FOLLOWER else released_hold_until(board, head)
+        if now_s < until_s:
             return WAIT, -1, 0, until_s
+    if rule.hold == PAIR_COMMITTED and board.stages[head].cap == 0 and board.stages[head].hold_until_s == -math.inf:
+        hold_s = committed_hold_of(board, head, long_from(board, rule.split_s))
+        if now_s + hold_s > now_s:
+            return HOLD, head, 0, now_s + hold_s
     if rule.hold == SWITCH and free < len(board.executors) and free <= rule.last:
         split_s = long_from(board, rule.split_s)
         shorts, longs, first_long = waiting_by_class(board, split_s)
         next_s = next_completion_s(board)
         # The hold ends when the next completion has come as near as this: then it would not be entered any more.
         spare_s = next_s - rule.tau_s - rule.tau_per_long_s * (longs - 1)
-        now_s = board.pool[0].now_s
         if shorts == 0 and longs < rule.max_longs and now_s + spare_s > now_s:
             return WAIT, -1, 0, now_s + spare_s
         if shorts > 0 and longs > 0 and next_s <= rule.theta_s - rule.theta_per_short_s * (shorts - 1):

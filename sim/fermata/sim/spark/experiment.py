@@ -65,6 +65,7 @@ def episode_of(trace: Trace, executors: int, tables: SparkTables, world: SparkWo
     np.maximum.at(ready_s, np.repeat(np.arange(trace.stages), np.diff(trace.parent_ptr)), stage_end_s[trace.parent])
     job_task_ptr = trace.task_ptr[trace.job_stage_ptr]
     return Episode(
+        job_failed=np.zeros(trace.jobs, np.bool_),
         trace=trace,
         executors=executors,
         job_start_s=np.minimum.reduceat(start_s, job_task_ptr[:-1]),
