@@ -50,7 +50,8 @@ def everything(bench: Bench) -> None:
     cluster.submit("dag", "learned", [stage("a", 0.3), stage("b", 0.2, "a")], ttlSecondsAfterFinished=1)
     cluster.submit("wide", "plain", [stage("a", 0.4, tasks=6)])
     cluster.submit("narrow", "plain", [stage("a", 0.4, tasks=2)])
-    cluster.submit("late", "plain", [stage("a", 60.0)], activeDeadlineSeconds=1)
+    cluster.pool("own", executors=1, policy={"name": "fifo"})
+    cluster.submit("late", "own", [stage("a", 60.0)], activeDeadlineSeconds=5)  # stopped in the middle of its run
     cluster.wait_for("wide")
     cluster.wait_for("narrow")
     cluster.wait_for("late", "Succeeded", "False")
