@@ -284,19 +284,24 @@ def main() -> None:
     parser.add_argument("--kubeconfig", type=Path, help="a cluster to use; an embedded control plane by default")
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
+    # A signal ends the processes that were started, too.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     with tempfile.TemporaryDirectory(prefix="fermata-bench-") as name, contextlib.ExitStack() as stack:
         folder = Path(name)
         kubeconfig = given.kubeconfig or stack.enter_context(control_plane(folder / "kube", given.executors))
-        results = {"burst": asyncio.run(burst(kubeconfig, folder, given.workflows, given.rate, given.executors))}
+        tell("burst", asyncio.run(burst(kubeconfig, folder, given.workflows, given.rate, given.executors)), given.json)
         if given.finished:
-            results["restart"] = asyncio.run(restart(kubeconfig, folder, given.finished))
-    if given.json:
-        print(json.dumps(results))
+            tell("restart", asyncio.run(restart(kubeconfig, folder, given.finished)), given.json)
+
+
+def tell(title: str, rows: Json, as_json: bool) -> None:
+    """Print what was measured."""
+    if as_json:
+        print(json.dumps({title: rows}), flush=True)
         return
-    for title, rows in results.items():
-        print(title)
-        for key, value in rows.items():
-            print(f"  {key:30} {value:,.4g}" if isinstance(value, float) else f"  {key:30} {value:,}")
+    print(title)
+    for key, value in rows.items():
+        print(f"  {key:30} {value:,.4g}" if isinstance(value, float) else f"  {key:30} {value:,}", flush=True)
 
 
 if __name__ == "__main__":
