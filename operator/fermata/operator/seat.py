@@ -144,13 +144,17 @@ class Seat:
                 self.verdict = Verdict(False, reasons.POLICY_LOADING, message)
             return
         self._loading = None
-        try:
-            self._policy, self._envelope = loading.result()
-        except UnusablePolicyError as error:
+        error = loading.exception()
+        if error is not None:
+            # Whatever went wrong, the fallback decides and it is tried again.
+            reason, message, known = reasons.MODEL_UNUSABLE, repr(error), False
+            if isinstance(error, UnusablePolicyError):
+                reason, message, known = error.reason, error.message, True
             self._policy, self._unusable, self._retry_at_s = None, True, now_s + RETRY_LOAD_S
-            self.verdict = Verdict(False, error.reason, f"{error.message}; {self._fallback.name} decides")
-            log.warning("pool %s: its policy is unusable: %s", self._pool, error.message)
+            self.verdict = Verdict(False, reason, f"{message}; {self._fallback.name} decides")
+            log.warning("pool %s: its policy is unusable: %s", self._pool, message, exc_info=None if known else error)
             return
+        self._policy, self._envelope = loading.result()
         log.info("pool %s: policy %s is in force", self._pool, self._policy.name)
         self._drop_thread()  # the policy before may be stuck in it
         self._approve()

@@ -19,7 +19,7 @@ from fermata.operator.metrics import Metrics
 from fermata.operator.model import UnusablePolicyError, load_fallback
 from fermata.operator.progress import view
 from fermata.operator.resources import ExecutorPoolSpec
-from fermata.operator.seat import Decision, Seat, limits_of
+from fermata.operator.seat import RETRY_LOAD_S, Decision, Seat, limits_of
 from fermata.policy import registry
 from fermata.policy.action import HOLD, START, Action
 from fermata.policy.errors import ModelError
@@ -77,7 +77,7 @@ def _decide(
         seat.close()
 
 
-SPEC = ExecutorPoolSpec(executors=2)
+SPEC = ExecutorPoolSpec(executors=2, decision_deadline_seconds=60)  # Numba may compile in the first decision
 
 
 def test_a_policy_that_answers_decides() -> None:
@@ -107,7 +107,7 @@ def test_a_policy_that_fails_or_errs_is_replaced_for_this_decision(answer: Any) 
 
 
 def test_a_late_policy_is_replaced_and_not_asked_again_while_it_is_busy() -> None:
-    decision, seat, metrics = _decide(_Policy(threading.Event()), SPEC, times=3)
+    decision, seat, metrics = _decide(_Policy(threading.Event()), ExecutorPoolSpec(executors=2), times=3)
     assert decision.policy == "sjf"
     assert seat.verdict.reason == reasons.DECISION_LATE
     assert "busy with an earlier decision" in seat.verdict.message
@@ -176,7 +176,7 @@ def _disagreements(metrics: Metrics) -> float | None:
     ("mode", "may_hold"), [("Shadow", True), ("Shadow", False), ("Enforce", False)], ids=["shadow", "both", "paused"]
 )
 def test_a_policy_that_is_only_asked_is_recorded_and_counted(mode: Any, may_hold: bool) -> None:
-    spec = ExecutorPoolSpec(executors=2, mode=mode)
+    spec = SPEC.model_copy(update={"mode": mode})
     agreeing, seat, metrics = _decide(_Policy(Action(START, 0, 1)), spec, may_hold=may_hold)
     assert (agreeing.policy, seat.name) == ("sjf", "sjf")
     assert agreeing.shadow is not None
@@ -208,6 +208,29 @@ def test_seating_by_name(policy: dict[str, Any], reason: str) -> None:
         return seat
 
     assert asyncio.run(seat_it()).verdict.reason == reason
+
+
+def test_a_model_that_fails_to_load_in_a_way_nobody_foresaw_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+
+    async def load(*_: Any) -> Any:
+        asked.append(1)
+        raise ImportError("half of an upgrade")
+
+    monkeypatch.setattr("fermata.operator.seat.load_policy", load)
+
+    async def seat_it() -> tuple[float | None, Seat]:
+        seat = Seat("pool", None, Metrics(), lambda _: None)  # type: ignore[arg-type]
+        again_s = await seat.seat(SPEC, T0)
+        assert again_s is not None
+        await seat.seat(SPEC, T0 + 1)
+        await seat.seat(SPEC, again_s)
+        return again_s, seat
+
+    again_s, seat = asyncio.run(seat_it())
+    assert (again_s, len(asked)) == (T0 + RETRY_LOAD_S, 2)
+    assert (seat.verdict.ready, seat.verdict.reason) == (False, reasons.MODEL_UNUSABLE)
+    assert "half of an upgrade" in seat.verdict.message
 
 
 def test_a_fallback_never_holds() -> None:
