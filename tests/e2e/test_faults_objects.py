@@ -50,10 +50,10 @@ def peak_pods(bench: Bench, pool: str) -> int:
     return sum(pod.status.phase in ("Running", "Pending") for pod in found)
 
 
-def hold_one(bench: Bench, pool: str) -> Raw:
+def hold_one(bench: Bench, pool: str, seconds: float = 6.0) -> Raw:
     """Let one long workflow run in a pool and another be held, and return the status of that one."""
     bench.cluster.pool(pool, executors=2, policy=HOLDS, maxHoldSeconds=30)
-    bench.cluster.submit(f"{pool}-runs", pool, [stage("a", 4.0)])
+    bench.cluster.submit(f"{pool}-runs", pool, [stage("a", seconds)])
     bench.cluster.wait_for(f"{pool}-runs", "Running", "True")
     bench.cluster.submit(f"{pool}-held", pool, [stage("a", 4.0)])
     return bench.cluster.wait_for(f"{pool}-held", "Held", "True")
@@ -203,4 +203,4 @@ def test_an_operator_whose_clock_is_wrong(tmp_path: Path, skew_s: float, monkeyp
             status = busy.cluster.status(name)
             assert min(status["waitSeconds"], status["heldSeconds"], status["runSeconds"]) >= 0
             assert status["jctSeconds"] < 30, "the difference of the clocks is waited for, or counted"
-        hold_one(busy, "held")
+        hold_one(busy, "held", 15.0)
