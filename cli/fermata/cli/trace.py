@@ -117,7 +117,7 @@ def _from_cluster(pool: str | None, kubeconfig: Path | None) -> Trace:
 def generate(
     out: Out,
     scenario: Annotated[str | None, typer.Option(help="A benchmark scenario.")] = None,
-    kind: Annotated[str | None, typer.Option(help="Another kind of workload; see --list.")] = None,
+    kind: Annotated[str | None, typer.Option(help="Another kind of workload; see fermata trace list.")] = None,
     seed: Seed = 0,
     jobs: Annotated[int | None, typer.Option(min=1, help="Number of jobs.")] = None,
     executors: Annotated[int | None, typer.Option(min=1, help="Executors that the load is meant for.")] = None,
