@@ -61,14 +61,14 @@ async def read_history(cluster: Cluster, pool: str | None) -> History:
     from fermata.operator.past import past_job
 
     if pool is None:
-        names = [row["metadata"]["name"] for row in (await cluster.list_all("executorpools"))[0]]
+        names = [row["metadata"]["name"] for row in await cluster.list_all("executorpools")]
         if len(names) != 1:
             raise InputError(f"--pool: expected one of {', '.join(sorted(names)) or 'no pools at all'}")
         pool = names[0]
     fact = pool_fact(await find(cluster, pool_path(pool), f"ExecutorPool {pool!r}"))
     if fact.spec is None:
         raise InputError(f"ExecutorPool {pool!r}: {fact.problem}")
-    rows = [workflow_fact(raw, 0.0) for raw in (await cluster.list_all("workflows"))[0]]
+    rows = [workflow_fact(raw, 0.0) for raw in await cluster.list_all("workflows")]
     mine = [row for row in rows if row.pool == pool]
     told = [(job, row) for row in mine if row.finished and (job := past_job(row)) is not None]
     fit = [(job, row) for job, row in told if all(stage.slots <= fact.spec.executors for stage in job.stages)]

@@ -33,7 +33,7 @@ def release_all(
 async def _release_all(cluster: Cluster, pools: list[str], *, undo: bool) -> list[str]:
     from fermata.policy.errors import InputError
 
-    names = pools or [row["metadata"]["name"] for row in (await cluster.list_all("executorpools"))[0]]
+    names = pools or [row["metadata"]["name"] for row in await cluster.list_all("executorpools")]
     if not names:
         raise InputError(f"no ExecutorPool on {cluster.server}")
     for name in names:

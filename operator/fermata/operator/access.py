@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 import kopf
 from kubernetes.aio.client import Configuration
@@ -32,7 +34,16 @@ async def configuration(kubeconfig: str | None = None) -> Configuration:
             await load_kube_config(config_file=file, client_configuration=settings)
     except (ConfigException, OSError) as error:
         raise InputError(f"no usable cluster configuration: {error}", file=file) from error
+    # Asked once for all: the client would read the environment and ~/.netrc again before every request.
+    settings.proxy = settings.proxy or _proxy(settings.host)
+    settings.client_session_kwargs = {"trust_env": False}
     return settings
+
+
+def _proxy(server: str) -> str | None:
+    """Return the proxy that the environment names for a server."""
+    url = urlsplit(server)
+    return None if proxy_bypass(url.hostname or "") else getproxies().get(url.scheme)
 
 
 async def for_kopf(settings: Configuration) -> kopf.ConnectionInfo:

@@ -6,13 +6,14 @@ went wrong in one exception type that knows whether trying again can help. Decid
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 from urllib.parse import quote
 
 import aiohttp
 from kubernetes.aio.client import ApiClient
+from kubernetes.aio.client.rest import RESTResponse
+from pydantic_core import from_json
 
 from fermata.operator.access import configuration
 from fermata.operator.clock import ServerClock
@@ -20,7 +21,9 @@ from fermata.operator.names import API_VERSION, GROUP, LABEL_POOL, POOLS, VERSIO
 from fermata.policy.errors import FermataError
 
 _PAGE = 500
-_TIMEOUT_S = 30.0
+_TIMEOUT = aiohttp.ClientTimeout(total=30.0)
+_WATCH_S = 120  # then the API server ends a watch; one that is silent for longer is dead
+_WATCH_TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=30.0, sock_read=_WATCH_S + 15.0)
 _LISTS = {
     "executorpools": (f"/apis/{GROUP}/{VERSION}/{POOLS}", ""),
     "workflows": (f"/apis/{GROUP}/{VERSION}/{WORKFLOWS}", ""),
@@ -97,21 +100,57 @@ class Cluster:
         """Replace an object; 409 where the version that `body` names is not the present one."""
         return await self._request("PUT", path, body=body)
 
-    async def list_all(self, kind: str, namespace: str | None = None) -> tuple[list[Json], str]:
-        """Return all objects of a kind and the version of the list, read in pages."""
-        path, selector = _LISTS[kind]
-        if namespace and kind not in ("executorpools", "namespaces"):
-            head, _, plural = path.rpartition("/")
-            path = f"{head}/namespaces/{quote(namespace)}/{plural}"
-        items: list[Json] = []
-        query = {"limit": str(_PAGE), **({"labelSelector": selector} if selector else {})}
+    async def list_all(self, kind: str, namespace: str | None = None) -> list[Json]:
+        """Return all objects of a kind."""
+        return [item async for items, _ in self.pages(kind, namespace) for item in items]
+
+    async def pages(self, kind: str, namespace: str | None = None) -> AsyncIterator[tuple[list[Json], str]]:
+        """Yield the objects of a kind page by page, each with the version of the list."""
+        path, query = _collection(kind, namespace)
+        query["limit"] = str(_PAGE)
         while True:
             page = await self._request("GET", path, query=query)
-            items += page.get("items") or []
             meta = page.get("metadata") or {}
+            yield page.get("items") or [], str(meta.get("resourceVersion", ""))
             if not meta.get("continue"):
-                return items, str(meta.get("resourceVersion", ""))
+                return
             query["continue"] = meta["continue"]
+
+    async def watch(self, kind: str, version: str, namespace: str | None = None) -> AsyncIterator[tuple[str, Json]]:
+        """Yield each change of a kind after a version, as ADDED, MODIFIED, DELETED or BOOKMARK and the object.
+
+        Ends when the API server ends it.
+
+        Raises:
+            ClusterError: no answer or a lost connection, or an error: 410 where the version is too old.
+        """
+        path, query = _collection(kind, namespace)
+        query |= {
+            "watch": "true",
+            "resourceVersion": version,
+            "allowWatchBookmarks": "true",
+            "timeoutSeconds": str(_WATCH_S),
+        }
+        answer = await self._send("GET", path, query, None, _WATCH_TIMEOUT)
+        try:
+            if answer.status != 200:
+                parsed = _parsed(await answer.read())
+                raise ClusterError(answer.status, str(parsed.get("reason", "")), str(parsed.get("message", "")))
+            rest = b""
+            async for chunk in answer.response.content.iter_any():
+                lines = (rest + chunk).split(b"\n")
+                rest = lines.pop()
+                for line in lines:
+                    event = _parsed(line)
+                    obj = event.get("object") or {}
+                    if event.get("type") == "ERROR":
+                        code = int(obj.get("code") or 500)
+                        raise ClusterError(code, str(obj.get("reason", "")), str(obj.get("message", "")))
+                    yield str(event.get("type")), obj
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise ClusterError(0, type(error).__name__, str(error)) from error
+        finally:
+            answer.response.close()
 
     async def create_job(self, job: Mapping[str, Any]) -> Json:
         """Create a Job."""
@@ -168,27 +207,56 @@ class Cluster:
         Raises:
             ClusterError: no answer, or one that is not 2xx.
         """
+        answer = await self._send(method, path, query, body, _TIMEOUT)
+        try:
+            content = await answer.read()
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise ClusterError(0, type(error).__name__, str(error)) from error
+        parsed = _parsed(content)
+        if 200 <= answer.status < 300:
+            return parsed
+        raise ClusterError(answer.status, str(parsed.get("reason", "")), str(parsed.get("message", content[:200])))
+
+    async def _send(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str] | None,
+        body: Mapping[str, Any] | None,
+        timeout: aiohttp.ClientTimeout,
+    ) -> RESTResponse:
+        """Send one request and return its answer, not read yet.
+
+        Raises:
+            ClusterError: there is none.
+        """
         headers = {"Accept": "application/json"}
         if body is not None:
             headers["Content-Type"] = "application/merge-patch+json" if method == "PATCH" else "application/json"
         status, sent_s = 0, self._clock.local()
         try:
-            prepared = await self._client.param_serialize(
-                method, path, query_params=list((query or {}).items()), header_params=headers, body=body,
+            # The body goes around `param_serialize`, which would copy it looking for the client's model classes.
+            _, url, headers, *_ = await self._client.param_serialize(
+                method, path, query_params=list((query or {}).items()), header_params=headers,
                 auth_settings=["BearerToken"],
             )  # fmt: skip
-            answer = await self._client.call_api(*prepared, _request_timeout=_TIMEOUT_S)
+            answer = await self._client.call_api(method, url, headers, body, _request_timeout=timeout)
             status = answer.status
             self._clock.note(answer.headers.get("Date"), sent_s)
-            content = await answer.read()
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise ClusterError(0, type(error).__name__, str(error)) from error
         finally:
             self._observed(method, path, status)
-        parsed = _parsed(content)
-        if 200 <= status < 300:
-            return parsed
-        raise ClusterError(status, str(parsed.get("reason", "")), str(parsed.get("message", content[:200])))
+        return answer
+
+
+def _collection(kind: str, namespace: str | None) -> tuple[str, dict[str, str]]:
+    """Return the path and the selecting query of a kind."""
+    path, selector = _LISTS[kind]
+    if namespace and kind not in ("executorpools", "namespaces"):
+        head, _, plural = path.rpartition("/")
+        path = f"{head}/namespaces/{quote(namespace)}/{plural}"
+    return path, {"labelSelector": selector} if selector else {}
 
 
 def _jobs(namespace: str) -> str:
@@ -197,7 +265,7 @@ def _jobs(namespace: str) -> str:
 
 def _parsed(content: bytes) -> Json:
     try:
-        value = json.loads(content)
+        value = from_json(content)
     except ValueError:
         return {}
     return value if isinstance(value, dict) else {}

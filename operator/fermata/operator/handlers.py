@@ -1,12 +1,10 @@
-"""The kopf shell: events of five kinds of object go to the operator, and kopf writes nothing by itself.
+"""The kopf shell: kopf starts and stops the operator, and neither watches nor writes anything by itself.
 
-Only `on.event` handlers: they leave no finalizer, no annotation and no patch on anybody's object. Importing this module
-registers them, which is all that `kopf run -m fermata.operator` needs.
+Importing this module registers the handlers, which is all that `kopf run -m fermata.operator` needs.
 """
 
 from __future__ import annotations
 
-import logging
 import os
 from pathlib import Path
 from typing import Any
@@ -14,7 +12,6 @@ from typing import Any
 import kopf
 
 from fermata.operator.access import configuration, for_kopf
-from fermata.operator.names import GROUP, LABEL_POOL, POOLS, VERSION, WORKFLOWS
 from fermata.operator.runtime import Operator, Options
 
 
@@ -33,15 +30,9 @@ def options_from_environment() -> Options:
 
 @kopf.on.startup()
 async def start(memo: kopf.Memo, settings: kopf.OperatorSettings, **_: Any) -> None:
-    """Make kopf quiet and light, and start the operator."""
+    """Make kopf quiet, and start the operator."""
     settings.posting.enabled = False
     settings.peering.standalone = True
-    settings.queueing.idle_timeout = 1.0
-    settings.networking.request_timeout = 60.0
-    settings.watching.label_selectors["batch", "v1", "jobs"] = LABEL_POOL
-    settings.watching.label_selectors["", "v1", "pods"] = LABEL_POOL
-    # One line for each event would be most of the log and much of the time.
-    logging.getLogger("kopf.objects").setLevel(logging.WARNING)
     if "operator" not in memo:
         memo["operator"] = Operator(options_from_environment())
     await memo["operator"].start()
@@ -57,33 +48,3 @@ async def login(memo: kopf.Memo, **_: Any) -> kopf.ConnectionInfo:
 async def stop(memo: kopf.Memo, **_: Any) -> None:
     """Stop the operator."""
     await memo["operator"].stop()
-
-
-@kopf.on.event(GROUP, VERSION, WORKFLOWS)
-async def workflow_event(event: kopf.RawEvent, memo: kopf.Memo, **_: Any) -> None:
-    """Take an event of a Workflow."""
-    memo["operator"].feed("workflows", event["type"], event["object"])
-
-
-@kopf.on.event(GROUP, VERSION, POOLS)
-async def pool_event(event: kopf.RawEvent, memo: kopf.Memo, **_: Any) -> None:
-    """Take an event of an ExecutorPool."""
-    memo["operator"].feed("executorpools", event["type"], event["object"])
-
-
-@kopf.on.event("batch", "v1", "jobs", labels={LABEL_POOL: kopf.PRESENT})
-async def job_event(event: kopf.RawEvent, memo: kopf.Memo, **_: Any) -> None:
-    """Take an event of a stage's Job."""
-    memo["operator"].feed("jobs", event["type"], event["object"])
-
-
-@kopf.on.event("", "v1", "pods", labels={LABEL_POOL: kopf.PRESENT})
-async def pod_event(event: kopf.RawEvent, memo: kopf.Memo, **_: Any) -> None:
-    """Take an event of a stage's pod."""
-    memo["operator"].feed("pods", event["type"], event["object"])
-
-
-@kopf.on.event("", "v1", "namespaces")
-async def namespace_event(event: kopf.RawEvent, memo: kopf.Memo, **_: Any) -> None:
-    """Take an event of a namespace."""
-    memo["operator"].feed("namespaces", event["type"], event["object"])

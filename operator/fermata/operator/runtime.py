@@ -1,6 +1,6 @@
 """The operator as one object: its parts, the order in which they start, and what feeds them.
 
-The one place that knows all parts. kopf calls `start`, `feed` and `stop`; nothing here knows kopf.
+The one place that knows all parts. kopf calls `start` and `stop`; nothing here knows kopf.
 """
 
 from __future__ import annotations
@@ -8,10 +8,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from prometheus_client import Gauge, ProcessCollector
 
@@ -25,12 +24,10 @@ from fermata.operator.names import API_VERSION, POOLS, WORKFLOWS
 from fermata.operator.probes import Probes
 from fermata.operator.reconcile import PoolReconciler, Tools
 from fermata.operator.recorder import Recorder
-from fermata.operator.store import Kind, Store
+from fermata.operator.store import Store
 from fermata.operator.timers import Timers
+from fermata.operator.watches import Watches
 
-# Parents before what they own: a Job is never seen without its Workflow.
-_KINDS: tuple[Kind, ...] = ("namespaces", "executorpools", "workflows", "pods", "jobs")
-RESYNC_S = 300.0  # a watch that ends loses deletions; a list finds them
 LEASE = "fermata-operator"
 _POLL_S = 1.0
 _REMIND_S = 15.0
@@ -52,7 +49,7 @@ class Options:
 
 
 class Operator:
-    """An operator that can be started, fed with events, and stopped."""
+    """An operator that can be started and stopped."""
 
     def __init__(self, options: Options, now: Callable[[], float] = time.time) -> None:
         self.options = options
@@ -72,7 +69,8 @@ class Operator:
         self._events: Events | None = None
         self._lease: Lease | None = None
         self._standing_by = False
-        self._background: list[asyncio.Task[None]] = []
+        self._watches: Watches | None = None
+        self._leading: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         """Come up: serve probes, wait for API server, CRDs and Lease, read everything once, begin to decide."""
@@ -91,17 +89,14 @@ class Operator:
         except asyncio.CancelledError:  # told to stop while standing by
             await self.stop()
             raise
-        self._background = [
-            asyncio.create_task(self._resync_forever(cluster), name="resync"),
-            asyncio.create_task(self._lead_forever(cluster, lease), name="lease"),
-        ]
+        self._leading = asyncio.create_task(self._lead_forever(cluster, lease), name="lease")
 
     async def stop(self) -> None:
         """Go down; what matters is in the API already."""
         self._synced = False
-        for task in self._background:
-            task.cancel()
-        await asyncio.gather(*self._background, return_exceptions=True)
+        if self._leading is not None:
+            self._leading.cancel()
+            await asyncio.gather(self._leading, return_exceptions=True)
         self._timers.stop()
         await self._pause()
         if self._events is not None:
@@ -118,7 +113,8 @@ class Operator:
         self._standing_by = True
         await lease.acquire()
         self._standing_by = False
-        await self._read_all(cluster)
+        self._watches = Watches(cluster, self._store, self.options.namespace)
+        await self._watches.open()
         for pool in {*self._store.pools, *self._store.pool_workflows}:
             self._loops.wake(pool)
         self._synced = True
@@ -134,7 +130,9 @@ class Operator:
             await self._lead(cluster, lease)
 
     async def _pause(self) -> None:
-        """Stop deciding and forget what was decided: another operator may act meanwhile."""
+        """Stop looking and deciding, and forget what was decided: another operator may act meanwhile."""
+        if self._watches is not None:
+            await self._watches.close()
         await self._loops.close()
         for pool in self._pools.values():
             pool.close()
@@ -150,20 +148,6 @@ class Operator:
         if self._synced:
             return "ok"
         return "standing by" if self._standing_by else ""
-
-    def feed(self, kind: Kind, change: str | None, raw: Mapping[str, Any]) -> None:
-        """Take one event of a watch.
-
-        Args:
-            kind: of the object.
-            change: ADDED, MODIFIED, DELETED, or None for one of a list.
-            raw: the object.
-        """
-        meta = raw.get("metadata") or {}
-        if change == "DELETED":
-            self._store.remove(kind, meta.get("uid", ""), meta.get("name", ""))
-        else:
-            self._store.put(kind, raw)
 
     async def _reconcile(self, pool: str) -> None:
         if self._cluster is None or self._events is None or self._lease is None:
@@ -196,23 +180,6 @@ class Operator:
                 log.warning("waiting for %s: %s", cluster.server, missing)
                 said, said_s = missing, self._now()
             await asyncio.sleep(_POLL_S)
-
-    async def _read_all(self, cluster: Cluster) -> None:
-        for kind in _KINDS:
-            while True:
-                try:
-                    raws, version = await cluster.list_all(kind, self.options.namespace)
-                except ClusterError as error:
-                    log.warning("cannot list %s, tried again: %s", kind, error)
-                    await asyncio.sleep(_POLL_S)
-                    continue
-                self._store.replace(kind, raws, version)
-                break
-
-    async def _resync_forever(self, cluster: Cluster) -> None:
-        while True:
-            await asyncio.sleep(RESYNC_S)
-            await self._read_all(cluster)
 
 
 async def _missing(cluster: Cluster) -> str:

@@ -7,7 +7,7 @@ the workflow it belongs to, as changed, so that a reconciliation costs what chan
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Literal
 
 from fermata.operator import facts
@@ -15,6 +15,7 @@ from fermata.operator.facts import JobFact, PodFact, PoolFact, WorkflowFact
 
 Kind = Literal["workflows", "executorpools", "jobs", "pods", "namespaces"]
 Raw = Mapping[str, Any]
+_REMEMBERED_GONE = 5000
 
 
 def _nobody(_pool: str) -> None:
@@ -40,10 +41,13 @@ class Store:
         self.workflow_jobs: dict[str, dict[str, JobFact]] = defaultdict(dict)  # by workflow uid and stage
         self.busy_jobs: dict[str, dict[str, JobFact]] = defaultdict(dict)  # that hold executors, by pool and uid
         self.job_pods: dict[str, dict[str, PodFact]] = defaultdict(dict)
+        self._gone: dict[str, None] = {}  # uids of what was deleted lately, oldest first
         self.touched: dict[str, set[str]] = defaultdict(set)  # workflow uids that changed, by pool
 
     def put(self, kind: Kind, raw: Raw) -> None:
-        """Take a version of an object, unless a newer one is known."""
+        """Take a version of an object, unless a newer one is known or the object is gone."""
+        if (raw.get("metadata") or {}).get("uid") in self._gone:
+            return
         getattr(self, f"_put_{kind}")(raw)
 
     def put_own(self, kind: Kind, raw: Raw) -> None:
@@ -55,16 +59,24 @@ class Store:
             self._changed = changed
 
     def remove(self, kind: Kind, uid: str, name: str = "") -> None:
-        """Forget an object."""
+        """Forget an object; an answer to a write that comes later does not bring it back."""
+        if uid:
+            self._gone[uid] = None
+            if len(self._gone) > _REMEMBERED_GONE:
+                del self._gone[next(iter(self._gone))]
         getattr(self, f"_remove_{kind}")(uid, name)
 
-    def replace(self, kind: Kind, raws: Iterable[Raw], version: str) -> None:
-        """Take a complete list: what it lacks is gone, unless it is newer than the list (`version`)."""
+    def put_all(self, kind: Kind, raws: Iterable[Raw]) -> set[str]:
+        """Take a part of a list, and return by what its objects are known."""
         listed: set[str] = set()
         for raw in raws:
             meta = raw.get("metadata") or {}
             listed.add(meta.get("name", "") if kind in ("executorpools", "namespaces") else meta.get("uid", ""))
             self.put(kind, raw)
+        return listed
+
+    def retain(self, kind: Kind, listed: Collection[str], version: str) -> None:
+        """Forget what a complete list lacks, unless it is newer than the list (`version`)."""
         if kind == "namespaces":
             for name in self.namespaces.keys() - listed:
                 self._remove_namespaces("", name)

@@ -77,8 +77,19 @@ def test_a_list_removes_what_it_lacks_unless_that_is_newer() -> None:
     store.put("jobs", job("w", "gone", version="5"))
     store.put("jobs", job("w", "kept", version="6"))
     store.put("jobs", job("w", "newer", version="12"))
-    store.replace("jobs", [job("w", "kept", version="6")], version="10")
+    store.retain("jobs", store.put_all("jobs", [job("w", "kept", version="6")]), version="10")
     assert set(store.workflow_jobs["uid-w"]) == {"kept", "newer"}
+
+
+def test_what_is_deleted_is_not_brought_back_by_a_late_answer() -> None:
+    store, _ = _store()
+    store.put("workflows", workflow("w", stage("a")))
+    store.put("jobs", job("w", "a"))
+    store.remove("jobs", "job-w-a")
+    store.remove("workflows", "uid-w")
+    store.put_own("workflows", _version(workflow("w", stage("a")), 7))
+    store.put_own("jobs", job("w", "a", version="8"))
+    assert (store.workflows, store.jobs, store.pool_jobs("pool")) == ({}, {}, [])
 
 
 def test_a_pool_that_changes_touches_its_unfinished_workflows() -> None:
