@@ -1,6 +1,6 @@
 # The whole workflow. Every target does its own set-up, so `make demo` in a fresh clone is enough.
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-slow lint types layers check format bench bench-operator docs crds train inspectors results-hpc clean
+.PHONY: help venv demo test test-slow lint types layers check format bench bench-local bench-operator docs crds train inspectors results-hpc clean
 
 PY := .venv/bin/python
 # Workers of the test run; WITHOUT_TORCH=1 leaves out the [training] extra, and its tests are then skipped.
@@ -53,6 +53,10 @@ bench: ## Measure, on this machine
 bench-operator: ## Measure the operator, on an embedded control plane or (BENCH_ARGS="--kubeconfig FILE") any cluster
 	@scripts/bootstrap operator,sim
 	@$(PY) scripts/bench_operator.py $(BENCH_ARGS)
+
+bench-local: ## Measure `fermata local up`: start, requests a second, memory with 10,000 pods
+	@scripts/bootstrap sim,operator
+	@$(PY) scripts/bench_local.py $(BENCH_ARGS)
 
 docs: ## Generated pages, then the site, in site/
 	@scripts/bootstrap dev,docs

@@ -50,32 +50,3 @@ def test_killed_while_stages_are_held_and_running(tmp_path: Path) -> None:
         for name, status in final.items():
             parts = [round(status[key] * 1000) for key in ("waitSeconds", "heldSeconds", "runSeconds")]
             assert sum(parts) == round(status["jctSeconds"] * 1000), name
-
-
-def test_killed_at_any_moment_of_a_busy_run(tmp_path: Path) -> None:
-    with control_plane(tmp_path) as kubeconfig:
-        cluster = Cluster(kubeconfig)
-        starts = Starts(cluster)
-        operators = [OperatorProcess(kubeconfig, tmp_path)]
-        try:
-            operators[0].wait_ready()
-            cluster.pool("busy", executors=3, policy={"name": "srwf"})
-            names = [f"job-{number}" for number in range(10)]
-            for number, name in enumerate(names):
-                cluster.submit(
-                    name, "busy", [stage("a", 0.3, tasks=1 + number % 3), stage("b", 0.3, "a"), stage("c", 0.2)]
-                )
-            for delay_s in (0.05, 0.4, 0.9):
-                time.sleep(delay_s)
-                operators[-1].kill()
-                operators.append(OperatorProcess(kubeconfig, tmp_path))
-                operators[-1].wait_ready()
-            for name in names:
-                cluster.wait_for(name)
-        finally:
-            for operator in operators:
-                operator.stop()
-            starts.stop()
-        assert set(starts.jobs) == {(name, stage_) for name in names for stage_ in "abc"}
-        assert set(starts.jobs.values()) == {1}, "a stage was started twice"
-        assert set(starts.pods.values()) == {1}, "a task was started twice"

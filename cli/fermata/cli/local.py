@@ -53,9 +53,8 @@ def up(
     ] = 10.0,
 ) -> None:
     """Start a control plane and say how to reach it."""
-    with _sim_extra():
-        from fermata.sim.kube.local import log_file, read_state, serve
-        from fermata.sim.kube.plane import Options
+    from fermata.sim.kube.local import log_file, read_state, serve
+
     if not foreground:
         if (state := read_state(folder)) is not None:
             print(f"already up: {state.url}, process {state.pid}")
@@ -64,6 +63,8 @@ def up(
         state = _start_detached(folder, log_file(folder), sys.argv[1:])
         _tell(state, folder)
         return
+    with _sim_extra():
+        from fermata.sim.kube.plane import Options
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     options = Options(
         slots=slots,
@@ -85,8 +86,8 @@ def status(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Say whether it is up, how many slots it has and what its pods do; exit 1 when it is down."""
-    with _sim_extra():
-        from fermata.sim.kube.local import read_state
+    from fermata.sim.kube.local import read_state
+
     state = read_state(folder)
     if state is None:
         print(json.dumps({"up": False}) if as_json else f"down ({folder})")
@@ -104,8 +105,8 @@ def status(
 @app.command()
 def down(folder: Folder = _FOLDER) -> None:
     """Stop it, and clear away what a killed one left."""
-    with _sim_extra():
-        from fermata.sim.kube.local import stop
+    from fermata.sim.kube.local import stop
+
     print("stopped" if stop(folder) else f"nothing was up ({folder})")
 
 

@@ -21,6 +21,18 @@ Reading order: `store` (objects and history), `api` (verbs), `kinds/` (what each
 
 from __future__ import annotations
 
-from fermata.sim.kube.plane import ControlPlane, Options
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fermata.sim.kube.plane import ControlPlane, Options
 
 __all__ = ["ControlPlane", "Options"]
+
+
+def __getattr__(name: str) -> Any:
+    """Import the control plane with its first use: asking whether one is up needs none of it."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from fermata.sim.kube import plane
+
+    return getattr(plane, name)

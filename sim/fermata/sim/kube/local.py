@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fermata.policy.errors import InputError
-from fermata.sim.kube.plane import ControlPlane
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -103,6 +102,8 @@ def serve(options: Options, folder: Path, manifests: Sequence[Obj], ready: Calla
 
 
 async def _serve(options: Options, folder: Path, manifests: Sequence[Obj], ready: Callable[[State], None]) -> None:
+    from fermata.sim.kube.plane import ControlPlane
+
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)

@@ -16,11 +16,11 @@ from aiohttp import web
 from fermata.policy.errors import InputError
 from fermata.sim.kube.access import ADMIN_MANIFESTS
 from fermata.sim.kube.api import Api, WriteOptions
-from fermata.sim.kube.client import Client
 from fermata.sim.kube.controllers.jobs import JobController
 from fermata.sim.kube.controllers.kubelet import Kubelet
 from fermata.sim.kube.controllers.scheduler import Scheduler
 from fermata.sim.kube.errors import ApiError
+from fermata.sim.kube.inside import InsideClient
 from fermata.sim.kube.janitor import Janitor
 from fermata.sim.kube.kubeconfig import write_kubeconfig
 from fermata.sim.kube.server import Server
@@ -193,7 +193,8 @@ class ControlPlane:
         return runner
 
     async def _start_controllers(self, stack: AsyncExitStack) -> None:
-        client = await stack.enter_async_context(Client(self.url))
+        inside = InsideClient(self.url, self.server, lambda: self._runner is not None)
+        client = await stack.enter_async_context(inside)
         nodes = {f"local-{number + 1}": self.options.slots for number in range(self.options.nodes)}
         kubelet = Kubelet(
             client,

@@ -38,6 +38,8 @@ from fermata.sim.kube.target import Target, locate
 from fermata.sim.kube.watching import Watches
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from fermata.sim.kube.resources import Obj, Resource
 
 log = logging.getLogger(__name__)
@@ -199,7 +201,7 @@ class Server:
         return self._written(request, target.resource, obj, 201 if created else 200, options)
 
     async def _delete(self, request: web.BaseRequest, target: Target) -> web.Response:
-        options = _delete_options(request, await _body(request, required=False))
+        options = _delete_options(request.query, await _body(request, required=False))
         if not target.name:
             if target.resource.namespaced and target.namespace is None:
                 raise errors.method_not_allowed()
@@ -207,7 +209,7 @@ class Server:
             self.api.delete_collection(target.resource, chosen, options)
             return _answer(_success(target.resource, None))
         obj, gone = self.api.delete(target.resource, target.namespace or "", target.name, options)
-        if gone and target.resource.plural not in ("pods", "namespaces"):
+        if gone and _is_told_by_status(target.resource):
             return _answer(_success(target.resource, obj))
         return _raw(self.lists.one(target.resource, orjson.dumps(obj), _form(request)))
 
@@ -218,6 +220,43 @@ class Server:
         for warning in options.warnings:
             response.headers.add("Warning", f"299 - {orjson.dumps(warning).decode()}")
         return response
+
+    async def write(self, method: str, path: str, body: Any, patch_type: str) -> Obj:
+        """Do a write of the control plane's own controllers, as a request by its administrator, and return the answer.
+
+        Raises:
+            ApiError: where the write is refused.
+            aiohttp.ServerDisconnectedError: where a fault loses the answer.
+        """
+        try:
+            lost = await self.faults.meet(LOCAL_ADMIN.name, method, path)
+        except LostError as error:
+            raise aiohttp.ServerDisconnectedError from error
+        target = locate(self.api.resources, path)
+        if target is None:
+            raise errors.no_such_path()
+        answer = self._do(method, target, body, patch_type)
+        if lost:
+            raise aiohttp.ServerDisconnectedError
+        return answer
+
+    def _do(self, method: str, target: Target, body: Any, patch_type: str) -> Obj:
+        api, resource, namespace, name = self.api, target.resource, target.namespace or "", target.name
+        options, is_status = WriteOptions.plain(), target.subresource == "status"
+        match method, target.subresource:
+            case "POST", "" if not name:
+                return api.create(resource, namespace, body, options)
+            case "POST", "binding":
+                api.bind(resource, namespace, name, body, dry_run=False)
+                return _success(resource, None)
+            case "PUT", "" | "status" if name:
+                return api.update(resource, namespace, name, body, options, status=is_status)
+            case "PATCH", "" | "status" if name:
+                return api.patch(resource, namespace, name, patch_type, body, options, status=is_status)[0]
+            case "DELETE", "" if name:
+                obj, gone = api.delete(resource, namespace, name, _delete_options({}, body or {}))
+                return _success(resource, obj) if gone and _is_told_by_status(resource) else obj
+        raise errors.method_not_allowed()
 
     # Subresources -------------------------------------------------------------------------------------------------
 
@@ -239,7 +278,7 @@ class Server:
                 return _answer({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}, 201)
             case "POST", "eviction":
                 eviction = await _body(request)
-                options_of_delete = _delete_options(request, eviction.get("deleteOptions") or {})
+                options_of_delete = _delete_options(request.query, eviction.get("deleteOptions") or {})
                 self.api.evict(target.resource, target.namespace or "", target.name, options_of_delete)
                 return _answer({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}, 201)
             case "GET", "log":
@@ -360,10 +399,10 @@ def _write_options(request: web.BaseRequest) -> WriteOptions:
     )
 
 
-def _delete_options(request: web.BaseRequest, body: Any) -> DeleteOptions:
+def _delete_options(query: Mapping[str, str], body: Any) -> DeleteOptions:
     if not isinstance(body, dict):
         raise errors.bad_request("DeleteOptions must be an object")
-    query, preconditions = request.query, body.get("preconditions") or {}
+    preconditions = body.get("preconditions") or {}
     propagation = body.get("propagationPolicy") or query.get("propagationPolicy")
     if propagation is None and body.get("orphanDependents") is not None:
         propagation = "Orphan" if body["orphanDependents"] else "Background"
@@ -381,6 +420,11 @@ def _delete_options(request: web.BaseRequest, body: Any) -> DeleteOptions:
         resource_version=preconditions.get("resourceVersion"),
         dry_run="All" in (body.get("dryRun") or []) or query.get("dryRun") == "All",
     )
+
+
+def _is_told_by_status(resource: Resource) -> bool:
+    """Return whether the answer to a deletion is a Status once the object is gone, rather than its last state."""
+    return resource.plural not in ("pods", "namespaces")
 
 
 def _success(resource: Resource, obj: Obj | None) -> Obj:

@@ -52,7 +52,8 @@ class Entry:
         self.labels: dict[str, str] = meta.get("labels") or _NO_LABELS
         self.fields = tuple(field_text(obj, path) for path in selectable)
         self.owners: tuple[str, ...] = tuple(owner["uid"] for owner in meta.get("ownerReferences") or ())
-        self.data: bytes = orjson.dumps(obj)
+        # A copy of the exact size: orjson's own buffer keeps several times the memory that it needs.
+        self.data = bytes(memoryview(orjson.dumps(obj)))
 
     def load(self) -> Obj:
         """Return the object as a new tree that the caller may alter."""

@@ -85,6 +85,8 @@ class Kubelet:
         self._pods = Informer(client, "/api/v1/pods", self._view, self._on_pod, {"fieldSelector": "spec.nodeName!="})
         self._recorder = Recorder(client, "kubelet")
         self._runs: dict[str, _Run] = {}
+        #: Pods whose end is reported, and that the informer may still show as they were before.
+        self._ended: set[str] = set()
         self._failures: dict[tuple[str, str], int] = {}
         self._logs = LogServer(self._local)
 
@@ -141,13 +143,17 @@ class Kubelet:
             return None
         done = (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
         bound = _Bound(pod["metadata"]["uid"], bool(pod["metadata"].get("deletionTimestamp")))
-        if not done and bound.uid not in self._runs:
+        if done:
+            self._ended.discard(bound.uid)
+        elif bound.uid not in self._runs and bound.uid not in self._ended:
             # Taken up here, where the whole pod is at hand: nothing of it is kept in the cache.
             self._start(pod)
         return bound
 
     def _on_pod(self, key: str, before: _Bound | None, after: _Bound | None) -> None:
         del key
+        if before is not None and (after is None or after.uid != before.uid):
+            self._ended.discard(before.uid)
         if before is not None and (after is None or after.uid != before.uid or after.deleting):
             run = self._runs.get(before.uid)
             if run is not None:
@@ -162,6 +168,8 @@ class Kubelet:
             self._runs.pop(uid, None)
             if not task.cancelled() and (error := task.exception()) is not None:
                 log.error("pod %s: %r", key_of(pod), error)
+            else:
+                self._ended.add(uid)
 
         task.add_done_callback(ended)
 
