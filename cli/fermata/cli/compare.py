@@ -8,6 +8,7 @@ import platform
 import shlex
 import sys
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from fermata.sim.compare.outcome import Comparison
     from fermata.sim.compare.run import Workload
     from fermata.sim.compare.sources import Source
+    from fermata.sim.generate.estimates import Noise
     from fermata.sim.report import Report
 
 app = typer.Typer()
@@ -56,6 +58,9 @@ def compare(
         float, typer.Option(help="Time after which a ready stage is held no more, seconds.")
     ] = math.inf,
     sticky: Annotated[bool, typer.Option(help="A started stage keeps its executors until its tasks run out.")] = False,
+    noise: Annotated[
+        str | None, typer.Option(help="Wrong estimates: class-flips=SHARE, lognormal=SIGMA or class-means.")
+    ] = None,
     sweeps: Annotated[bool, typer.Option(help="Also run shorter episodes at other loads and size ratios.")] = True,
     sweep_seeds: Annotated[int, typer.Option(help="Seeds for each point of a sweep, the first of --seeds.")] = 3,
     processes: Annotated[int, typer.Option("--jobs", help="Processes; same figures.")] = 1,
@@ -68,6 +73,7 @@ def compare(
     the most, and lower bounds. Ctrl-C reports on the seeds that are done, and exits 130.
     """
     from fermata.policy.guardrails import Guardrails
+    from fermata.sim.generate.estimates import read_noise
 
     _check(processes, sweep_seeds, executors, warmup, max_hold, max_wait)
     names = policy_names(policies)
@@ -78,17 +84,18 @@ def compare(
     if not out.resolve().parent.is_dir():
         raise InputError("cannot write it: no such folder", file=out)
     limits = Guardrails(max_hold, max_wait)
+    wrong = None if noise is None else read_noise(noise)
     try:
         _load_all(names)
         if trace is not None:
             if seeds is not None or settings:
                 raise InputError("--seeds and --set belong to --scenario, not to --trace")
-            workloads = [_trace_workload(trace, names, executors, warmup, limits, sticky=sticky, sweeps=sweeps)]
+            workloads = [_trace_workload(trace, names, executors, warmup, limits, wrong, sticky=sticky, sweeps=sweeps)]
         else:
             if seeds is None:
                 raise InputError("--scenario needs --seeds A-B")
             changes = dict(parameter(text) for text in settings or [])
-            sources = _sources(names_of_scenarios, changes, tpch_dir, sticky=sticky)
+            sources = _sources(names_of_scenarios, changes, tpch_dir, wrong, sticky=sticky)
             workloads = [
                 _workload(source, names, seed_range(seeds), executors, warmup, limits, sticky, sweeps * sweep_seeds)
                 for source in sources
@@ -160,7 +167,9 @@ def _load_all(names: list[str]) -> None:
             load(name)
 
 
-def _sources(names: list[str], changes: dict[str, Any], tpch_dir: str | None, *, sticky: bool) -> list[Source]:
+def _sources(
+    names: list[str], changes: dict[str, Any], tpch_dir: str | None, noise: Noise | None, *, sticky: bool
+) -> list[Source]:
     from fermata.sim.compare.sources import ScenarioSource, TpchSource
     from fermata.sim.scenarios import SCENARIOS, scenario
     from fermata.sim.spark.episode import SETTINGS
@@ -170,14 +179,14 @@ def _sources(names: list[str], changes: dict[str, Any], tpch_dir: str | None, *,
         if name in SETTINGS:
             if tpch_dir is None:
                 raise InputError(f"--scenario {name} needs --tpch-dir DIR, the folder with 2g/adj_mat_1.npy")
-            if changes or sticky:
-                raise InputError(f"--set and --sticky do not apply to --scenario {name}")
+            if changes or sticky or noise is not None:
+                raise InputError(f"--set, --sticky and --noise do not apply to --scenario {name}")
             found[name] = TpchSource(tpch_dir, name)
             continue
         # The example of two jobs has nothing random, and no warm-up to leave out.
         every = [each for each in SCENARIOS.values() if each.name != "fig1"]
         for each in every if name == "all" else [scenario(name)]:
-            found[each.name] = ScenarioSource(each.with_(**changes))
+            found[each.name] = ScenarioSource(replace(each.with_(**changes), estimates=noise))
     return list(found.values())
 
 
@@ -211,6 +220,7 @@ def _trace_workload(
     executors: int | None,
     warmup: int | None,
     limits: Guardrails,
+    noise: Noise | None,
     *,
     sticky: bool,
     sweeps: bool,
@@ -224,6 +234,8 @@ def _trace_workload(
         raise InputError("--trace needs --executors K")
     with progress_bar(f"reading {path}") as progress:
         jobs = read_trace(path, executors=executors, progress=progress)
+    if noise is not None:
+        jobs = noise(jobs, 0)
     source = TraceSource("standard input" if path == "-" else Path(path).name, jobs, executors)
     chosen = [Setting(name, executors, warmup or 0, limits, sticky) for name in names]
     variations = list(source.variations()) if sweeps else []

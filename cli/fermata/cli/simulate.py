@@ -9,6 +9,7 @@ import math
 import sys
 from collections.abc import Generator
 from contextlib import closing, nullcontext
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -19,6 +20,7 @@ from fermata.policy.errors import InputError
 
 if TYPE_CHECKING:
     from fermata.sim.experiment import Run, Setting
+    from fermata.sim.generate.estimates import Noise
     from fermata.sim.scenarios import Scenario
     from fermata.sim.simulate import Episode
     from fermata.sim.trace import Trace
@@ -67,6 +69,9 @@ def simulate(
         float, typer.Option(help="Time after which a ready stage is held no more, seconds.")
     ] = math.inf,
     sticky: Annotated[bool, typer.Option(help="A started stage keeps its executors until its tasks run out.")] = False,
+    noise: Annotated[
+        str | None, typer.Option(help="Wrong estimates: class-flips=SHARE, lognormal=SIGMA or class-means.")
+    ] = None,
     fail: Annotated[float, typer.Option(help="Probability that an attempt at a task fails and is repeated.")] = 0.0,
     retries: Annotated[int, typer.Option(help="Failures that a stage may have before its job fails.")] = 6,
     processes: Annotated[int, typer.Option("--jobs", help="Processes for several seeds; same figures.")] = 1,
@@ -79,42 +84,45 @@ def simulate(
     A job's wait is the part of its JCT in which no task of it ran and it was not held. With several seeds each figure
     is the mean over the seeds, and --json adds all figures of each seed (per_seed) and half widths of 95% intervals
     (ci95); jobs, decisions, events and wall_s are sums. --executors changes the pool and keeps the scenario's jobs;
-    --set executors=K draws jobs for K executors, at the same load.
+    --set executors=K draws jobs for K executors, at the same load. Ctrl-C prints the figures of the seeds, or in a
+    single episode of the jobs, that are done, and exits 130.
     """
     from fermata.policy.guardrails import Guardrails
     from fermata.sim.experiment import Setting
     from fermata.sim.failures import Failures
+    from fermata.sim.generate.estimates import read_noise
 
     _check(processes, executors, warmup, max_hold, max_wait)
     if (trace is None) == (scenario is None):
         raise InputError("expected either --trace FILE or --scenario NAME")
     limits = Guardrails(max_hold, max_wait)
     failures = Failures(fail, retries) if fail else None
+    wrong = None if noise is None else read_noise(noise)
     if trace is not None:
         if seeds is not None or settings:
             raise InputError("--seeds and --set belong to --scenario, not to --trace")
         if executors is None:
             raise InputError("--trace needs --executors K")
         setting, total = Setting(policy, executors, warmup or 0, limits, sticky, failures), 1
-        runs = _run_trace(trace, setting, record)
+        runs = _run_trace(trace, setting, record, wrong)
     elif str(scenario).startswith("tpch_"):
         from fermata.sim.spark.experiment import run_tpch, tpch_setting
 
-        numbers = _tpch_seeds(str(scenario), seeds, tpch_dir, bool(settings or record or sticky or fail))
+        numbers = _tpch_seeds(str(scenario), seeds, tpch_dir, bool(settings or record or sticky or fail or noise))
         setting, total = tpch_setting(str(scenario), policy, executors, warmup or 0, limits), len(numbers)
         runs = run_tpch(str(tpch_dir), str(scenario), numbers, setting, processes)
     else:
-        chosen, numbers = _workload(str(scenario), seeds, settings or [])
+        chosen, numbers = _workload(str(scenario), seeds, settings or [], wrong)
         warm = chosen.warm if warmup is None else warmup
         setting, total = Setting(policy, executors or chosen.executors, warm, limits, sticky, failures), len(numbers)
         runs = _run_scenario(chosen, numbers, setting, processes, record)
-    done = _collect(runs, total, per_job)
+    done, cut = _collect(runs, total, per_job)
     if as_json:
-        print(json.dumps(_figures(done, total) | ({"interrupted": True} if len(done) < total else {})))
+        print(json.dumps(_figures(done, total) | ({"interrupted": True} if cut else {})))
     else:
         _print_table(f"{policy} on {trace or scenario}, {setting.executors} executors", _figures(done, total), done)
-    if len(done) < total:
-        print(f"fermata: interrupted after {len(done)} of {total} seeds; the figures are of these", file=sys.stderr)
+    if cut:
+        print(f"fermata: interrupted after {cut}; the figures are of these", file=sys.stderr)
         raise typer.Exit(INTERRUPTED)
 
 
@@ -127,10 +135,11 @@ def _check(processes: int, executors: int | None, warmup: int | None, max_hold: 
             raise InputError(f"{option}: expected 0 s or more, got {seconds:g}")
 
 
-def _workload(name: str, seeds: str | None, settings: list[str]) -> tuple[Scenario, list[int]]:
+def _workload(name: str, seeds: str | None, settings: list[str], noise: Noise | None) -> tuple[Scenario, list[int]]:
     from fermata.sim.scenarios import scenario
 
     chosen = scenario(name).with_(**dict(parameter(text) for text in settings))
+    chosen = replace(chosen, estimates=noise)
     if seeds is None:
         raise InputError(f"--scenario {name} needs --seeds A-B")
     return chosen, seed_range(seeds)
@@ -144,18 +153,18 @@ def _tpch_seeds(name: str, seeds: str | None, folder: str | None, others: bool) 
     if folder is None or seeds is None:
         raise InputError(f"--scenario {name} needs --seeds A-B and --tpch-dir DIR, the folder with 2g/adj_mat_1.npy")
     if others:
-        raise InputError(f"--set, --record, --sticky and --fail do not apply to --scenario {name}")
+        raise InputError(f"--set, --record, --sticky, --noise and --fail do not apply to --scenario {name}")
     return seed_range(seeds)
 
 
-def _run_trace(path: str, setting: Setting, record: str | None) -> Generator[Run, None, None]:
+def _run_trace(path: str, setting: Setting, record: str | None, noise: Noise | None) -> Generator[Run, None, None]:
     from fermata.policy.registry import load
     from fermata.sim.trace_io import read_trace
 
     load(setting.policy)  # a policy that cannot be used is said before a long trace is read
     with progress_bar(f"reading {path}") as progress:
         jobs = read_trace(path, executors=setting.executors, progress=progress)
-    yield _run_one(0, jobs, setting, record)
+    yield _run_one(0, jobs if noise is None else noise(jobs, 0), setting, record)
 
 
 def _run_scenario(
@@ -165,35 +174,46 @@ def _run_scenario(
     from fermata.sim.experiment import run_seeds
 
     load(setting.policy)  # as above, before any process is started
-    if record is None:
+    if len(seeds) > 1:
+        if record is not None:
+            raise InputError(f"--record is for one episode, not for {len(seeds)} seeds")
         yield from run_seeds(scenario, seeds, setting, processes)
         return
-    if len(seeds) > 1:
-        raise InputError(f"--record is for one episode, not for {len(seeds)} seeds")
     yield _run_one(seeds[0], scenario.generate(seeds[0]), setting, record)
 
 
 def _run_one(seed: int, jobs: Trace, setting: Setting, record: str | None) -> Run:
-    """Run one episode, with its decisions recorded if `record` names a file."""
+    """Run one episode, with its decisions recorded if `record` names a file; an interrupt keeps those made so far."""
     from fermata.policy.registry import load
     from fermata.sim.experiment import Run, run_trace
     from fermata.sim.files import atomic_output
     from fermata.sim.recording import Recorder
+    from fermata.sim.simulate import Interrupted
 
-    if record is None:
-        return Run(seed, *run_trace(jobs, setting))
-    with atomic_output(record) as stream:
-        recorder = Recorder(jobs, load(setting.policy).name, setting.limits, stream.write)
-        return Run(seed, *run_trace(jobs, setting, observer=recorder))
+    with progress_bar("simulating") as progress:
+        if record is None:
+            return Run(seed, *run_trace(jobs, setting, progress=progress))
+        cut: Interrupted | None = None
+        with atomic_output(record) as stream:
+            recorder = Recorder(jobs, load(setting.policy).name, setting.limits, stream.write)
+            try:
+                return Run(seed, *run_trace(jobs, setting, observer=recorder, progress=progress))
+            except Interrupted as caught:
+                cut = caught
+        raise cut
 
 
-def _collect(runs: Generator[Run, None, None], total: int, per_job: str | None) -> dict[int, dict[str, float]]:
-    """Return the figures by seed; an interrupt keeps what is done, unless that is nothing."""
+def _collect(
+    runs: Generator[Run, None, None], total: int, per_job: str | None
+) -> tuple[dict[int, dict[str, float]], str | None]:
+    """Return the figures by seed, and after an interrupt what they are of: the seeds or, of a single one, the jobs."""
     from fermata.sim.files import atomic_output
+    from fermata.sim.simulate import Interrupted
 
     done: dict[int, dict[str, float]] = {}
     table = nullcontext() if per_job is None else atomic_output(per_job)
-    with table as stream, progress_bar("episodes") as progress, closing(runs):
+    bar = progress_bar("episodes") if total > 1 else nullcontext(lambda share: None)
+    with table as stream, bar as progress, closing(runs):
         if stream is not None:
             stream.write(f"{','.join(PER_JOB_COLUMNS)}\n".encode())
         try:
@@ -201,12 +221,15 @@ def _collect(runs: Generator[Run, None, None], total: int, per_job: str | None) 
                 if stream is not None:
                     stream.write(_job_rows(run.episode, f"{run.seed}/" if total > 1 else ""))
                 done[run.seed] = run.figures
-                if total > 1:
-                    progress(len(done) / total)
-        except KeyboardInterrupt:
+                progress(len(done) / total)
+        except KeyboardInterrupt as cut:
+            if total == 1 and isinstance(cut, Interrupted) and cut.figures is not None:
+                if stream is not None:
+                    stream.write(_job_rows(cut.episode, ""))
+                return {0: cut.figures}, f"{cut.episode.trace.jobs} of {cut.jobs} jobs"
             if not done:
                 raise
-    return done
+    return done, f"{len(done)} of {total} seeds" if len(done) < total else None
 
 
 def _job_rows(episode: Episode, prefix: str) -> bytes:

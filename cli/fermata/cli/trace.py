@@ -129,12 +129,14 @@ def generate(
     ] = None,
 ) -> None:
     """Write the episode of a scenario or another kind of workload for a seed."""
+    from fermata.sim.generate.estimates import read_noise
     from fermata.sim.trace_io import write_trace
 
+    wrong = None if noise is None else read_noise(noise)
     changes: dict[str, Any] = dict(parameter(text) for text in settings or [])
     changes.update({key: value for key, value in (("jobs", jobs), ("executors", executors)) if value is not None})
     trace = _workload(scenario, kind).with_(**changes).generate(seed)
-    write_trace(_with_noise(trace, noise, seed), out)
+    write_trace(trace if wrong is None else wrong(trace, seed), out)
 
 
 @app.command("list")
@@ -210,20 +212,6 @@ def _workload(scenario: str | None, kind: str | None) -> Any:
     if kind not in GENERATORS:
         raise InputError(f"no kind {kind!r}; there are: {', '.join(GENERATORS)}")
     return GENERATORS[kind]
-
-
-def _with_noise(trace: Trace, noise: str | None, seed: int) -> Trace:
-    from fermata.sim.generate.estimates import NOISES
-
-    if noise is None:
-        return trace
-    name, _, amount = noise.partition("=")
-    if name not in NOISES:
-        raise InputError(f"no noise {name!r}; there are: {', '.join(NOISES)}")
-    try:
-        return NOISES[name](trace, float(amount or 0.0), seed)
-    except ValueError as error:
-        raise InputError(f"--noise expects NAME=NUMBER, not {noise!r}") from error
 
 
 def _say(text: str) -> None:

@@ -22,7 +22,7 @@ from fermata.policy.registry import load
 from fermata.sim.failures import Failures
 from fermata.sim.metrics import job_shapes, mean_ci95, summarize
 from fermata.sim.scenarios import Scenario
-from fermata.sim.simulate import Episode, Observer, simulate
+from fermata.sim.simulate import Episode, Interrupted, Observer, Progress, simulate
 from fermata.sim.trace import Trace
 
 Figures = dict[str, float]
@@ -87,7 +87,12 @@ def figures_of(episode: Episode, warm: int = 0) -> Figures:
 
 
 def run_trace(
-    trace: Trace, setting: Setting, *, policy: Policy | None = None, observer: Observer | None = None
+    trace: Trace,
+    setting: Setting,
+    *,
+    policy: Policy | None = None,
+    observer: Observer | None = None,
+    progress: Progress | None = None,
 ) -> tuple[Figures, Episode]:
     """Simulate one trace and return its figures, the time that it took included.
 
@@ -96,28 +101,39 @@ def run_trace(
         setting: everything else.
         policy: used instead of loading the setting's.
         observer: called with every state and the steps decided in it.
+        progress: called now and then with the share of the jobs that are done, 0 to 1.
 
     Raises:
         InputError: no such policy, a task that does not fit, or a warm-up that leaves no job.
         ModelError: the policy's file cannot be used.
         StuckError: the policy waits although nothing will happen any more.
+        Interrupted: on Ctrl-C, with the figures of the jobs that are done.
     """
     chosen = load(setting.policy) if policy is None else policy
     began = time.perf_counter()
-    episode = simulate(
-        trace,
-        setting.executors,
-        chosen,
-        limits=setting.limits,
-        sticky=setting.sticky,
-        failures=setting.failures,
-        observer=observer,
-    )
-    wall_s = time.perf_counter() - began
+    try:
+        episode = simulate(
+            trace,
+            setting.executors,
+            chosen,
+            limits=setting.limits,
+            sticky=setting.sticky,
+            failures=setting.failures,
+            observer=observer,
+            progress=progress,
+        )
+    except Interrupted as cut:
+        if cut.episode.trace.jobs > setting.warm:
+            cut.figures = _all_figures(cut.episode, setting, time.perf_counter() - began)
+        raise
+    return _all_figures(episode, setting, time.perf_counter() - began), episode
+
+
+def _all_figures(episode: Episode, setting: Setting, wall_s: float) -> Figures:
     figures = {**figures_of(episode, setting.warm), "wall_s": wall_s}
     if setting.failures is not None:
         figures["failed_jobs"] = int(episode.job_failed.sum())
-    return figures, episode
+    return figures
 
 
 def run_seed(seed: int, scenario: Scenario, setting: Setting) -> Run:

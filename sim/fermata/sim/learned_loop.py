@@ -7,6 +7,8 @@ other decisions it is asked together with.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -19,6 +21,8 @@ from fermata.policy.learned import ACTIONS, cheapest
 from fermata.policy.onnx_policy import OnnxPolicy
 from fermata.sim.engine import DECIDE, advance, apply
 from fermata.sim.world import World
+
+DECISIONS_A_REPORT = 64
 
 
 @kernel
@@ -50,15 +54,20 @@ def take_cheapest(
     return kind == WAIT
 
 
-def run_network(world: World, order: Rule, policy: OnnxPolicy, limits: Guardrails, fallback: Rule) -> int:
-    """Run an episode to its end and return what the last `advance` said."""
+def run_network(
+    world: World, order: Rule, policy: OnnxPolicy, limits: Guardrails, fallback: Rule, report: Callable[[], object]
+) -> int:
+    """Run an episode to its end and return what the last `advance` said; `report` is called now and then."""
     x, row = np.zeros(SIZE), np.zeros((1, SIZE), np.float32)
     costs = np.zeros(len(ACTIONS))
-    waited = True
+    waited, asked = True, 0
     while True:
         outcome = int(next_decision(world, order, waited, x))
         if outcome != DECIDE:
             return outcome
+        asked += 1
+        if asked % DECISIONS_A_REPORT == 0:
+            report()
         row[0] = x
         costs[:] = policy.costs(row)[0]
         waited = bool(take_cheapest(world, order, costs, policy.margin, limits, fallback))

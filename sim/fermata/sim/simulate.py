@@ -2,12 +2,14 @@
 
 A heuristic runs inside the compiled loop, a network beside it. Any other policy, and any episode that is observed, is
 asked through `fermata.policy.decide`, exactly as the operator asks. All give the same episode; tests compare them.
+The compiled loop runs in slices, between which Python can report progress and hear Ctrl-C.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
+from itertools import count
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,12 +28,16 @@ from fermata.policy.rows import peek
 from fermata.policy.state import ClusterState
 from fermata.sim.engine import DECIDE, DONE, advance, apply
 from fermata.sim.failures import Failures
-from fermata.sim.learned_loop import run_network
+from fermata.sim.learned_loop import DECISIONS_A_REPORT, run_network
 from fermata.sim.trace import Trace
+from fermata.sim.trace_builder import select_jobs
 from fermata.sim.world import Tables, World, new_world, results, tables_of, view
 
 FloatArray = NDArray[np.float64]
 Observer = Callable[[ClusterState, tuple[Step, ...]], None]
+Progress = Callable[[float], object]
+
+SLICE_EVENTS = 10_000  # some milliseconds of a compiled episode
 
 
 class StuckError(FermataError):
@@ -77,11 +83,28 @@ class Episode:
         return np.maximum(self.job_jct_s - self.job_run_s - self.job_held_s, 0.0)
 
 
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C came in the middle of an episode.
+
+    Attributes:
+        episode: the jobs that are done, at least one, in a trace of their own.
+        jobs: how many there would have been.
+        figures: of the episode, added by `fermata.sim.experiment`; None if all its jobs belong to the warm-up.
+    """
+
+    def __init__(self, episode: Episode, jobs: int) -> None:
+        super().__init__()
+        self.episode, self.jobs = episode, jobs
+        self.figures: dict[str, float] | None = None
+
+
 @kernel
-def _run_rule(world: World, rule: Rule, limits: Guardrails) -> int:
-    """Run an episode under a heuristic; returns what the last `advance` said."""
-    board = world.board
+def _run_rule(world: World, rule: Rule, limits: Guardrails, until_event: int) -> int:
+    """Run an episode under a heuristic; returns what the last `advance` said, or DECIDE if it is to be gone on with."""
+    board, clock = world.board, world.clock[0]
     while True:
+        if clock.events >= until_event:
+            return DECIDE
         outcome = advance(world)
         if outcome != DECIDE:
             return int(outcome)
@@ -97,18 +120,38 @@ def _run_rule(world: World, rule: Rule, limits: Guardrails) -> int:
                 break
 
 
-def _run_policy(world: World, policy: Policy, limits: Guardrails, fallback: Policy, observer: Observer | None) -> int:
+def _run_slices(world: World, rule: Rule, limits: Guardrails, report: Callable[[], object]) -> int:
+    """Run an episode under a heuristic, with a moment for Python after every so many events."""
+    until_event, outcome = 0, DECIDE
+    while outcome == DECIDE:
+        until_event += SLICE_EVENTS
+        outcome = int(_run_rule(world, rule, limits, until_event))
+        report()
+    return outcome
+
+
+def _run_policy(
+    world: World,
+    policy: Policy,
+    limits: Guardrails,
+    fallback: Policy,
+    observer: Observer | None,
+    report: Callable[[], object],
+) -> int:
     """Run an episode by asking `decide`, as the operator does."""
-    while True:
+    for asked in count():
+        if asked % DECISIONS_A_REPORT == 0:
+            report()
         outcome = int(advance(world))
         if outcome != DECIDE:
-            return outcome
+            break
         state = view(world)
         steps = decide(state, policy, limits, fallback)
         if observer is not None and steps:
             observer(state, steps)
         for step in steps:
             apply(world, *step.action)
+    return outcome
 
 
 def simulate(
@@ -121,6 +164,7 @@ def simulate(
     sticky: bool = False,
     failures: Failures | None = None,
     observer: Observer | None = None,
+    progress: Progress | None = None,
 ) -> Episode:
     """Run one episode to the completion of every job.
 
@@ -134,9 +178,11 @@ def simulate(
             does); else every task's end gives its executors back to the scheduler.
         failures: of tasks; none by default.
         observer: called with every state and the steps decided in it; the state is a view that changes afterwards.
+        progress: called now and then with the share of the jobs that are done, 0 to 1.
 
     Raises:
         InputError: no executors, or a task that needs more executors than there are.
+        Interrupted: on Ctrl-C, once a job is done; KeyboardInterrupt before.
         StuckError: the policy waits although nothing will happen any more.
     """
     if executors < 1:
@@ -146,13 +192,24 @@ def simulate(
         raise InputError(f"job {job!r} needs {trace.stage_slots.max()} executors at once, but there are {executors}")
     tables = tables_of(trace, executors, sticky=sticky, failures=failures)
     world = new_world(tables, executors)
-    if isinstance(policy, Heuristic) and observer is None:
-        outcome = int(_run_rule(world, policy.rule, limits))
-    elif isinstance(policy, OnnxPolicy) and isinstance(fallback, Heuristic) and observer is None:
-        outcome = run_network(world, ORDER, policy, limits, fallback.rule)
-    else:
-        base = policy.eager() if isinstance(policy, Heuristic) else fallback
-        outcome = _run_policy(world, policy, limits, base, observer)
+
+    def report() -> None:
+        if progress is not None:
+            progress(peek(world.clock).finished / max(trace.jobs, 1))
+
+    try:
+        if isinstance(policy, Heuristic) and observer is None:
+            outcome = _run_slices(world, policy.rule, limits, report)
+        elif isinstance(policy, OnnxPolicy) and isinstance(fallback, Heuristic) and observer is None:
+            outcome = run_network(world, ORDER, policy, limits, fallback.rule, report)
+        else:
+            base = policy.eager() if isinstance(policy, Heuristic) else fallback
+            outcome = _run_policy(world, policy, limits, base, observer, report)
+    except KeyboardInterrupt:
+        part = _finished_part(_episode(trace, executors, tables, world))
+        if not part.trace.jobs:
+            raise
+        raise Interrupted(part, trace.jobs) from None
     if outcome != DONE:
         left = len(trace.job_ids) - int(peek(world.clock).finished)
         raise StuckError(f"policy {policy.name!r} left {left} jobs unfinished at {peek(world.board.pool).now_s:g} s")
@@ -172,3 +229,14 @@ def _episode(trace: Trace, executors: int, tables: Tables, world: World) -> Epis
         decisions=int(peek(world.clock).decisions),
         **told,
     )
+
+
+def _finished_part(episode: Episode) -> Episode:
+    """Return what an episode that was cut short says of the jobs that are done."""
+    jobs = ~np.isnan(episode.job_completion_s)
+    stages = jobs[episode.trace.stage_job]
+    tasks = np.repeat(stages, np.diff(episode.trace.task_ptr))
+    kept = {"job": jobs, "stage": stages, "task": tasks}
+    columns = {name: getattr(episode, name) for name in (each.name for each in fields(episode))}
+    parts = {name: column[kept[name.partition("_")[0]]] for name, column in columns.items() if "_" in name}
+    return replace(episode, trace=select_jobs(episode.trace, np.flatnonzero(jobs)), **parts)

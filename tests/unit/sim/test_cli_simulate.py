@@ -92,6 +92,33 @@ def test_a_scenario_is_the_trace_that_it_generates(tmp_path: Path) -> None:
     assert figures == expected
 
 
+def test_wrong_estimates_are_those_of_the_trace_that_is_generated_with_them(tmp_path: Path) -> None:
+    out = tmp_path / "t.jsonl"
+    make = [
+        "--scenario",
+        "express_k2",
+        "--jobs",
+        "200",
+        "--set",
+        "load=0.95",
+        "--seed",
+        "7",
+        "--noise",
+        "class-flips=0.5",
+        "--out",
+        str(out),
+    ]
+    subprocess.run([*COMMAND[:-1], "trace", "generate", *make], check=True, timeout=120)
+    common = ["--policy", "sjf", "--warmup", "0", "--json"]
+    scenario_ = ["--scenario", "express_k2", "--seeds", "7", "--set", "jobs=200", "--set", "load=0.95"]
+    right, wrong, read = (
+        json.loads(fermata(*each, *common).stdout) | {"wall_s": 0.0}
+        for each in (scenario_, [*scenario_, "--noise", "class-flips=0.5"], ["--trace", out, "--executors", 2])
+    )
+    assert wrong == read
+    assert wrong["avg_jct_s"] != right["avg_jct_s"]
+
+
 def test_recorded_decisions_and_per_job_times_of_one_episode(tmp_path: Path) -> None:
     record, per_job = tmp_path / "r.jsonl", tmp_path / "j.csv"
     arguments = ["--trace", FIGURE_ONE, "--executors", 1, "--policy", "hold-follower:delay=4"]
@@ -118,6 +145,12 @@ def test_recorded_decisions_and_per_job_times_of_one_episode(tmp_path: Path) -> 
         (["--policy", "sjf", "--scenario", "syn_60", "--seeds", "x"], "seeds: expected A-B or one number, got 'x'"),
         (["--policy", "sjf", "--scenario", "syn_60", "--seeds", "1", "--set", "jobs"], "--set expects key=number"),
         (["--policy", "sjf", "--scenario", "syn_60", "--seeds", "1-2", "--record", "r"], "--record is for one episode"),
+        (
+            ["--policy", "sjf", "--scenario", "syn_60", "--seeds", "1", "--noise", "x"],
+            "no noise 'x'; there are: class",
+        ),
+        (["--policy", "sjf", "--scenario", "syn_60", "--seeds", "1", "--noise", "lognormal"], "--noise expects"),
+        (["--policy", "sjf", "--scenario", "syn_60", "--seeds", "1", "--noise", "class-flips=2"], "must be in [0, 1]"),
         (["--policy", "nope", "--scenario", "syn_60", "--seeds", "1"], "no policy 'nope'; expected one of"),
         (["--policy", "fifo:x=1", "--scenario", "syn_60", "--seeds", "1"], "policy 'fifo' has no parameter 'x'"),
         (["--policy", "no.onnx", "--scenario", "syn_60", "--seeds", "1"], "no.onnx: cannot be read"),
@@ -183,11 +216,38 @@ def test_an_interrupt_keeps_what_is_done(processes: str, tmp_path: Path) -> None
     assert len(out.read_text().splitlines()) == 1 + 2000 * done
 
 
-def _wait_for_rows(folder: Path, process: subprocess.Popen[str]) -> None:
+def test_an_interrupt_in_one_episode_keeps_its_jobs_and_decisions(tmp_path: Path) -> None:
+    record, out = tmp_path / "r.jsonl", tmp_path / "jobs.csv"
+    arguments = ["--scenario", "syn_60", "--seeds", "0", "--set", "jobs=1000000", "--policy", "sjf", "--json"]
+    process = subprocess.Popen(
+        [*COMMAND, *arguments, "--warmup", "10", "--record", str(record), "--per-job", str(out)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        _wait_for_rows(tmp_path, process, at_least=1_000_000)
+        os.killpg(process.pid, signal.SIGINT)
+        stdout, stderr = process.communicate(timeout=120)
+    finally:
+        process.kill()
+    assert process.returncode == 130
+    figures = json.loads(stdout)
+    jobs = figures["jobs"] + 10
+    assert figures["interrupted"] is True
+    assert stderr == f"fermata: interrupted after {jobs} of 1000000 jobs; the figures are of these\n"
+    assert len(out.read_text().splitlines()) == 1 + jobs
+    records = record.read_text().splitlines()
+    assert loads(records[-1]).state.now_s >= loads(records[0]).state.now_s
+    assert len(records) >= jobs
+
+
+def _wait_for_rows(folder: Path, process: subprocess.Popen[str], at_least: int = 1) -> None:
     """Until something has been written to the output that is still under its temporary name."""
     deadline = time.monotonic() + 200.0
     while time.monotonic() < deadline and process.poll() is None:
-        if any(path.stat().st_size > 0 for path in folder.iterdir()):
+        if any(path.stat().st_size >= at_least for path in folder.iterdir()):
             return
         time.sleep(0.05)
     pytest.fail(f"nothing was simulated (exit code {process.poll()})")

@@ -76,7 +76,7 @@ def test_one_job_is_exported(tmp_path: Path) -> None:
         (["generate", "--kind", "odd", "--out", "-"], "no kind 'odd'; there are: synthetic,"),
         (["generate", "--kind", "bursty", "--set", "load", "--out", "-"], "--set expects key=number"),
         (["generate", "--kind", "bursty", "--noise", "odd=1", "--out", "-"], "no noise 'odd'"),
-        (["generate", "--kind", "bursty", "--noise", "lognormal=x", "--out", "-"], "--noise expects NAME=NUMBER"),
+        (["generate", "--kind", "bursty", "--noise", "lognormal=x", "--out", "-"], "--noise expects class-flips=SHARE"),
         (["generate", "--scenario", "fig1", "--out", "/nowhere/t.jsonl"], "/nowhere/t.jsonl: cannot write it"),
     ],
 )

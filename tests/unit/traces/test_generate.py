@@ -131,6 +131,19 @@ def test_estimates_are_wrong_as_told_and_durations_stay() -> None:
     np.testing.assert_array_equal(class_flips(trace, 0.2, 1).stage_estimate_s, flipped.stage_estimate_s)
 
 
+def test_errors_do_not_depend_on_sizes_that_are_drawn_with_the_same_seed() -> None:
+    drawn = GENERATORS["classes"].with_(jobs=4000)
+    trace = drawn.generate(5)
+    wrong = class_flips(trace, 0.2, seed=5).stage_estimate_s != trace.stage_estimate_s
+    long = trace.task_duration_s > np.median(trace.task_duration_s)
+    assert 0.05 < long.mean() < 0.6
+    assert wrong[long].mean() == pytest.approx(wrong[~long].mean(), abs=0.06)
+    factor = np.log(lognormal_noise(trace, 0.7, seed=5).stage_estimate_s / trace.stage_estimate_s)
+    assert abs(np.corrcoef(factor, trace.task_duration_s)[0, 1]) < 0.05
+    gaps_s = np.diff(trace.job_arrival_s, prepend=0.0)
+    assert abs(np.corrcoef(factor, gaps_s)[0, 1]) < 0.05
+
+
 def test_class_means_tell_only_short_from_long() -> None:
     trace = one_stage_trace(np.arange(6.0), [9.0, 11.0, 10.0, 190.0, 210.0, 10.0])
     assert class_means(trace).stage_estimate_s.tolist() == [10.0, 10.0, 10.0, 200.0, 200.0, 10.0]

@@ -6,8 +6,9 @@ stay those of the scenario's seed.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -22,11 +23,10 @@ def lognormal_noise(trace: Trace, sigma: float, seed: int) -> Trace:
     """Multiply each stage's estimate by exp(normal(0, sigma)): right by the median, off by a factor.
 
     Raises:
-        InputError: sigma is negative.
+        InputError: sigma is negative or not finite.
     """
-    if not sigma >= 0.0:
-        raise InputError(f"sigma must be 0 or more, not {sigma!r}")
-    factor = np.random.default_rng(seed).lognormal(0.0, sigma, trace.stages)
+    _check_sigma(sigma)
+    factor = _rng(seed).lognormal(0.0, sigma, trace.stages)
     return replace(trace, stage_estimate_s=trace.stage_estimate_s * factor)
 
 
@@ -38,7 +38,7 @@ def class_flips(trace: Trace, share: float, seed: int) -> Trace:
     """
     check_share("share", share)
     long, means = _classes(trace)
-    flipped = np.random.default_rng(seed).random(trace.stages) < share
+    flipped = _rng(seed).random(trace.stages) < share
     other_s = np.where(long, means[0], means[1])
     return replace(trace, stage_estimate_s=np.where(flipped, other_s, trace.stage_estimate_s))
 
@@ -49,6 +49,16 @@ def class_means(trace: Trace) -> Trace:
     return replace(trace, stage_estimate_s=np.where(long, means[1], means[0]))
 
 
+def _rng(seed: int) -> np.random.Generator:
+    """A stream of its own: a scenario draws its jobs with the same seed, and errors must not depend on the sizes."""
+    return np.random.default_rng([seed, 1])
+
+
+def _check_sigma(sigma: float) -> None:
+    if not 0.0 <= sigma < math.inf:
+        raise InputError(f"sigma must be finite and 0 or more, not {sigma!r}")
+
+
 def _classes(trace: Trace) -> tuple[np.ndarray, tuple[float, float]]:
     """Which stages are long by the mean duration of a task, and the mean of that over short and over long stages."""
     mean_s: FloatArray = stage_work_s(trace) / task_counts(trace) / trace.stage_slots
@@ -57,6 +67,50 @@ def _classes(trace: Trace) -> tuple[np.ndarray, tuple[float, float]]:
     # With one class only, every stage is short and both means are its own.
     long = (mean_s >= threshold_s) & (split.ratio > 1.0)
     return long, (split.short_mean_s, split.long_mean_s)
+
+
+@dataclass(frozen=True)
+class Noise:
+    """A kind of wrong estimates by name, as the command line says it: `lognormal=0.7`.
+
+    Raises:
+        InputError: no such kind, or an amount that it does not take.
+    """
+
+    kind: str
+    amount: float = 0.0
+
+    def __post_init__(self) -> None:
+        """Check both."""
+        if self.kind not in NOISES:
+            raise InputError(f"no noise {self.kind!r}; there are: {', '.join(NOISES)}")
+        if self.kind == "lognormal":
+            _check_sigma(self.amount)
+        elif self.kind == "class-flips":
+            check_share("share", self.amount)
+
+    def __call__(self, trace: Trace, seed: int) -> Trace:
+        """Return the trace with other estimates."""
+        return NOISES[self.kind](trace, self.amount, seed)
+
+
+def read_noise(text: str) -> Noise:
+    """Read `class-flips=SHARE`, `lognormal=SIGMA` or `class-means`.
+
+    Raises:
+        InputError: it is neither.
+
+    >>> read_noise("lognormal=0.7")
+    Noise(kind='lognormal', amount=0.7)
+    """
+    kind, equals, amount = text.partition("=")
+    noise = Noise(kind)
+    if kind == "class-means" and not equals:
+        return noise
+    try:
+        return Noise(kind, float(amount))
+    except ValueError as error:
+        raise InputError(f"--noise expects class-flips=SHARE, lognormal=SIGMA or class-means, not {text!r}") from error
 
 
 NOISES: dict[str, Callable[[Trace, float, int], Trace]] = {

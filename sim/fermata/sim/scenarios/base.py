@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+from collections.abc import Callable
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any, ClassVar, Protocol, Self, TypeVar
@@ -41,6 +42,8 @@ class Scenario:
         warm: jobs, by arrival, that every mean leaves out.
         base: name of the policy that others are compared with, seed by seed.
         recipe: draws the jobs.
+        estimates: makes what the scheduler believes wrong, given the jobs and the seed; None: it knows the durations,
+            or what the recipe says it believes.
     """
 
     name: str
@@ -49,12 +52,14 @@ class Scenario:
     warm: int
     base: str
     recipe: Recipe
+    estimates: Callable[[Trace, int], Trace] | None = None
 
     def generate(self, seed: int) -> Trace:
         """The episode of a seed, 0 or more; the same on every machine and at every call."""
         if seed < 0:
             raise InputError(f"a seed must be 0 or more, not {seed}")
-        return self.recipe.draw(np.random.default_rng(seed), self.jobs, self.executors)
+        trace = self.recipe.draw(np.random.default_rng(seed), self.jobs, self.executors)
+        return trace if self.estimates is None else self.estimates(trace, seed)
 
     @property
     def parameters(self) -> dict[str, Any]:
