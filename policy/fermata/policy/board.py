@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fermata.policy.rows import Indices, Rows, column, listed, new_indices, new_rows, peek
+from fermata.policy.rows import Indices, Rows, column, listed, new_indices, new_rows, peek, unread_rows
 from fermata.policy.state import IDLE, ClusterState, FloatArray
 
 
@@ -124,10 +124,10 @@ def board_of(state: ClusterState) -> Board:
     recent = {"arrival_s": state.recent_arrival_s, "work_s": state.recent_work_s}
     return Board(
         new_rows(Pool, 1, pool),
-        new_rows(Executor, state.executors, {name: getattr(state, f"executor_{name}") for name in _EXECUTOR}),
-        new_rows(Job, len(state.job_arrival_s), {**jobs, "remaining_path_s": _remaining_path_s(state)}),
-        new_rows(Stage, len(state.stage_job), {name: getattr(state, f"stage_{name}") for name in _STAGE}),
-        new_rows(Arrival, len(state.recent_arrival_s), recent),
+        unread_rows(Executor, state.executors, {name: getattr(state, f"executor_{name}") for name in _EXECUTOR}),
+        unread_rows(Job, len(state.job_arrival_s), {**jobs, "remaining_path_s": _remaining_path_s(state)}),
+        unread_rows(Stage, len(state.stage_job), {name: getattr(state, f"stage_{name}") for name in _STAGE}),
+        unread_rows(Arrival, len(state.recent_arrival_s), recent),
         new_indices(state.free_executors),
         new_indices(state.active_jobs),
         new_indices(state.ready_stages),

@@ -7,6 +7,8 @@ the same answer. No clock, no I/O, no random state.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple, Protocol
 
 from fermata.policy.action import WAIT, Action, any_startable, check
@@ -40,6 +42,13 @@ class BoardPolicy(ABC):
         """Return one legal action for a state in which at least one stage is startable."""
         return self.act(board_of(state))
 
+    def acting_on(self, board: Board) -> Callable[[], Action]:
+        """Return what gives the actions of one decision, as `act` would, while legal actions are taken on the board.
+
+        A policy overrides it that can prepare something for all of them.
+        """
+        return partial(self.act, board)
+
 
 class Step(NamedTuple):
     """One admitted action, what the policy had proposed, and the guardrail that changed it."""
@@ -49,11 +58,11 @@ class Step(NamedTuple):
     override: int = PASSED  # index into guardrails.OVERRIDE_NAMES
 
 
-def ask(policy: Policy, board: Board) -> Action:
-    """Return the action that a policy chooses on a board."""
+def _asking(policy: Policy, board: Board) -> Callable[[], Action]:
+    """Return what gives the actions that a policy chooses on a board, one after the other."""
     if isinstance(policy, BoardPolicy):
-        return policy.act(board)
-    return policy.choose(state_of(board))
+        return policy.acting_on(board)
+    return lambda: policy.choose(state_of(board))
 
 
 def decide(state: ClusterState, policy: Policy, limits: Guardrails, fallback: Policy) -> tuple[Step, ...]:
@@ -68,13 +77,16 @@ def decide(state: ClusterState, policy: Policy, limits: Guardrails, fallback: Po
     Raises:
         IllegalActionError: the policy answered with an action that the state does not allow.
     """
+    if state.free == 0:
+        return ()
     board = board_of(state)
+    ask = _asking(policy, board)
     steps: list[Step] = []
     while any_startable(board):
-        proposed = ask(policy, board)
+        proposed = ask()
         action, override = admit(board, proposed, limits)
         if override == IDLE_POOL:
-            action = ask(fallback, board)
+            action = _asking(fallback, board)()
         check(board, action)
         steps.append(Step(action, proposed, override))
         if action.kind == WAIT:

@@ -64,11 +64,15 @@ def dtype_of(kind: type) -> np.dtype[np.void]:
 
 def new_rows(kind: type[R], count: int, columns: Mapping[str, Any] | None = None) -> Rows[R]:
     """Return `count` rows of their defaults, with some columns set to an array [count] or to one value."""
-    wanted = columns or {}
+    return as_rows(kind, _array(kind, count, columns or {}))
+
+
+def _array(kind: type[R], count: int, columns: Mapping[str, Any]) -> NDArray[Any]:
+    """Return records [count] of a row's defaults, with some columns set."""
     array = np.empty(count, dtype_of(kind))
     for each in fields(kind):  # type: ignore[arg-type]
-        array[each.name] = wanted.get(each.name, each.default)
-    return as_rows(kind, array)
+        array[each.name] = columns.get(each.name, each.default)
+    return array
 
 
 def as_rows(kind: type[R], array: NDArray[Any]) -> Rows[R]:
@@ -76,6 +80,42 @@ def as_rows(kind: type[R], array: NDArray[Any]) -> Rows[R]:
     if COMPILED:
         return array
     return [kind(*values) for values in array.tolist()]
+
+
+class _Unread(dict[int, R]):
+    """Rows that become objects when they are first looked at; plain Python only.
+
+    A decision looks at what is ready, which is a small part of a large state.
+    """
+
+    __slots__ = ("_array", "_kind")
+
+    def __init__(self, kind: type[R], array: NDArray[Any]) -> None:
+        super().__init__()
+        self._kind, self._array = kind, array
+
+    def __missing__(self, index: int) -> R:
+        if index < 0:  # as in a list
+            return self[index + len(self._array)]
+        row = self[index] = self._kind(*self._array[index].item())
+        return row
+
+    def __len__(self) -> int:
+        return len(self._array)
+
+    def column(self, name: str, end: int | None) -> NDArray[Any]:
+        values: NDArray[Any] = self._array[name][:end].copy()
+        for index, row in self.items():
+            if index < len(values):
+                values[index] = getattr(row, name)
+        return values
+
+
+def unread_rows(kind: type[R], count: int, columns: Mapping[str, Any]) -> Rows[R]:
+    """Return the same as `new_rows`, for rows of which few will be looked at."""
+    if COMPILED:
+        return new_rows(kind, count, columns)
+    return _Unread(kind, _array(kind, count, columns))
 
 
 def new_indices(values: NDArray[Any]) -> Indices:
@@ -94,6 +134,8 @@ def column(rows: Rows[Any], name: str, end: int | None = None) -> NDArray[Any]:
     if isinstance(rows, np.ndarray):
         field: NDArray[Any] = rows[name][:end]
         return field
+    if isinstance(rows, _Unread):
+        return rows.column(name, end)
     kind = np.float64
     if len(rows):
         kind = dtype_of(type(rows[0]))[name].type

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from fermata.policy._jit import COMPILED
 from fermata.policy.action import Action
 from fermata.policy.board import Board
 from fermata.policy.decide import BoardPolicy
 from fermata.policy.errors import InputError
-from fermata.policy.heuristics.kernel import NEVER, Rule, choose
+from fermata.policy.heuristics.kernel import (
+    BY_EXECUTORS,
+    EQUAL_SHARE,
+    NEVER,
+    WORK_SHARE,
+    InOrder,
+    Rule,
+    choose,
+    choose_with,
+)
 
 
 @dataclass(frozen=True)
@@ -25,6 +35,14 @@ class Heuristic(BoardPolicy):
     def act(self, board: Board) -> Action:
         """Return the rule's action for a board with something startable."""
         return Action(*choose(board, self.rule))
+
+    def acting_on(self, board: Board) -> Callable[[], Action]:
+        """Return what gives the actions of one decision: in plain Python the stages are sorted once for all of them."""
+        rule = self.rule
+        if COMPILED or rule.order == BY_EXECUTORS or rule.fill in (WORK_SHARE, EQUAL_SHARE):
+            return super().acting_on(board)
+        stages = InOrder(board, rule)
+        return lambda: Action(*choose_with(board, rule, stages.first(), True))
 
     def eager(self) -> Heuristic:
         """Return the work-conserving heuristic of the same order."""

@@ -91,6 +91,37 @@ def first_stage(board: Board, rule: Rule) -> int:
     return best
 
 
+class InOrder:
+    """The startable stages of a board in a rule's order, sorted once for all the actions of a decision.
+
+    For plain Python, where looking at all ready stages again for each start is what a large decision takes. Within a
+    decision a stage that is not startable does not become so.
+
+    Raises:
+        ValueError: the rule's order changes with what is started.
+    """
+
+    def __init__(self, board: Board, rule: Rule) -> None:
+        if rule.order == BY_EXECUTORS:
+            raise ValueError("the order changes with every start")
+        self._board = board
+        keys = []
+        for i in range(board.pool[0].ready):
+            stage = board.ready[i]
+            if startable(board, stage):
+                row = board.stages[stage]
+                keys.append((order_key(board, stage, rule), row.job, -row.path_s, stage))
+        keys.sort(reverse=True)
+        self._last_first = [key[3] for key in keys]
+
+    def first(self) -> int:
+        """Return what `first_stage` returns now."""
+        stages = self._last_first
+        while stages and not startable(self._board, stages[-1]):
+            stages.pop()
+        return stages[-1] if stages else -1
+
+
 @inlined
 def cap_for(board: Board, stage: int, rule: Rule) -> int:
     """Return the parallelism cap of a start."""
@@ -207,15 +238,9 @@ def choose_within_shares(board: Board, rule: Rule) -> tuple[int, int, int, float
     return START, best, min(full_cap(board, best), int(cap)), math.inf
 
 
-@kernel
-def choose(board: Board, rule: Rule, may_hold: bool = True) -> tuple[int, int, int, float]:
-    """Return (kind, stage, cap, until_s) of the rule's action; (WAIT, -1, 0, inf) if nothing is startable.
-
-    Without `may_hold` it is the same order, never idle: what a pool falls back to where it must not wait.
-    """
-    if rule.fill == WORK_SHARE or rule.fill == EQUAL_SHARE:
-        return choose_within_shares(board, rule)
-    head = first_stage(board, rule)
+@inlined
+def choose_with(board: Board, rule: Rule, head: int, may_hold: bool) -> tuple[int, int, int, float]:
+    """Return the action of a rule that does not bound the executors of a job; `head` is its first stage, or -1."""
     if head < 0:
         return WAIT, -1, 0, math.inf
     free, now_s = board.pool[0].free, board.pool[0].now_s
@@ -240,3 +265,14 @@ def choose(board: Board, rule: Rule, may_hold: bool = True) -> tuple[int, int, i
         if shorts > 0 and longs > 0 and next_s <= rule.theta_s - rule.theta_per_short_s * (shorts - 1):
             head = first_long
     return START, head, cap_for(board, head, rule), math.inf
+
+
+@kernel
+def choose(board: Board, rule: Rule, may_hold: bool = True) -> tuple[int, int, int, float]:
+    """Return (kind, stage, cap, until_s) of the rule's action; (WAIT, -1, 0, inf) if nothing is startable.
+
+    Without `may_hold` it is the same order, never idle: what a pool falls back to where it must not wait.
+    """
+    if rule.fill == WORK_SHARE or rule.fill == EQUAL_SHARE:
+        return choose_within_shares(board, rule)
+    return choose_with(board, rule, first_stage(board, rule), may_hold)
