@@ -82,6 +82,7 @@ class TraceBuilder:
         """
         if not job_id or job_id.isspace():
             raise InputError("id must not be empty")
+        _check_text("id", job_id)
         if job_id in self._job_ids:
             raise InputError(f"job id {job_id!r} is used twice")
         check_time("arrival_s", arrival_s)
@@ -100,6 +101,7 @@ class TraceBuilder:
         for position, stage in enumerate(stages):
             if not stage.name or stage.name.isspace():
                 raise InputError(f"the name of stage {position + 1} must not be empty")
+            _check_text(f"the name of stage {position + 1}", stage.name)
             if stage.name in index:
                 raise InputError(f"stage name {stage.name!r} is used twice in one job")
             index[stage.name] = position
@@ -160,6 +162,14 @@ class TraceBuilder:
 def _as_array(values: array[Any], dtype: type[_Number]) -> NDArray[_Number]:
     """The same memory as a numpy array; it can no longer grow."""
     return np.frombuffer(values, dtype=dtype) if len(values) else np.empty(0, dtype=dtype)
+
+
+def _check_text(what: str, text: str) -> None:
+    """Refuse what no file could hold: JSON can spell half of a surrogate pair."""
+    try:
+        text.isascii() or text.encode()
+    except UnicodeEncodeError as error:
+        raise InputError(f"{what} is no valid text: {error.reason}") from error
 
 
 def check_time(what: str, seconds: float) -> None:

@@ -85,6 +85,17 @@ def test_a_bad_swf_line_is_refused_by_its_number(tmp_path: Path, line: str, word
     assert caught.value.line == 12
 
 
+@pytest.mark.parametrize(("format_", "text"), [("swf", "; only a header\n"), ("alibaba", "")])
+def test_a_file_with_nothing_in_it_is_refused(tmp_path: Path, format_: str, text: str) -> None:
+    with pytest.raises(InputError, match=r"log: no usable jobs: there is nothing in it; expected at least one job"):
+        IMPORTERS[format_].read(_file(tmp_path, "log", text), ImportOptions())
+
+
+def test_a_task_name_with_a_number_out_of_all_bounds_is_a_name(tmp_path: Path) -> None:
+    row = f"M{'9' * 5000},1,j_2,1,Terminated,1,2,1,1\n"
+    assert read_alibaba(_file(tmp_path, "batch_task.csv", ALIBABA + row)).trace.jobs == 3
+
+
 def test_a_log_without_a_usable_job_is_refused_with_the_reasons(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"no usable jobs \(1 skipped: unknown run time\)"):
         read_swf(_file(tmp_path, "log.swf", "3  6 -1  -1  1 -1 -1  1   60 -1 0\n"))
@@ -143,6 +154,10 @@ def test_alibaba_rows_of_a_job_may_be_apart_but_not_too_far(tmp_path: Path, monk
         ("M1,1,j_9", "expected 9 columns"),
         ("M1,one,j_9,1,Terminated,1,2,3,4", "instance_num must be a whole number, not 'one'"),
         (",1,j_9,1,Terminated,1,2,3,4", "expected a task_name and a job_name"),
+        ("M1,99999999999999999999,j_9,1,Terminated,1,2,3,4", "instance_num must be between 1 and 10000000, or empty"),
+        ("M1,-3,j_9,1,Terminated,1,2,3,4", "instance_num must be between 1 and 10000000, or empty, not -3"),
+        (f"M1,1,j_9,1,Terminated,{'9' * 400},2,3,4", "start_time must be a whole number"),
+        ("M1_2,1,j_9,1,Terminated,1,2,1,1\nM2_1,1,j_9,1,Terminated,1,2,1,1", "the stages form a cycle"),
     ],
 )
 def test_a_bad_alibaba_line_is_refused_by_its_number(tmp_path: Path, line: str, words: str) -> None:
@@ -192,6 +207,13 @@ def test_a_wfcommons_folder_is_one_job_a_file(tmp_path: Path) -> None:
     assert read_wfcommons(tmp_path, ImportOptions(mean_gap_s=0.0)).trace.job_arrival_s.tolist() == [0.0] * 3
 
 
+def test_a_mistake_in_a_wfcommons_folder_names_the_file(tmp_path: Path) -> None:
+    _file(tmp_path, "x.json", json.dumps(WF_1_4))
+    _file(tmp_path, "y.json", '{"workflow": {"tasks": [{"name": "a", "runtime": -1}]}}')
+    with pytest.raises(InputError, match=r"y\.json: stage 'a': a time must be"):
+        read_wfcommons(tmp_path)
+
+
 def test_a_wfcommons_task_that_never_ran_is_left_out_or_takes_no_time(tmp_path: Path) -> None:
     file = _file(tmp_path, "cut.json", json.dumps(wf_1_5(runtimeInSeconds=None)))
     with pytest.raises(InputError, match="1 skipped: a task has no run time"):
@@ -209,6 +231,12 @@ def test_a_wfcommons_task_that_never_ran_is_left_out_or_takes_no_time(tmp_path: 
         ('{"workflow": {"tasks": [{"name": "a", "runtime": "long"}]}}', "no wfformat"),
         ('{"workflow": {"tasks": [{"name": "a", "runtime": -1}]}}', "must be a finite number"),
         ('{"workflow": {"tasks": []}}', "at least one stage"),
+        ('{"workflow": null}', "no wfformat: workflow must be an object, not null"),
+        ('{"workflow": {"tasks": null}}', "no wfformat: tasks must be a list, not null"),
+        ('{"workflow": {"tasks": [1]}}', "no wfformat: each of tasks must be an object, not 1"),
+        ('{"workflow": {"tasks": [{"name": "a", "parents": "b"}]}}', 'parents must be a list, not "b"'),
+        ('{"workflow": {"specification": []}}', r"no wfformat: specification must be an object, not \[\]"),
+        ('{"workflow": {"tasks": [{"name": "\\ud800", "runtime": 1}]}}', "is no valid text: surrogates not allowed"),
     ],
 )
 def test_what_is_no_wfformat_is_refused(tmp_path: Path, text: str, words: str) -> None:

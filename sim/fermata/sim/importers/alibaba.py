@@ -26,11 +26,11 @@ from typing import NamedTuple
 from fermata.policy.errors import InputError
 from fermata.sim.files import numbered_lines, shown_name
 from fermata.sim.importers.base import Imported, ImportOptions, JobSink
-from fermata.sim.trace_builder import StageSpec
+from fermata.sim.trace_builder import MAX_TASKS, StageSpec
 
 COLUMNS = 9
 OPEN_JOBS = 10_000
-_DAG_NAME = re.compile(r"[A-Za-z]+(\d+)((?:_\d+)*)(?:_\D.*)?")
+_DAG_NAME = re.compile(r"[A-Za-z]+(\d{1,9})((?:_\d{1,9})*)(?:_\D.*)?")
 
 
 class _Row(NamedTuple):
@@ -91,6 +91,8 @@ def _parse(text: str, line: int) -> tuple[str, _Row]:
     if not task or not job:
         raise ValueError("expected a task_name and a job_name")
     tasks = _number(instances, "instance_num")
+    if tasks is not None and not 1 <= tasks <= MAX_TASKS:
+        raise ValueError(f"instance_num must be between 1 and {MAX_TASKS}, or empty, not {instances}")
     row = _Row(
         task=task,
         tasks=1 if tasks is None else int(tasks),
@@ -108,8 +110,8 @@ def _number(word: str, what: str) -> float | None:
         return None
     try:
         return float(int(word)) or None
-    except ValueError:
-        raise ValueError(f"{what} must be a whole number, not {word!r}") from None
+    except (ValueError, OverflowError):
+        raise ValueError(f"{what} must be a whole number, not {word[:40]!r}") from None
 
 
 def _add(sink: JobSink, job: str, rows: list[_Row], options: ImportOptions) -> None:

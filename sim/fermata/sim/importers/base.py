@@ -65,12 +65,21 @@ class JobSink:
         """Count a job that is left out."""
         self._skipped[reason] += 1
 
-    def add(self, job_id: str, arrival_s: float, stages: list[StageSpec], line: int | None = None) -> None:
-        """Add a job; an error names `line` of the source."""
+    def add(
+        self,
+        job_id: str,
+        arrival_s: float,
+        stages: list[StageSpec],
+        line: int | None = None,
+        *,
+        file: str | Path | None = None,
+    ) -> None:
+        """Add a job; an error names `line` of the source, or of its `file` where the source is a folder."""
         try:
             self._builder.add_job(job_id, arrival_s, stages)
         except InputError as error:
-            raise InputError(error.message, file=self._name, line=line) from error
+            name = self._name if file is None else shown_name(file)
+            raise InputError(error.message, file=name, line=line) from error
 
     def finish(self, executors: int | None = None) -> Imported:
         """The trace of all jobs added.
@@ -80,5 +89,6 @@ class JobSink:
         """
         if not len(self._builder):
             why = "; ".join(f"{count} skipped: {reason}" for reason, count in self._skipped.items())
-            raise InputError(f"no usable jobs{f' ({why})' if why else ''}", file=self._name)
+            told = f"({why})" if why else "there is nothing in it; expected at least one job"
+            raise InputError(f"no usable jobs{' ' if why else ': '}{told}", file=self._name)
         return Imported(self._builder.finish(), executors, dict(self._skipped))

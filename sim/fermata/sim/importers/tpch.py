@@ -102,7 +102,12 @@ def load_query(folder: str | Path, size: str, number: int) -> TpchQuery:
     durations_file = Path(folder) / size / f"task_duration_{number}.npy"
     try:
         adjacency = np.load(adjacency_file, allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
+    except OSError as error:
+        raise InputError(
+            f"cannot read the adjacency matrix: {error.strerror or error}; expected Decima's TPC-H folder",
+            file=adjacency_file,
+        ) from error
+    except (ValueError, EOFError) as error:
         raise InputError(f"cannot read the adjacency matrix: {error}", file=adjacency_file) from error
     recorded = _load_pickled_dict(durations_file)
     try:

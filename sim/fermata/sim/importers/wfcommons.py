@@ -53,7 +53,9 @@ def read_wfcommons(path: str | Path, options: ImportOptions | None = None) -> Im
         if not complete and not options.keep_incomplete:
             sink.skip("a task has no run time")
             continue
-        sink.add(Path(str(file)).stem if folder else str(document.get("name") or "workflow"), arrival, stages)
+        sink.add(
+            Path(str(file)).stem if folder else str(document.get("name") or "workflow"), arrival, stages, file=file
+        )
     return sink.finish()
 
 
@@ -87,7 +89,9 @@ def _stages(document: dict[str, Any], options: ImportOptions, file: str | Path) 
                 StageSpec(
                     name=str(key),
                     durations_s=[float(runtime_s or 0.0)],
-                    depends_on=list(dict.fromkeys(str(key_of[parent]) for parent in task.get("parents", []))),
+                    depends_on=list(
+                        dict.fromkeys(str(key_of[parent]) for parent in _list(task.get("parents", []), "parents"))
+                    ),
                     slots=1 if options.one_slot else max(1, math.ceil(float(cores))),
                 )
             )
@@ -100,10 +104,27 @@ def _stages(document: dict[str, Any], options: ImportOptions, file: str | Path) 
 
 def _tasks(document: dict[str, Any]) -> tuple[list[dict[str, Any]], dict[str, dict[str, Any]]]:
     """What the tasks are, and by id how they ran."""
-    workflow = document["workflow"]
+    workflow = _object(document["workflow"], "workflow")
     if "specification" in workflow:
-        executed = workflow.get("execution", {}).get("tasks", [])
-        return workflow["specification"]["tasks"], {run["id"]: run for run in executed}
+        executed = _objects(_object(workflow.get("execution", {}), "execution").get("tasks", []), "execution.tasks")
+        specified = _object(workflow["specification"], "specification")["tasks"]
+        return _objects(specified, "specification.tasks"), {run["id"]: run for run in executed}
     # "jobs" was the name up to 1.2.
-    tasks = workflow["tasks"] if "tasks" in workflow else workflow["jobs"]
+    tasks = _objects(workflow["tasks"] if "tasks" in workflow else workflow["jobs"], "tasks")
     return tasks, {task.get("id", task["name"]): task for task in tasks}
+
+
+def _object(value: Any, what: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise ValueError(f"{what} must be an object, not {json.dumps(value)[:40]}")
+    return value
+
+
+def _list(value: Any, what: str) -> list[Any]:
+    if not isinstance(value, list):
+        raise ValueError(f"{what} must be a list, not {json.dumps(value)[:40]}")
+    return value
+
+
+def _objects(value: Any, what: str) -> list[dict[str, Any]]:
+    return [_object(each, f"each of {what}") for each in _list(value, what)]
