@@ -93,7 +93,7 @@ def test_a_file_with_nothing_in_it_is_refused(tmp_path: Path, format_: str, text
 
 def test_a_task_name_with_a_number_out_of_all_bounds_is_a_name(tmp_path: Path) -> None:
     row = f"M{'9' * 5000},1,j_2,1,Terminated,1,2,1,1\n"
-    assert read_alibaba(_file(tmp_path, "batch_task.csv", ALIBABA + row)).trace.jobs == 3
+    assert read_alibaba(_file(tmp_path, "batch_task.csv", ALIBABA + row)).trace.stages == 6
 
 
 def test_a_log_without_a_usable_job_is_refused_with_the_reasons(tmp_path: Path) -> None:

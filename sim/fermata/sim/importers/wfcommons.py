@@ -116,13 +116,13 @@ def _tasks(document: dict[str, Any]) -> tuple[list[dict[str, Any]], dict[str, di
 
 def _object(value: Any, what: str) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise ValueError(f"{what} must be an object, not {json.dumps(value)[:40]}")
+        raise TypeError(f"{what} must be an object, not {json.dumps(value)[:40]}")
     return value
 
 
 def _list(value: Any, what: str) -> list[Any]:
     if not isinstance(value, list):
-        raise ValueError(f"{what} must be a list, not {json.dumps(value)[:40]}")
+        raise TypeError(f"{what} must be a list, not {json.dumps(value)[:40]}")
     return value
 
 
