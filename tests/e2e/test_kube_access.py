@@ -170,3 +170,59 @@ def test_what_was_asked_for_is_counted_by_user() -> None:
         assert plane.server.calls[user, "list", "batch", "jobs", "default"] == 1
 
     run(body)
+
+
+def test_nobody_grants_more_than_they_have() -> None:
+    async def body(_plane: ControlPlane, admin: Client, me: Client) -> None:
+        roles = f"{RBAC}/namespaces/default/roles"
+        bindings = f"{RBAC}/namespaces/default/rolebindings"
+        writer = {"verbs": ["create", "update", "patch", "get"], "resources": ["roles", "rolebindings"]}
+        mine = {"verbs": ["get", "list"], "apiGroups": [""], "resources": ["configmaps"]}
+        await admin.create(roles, role({"apiGroups": ["rbac.authorization.k8s.io"], **writer}, mine))
+        await admin.create(bindings, binding())
+        await me.create(roles, role({**mine, "verbs": ["get"]}, name="less"))
+        more = {**mine, "verbs": ["get", "delete"]}
+        error = await refusal(me.create(roles, role(more, name="more")))
+        assert (error.code, "not currently held: delete configmaps" in str(error)) == (403, True)
+        assert (await refusal(me.patch(f"{roles}/less", {"rules": [more]}))).code == 403
+        await me.patch(f"{roles}/less", {"metadata": {"labels": {"a": "b"}}})
+        await admin.create(roles, role(more, name="more"))
+        grab = {**binding(name="more"), "metadata": {"name": "grab"}}
+        assert (await refusal(me.create(bindings, grab))).code == 403
+        await me.create(bindings, {**binding(name="less"), "metadata": {"name": "fine"}})
+        everything = {**binding("ClusterRole", "cluster-admin"), "metadata": {"name": "all"}}
+        assert (await refusal(me.create(bindings, everything))).code == 403
+
+    run(body)
+
+
+def test_who_may_bind_or_escalate_may_grant_what_they_lack() -> None:
+    async def body(_plane: ControlPlane, admin: Client, me: Client) -> None:
+        roles = f"{RBAC}/namespaces/default/roles"
+        verbs = {"verbs": ["create", "bind", "escalate"], "resources": ["roles", "rolebindings"]}
+        await admin.create(roles, role({"apiGroups": ["rbac.authorization.k8s.io"], **verbs}))
+        await admin.create(f"{RBAC}/namespaces/default/rolebindings", binding())
+        await me.create(roles, role({"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}, name="all"))
+        wanted = {**binding(name="all"), "metadata": {"name": "b2"}}
+        await me.create(f"{RBAC}/namespaces/default/rolebindings", wanted)
+        assert (await me.create(MAPS, {"metadata": {"name": "now"}}))["metadata"]["name"] == "now"
+
+    run(body)
+
+
+def test_an_aggregated_role_has_the_rules_of_those_that_it_selects() -> None:
+    async def body(_plane: ControlPlane, admin: Client, me: Client) -> None:
+        roles = f"{RBAC}/clusterroles"
+        whole = role(name="whole", kind="ClusterRole")
+        whole["aggregationRule"] = {"clusterRoleSelectors": [{"matchLabels": {"to": "whole"}}]}
+        await admin.create(roles, whole)
+        await admin.create(f"{RBAC}/clusterrolebindings", binding("ClusterRole", "whole"))
+        assert (await refusal(me.get(MAPS))).code == 403
+        part = role({"verbs": ["list"], "apiGroups": [""], "resources": ["configmaps"]}, name="p", kind="ClusterRole")
+        part["metadata"]["labels"] = {"to": "whole"}
+        await admin.create(roles, part)
+        assert (await me.get(MAPS))["items"] == []
+        await admin.patch(f"{roles}/p", {"metadata": {"labels": {"to": "nothing"}}})
+        assert (await refusal(me.get(MAPS))).code == 403
+
+    run(body)

@@ -876,6 +876,26 @@ class TestRunning:
         assert marked.meta["deletionGracePeriodSeconds"] == 30
         eventually(lambda: api("GET", f"{pods}/p").code == 404)
 
+    def test_a_disruption_budget_bounds_evictions(self, api: Plain, namespace: str, running: None) -> None:
+        pods = f"/api/v1/namespaces/{namespace}/pods"
+        budget = {
+            "metadata": {"name": "b"},
+            "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "kept"}}},
+        }
+        api("POST", f"/apis/policy/v1/namespaces/{namespace}/poddisruptionbudgets", budget)
+        for name in ("p", "q"):
+            kept = pod(name, {"fermata.dev/sim-seconds": "60"}, terminationGracePeriodSeconds=0)
+            api("POST", pods, {**kept, "metadata": {**kept["metadata"], "labels": {"app": "kept"}}})
+            eventually(lambda: condition(api("GET", f"{pods}/{name}"), "Ready") == "True")  # noqa: B023 - used at once
+        # On a real control plane the budget's controller has to have seen the pods.
+        gone = {"metadata": {"name": "p"}}
+        eventually(lambda: api("POST", f"{pods}/p/eviction", gone).code in (201, 404))
+        eventually(lambda: api("GET", f"{pods}/p").code == 404)
+        refused = api("POST", f"{pods}/q/eviction", {"metadata": {"name": "q"}})
+        assert (refused.code, refused["reason"]) == (429, "TooManyRequests")
+        assert "disruption budget" in refused["message"]
+        assert api("GET", f"{pods}/q").code == 200
+
     def test_a_lost_node_takes_its_pods(self, api: Plain, namespace: str, running: None) -> None:
         pods = f"/api/v1/namespaces/{namespace}/pods"
         node = f"lost-{uuid.uuid4().hex[:6]}"

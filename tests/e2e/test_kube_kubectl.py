@@ -96,6 +96,25 @@ def test_unknown_and_mistyped_fields_of_builtins_are_refused(kubectl: Kubectl) -
     )
 
 
+def test_built_in_kinds_are_explained_and_their_lists_are_merged(kubectl: Kubectl) -> None:
+    assert "parallelism\t<integer>" in kubectl("explain", "job.spec")
+    assert "containers\t<[]V1Container>" in kubectl("explain", "pod.spec")
+    assert "preferredDuringSchedulingIgnoredDuringExecution" in kubectl("explain", "--recursive", "pod.spec.affinity")
+    containers = [{"name": "a", "image": "x:1", "env": [{"name": "K", "value": "1"}]}, {"name": "b", "image": "x:1"}]
+    template = {"metadata": {"labels": {"app": "d"}}, "spec": {"containers": containers}}
+    spec = {"selector": {"matchLabels": {"app": "d"}}, "template": template}
+    deployment = typed({"metadata": {"name": "d"}, "spec": spec}, "apps/v1", "Deployment")
+    kubectl("apply", "-f", "-", given=deployment)
+    # Somebody else's addition to a merged list stays when what was applied changes.
+    other = {"spec": {"template": {"spec": {"containers": [{"name": "c", "image": "y:1"}]}}}}
+    kubectl("patch", "deployment", "d", "-p", json.dumps(other))
+    containers[0]["image"] = "x:2"
+    kubectl("apply", "-f", "-", given=deployment)
+    found = json.loads(kubectl("get", "deployment", "d", "-o", "json"))["spec"]["template"]["spec"]["containers"]
+    assert {item["name"]: item["image"] for item in found} == {"a": "x:2", "b": "x:1", "c": "y:1"}
+    assert next(item for item in found if item["name"] == "a")["env"] == [{"name": "K", "value": "1"}]
+
+
 def test_server_side_apply(kubectl: Kubectl) -> None:
     config = typed({"metadata": {"name": "c"}, "data": {"x": "1"}}, "v1", "ConfigMap")
     assert "serverside-applied" in kubectl("apply", "--server-side", "-f", "-", given=config)

@@ -3,7 +3,7 @@
 A request without a token comes from this machine and may do everything, as with a cluster's own administrator file; a
 request with one is held to the rights of its account. Knows objects, never HTTP.
 
-Source: the rules of Kubernetes' RBAC authorizer, without aggregated roles and without a check of escalation.
+Source: the rules of Kubernetes' RBAC authorizer, its aggregated roles and its check of escalation.
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from fermata.sim.kube.errors import ApiError
+from fermata.sim.kube.errors import ApiError, forbidden
+from fermata.sim.kube.selectors import selects
 from fermata.sim.kube.store import Selection
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from fermata.sim.kube.api import Api
     from fermata.sim.kube.resources import Obj, Resource
@@ -193,7 +194,7 @@ class Rights:
             self._rules.clear()
 
     def _read(self) -> list[tuple[str, Obj, list[Obj]]]:
-        roles = {(entry["kind"], _namespace(entry), _name(entry)): entry.get("rules") or [] for entry in self._roles()}
+        roles = self._rules_of_roles()
         grants: list[tuple[str, Obj, list[Obj]]] = []
         for binding in [*self._all("clusterrolebindings"), *self._all("rolebindings")]:
             namespace, ref = _namespace(binding), binding["roleRef"]
@@ -202,8 +203,49 @@ class Rights:
             grants += [(namespace, subject, rules) for subject in binding.get("subjects") or []]
         return grants
 
-    def _roles(self) -> list[Obj]:
-        return [*self._all("clusterroles"), *self._all("roles")]
+    def check_escalation(self, user: User, obj: Obj, resource: Resource) -> None:
+        """Refuse a role, or a binding of one, that grants what its author does not have.
+
+        Args:
+            user: the author.
+            obj: the role or binding as it would be stored.
+            resource: its kind.
+
+        Raises:
+            ApiError: 403 that names the rights that lack.
+        """
+        namespace, is_binding = _namespace(obj), resource.plural.endswith("bindings")
+        ref = obj["roleRef"] if is_binding else {"kind": obj["kind"], "name": _name(obj)}
+        plural = "roles" if ref["kind"] == "Role" else "clusterroles"
+        verb, group = "bind" if is_binding else "escalate", RBAC_GROUP
+        if MASTERS in user.groups or self.allow(user, Attributes(verb, group, plural, namespace, ref["name"])):
+            return
+        rules = obj.get("rules") or []
+        if is_binding:
+            home = namespace if ref["kind"] == "Role" else ""
+            rules = self._rules_of_roles().get((ref["kind"], home, ref["name"]), [])
+        lacking = [
+            wanted for rule in rules for wanted in _single_rights(rule, namespace) if not self.allow(user, wanted)
+        ]
+        if lacking:
+            told = ", ".join(sorted({f"{item.verb} {item.resource or item.path}" for item in lacking}))
+            why = f'user "{user.name}" is attempting to grant RBAC permissions not currently held: {told}'
+            raise forbidden(resource, _name(obj), why)
+
+    def _rules_of_roles(self) -> dict[tuple[str, str, str], list[Obj]]:
+        """Return the rules of every role; an aggregated one has those of the cluster roles that it selects."""
+        clusters, roles = self._all("clusterroles"), self._all("roles")
+        found = {(role["kind"], _namespace(role), _name(role)): role.get("rules") or [] for role in [*clusters, *roles]}
+        for role in clusters:
+            selectors = (role.get("aggregationRule") or {}).get("clusterRoleSelectors")
+            if selectors is not None:
+                found["ClusterRole", "", _name(role)] = [
+                    rule
+                    for other in clusters
+                    if other is not role and any(selects(item, other["metadata"].get("labels")) for item in selectors)
+                    for rule in other.get("rules") or []
+                ]
+        return found
 
     def _all(self, plural: str) -> list[Obj]:
         resource = self._api.resources.find(RBAC_GROUP, "v1", plural)
@@ -241,6 +283,17 @@ def _covers(rule: Mapping[str, list[str]], wanted: Attributes) -> bool:
         return False
     names = rule.get("resourceNames")
     return not names or wanted.name in names
+
+
+def _single_rights(rule: Obj, namespace: str) -> Iterator[Attributes]:
+    """Yield what a rule grants, one verb on one resource, name or path at a time."""
+    for verb in rule.get("verbs") or ():
+        for path in rule.get("nonResourceURLs") or ():
+            yield Attributes(verb, path=path)
+        for group in rule.get("apiGroups") or ():
+            for resource in rule.get("resources") or ():
+                for name in rule.get("resourceNames") or ("",):
+                    yield Attributes(verb, group, resource, namespace, name)
 
 
 def _listed(items: Iterable[str] | None, wanted: str) -> bool:

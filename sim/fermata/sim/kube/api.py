@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from fermata.sim.kube import metadata
 from fermata.sim.kube.apply import apply_patch
+from fermata.sim.kube.budgets import check_budgets
 from fermata.sim.kube.clock import stamp
 from fermata.sim.kube.errors import (
     STALE,
@@ -35,12 +36,13 @@ from fermata.sim.kube.patch import (
     strategic_patch,
 )
 from fermata.sim.kube.resources import Resources
+from fermata.sim.kube.store import Selection
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from fermata.sim.kube.resources import Obj, Resource
-    from fermata.sim.kube.store import Entry, Selection, Store, Table
+    from fermata.sim.kube.store import Entry, Store, Table
 
 FOREGROUND_FINALIZER = "foregroundDeletion"
 ORPHAN_FINALIZER = "orphan"
@@ -56,6 +58,7 @@ class WriteOptions:
         field_manager: who writes; needed by server-side apply.
         force: take over fields that another manager applied.
         warnings: filled with what the client should be told.
+        admit: asked with (new, old or None) before an object is stored; raises an ApiError to refuse it.
     """
 
     dry_run: bool
@@ -63,6 +66,7 @@ class WriteOptions:
     field_manager: str
     force: bool
     warnings: list[str]
+    admit: Callable[[Obj, Obj | None], None] | None = None
 
     @classmethod
     def plain(cls) -> WriteOptions:
@@ -151,6 +155,8 @@ class Api:
         causes += kind.validate(obj, None)
         if causes:
             raise invalid(resource, name, causes)
+        if options.admit is not None:
+            options.admit(obj, None)
         if not options.dry_run:
             stored = resource.to_storage(obj) if resource.to_storage else obj
             self.store.write(table, stored, None)
@@ -252,6 +258,8 @@ class Api:
             causes = self._metadata_causes(resource, meta, old["metadata"]) + kind.validate(new, old)
         if causes:
             raise invalid(resource, entry.name, causes)
+        if options.admit is not None:
+            options.admit(new, old)
         return self._settle(resource, entry, new, old, dry_run=options.dry_run)
 
     def _settle(self, resource: Resource, entry: Entry, new: Obj, old: Obj, *, dry_run: bool) -> Obj:
@@ -374,11 +382,18 @@ class Api:
         """Delete a pod, and let its status say that it was taken away.
 
         Raises:
-            ApiError: 404, or 409 when a precondition does not hold.
+            ApiError: 404, 409 when a precondition does not hold, 429 when a disruption budget does not allow it.
         """
         entry = self.entry(resource, namespace, name)
         self._check_preconditions(resource, entry, options)
         pod = entry.load()
+        budgets = self.resources.find("policy", "v1", "poddisruptionbudgets")
+        if budgets is not None:
+            check_budgets(
+                pod,
+                [budget.load() for budget in self.table(budgets).select(Selection(namespace))],
+                [other.load() for other in self.table(resource).select(Selection(namespace))],
+            )
         if not options.dry_run and pod["status"].get("phase") not in ("Succeeded", "Failed"):
             disrupted(pod["status"], "EvictionByEvictionAPI", "Eviction API: evicting", stamp())
             self._settle(resource, entry, pod, entry.load(), dry_run=False)

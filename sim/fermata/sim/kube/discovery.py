@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from fermata.sim.kube.errors import no_such_path
+from fermata.sim.kube.kinds.builtin_openapi import schemas_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -138,7 +139,11 @@ class Discovery:
         paths: Obj = {}
         for resource in served:
             name = _schema_name(resource)
-            schema = self._schema_of(resource) or {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+            schema = self._schema_of(resource)
+            if schema is None and (builtin := schemas_of(resource)) is not None:
+                schema, parts = builtin
+                schemas.update(parts)
+            schema = schema or {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
             schemas[name] = {**schema, "x-kubernetes-group-version-kind": [_gvk(resource)]}
             paths.update(_paths(resource, {"$ref": f"#/components/schemas/{name}"}))
         return {

@@ -49,7 +49,8 @@ def merge_key(path: tuple[str, ...]) -> str | None:
     return MERGE_KEYS.get(".".join(path[-2:])) or MERGE_KEYS.get(path[-1])
 
 
-def _is_merge_set(path: tuple[str, ...]) -> bool:
+def is_merge_set(path: tuple[str, ...]) -> bool:
+    """Return whether the list at a path of field names is merged as a set of plain values."""
     return ".".join(path[-2:]) in MERGE_SETS or path[-1] in MERGE_SETS
 
 
@@ -136,7 +137,7 @@ def strategic_patch(target: Any, patch: Any, path: tuple[str, ...] = ()) -> Any:
 
 def _strategic_list(target: list[Any] | None, patch: list[Any], path: tuple[str, ...]) -> list[Any]:
     current = list(target or [])
-    if _is_merge_set(path):
+    if is_merge_set(path):
         return current + [item for item in patch if item not in current]
     key = merge_key(path)
     if key is None or any(not isinstance(item, dict) for item in patch):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fermata.sim.kube.errors import bad_request
 
@@ -66,6 +66,25 @@ def _label_term(term: str) -> LabelRequirement:
 def match_labels(selector: LabelSelector, labels: Mapping[str, str]) -> bool:
     """Return whether the labels satisfy every term."""
     return all(requirement.matches(labels) for requirement in selector)
+
+
+def selects(selector: Mapping[str, Any] | None, labels: Mapping[str, str] | None) -> bool:
+    """Return whether an object's LabelSelector (`matchLabels`, `matchExpressions`) selects these labels.
+
+    An empty selector selects everything, an absent one nothing.
+
+    >>> selects({"matchLabels": {"a": "1"}}, {"a": "1", "b": "2"}), selects({}, {}), selects(None, {})
+    (True, True, False)
+    """
+    if selector is None:
+        return False
+    terms = [
+        LabelRequirement(key, frozenset([value]), True) for key, value in (selector.get("matchLabels") or {}).items()
+    ]
+    for item in selector.get("matchExpressions") or ():
+        values = None if item["operator"] in ("Exists", "DoesNotExist") else frozenset(item.get("values") or ())
+        terms.append(LabelRequirement(item["key"], values, item["operator"] in ("In", "Exists")))
+    return match_labels(tuple(terms), labels or {})
 
 
 @dataclass(frozen=True, slots=True)

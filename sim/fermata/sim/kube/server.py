@@ -17,6 +17,7 @@ from aiohttp import web
 from fermata.sim.kube import errors
 from fermata.sim.kube.access import (
     LOCAL_ADMIN,
+    RBAC_GROUP,
     Attributes,
     Rights,
     Tokens,
@@ -139,18 +140,18 @@ class Server:
         if target.resource.verbs == ("create",):
             return await self._review(request, target, user)
         if target.subresource:
-            return await self._subresource(request, target)
+            return await self._subresource(request, target, user)
         match request.method, bool(target.name):
             case "GET", True:
                 return self._get(request, target)
             case "GET", False:
                 return await self._list_or_watch(request, target)
             case "POST", False:
-                return await self._create(request, target)
+                return await self._create(request, target, user)
             case "PUT", True:
-                return await self._update(request, target)
+                return await self._update(request, target, user)
             case "PATCH", True:
-                return await self._patch(request, target)
+                return await self._patch(request, target, user)
             case "DELETE", _:
                 return await self._delete(request, target)
         raise errors.method_not_allowed()
@@ -171,21 +172,21 @@ class Server:
 
     # Writing ------------------------------------------------------------------------------------------------------
 
-    async def _create(self, request: web.BaseRequest, target: Target) -> web.Response:
+    async def _create(self, request: web.BaseRequest, target: Target, user: User) -> web.Response:
         if target.resource.namespaced and target.namespace is None:
             raise errors.method_not_allowed()
-        options = _write_options(request)
+        options = self._options(request, target.resource, user)
         obj = self.api.create(target.resource, target.namespace or "", await _body(request), options)
         return self._written(request, target.resource, obj, 201, options)
 
-    async def _update(self, request: web.BaseRequest, target: Target) -> web.Response:
-        options, body = _write_options(request), await _body(request)
+    async def _update(self, request: web.BaseRequest, target: Target, user: User) -> web.Response:
+        options, body = self._options(request, target.resource, user), await _body(request)
         is_status = target.subresource == "status"
         obj = self.api.update(target.resource, target.namespace or "", target.name, body, options, status=is_status)
         return self._written(request, target.resource, obj, 200, options)
 
-    async def _patch(self, request: web.BaseRequest, target: Target) -> web.Response:
-        options, body = _write_options(request), await _body(request)
+    async def _patch(self, request: web.BaseRequest, target: Target, user: User) -> web.Response:
+        options, body = self._options(request, target.resource, user), await _body(request)
         kind = request.content_type
         if kind == "application/apply-patch+json":
             kind = APPLY_PATCH
@@ -212,6 +213,19 @@ class Server:
         if gone and _is_told_by_status(target.resource):
             return _answer(_success(target.resource, obj))
         return _raw(self.lists.one(target.resource, orjson.dumps(obj), _form(request)))
+
+    def _options(self, request: web.BaseRequest, resource: Resource, user: User) -> WriteOptions:
+        """Return how a write is to be done; roles and bindings may grant no more than their author has."""
+        options = _write_options(request)
+        if resource.group == RBAC_GROUP:
+
+            def admit(new: Obj, old: Obj | None) -> None:
+                granted = ("rules", "aggregationRule", "roleRef", "subjects")
+                if old is None or any(new.get(field) != old.get(field) for field in granted):
+                    self.rights.check_escalation(user, new, resource)
+
+            options.admit = admit
+        return options
 
     def _written(
         self, request: web.BaseRequest, resource: Resource, obj: Obj, code: int, options: WriteOptions
@@ -260,14 +274,14 @@ class Server:
 
     # Subresources -------------------------------------------------------------------------------------------------
 
-    async def _subresource(self, request: web.BaseRequest, target: Target) -> web.StreamResponse:
+    async def _subresource(self, request: web.BaseRequest, target: Target, user: User) -> web.StreamResponse:
         match request.method, target.subresource:
             case "GET", "status":
                 return self._get(request, target)
             case "PUT", "status":
-                return await self._update(request, target)
+                return await self._update(request, target, user)
             case "PATCH", "status":
-                return await self._patch(request, target)
+                return await self._patch(request, target, user)
             case "PUT", "finalize":
                 options = _write_options(request)
                 return _answer(self.api.finalize(target.resource, target.name, await _body(request), options))

@@ -16,7 +16,8 @@ from fermata.sim.kube.errors import bad_request
 if TYPE_CHECKING:
     from fermata.sim.kube.resources import Obj, Resource
 
-_PLAIN: dict[str, tuple[type, ...]] = {
+#: JSON type -> the Python types of its values.
+PLAIN_TYPES: dict[str, tuple[type, ...]] = {
     "string": (str,),
     "integer": (int,),
     "boolean": (bool,),
@@ -25,9 +26,10 @@ _PLAIN: dict[str, tuple[type, ...]] = {
 
 
 @cache
-def _table() -> tuple[dict[str, str], dict[str, dict[str, str]]]:
-    table = json.loads(files(__package__).joinpath("builtin_types.json").read_text(encoding="utf-8"))
-    return table["kinds"], table["types"]
+def table() -> tuple[dict[str, str], dict[str, dict[str, str]]]:
+    """Return the type of each kind, by `apiVersion/kind`, and the fields of each type with theirs."""
+    read = json.loads(files(__package__).joinpath("builtin_types.json").read_text(encoding="utf-8"))
+    return read["kinds"], read["types"]
 
 
 def clean(resource: Resource, obj: Obj) -> list[str]:
@@ -38,7 +40,7 @@ def clean(resource: Resource, obj: Obj) -> list[str]:
     Raises:
         ApiError: 400 for a field whose value has another type.
     """
-    root = _table()[0].get(f"{resource.group_version}/{resource.kind}")
+    root = table()[0].get(f"{resource.group_version}/{resource.kind}")
     unknown: list[str] = []
     if root is None or resource.custom:
         wrong = _clean(obj["metadata"], "V1ObjectMeta", "metadata", unknown)
@@ -54,8 +56,8 @@ def _clean(value: Any, kind: str, path: str, unknown: list[str]) -> str:
     """Clean one value; return what is wrong with its type, or nothing."""
     if kind == "any" or value is None:
         return ""
-    if kind in _PLAIN:
-        fits = isinstance(value, _PLAIN[kind]) and (kind == "boolean" or not isinstance(value, bool))
+    if kind in PLAIN_TYPES:
+        fits = isinstance(value, PLAIN_TYPES[kind]) and (kind == "boolean" or not isinstance(value, bool))
         return "" if fits else _wrong(value, kind, path)
     if kind[0] == "[":
         if not isinstance(value, list):
@@ -75,7 +77,7 @@ def _fields(value: dict[str, Any], kind: str, path: str, unknown: list[str]) -> 
     """Return the values of an object with their types and paths; drop what it does not have."""
     if kind[0] == "{":
         return [(item, kind[1:-1], f"{path}.{key}") for key, item in value.items()]
-    types = _table()[1][kind]
+    types = table()[1][kind]
     kept: list[tuple[Any, str, str]] = []
     for key in list(value):
         where = f"{path}.{key}" if path else key
