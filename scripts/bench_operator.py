@@ -1,9 +1,11 @@
 """Measure the operator: many workflows at once, and a restart with many finished ones.
 
-    make bench-operator [BENCH_ARGS="--workflows 1000 --rate 50 --finished 10000 --json"]
+    make bench-operator [BENCH_ARGS="--workflows 1000 --rate 50 --stages 5 --steady 5 --finished 10000 --json"]
 
-The control plane is an embedded one in a process of its own, or the cluster of `--kubeconfig` (whose pods must then
-finish by themselves). Operator, control plane and this script share the machine; CPU time is the operator's own.
+Three measurements: a burst that arrives faster than anything could run it, a steady stream, and a restart. The control
+plane is an embedded one in a process of its own, or the cluster of `--kubeconfig` (whose pods must then finish by
+themselves). Operator, control plane and this script share the machine, and the CPU time of each is told; what is
+published of others is workloads of one Job each, which is `--stages 1`. As in its image, the operator has no Numba.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ import argparse
 import asyncio
 import contextlib
 import json
+import math
 import os
 import re
 import signal
@@ -25,7 +28,7 @@ import urllib.request
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from fermata.operator.names import ANNOTATION_READY
 from fermata.operator.times import parse, render
@@ -34,23 +37,24 @@ from fermata.sim.kube.client import Client
 WORKFLOWS = "/apis/fermata.dev/v1alpha1/namespaces/default/workflows"
 POOLS = "/apis/fermata.dev/v1alpha1/executorpools"
 STAGES = {"a": [], "b": ["a"], "c": ["a"], "d": ["b", "c"], "e": ["d"]}
+_STEADY_S = 40.0  # for how long the steady stream arrives
 IDLE = {"annotations": {"fermata.dev/sim-seconds": "0.05"}}
 Json = dict[str, Any]
 
 
-def workflow(name: str, pool: str) -> Json:
-    """Return a workflow of five stages."""
+def workflow(name: str, pool: str, count: int = len(STAGES)) -> Json:
+    """Return a workflow of up to five stages."""
     pod = {"restartPolicy": "Never", "containers": [{"name": "main", "image": "busybox", "command": ["true"]}]}
     stages = [
         {"name": stage, "dependsOn": parents, "estimateSeconds": 1, "template": {"metadata": IDLE, "spec": pod}}
-        for stage, parents in STAGES.items()
+        for stage, parents in list(STAGES.items())[:count]
     ]
     return {"metadata": {"name": name}, "spec": {"poolName": pool, "stages": stages}}
 
 
 @contextlib.contextmanager
-def control_plane(folder: Path, slots: int) -> Iterator[Path]:
-    """Run an embedded control plane in a process of its own and give its kubeconfig."""
+def control_plane(folder: Path, slots: int) -> Iterator[tuple[Path, int]]:
+    """Run an embedded control plane in a process of its own and give its kubeconfig and its process."""
     command = [sys.executable, "-m", "fermata.cli", "local", "up", "--foreground", "--dir", str(folder)]
     with (folder.parent / "plane.log").open("wb") as log:
         process = subprocess.Popen([*command, "--slots", str(slots)], stdout=log, stderr=log)
@@ -59,10 +63,18 @@ def control_plane(folder: Path, slots: int) -> Iterator[Path]:
             if process.poll() is not None:
                 raise SystemExit((folder.parent / "plane.log").read_text())
             time.sleep(0.02)
-        yield folder / "kubeconfig"
+        yield folder / "kubeconfig", process.pid
     finally:
         process.send_signal(signal.SIGTERM)
         process.wait(20)
+
+
+def cpu_s(pid: int | None) -> float:
+    """Return the CPU time that a process has used, in seconds; NaN where there is none to look at."""
+    if pid is None:
+        return math.nan
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 class Operator:
@@ -79,7 +91,7 @@ class Operator:
                 [*command, "--metrics-port", str(self.port)],
                 stdout=log,
                 stderr=log,
-                env={**os.environ, "POD_NAME": "bench"},
+                env={**os.environ, "POD_NAME": "bench", "FERMATA_NO_JIT": "1"},
             )
 
     def wait_ready(self) -> float:
@@ -112,8 +124,7 @@ class Operator:
 
     def cpu_s(self) -> float:
         """Return the CPU time it has used, in seconds."""
-        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        return cpu_s(self.process.pid)
 
     def memory_mb(self, field: str = "VmHWM") -> float:
         """Return its peak (VmHWM) or present (VmRSS) memory, in MB."""
@@ -167,35 +178,46 @@ def quantile(values: list[float], share: float) -> float:
     return sorted(values)[min(int(len(values) * share), len(values) - 1)]
 
 
-async def burst(kubeconfig: Path, folder: Path, count: int, rate: float, executors: int) -> Json:
-    """Let workflows arrive at a rate, and measure until the last has finished."""
+class Load(NamedTuple):
+    """Workflows that arrive at a rate."""
+
+    title: str
+    workflows: int
+    rate: float  # arrivals a second
+    stages: int  # of each
+    executors: int
+
+
+async def arrive(kubeconfig: Path, plane: int | None, folder: Path, load: Load) -> Json:
+    """Let workflows arrive, and measure until the last has finished."""
+    count = load.workflows
     operator = Operator(kubeconfig, folder)
     seen = Seen()
     async with Client.from_kubeconfig(kubeconfig) as client:
         try:
             operator.wait_ready()
-            pool = {"metadata": {"name": "bench"}, "spec": {"executors": executors, "policy": {"name": "sjf"}}}
+            pool = {"metadata": {"name": load.title}, "spec": {"executors": load.executors, "policy": {"name": "sjf"}}}
             await client.create(POOLS, pool)
             since = (await client.get(WORKFLOWS))["metadata"]["resourceVersion"]
             watches = [
                 asyncio.create_task(task)
                 for task in (note_jobs(client, since, seen), note_workflows(client, since, seen))
             ]
-            writes, cpu_s = operator.writes(), operator.cpu_s()
+            writes, own_s, plane_s = operator.writes(), operator.cpu_s(), cpu_s(plane)
             begun_s = time.monotonic()
             for number in range(count):
-                await asyncio.sleep(max(begun_s + number / rate - time.monotonic(), 0.0))
-                await client.create(WORKFLOWS, workflow(f"burst-{number}", "bench"))
+                await asyncio.sleep(max(begun_s + number / load.rate - time.monotonic(), 0.0))
+                await client.create(WORKFLOWS, workflow(f"{load.title}-{number}", load.title, load.stages))
             submitted_s = time.monotonic() - begun_s
             while len(seen.finished) < count:
                 await asyncio.sleep(0.1)
             for watch in watches:
                 watch.cancel()
             await asyncio.sleep(3.0)
-            events = len(
-                (await client.get("/api/v1/events", fieldSelector="reportingComponent=fermata.dev/operator"))["items"]
-            )
-            stages = count * len(STAGES)
+            told = await client.get("/api/v1/events", fieldSelector="reportingComponent=fermata.dev/operator")
+            events = sum(event["involvedObject"]["name"].startswith(load.title) for event in told["items"])
+            stages = count * load.stages
+            took_s = seen.last_s - begun_s
             leases = (time.monotonic() - begun_s) / 2
             written = operator.writes() - writes - leases
             decisions = operator.metric("fermata_decision_seconds_count")
@@ -203,16 +225,18 @@ async def burst(kubeconfig: Path, folder: Path, count: int, rate: float, executo
                 "workflows": count,
                 "stages": stages,
                 "submitted_s": submitted_s,
-                "all_finished_s": seen.last_s - begun_s,
-                "workflows_a_second": count / (seen.last_s - begun_s),
+                "all_finished_s": took_s,
+                "workflows_a_second": count / took_s,
+                "stages_a_second": stages / took_s,
                 "ready_to_job_p50_s": quantile(seen.starts_s, 0.5),
                 "ready_to_job_p99_s": quantile(seen.starts_s, 0.99),
                 "writes": written,
                 "writes_a_workflow": written / count,
                 "events_a_workflow": events / count,
-                "allowed_writes_a_workflow": 4 * len(STAGES) + 3,
-                "operator_cpu_s": operator.cpu_s() - cpu_s,
-                "cpu_s_a_stage": (operator.cpu_s() - cpu_s) / stages,
+                "allowed_writes_a_workflow": 4 * load.stages + 3,
+                "operator_cpu_s": operator.cpu_s() - own_s,
+                "control_plane_cpu_s": cpu_s(plane) - plane_s,
+                "cpu_s_a_stage": (operator.cpu_s() - own_s) / stages,
                 "peak_mb": operator.memory_mb(),
                 "decisions": decisions,
                 "decision_mean_ms": 1000 * operator.metric("fermata_decision_seconds_sum") / max(decisions, 1.0),
@@ -244,6 +268,7 @@ async def restart(kubeconfig: Path, folder: Path, finished: int) -> Json:
         "stages": stages,
     }
     async with Client.from_kubeconfig(kubeconfig) as client:
+        await client.create(POOLS, {"metadata": {"name": "bench"}, "spec": {"executors": 4, "policy": {"name": "sjf"}}})
         gate = asyncio.Semaphore(16)
 
         async def one(number: int) -> None:
@@ -275,10 +300,12 @@ async def restart(kubeconfig: Path, folder: Path, finished: int) -> Json:
 
 
 def main() -> None:
-    """Run both, and print what was measured."""
+    """Run all, and print what was measured."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--workflows", type=int, default=1000)
     parser.add_argument("--rate", type=float, default=50.0, help="arrivals a second")
+    parser.add_argument("--stages", type=int, default=len(STAGES), choices=range(1, len(STAGES) + 1))
+    parser.add_argument("--steady", type=float, default=5.0, help="arrivals a second of the steady stream; 0: none")
     parser.add_argument("--executors", type=int, default=200)
     parser.add_argument("--finished", type=int, default=10_000, help="finished workflows at the restart; 0: no restart")
     parser.add_argument("--kubeconfig", type=Path, help="a cluster to use; an embedded control plane by default")
@@ -288,8 +315,16 @@ def main() -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     with tempfile.TemporaryDirectory(prefix="fermata-bench-") as name, contextlib.ExitStack() as stack:
         folder = Path(name)
-        kubeconfig = given.kubeconfig or stack.enter_context(control_plane(folder / "kube", given.executors))
-        tell("burst", asyncio.run(burst(kubeconfig, folder, given.workflows, given.rate, given.executors)), given.json)
+        kubeconfig, plane = given.kubeconfig, None
+        if kubeconfig is None:
+            kubeconfig, plane = stack.enter_context(control_plane(folder / "kube", given.executors))
+        loads = [Load("burst", given.workflows, given.rate, given.stages, given.executors)]
+        if given.steady:
+            loads.append(
+                Load("steady", math.ceil(_STEADY_S * given.steady), given.steady, given.stages, given.executors)
+            )
+        for load in loads:
+            tell(load.title, asyncio.run(arrive(kubeconfig, plane, folder, load)), given.json)
         if given.finished:
             tell("restart", asyncio.run(restart(kubeconfig, folder, given.finished)), given.json)
 

@@ -47,16 +47,19 @@ class _Recent:
     def __init__(self, size: int) -> None:
         self._size = size
         self._rows: list[Lesson] = []
+        self._uids: set[str] = set()
         self._estimate: Estimate | None = None
 
     def add(self, lesson: Lesson) -> bool:
         """Take a lesson, unless it is known or older than all that are kept; tell whether it was taken."""
         if len(self._rows) == self._size and lesson.end_s < self._rows[0].end_s:
             return False
-        if any(row.uid == lesson.uid for row in self._rows):
+        if lesson.uid in self._uids:
             return False
         insort(self._rows, lesson)
-        del self._rows[: -self._size]
+        self._uids.add(lesson.uid)
+        while len(self._rows) > self._size:
+            self._uids.remove(self._rows.pop(0).uid)
         self._estimate = None
         return True
 

@@ -133,6 +133,7 @@ def view(
     started: Collection[str],
     estimates: Estimates,
     now_s: float,
+    before: WorkflowView | None = None,
 ) -> WorkflowView:
     """Return where an accepted workflow is.
 
@@ -144,10 +145,15 @@ def view(
         started: stages that this operator has seen started.
         estimates: of its pool.
         now_s: the time.
+        before: an earlier view, whose shape still holds where neither spec nor estimates have changed.
     """
     known = {status.name: status for status in fact.status.stages}
     guesses = [estimates.of(fact.meta, stage) for stage in spec.stages]
-    path_s, work_s, critical_path_s, width = _shape(spec, guesses)
+    if before is not None and before.spec is spec and [stage.estimate for stage in before.stages] == guesses:
+        path_s = [stage.path_s for stage in before.stages]
+        work_s, critical_path_s, width = before.work_s, before.critical_path_s, before.width
+    else:
+        path_s, work_s, critical_path_s, width = _shape(spec, guesses)
     stages: dict[str, StageView] = {}
     for index in _parents_first(spec):
         stage = spec.stages[index]

@@ -118,6 +118,7 @@ class PoolReconciler:
         self._seat = Seat(pool, tools.cluster, tools.metrics, tools.wake)
         self._holding = Holding(pool, tools.metrics, tools.wake)
         self._arrivals: list[tuple[float, str, float]] = []  # arrival, uid, work; oldest first
+        self._arrived: dict[str, tuple[float, str, float]] = {}  # the same by uid
         self._expiring: list[tuple[float, str]] = []  # heap of finished workflows with a time to live
         self._teller = Teller(pool, tools.store, tools.cluster, tools.events, tools.metrics, tools.now)
         self._applier = Applier(pool, tools.store, tools.cluster, tools.metrics, self._teller, self._ledger)
@@ -218,7 +219,8 @@ class PoolReconciler:
         if account.counting:  # also what an earlier operator left counting
             self._metering.add(uid)
         jobs = self._tools.store.workflow_jobs.get(uid, {})
-        seen = view(fact, fact.spec, jobs, self._applier.refused.get(uid, {}), account.started, self._estimates, now_s)
+        refused, before = self._applier.refused.get(uid, {}), self._views.get(uid)
+        seen = view(fact, fact.spec, jobs, refused, account.started, self._estimates, now_s, before)
         self._views[uid] = seen
         self._deadlines_s.pop(uid, None)
         if seen.deadline_s < math.inf and seen.blocked != reasons.DEADLINE_EXCEEDED:
@@ -258,12 +260,16 @@ class PoolReconciler:
 
     def _note_arrival(self, fact: WorkflowFact, work_s: float) -> None:
         uid = fact.meta.uid
-        for i, row in enumerate(self._arrivals):
-            if row[1] == uid:
-                self._arrivals[i] = (row[0], uid, work_s)
-                return
-        insort(self._arrivals, (fact.arrival_s, uid, work_s))
-        del self._arrivals[:-RECENT_ARRIVALS]
+        before = self._arrived.get(uid)
+        row = (before[0] if before else fact.arrival_s, uid, work_s)
+        if row == before:
+            return
+        if before is not None:
+            self._arrivals.remove(before)
+        insort(self._arrivals, row)
+        self._arrived[uid] = row
+        while len(self._arrivals) > RECENT_ARRIVALS:
+            del self._arrived[self._arrivals.pop(0)[1]]
 
     def _pool_problem(self, fact: PoolFact) -> Problem | None:
         if fact.spec is None:
