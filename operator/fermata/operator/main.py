@@ -45,13 +45,15 @@ def run(options: Options) -> None:
     """Run until a signal says stop.
 
     Raises:
-        InputError: the kubeconfig or the file to record to cannot be used.
+        InputError: the kubeconfig, the file to record to or the port for metrics cannot be used.
     """
     asyncio.run(_run(options))
 
 
 async def _run(options: Options) -> None:
     operator = Operator(options)
+    # Before kopf, which would try again and again: a port that is taken is for whoever started this to see.
+    await operator.listen()
     settings = kopf.OperatorSettings()
     settings.process.ultimate_exiting_timeout = _EXIT_TIMEOUT_S
     await kopf.operator(

@@ -23,6 +23,11 @@ class Probes:
         self._registry, self._ready = registry, ready
         self._runner: web.AppRunner | None = None
 
+    @property
+    def listening(self) -> bool:
+        """Whether it has been started."""
+        return self._runner is not None
+
     async def start(self, host: str, port: int) -> None:
         """Listen.
 

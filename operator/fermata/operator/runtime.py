@@ -27,6 +27,7 @@ from fermata.operator.recorder import Recorder
 from fermata.operator.store import Store
 from fermata.operator.timers import Timers
 from fermata.operator.watches import Watches
+from fermata.policy.errors import InputError
 
 LEASE = "fermata-operator"
 _POLL_S = 1.0
@@ -72,10 +73,23 @@ class Operator:
         self._watches: Watches | None = None
         self._leading: asyncio.Task[None] | None = None
 
+    async def listen(self) -> None:
+        """Serve metrics and probes, if that is asked for and not done yet.
+
+        Raises:
+            InputError: the address cannot be had.
+        """
+        host, port = self.options.metrics_host, self.options.metrics_port
+        if port is None or self._probes.listening:
+            return
+        try:
+            await self._probes.start(host, port)
+        except OSError as error:
+            raise InputError(f"cannot serve metrics on {host}:{port}: {error}; expected a free port") from error
+
     async def start(self) -> None:
         """Come up: serve probes, wait for API server, CRDs and Lease, read everything once, begin to decide."""
-        if self.options.metrics_port is not None:
-            await self._probes.start(self.options.metrics_host, self.options.metrics_port)
+        await self.listen()
         self._cluster = cluster = await Cluster.connect(
             self.options.kubeconfig, self._metrics.observe_request, self._now
         )
