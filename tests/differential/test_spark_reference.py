@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from tests.shared_data import require_shared
 
+from fermata.policy.guardrails import Guardrails
 from fermata.sim.importers.tpch import Arrival
 from fermata.sim.spark.episode import (
     MOVING_DELAY_MS,
@@ -23,6 +24,7 @@ from fermata.sim.spark.episode import (
     peer_episode,
     workload_of,
 )
+from fermata.sim.spark.experiment import run_tpch, tpch_setting
 from fermata.sim.spark.protocol import answer, run_to_question
 from fermata.sim.spark.world import (
     ASKING,
@@ -118,13 +120,32 @@ def test_setting_a_deterministic_to_the_millisecond(scheme: str, position: int) 
     assert world.counter[DECISIONS] == run["decisions"]
 
 
-@pytest.mark.parametrize(("peer", "published_s"), [("decima-fair", 875.8), ("decima-fifo", 1127.9)])
-def test_setting_c_deterministic_mean(peer: str, published_s: float) -> None:
+@pytest.mark.parametrize(
+    ("setting", "peer", "published_s"),
+    [
+        ("tpch_a", "decima-fair", 57.27),
+        ("tpch_a", "decima-fifo", 248.84),
+        ("tpch_c", "decima-fair", 875.8),
+        ("tpch_c", "decima-fifo", 1127.9),
+    ],
+)
+def test_deterministic_means_are_the_published_ones(setting: str, peer: str, published_s: float) -> None:
     means = []
     for seed in range(10_000_000, 10_000_005):
-        workload = draw_workload(TPCH, "tpch_c", seed)
-        means.append(mean_jct_s(*peer_episode(workload, workload.waves(10, LOWEST), peer)))
+        workload = draw_workload(TPCH, setting, seed)
+        waves = workload.waves(SETTINGS[setting].executors, LOWEST)
+        means.append(mean_jct_s(*peer_episode(workload, waves, peer)))
     assert statistics.fmean(means) == pytest.approx(published_s, abs=0.05)
+
+
+@pytest.mark.parametrize("policy", ["decima-fair", "srwf-equal-share"])
+def test_the_same_log_on_any_number_of_processes(policy: str) -> None:
+    setting = tpch_setting("tpch_c", policy, None, 5, Guardrails())
+    alone, shared = (list(run_tpch(str(TPCH), "tpch_c", [3, 1, 2], setting, processes)) for processes in (1, 2))
+    for one, other in zip(alone, shared, strict=True):
+        assert one.figures | {"wall_s": 0.0} == other.figures | {"wall_s": 0.0}
+        np.testing.assert_array_equal(one.episode.task_end_s, other.episode.task_end_s)
+        np.testing.assert_array_equal(one.episode.task_executor, other.episode.task_executor)
 
 
 @pytest.mark.parametrize(
