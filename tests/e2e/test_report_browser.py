@@ -1,4 +1,4 @@
-"""The page of `fermata compare` in a real browser: silent console, no requests, nothing wider than the window."""
+"""The pages of `compare` and `policy explain` in a real browser: silent console, no requests, nothing too wide."""
 
 from __future__ import annotations
 
@@ -8,7 +8,12 @@ import pytest
 from tests.browser import Browser, browser
 from tests.unit.report.test_report import SECTION
 
+from fermata.policy.onnx_policy import OnnxPolicy
+from fermata.policy.registry import load
+from fermata.sim.explain import Workload, explain
+from fermata.sim.explain.chapter import chapter_of
 from fermata.sim.report import Report, write
+from fermata.sim.scenarios import scenario
 
 pytestmark = pytest.mark.e2e
 
@@ -55,15 +60,30 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.fixture(scope="module")
+def learned(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    policy, drawn = load("default"), scenario("express_k2").with_(jobs=600, warm=50)
+    assert isinstance(policy, OnnxPolicy)
+    workload = Workload(drawn.name, drawn.executors, drawn.generate, drawn.warm)
+    path = tmp_path_factory.mktemp("learned") / "report.html"
+    chapter = chapter_of(explain(policy, [workload], [1, 2], most=200, top=1))
+    write(Report("Fermata: what it learned", "", [], chapters=[chapter]), path)
+    return path
+
+
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 @pytest.mark.parametrize("width", [1280, 390])
-def test_it_is_readable_and_silent(tab: Browser, page: Path, width: int, dark: bool) -> None:
+@pytest.mark.parametrize(("name", "drawings"), [("page", 19), ("learned", 7)])
+def test_it_is_readable_and_silent(
+    tab: Browser, name: str, drawings: int, width: int, dark: bool, request: pytest.FixtureRequest
+) -> None:
+    page: Path = request.getfixturevalue(name)
     tab.messages.clear()
     tab.requests.clear()
     tab.show(page, width, dark=dark)
     assert tab.ask("document.documentElement.scrollWidth <= innerWidth")
     assert tab.ask(_STICKING_OUT) == []
-    assert tab.ask("document.querySelectorAll('svg[role=img]').length") == 19
+    assert tab.ask("document.querySelectorAll('svg[role=img]').length") == drawings
     assert tab.ask(_LEAST_TEXT_PX) >= 9.0
     assert tab.ask(_CONTRAST) >= 4.5  # WCAG 2.2, 1.4.3
     paper = tab.ask("getComputedStyle(document.body).backgroundColor").removeprefix("rgb(").split(",")[0]

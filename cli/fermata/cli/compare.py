@@ -9,6 +9,7 @@ import shlex
 import sys
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -26,11 +27,13 @@ if TYPE_CHECKING:
     from fermata.sim.compare.run import Workload
     from fermata.sim.compare.sources import Source
     from fermata.sim.generate.estimates import Noise
-    from fermata.sim.report import Report
+    from fermata.sim.report import Chapter, Report
+    from fermata.sim.trace import Trace
 
 app = typer.Typer()
 
 INTERRUPTED = 130
+_EXPLAINED_SEEDS = 3  # the first ones; more make it slower and hardly clearer
 
 
 @app.command()
@@ -63,6 +66,7 @@ def compare(
     ] = None,
     sweeps: Annotated[bool, typer.Option(help="Also run shorter episodes at other loads and size ratios.")] = True,
     sweep_seeds: Annotated[int, typer.Option(help="Seeds for each point of a sweep, the first of --seeds.")] = 3,
+    explain: Annotated[bool, typer.Option(help="Say what a model among the policies learned.")] = True,
     processes: Annotated[int, typer.Option("--jobs", help="Processes; same figures.")] = 1,
     as_json: Annotated[bool, typer.Option("--json", help="Print all numbers as one JSON object.")] = False,
 ) -> None:
@@ -102,6 +106,8 @@ def compare(
             ]
         comparison, total, done = _run(workloads, place, processes)
         report = _report(comparison, total, done, names, seeds, trace)
+        if explain and done == total:
+            report = replace(report, chapters=_chapters(workloads, names))
         _write(report, out, figures)
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("fermata"):
@@ -279,6 +285,40 @@ def _report(
     if len(sections[0].units) == 1:
         caveats.append("One schedule of each policy: other arrivals may differ by more than its intervals say.")
     return Report(f"Fermata: {what}", lead, sections, caveats, _provenance(comparison, names, seeds, trace))
+
+
+def _chapters(workloads: list[Workload], names: list[str]) -> list[Chapter]:
+    """Say of each model what it learned, from the first seeds of the scenarios and traces."""
+    from fermata.policy.onnx_policy import OnnxPolicy
+    from fermata.sim.compare.sources import ScenarioSource, TraceSource, loaded
+    from fermata.sim.explain import Workload as Decided
+    from fermata.sim.explain import explain as look_into
+    from fermata.sim.explain.chapter import chapter_of
+
+    decided, limits = [], workloads[0].settings[0].limits
+    for each in workloads:
+        setting, source = each.settings[0], each.source
+        if isinstance(source, ScenarioSource):
+            draw = source.scenario.generate
+        elif isinstance(source, TraceSource):
+            draw = partial(_the_trace, source.trace)
+        else:  # the Spark model is another engine
+            continue
+        decided.append(Decided(source.name, setting.executors, draw, setting.warm, setting.sticky))
+    chapters = []
+    for name in names if decided else []:
+        if _model(name) is None:
+            continue
+        policy = loaded(name)
+        if isinstance(policy, OnnxPolicy):
+            with progress_bar(f"looking into {name}") as progress:
+                seeds = workloads[0].seeds[:_EXPLAINED_SEEDS]
+                chapters.append(chapter_of(look_into(policy, decided, seeds, limits=limits, top=0, progress=progress)))
+    return chapters
+
+
+def _the_trace(trace: Trace, _: int) -> Trace:
+    return trace
 
 
 def _provenance(comparison: Comparison, names: list[str], seeds: str | None, trace: str | None) -> dict[str, str]:

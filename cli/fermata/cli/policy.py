@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from fermata.cli.explain_model import explain
+
 app = typer.Typer(no_args_is_help=True, help="Look into policies.")
 
 
@@ -75,3 +77,6 @@ def replay(
             print(f"{file}:{number}: {record.policy} decided otherwise at {record.state.now_s:g} s")
     print(f"{same} decisions the same, {different} different")
     raise typer.Exit(1 if different else 0)
+
+
+app.command()(explain)

@@ -36,6 +36,7 @@ from fermata.operator.tell import Teller, Whys
 from fermata.operator.validate import Problem, pool_problems, workflow_problems
 from fermata.operator.why import Why, why_held, why_waiting
 from fermata.policy.guardrails import Guardrails
+from fermata.policy.reason import words_for_wait
 from fermata.policy.state import RECENT_ARRIVALS, ClusterState
 
 _TELLING_LESSONS = (1, 2, 4, 8, 16)  # so many known runs change the estimate of a stage noticeably
@@ -80,6 +81,11 @@ class Asked:
         cap = {self.index[key]: cap for key, cap in self.plan.starts.items()}
         taken = sum((cap[i] - int(self.state.stage_running[i])) * int(slots[i]) for i in cap)
         return max(self.state.free - taken, 0)
+
+    @cached_property
+    def argument(self) -> str:
+        """What a model weighed when it left the rest waiting; empty where a rule decided."""
+        return words_for_wait(self.decision.by, self.state, self.decision.steps)
 
     def unstarted(self) -> list[StageKey]:
         """Return the stages that could have been started on what was left free."""
@@ -479,7 +485,7 @@ class PoolReconciler:
                 whys.waiting[name] = Why(reasons.START_RETRYING, "the API server did not take its Job; tried again")
             elif key in held:
                 until_s = asked.plan.holds.get(key, asked.plan.wake_s)
-                whys.held[name] = why_held(asked.state, index, asked.decision.limits, until_s)
+                whys.held[name] = why_held(asked.state, index, asked.decision.limits, until_s, asked.argument)
             else:
                 whys.waiting[name] = why_waiting(asked.state, index, asked.free)
         return whys

@@ -52,7 +52,8 @@ class Advice(NamedTuple):
 class Decision(NamedTuple):
     """What to do, who decided, and under which limits.
 
-    `shadow` is what the pool's policy said where it was only asked, `trouble` why it was replaced where it failed.
+    `shadow` is what the pool's policy said where it was only asked, `trouble` why it was replaced where it failed, `by`
+    the policy of that name.
     """
 
     steps: tuple[Step, ...]
@@ -60,6 +61,7 @@ class Decision(NamedTuple):
     limits: Guardrails
     shadow: Advice | None = None
     trouble: Verdict | None = None
+    by: Policy | None = None
 
 
 class Seat:
@@ -202,7 +204,7 @@ class Seat:
         if steps is None:
             return self._answer(self._fallback, state, limits)._replace(trouble=trouble)
         if may_hold and spec.mode == "Enforce":
-            return Decision(steps, policy.name, limits)
+            return Decision(steps, policy.name, limits, by=policy)
         acted = self._answer(self._fallback if spec.mode == "Shadow" else self.substitute, state, limits)
         if [step.action for step in steps] != [step.action for step in acted.steps]:
             self._metrics.disagreements.labels(self._pool).inc()

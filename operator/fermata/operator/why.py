@@ -42,7 +42,7 @@ def next_free(state: ClusterState) -> str:
     return f"the next executor frees in about {seconds(max(float(busy.min()) - state.now_s, 0.0))}"
 
 
-def why_held(state: ClusterState, stage: int, limits: Guardrails, until_s: float) -> Why:
+def why_held(state: ClusterState, stage: int, limits: Guardrails, until_s: float, argument: str = "") -> Why:
     """Return why a stage that could start is left waiting.
 
     Args:
@@ -50,6 +50,7 @@ def why_held(state: ClusterState, stage: int, limits: Guardrails, until_s: float
         stage: its index there.
         limits: of the pool.
         until_s: when the policy wants to be asked again at the latest.
+        argument: what it weighed, in words; empty if it does not say (`fermata.policy.reason.words_for_wait`).
     """
     held_s, waited_s = float(state.stage_held_s[stage]), state.now_s - float(state.stage_ready_s[stage])
     room_s = room_to_hold(held_s, waited_s, limits.max_hold_s, limits.max_wait_s)
@@ -57,7 +58,9 @@ def why_held(state: ClusterState, stage: int, limits: Guardrails, until_s: float
     ahead_s = max(until_s - state.now_s, 0.0)
     again = "" if ahead_s > _LONGEST_S else f"; decided again in {seconds(ahead_s)}"
     length = seconds(float(state.stage_estimate_s[stage]))
-    return Why(reasons.HELD_BY_POLICY, f"held: a stage of about {length} a task; {next_free(state)}{most}{again}")
+    because = f"; {argument}" if argument else ""
+    text = f"held: a stage of about {length} a task; {next_free(state)}{most}{again}{because}"
+    return Why(reasons.HELD_BY_POLICY, text)
 
 
 def why_waiting(state: ClusterState, stage: int, free_after: int) -> Why:

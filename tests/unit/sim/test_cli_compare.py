@@ -100,6 +100,17 @@ def test_a_trace_with_figures_as_files(tmp_path: Path) -> None:
         assert words in done.stdout
 
 
+def test_a_model_says_what_it_learned(tmp_path: Path) -> None:
+    out = tmp_path / "r.html"
+    arguments = ["--scenario", "express_k2", "--policies", "sjf,default", "--seeds", "4-5", *SMALL, "--no-sweeps"]
+    for option, learned in (("--explain", True), ("--no-explain", False)):
+        done = fermata(*arguments, "--out", out, option, "--figures", tmp_path / option)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert ("What default learned" in out.read_text()) == learned
+        names = {path.name for path in (tmp_path / option).iterdir()}
+        assert ("what-default-learned-importance.svg" in names) == learned
+
+
 def test_two_jobs_are_enough(tmp_path: Path) -> None:
     out = tmp_path / "r.html"
     done = fermata("--trace", FIGURE_ONE, "--executors", 1, "--policies", "fifo,hold-follower:delay=4", "--out", out)

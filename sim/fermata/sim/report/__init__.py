@@ -12,11 +12,12 @@ from fermata.sim.report.drawing import Drawing
 from fermata.sim.report.holds import HoldEffect, HoldSummary, effects_of, summary_of
 from fermata.sim.report.numbers import Difference, difference, figures_of, run_figures
 from fermata.sim.report.page import render, view_of, views_of, write, write_figures
-from fermata.sim.report.records import Bound, Report, Run, Section, Sweep
+from fermata.sim.report.records import Bound, Chapter, Report, Run, Section, Sweep, Table
 from fermata.sim.report.schedule import Holds, Schedule, Tasks, held_intervals
 
 __all__ = [
     "Bound",
+    "Chapter",
     "Difference",
     "Drawing",
     "HoldEffect",
@@ -27,6 +28,7 @@ __all__ = [
     "Schedule",
     "Section",
     "Sweep",
+    "Table",
     "Tasks",
     "difference",
     "effects_of",

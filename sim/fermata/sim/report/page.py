@@ -115,13 +115,22 @@ def view_of(section: Section, *, with_jobs: bool = False) -> SectionView:
             drawings.append(figures.held_against_ratio(sweep, names))
     return SectionView(
         section=section,
-        anchor=re.sub(r"[^a-z0-9]+", "-", section.name.lower()).strip("-") or "section",
+        anchor=anchor_of(section.name),
         rows=rows,
         classes=class_rows(section.runs, base),
         drawings=drawings,
         holds=[(names.index(name), name, found) for name, found in section.holds.items() if found.count],
         jobs=_job_rows(section.runs, base) if with_jobs else [],
     )
+
+
+def anchor_of(name: str) -> str:
+    """Return what a link on the page calls a section or a chapter.
+
+    >>> anchor_of("What my-model (v2) learned")
+    'what-my-model-v2-learned'
+    """
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") or "section"
 
 
 def _timelines(section: Section) -> list[Drawing]:
@@ -165,6 +174,7 @@ def render(report: Report, progress: Progress = lambda _: None) -> str:
     views = views_of(report)
     overview = overview_of(views)
     left = [(view.anchor, drawing) for view in views for drawing in view.drawings]
+    left += [(anchor_of(chapter.name), drawing) for chapter in report.chapters for drawing in chapter.drawings]
     drawn: dict[tuple[str, str], Markup] = {}
     for done, (anchor, drawing) in enumerate(left, 1):
         drawn[anchor, drawing.name] = Markup(drawing.svg(f"f{done}"))  # noqa: S704 - our own, labels escaped
@@ -182,9 +192,9 @@ def views_of(report: Report) -> list[SectionView]:
     """Compute all sections.
 
     Raises:
-        InputError: there is none, or one cannot be computed.
+        InputError: there is none, and no chapter, or one cannot be computed.
     """
-    if not report.sections:
+    if not report.sections and not report.chapters:
         raise InputError("nothing to report on")
     alone = len(report.sections) == 1 and len(report.sections[0].units) == 1
     return [view_of(section, with_jobs=alone) for section in report.sections]
@@ -216,6 +226,8 @@ def write_figures(report: Report, folder: Path, progress: Progress = lambda _: N
     views = views_of(report)
     overview = overview_of(views)
     left = [(f"{view.anchor}-" if len(views) > 1 else "", drawing) for view in views for drawing in view.drawings]
+    for chapter in report.chapters:
+        left += [(f"{anchor_of(chapter.name)}-", drawing) for drawing in chapter.drawings]
     if overview is not None:
         left.append(("", overview))
     paths: list[Path] = []
@@ -231,7 +243,7 @@ def _template() -> jinja2.Template:
         autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
     )
     environment.filters |= {"seconds": _seconds, "signed": figures.signed, "short": _short}
-    environment.globals["plural"] = figures.plural
+    environment.globals |= {"plural": figures.plural, "anchor_of": anchor_of}
     return environment.from_string(text)
 
 

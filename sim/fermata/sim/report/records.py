@@ -1,10 +1,11 @@
-"""What a page is made of: sections of runs to set side by side, and where all of it comes from."""
+"""What a page is made of: sections of runs to set side by side, chapters, and where all of it comes from."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from fermata.sim.report.drawing import Drawing
 from fermata.sim.report.holds import HoldSummary
 from fermata.sim.report.schedule import Schedule
 from fermata.sim.trace import FloatArray
@@ -55,6 +56,28 @@ class Section:
 
 
 @dataclass(frozen=True)
+class Table:
+    """Words and numbers, ready to be read; the first column is text."""
+
+    title: str
+    note: str
+    header: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    folded: bool = False  # shown when asked for
+
+
+@dataclass(frozen=True)
+class Chapter:
+    """What is said beside the runs, such as what a model learned: drawings and tables as they are."""
+
+    name: str
+    lead: str
+    drawings: Sequence[Drawing]
+    tables: Sequence[Table] = ()
+    notes: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
 class Report:
     """A page."""
 
@@ -63,3 +86,4 @@ class Report:
     sections: Sequence[Section]
     caveats: Sequence[str] = ()  # what the reader must know before believing a number
     provenance: Mapping[str, str] = field(default_factory=dict)
+    chapters: Sequence[Chapter] = ()

@@ -1,0 +1,178 @@
+"""`fermata policy explain`: what a model learned, as a table, an HTML page or JSON."""
+
+from __future__ import annotations
+
+import json
+import math
+import platform
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fermata.cli.options import seed_range
+from fermata.cli.progress import progress_bar
+from fermata.policy.errors import InputError, MissingExtraError
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from fermata.policy.onnx_policy import OnnxPolicy
+    from fermata.sim.explain import Explanation
+    from fermata.sim.metrics import Interval
+    from fermata.sim.scenarios import Scenario
+
+_SHOWN = ("express_k2", "k8s_poisson", "dag_pods")  # holding pays in them, and none takes long
+_ROWS = 10  # of a table at the terminal
+
+
+def explain(
+    model: Annotated[str, typer.Argument(help="An ONNX file, or the name of a model that ships with Fermata.")],
+    scenario: Annotated[
+        list[str] | None,
+        typer.Option(help="Where it decides: benchmark scenarios, or 'all'; default: a few in which holding pays."),
+    ] = None,
+    seeds: Annotated[str, typer.Option(help="A-B, or one seed; intervals are over them.")] = "7000-7004",
+    out: Annotated[Path | None, typer.Option(help="Write it as an HTML page.")] = None,
+    top: Annotated[
+        int, typer.Option(help="So many features, and all groups, are also kept from it in whole episodes; 0: none.")
+    ] = 6,
+    states: Annotated[int, typer.Option(help="States that are kept of each episode.")] = 500,
+    max_hold: Annotated[float, typer.Option(help="Longest time for which one stage may be held, seconds.")] = math.inf,
+    max_wait: Annotated[
+        float, typer.Option(help="Time after which a ready stage is held no more, seconds.")
+    ] = math.inf,
+    as_json: Annotated[bool, typer.Option("--json", help="Print all numbers as one JSON object.")] = False,
+) -> None:
+    """Say what a model learned: what its decisions depend on, where it holds, and what it would do elsewhere.
+
+    Importance of every feature by permutation, and what the mean JCT does without it; distributions of the states in
+    which it holds against all states; partial dependence of the hold on the next completion and on the waiting longs;
+    how often it does what. All with 95% intervals over seeds.
+    """
+    from fermata.policy.guardrails import Guardrails
+    from fermata.sim.explain import Workload
+    from fermata.sim.explain import explain as look_into
+
+    _check(top, states, max_hold, max_wait, out)
+    policy, numbers = _model(model), seed_range(seeds)
+    chosen = [
+        Workload(each.name, each.executors, each.generate, each.warm) for each in _scenarios(scenario or list(_SHOWN))
+    ]
+    limits = Guardrails(max_hold, max_wait)
+    with progress_bar(f"looking into {policy.name}") as progress:
+        found = look_into(policy, chosen, numbers, limits=limits, most=states, top=top, progress=progress)
+    if out is not None:
+        _write_page(found, out)
+    if as_json:
+        print(json.dumps(found.as_dict() | {"report": None if out is None else str(out)}))
+    else:
+        _tell(found, out)
+
+
+def _check(top: int, states: int, max_hold: float, max_wait: float, out: Path | None) -> None:
+    for option, number, least in (("--top", top, 0), ("--states", states, 1)):
+        if number < least:
+            raise InputError(f"{option}: expected {least} or more, got {number}")
+    for option, seconds in (("--max-hold", max_hold), ("--max-wait", max_wait)):
+        if not seconds >= 0.0:
+            raise InputError(f"{option}: expected 0 s or more, got {seconds:g}")
+    if out is not None and not out.resolve().parent.is_dir():
+        raise InputError("cannot write it: no such folder", file=out)
+
+
+def _model(spec: str) -> OnnxPolicy:
+    from fermata.policy.onnx_policy import OnnxPolicy
+    from fermata.policy.registry import LEARNED, load
+
+    policy = load(spec)
+    if not isinstance(policy, OnnxPolicy):
+        known = ", ".join(LEARNED)
+        raise InputError(f"policy {spec!r} is a rule, not a model; expected an .onnx file or one of: {known}")
+    return policy
+
+
+def _scenarios(names: list[str]) -> list[Scenario]:
+    from fermata.sim.scenarios import SCENARIOS, scenario
+
+    found: dict[str, Scenario] = {}
+    for name in (part.strip() for text in names for part in text.split(",")):
+        # The example of two jobs has nothing random.
+        every = [each for each in SCENARIOS.values() if each.name != "fig1"]
+        found |= {each.name: each for each in (every if name == "all" else [scenario(name)])}
+    return list(found.values())
+
+
+def _write_page(found: Explanation, out: Path) -> None:
+    from importlib.metadata import version
+
+    try:
+        from fermata.sim.explain.chapter import chapter_of
+        from fermata.sim.report import Report, write
+    except ModuleNotFoundError as error:
+        if (error.name or "").startswith("fermata"):
+            raise
+        raise MissingExtraError((error.name or "").partition(".")[0], "report") from error
+    facts = {
+        "command": shlex.join(["fermata", *sys.argv[1:]]),
+        "seeds": f"{found.states.seeds[0]}-{found.states.seeds[-1]}",
+        f"model {found.name}": f"sha256 {found.digest}",
+        "versions": f"fermata {version('fermata')}, Python {platform.python_version()}, "
+        + ", ".join(f"{package} {version(package)}" for package in ("numpy", "onnxruntime")),
+    }
+    chapter = chapter_of(found)
+    report = Report(f"Fermata: {chapter.name}", "", [], (), facts, [chapter])
+    with progress_bar("drawing") as progress:
+        write(report, out, progress)
+
+
+def _tell(found: Explanation, out: Path | None) -> None:
+    from rich.console import Console
+
+    console = Console(highlight=False, soft_wrap=True)
+    if not console.is_terminal:
+        console.width = 160  # a file has no margin
+    console.print(_importance_table(found))
+    console.print()
+    console.print(_behaviour_table(found))
+    if found.distributions:
+        names = ", ".join(f"{each.name} ({each.distance:.2f})" for each in found.distributions[:3])
+        console.print(f"\nwhat sets the states in which it holds apart the most: {names}")
+    if out is not None:
+        console.print(f"report: {out}")
+
+
+def _table(title: str, *columns: str) -> Table:
+    from rich.table import Table
+
+    table = Table(box=None, header_style="dim", pad_edge=False)
+    table.add_column(title, no_wrap=True)
+    for name in columns:
+        table.add_column(name, justify="right", no_wrap=True)
+    return table
+
+
+def _importance_table(found: Explanation) -> Table:
+    table = _table("what the decisions depend on", "changed %", "JCT % without it")
+    for each in (*found.groups, *found.features[:_ROWS]):
+        without = "" if each.jct_percent is None else _number(each.jct_percent, 1.0, "+.2f")
+        name = f"{each.name} (all)" if each.group else each.name
+        table.add_row(name, _number(each.changed, 100.0, ".2f"), without)
+    return table
+
+
+def _behaviour_table(found: Explanation) -> Table:
+    from fermata.policy.learned import ACTIONS
+
+    table = _table("scenario", "decisions", *(f"{name} %" for name in ACTIONS), "mean JCT s")
+    for each in found.behaviour:
+        shares = [_number(share, 100.0, ".1f") for share in each.shares]
+        table.add_row(each.name, f"{each.decisions:,}", *shares, _number(each.avg_jct_s, 1.0, ",.2f"))
+    return table
+
+
+def _number(found: Interval, scale: float, form: str) -> str:
+    mean = f"{scale * found.mean:{form}}"
+    return mean if math.isnan(found.ci95) else f"{mean} ± {scale * found.ci95:{form.replace('+', '')}}"

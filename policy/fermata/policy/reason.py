@@ -1,0 +1,294 @@
+"""Why a learned policy did what it did, in one decision: which of the things that it reads argue for it.
+
+Each group of features is set to what it typically is, one group at a time; what the action then loses of its advantage
+over starting the head is what that group argues for it. Groups rather than features: those of a group follow from each
+other, and a state in which only one of them changes does not exist. One run of the network, numpy and nothing else.
+The same groups and typical values are those of `fermata.sim.explain`, which says what a model does in general.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fermata.policy.action import WAIT
+from fermata.policy.board import board_of
+from fermata.policy.decide import Step
+from fermata.policy.errors import ModelError
+from fermata.policy.features import FEATURES, observe_board
+from fermata.policy.learned import ACTIONS, START_HEAD, WAIT_FOR_EVENT
+from fermata.policy.state import ClusterState
+from fermata.policy.transition import take
+
+Values = Mapping[str, float]  # features by name
+_FIXED = (FEATURES.index("log executors"),)  # what the state cannot change is no argument
+_ARGUMENTS = 2  # that a sentence has
+_MOST = 1.0  # mean JCTs; what a model says beyond is its distrust of a state that it was not taught
+_FEW = 0.1  # an argument of less than this share of the strongest is not worth words
+
+
+@runtime_checkable
+class Estimator(Protocol):
+    """A learned policy: it estimates costs."""
+
+    @property
+    def metadata(self) -> Mapping[str, Any]:
+        """What its file says of it."""
+        ...
+
+    def costs(self, rows: NDArray[np.float32]) -> NDArray[np.float64]:
+        """Return the costs [decisions, 3] of features [decisions, SIZE]."""
+        ...
+
+
+class Group(NamedTuple):
+    """Features that follow from each other."""
+
+    name: str
+    features: tuple[str, ...]
+    words: Callable[[Values], str]  # from a state's features: what stands there
+
+    @property
+    def columns(self) -> list[int]:
+        """Where the features stand in a row."""
+        return [FEATURES.index(name) for name in self.features if name in FEATURES]
+
+
+class Reason(NamedTuple):
+    """What argues for an action; costs are in mean JCTs."""
+
+    saves: float  # by how much the action looks cheaper than starting the head
+    arguments: tuple[tuple[str, float], ...]  # group and what it adds to `saves`, the strongest first
+    words: tuple[str, ...]  # of those that argue for it, the strongest first
+
+
+def _times(value: float) -> str:
+    """Return a ratio for people.
+
+    >>> _times(0.056), _times(3.21), _times(250.0)
+    ('6%', '3.2 times', '250 times')
+    """
+    return f"{100 * value:.0f}%" if value < 1.0 else f"{value:.1f} times" if value < 10.0 else f"{value:.0f} times"
+
+
+def _completions(values: Values) -> str:
+    ratio = math.expm1(values["next completion / unit"])
+    if ratio < 0.005:
+        return "the next executor frees at any moment"
+    return f"the next executor frees after {_times(ratio)} of its length"
+
+
+def _waiting(values: Values) -> str:
+    sizes = ("up to 2 units", "of 2 to 5 units", "of 5 to 15 units", "over 15 units")
+    number = round(sum(math.expm1(values[f"waiting jobs {size}"]) for size in sizes))
+    return "it waits alone" if number <= 1 else f"{number} jobs wait"
+
+
+def _alternative(values: Values) -> str:
+    if values["alternative exists"] < 0.5:
+        return "nothing longer waits"
+    return f"a job of {_times(math.expm1(values['alternative / unit']))} its length waits too"
+
+
+def _arrivals(values: Values) -> str:
+    shorter = values["share of arrivals under half a unit"]
+    if shorter < 0.1:
+        return f"recent arrivals are a load of {100 * values['load by recent arrivals']:.0f}%"
+    return f"{100 * shorter:.0f}% of recent arrivals are under half its length"
+
+
+def _shape(values: Values) -> str:
+    share = values["head's task / unit"]
+    return "it is one task" if share > 0.995 else f"a task of it is {_times(share)} of what is left of it"
+
+
+def _pool(values: Values) -> str:
+    return f"{100 * values['free share']:.0f}% of {math.exp(values['log executors']):.0f} executors are free"
+
+
+GROUPS: tuple[Group, ...] = (
+    Group(
+        "completions",
+        (
+            "next completion / unit",
+            "second completion / unit",
+            "third completion / unit",
+            "mean remaining of busy executors / unit",
+            "next completion / alternative",
+            "next completion / head's task",
+        ),
+        _completions,
+    ),
+    Group(
+        "waiting jobs",
+        (
+            "waiting jobs up to 2 units",
+            "waiting jobs of 2 to 5 units",
+            "waiting jobs of 5 to 15 units",
+            "waiting jobs over 15 units",
+            "waiting work up to 2 units",
+            "waiting work of 2 to 5 units",
+            "waiting work of 5 to 15 units",
+            "waiting work over 15 units",
+            "jobs before the alternative",
+        ),
+        _waiting,
+    ),
+    Group("alternative", ("alternative exists", "alternative / unit"), _alternative),
+    Group(
+        "recent arrivals",
+        (
+            "load by recent arrivals",
+            "arrivals during the head",
+            "arrivals of under half a unit during the head",
+            "arrivals of under half a unit before the next completion",
+            "arrivals of up to 2 units during the head",
+            "arrivals of up to 2 units before the next completion",
+            "share of arrivals under half a unit",
+            "share of arrivals up to 2 units",
+            "share of arriving work over 2 units",
+            "mean arrival under half a unit / unit",
+            "arrivals of under half a unit during the head's task",
+        ),
+        _arrivals,
+    ),
+    Group(
+        "shape of the head",
+        (
+            "head's task / unit",
+            "head's path / unit",
+            "head's pending tasks",
+            "head's job's average width",
+            "stages left of the head's job are one task",
+        ),
+        _shape,
+    ),
+    Group(
+        "pool",
+        (
+            "log executors",
+            "free share",
+            "busy executors with the head's job, share",
+            "executors held by other jobs with less left, share",
+            "active jobs per executor",
+        ),
+        _pool,
+    ),
+)
+
+# For models that do not say what they were taught: medians over the states of the benchmark scenarios (seeds 7000-7002)
+# in which the shipped model could wait, each scenario counting the same. Medians, as nothing is 0.3 of an alternative.
+_TYPICAL: Mapping[str, float] = {
+    "log executors": 1.39,
+    "free share": 0.333,
+    "busy executors with the head's job, share": 0,
+    "next completion / unit": 0.385,
+    "second completion / unit": 1.55,
+    "third completion / unit": 9.21,
+    "mean remaining of busy executors / unit": 0.936,
+    "waiting jobs up to 2 units": 0.693,
+    "waiting jobs of 2 to 5 units": 0,
+    "waiting jobs of 5 to 15 units": 0,
+    "waiting jobs over 15 units": 0,
+    "waiting work up to 2 units": 0.693,
+    "waiting work of 2 to 5 units": 0,
+    "waiting work of 5 to 15 units": 0,
+    "waiting work over 15 units": 0,
+    "alternative exists": 0,
+    "alternative / unit": 0,
+    "jobs before the alternative": 0,
+    "next completion / alternative": 0,
+    "load by recent arrivals": 0.72,
+    "arrivals during the head": 0.683,
+    "arrivals of under half a unit during the head": 0,
+    "arrivals of under half a unit before the next completion": 0,
+    "arrivals of up to 2 units during the head": 0.493,
+    "arrivals of up to 2 units before the next completion": 0.438,
+    "share of arrivals under half a unit": 0,
+    "share of arrivals up to 2 units": 0.897,
+    "share of arriving work over 2 units": 0.718,
+    "mean arrival under half a unit / unit": 0,
+    "head's task / unit": 1,
+    "head's path / unit": 1,
+    "head's pending tasks": 0.693,
+    "head's job's average width": 0.693,
+    "next completion / head's task": 0.415,
+    "arrivals of under half a unit during the head's task": 0,
+    "executors held by other jobs with less left, share": 0,
+    "active jobs per executor": 0.693,
+    "stages left of the head's job are one task": 1,
+}
+
+
+def typical(policy: Estimator) -> NDArray[np.float32]:
+    """Return the typical features [SIZE]: the middle of what a model was taught, if its metadata says it."""
+    taught = policy.metadata.get("envelope")
+    if isinstance(taught, Mapping) and all(len(taught.get(side, ())) == len(FEATURES) for side in ("low", "high")):
+        middle: NDArray[np.float64] = 0.5 * (np.array(taught["low"]) + np.array(taught["high"]))
+        return middle.astype(np.float32)
+    return np.array([_TYPICAL.get(name, 0.0) for name in FEATURES], np.float32)
+
+
+def reason_of(policy: Estimator, row: NDArray[np.float32], action: int = WAIT_FOR_EVENT) -> Reason:
+    """Return what argues for an action in a state.
+
+    Args:
+        policy: that decides.
+        row: features of the state, [SIZE].
+        action: index into `fermata.policy.learned.ACTIONS`, not that of starting the head.
+
+    Raises:
+        ModelError: the model fails or answers NaN.
+    """
+    if not START_HEAD < action < len(ACTIONS):
+        raise ValueError(f"expected an action other than starting the head, got {action}")
+    rows = np.repeat(row[np.newaxis], len(GROUPS) + 1, axis=0)
+    usual = typical(policy)
+    for fixed in _FIXED:
+        usual[fixed] = row[fixed]
+    for place, group in enumerate(GROUPS, 1):
+        rows[place, group.columns] = usual[group.columns]
+    costs = policy.costs(rows)
+    saves = np.clip(costs[:, START_HEAD] - costs[:, action], -_MOST, _MOST)
+    adds = saves[0] - saves[1:]
+    order = np.argsort(-adds, kind="stable").tolist()
+    values = dict(zip(FEATURES, row.tolist(), strict=True))
+    least = max(_FEW * float(adds.max()), 0.0)
+    return Reason(
+        float(saves[0]),
+        tuple((GROUPS[i].name, float(adds[i])) for i in order),
+        tuple(GROUPS[i].words(values) for i in order if adds[i] > least),
+    )
+
+
+def words_for_wait(policy: object, state: ClusterState, steps: Sequence[Step]) -> str:
+    """Return, for people, why a model left what it could have started waiting; empty where that has no such reason.
+
+    Args:
+        policy: that decided; rules have no estimates.
+        state: in which it did.
+        steps: what was decided there, as `fermata.policy.decide` returned it.
+    """
+    if (
+        not isinstance(policy, Estimator)
+        or not steps
+        or steps[-1].proposed.kind != WAIT
+        or steps[-1].action.kind != WAIT
+    ):
+        return ""
+    board = board_of(state)
+    for step in steps[:-1]:
+        take(board, step.action)
+    choice, row = observe_board(board)
+    if choice.head < 0:
+        return ""
+    try:
+        found = reason_of(policy, row)
+    except ModelError:
+        return ""  # it has decided, and will be asked again; a sentence is not worth a fallback
+    text = f"waiting looks {found.saves:.2g} mean JCTs cheaper than starting the shortest job"
+    return f"{text}: {' and '.join(found.words[:_ARGUMENTS])}" if found.words else text

@@ -1,0 +1,105 @@
+"""What a model learned as a chapter of a report."""
+
+from __future__ import annotations
+
+import math
+
+from fermata.policy.learned import ACTIONS
+from fermata.sim.explain import figures
+from fermata.sim.explain.explanation import Explanation
+from fermata.sim.metrics import Interval
+from fermata.sim.report.records import Chapter, Table
+
+_UNKNOWN = "\N{EN DASH}"
+
+
+def chapter_of(found: Explanation) -> Chapter:
+    """Return a chapter with all drawings that the numbers allow, and the tables behind them."""
+    tried = [each for each in found.importance if each.jct_percent is not None]
+    dependence = found.dependence
+    drawings = [figures.permutation(found.features)]
+    if tried:
+        drawings.append(figures.worth(tried))
+    if dependence.states:
+        drawings.append(figures.dependence_on_next(dependence.on_next))
+        drawings.append(figures.dependence_on_longs(dependence.on_longs))
+        drawings.append(figures.saving_on_next(dependence.on_next))
+    drawings.append(figures.behaviour(found.behaviour))
+    if found.distributions:
+        drawings.append(figures.where_it_holds(found.distributions))
+    return Chapter(
+        name=f"What {found.name} learned",
+        lead=_lead(found),
+        drawings=drawings,
+        tables=[_behaviour_table(found), _importance_table(found)],
+        notes=_notes(found),
+    )
+
+
+def _lead(found: Explanation) -> str:
+    states = found.states
+    held = int(states.held.sum())
+    return (
+        f"From {len(states.rows):,} states in which it decided, in {', '.join(states.workloads)}; it waited in "
+        f"{held:,}. Seeds {states.seeds[0]} to {states.seeds[-1]}; each workload counts the same."
+    )
+
+
+def _notes(found: Explanation) -> list[str]:
+    notes = []
+    if len(found.states.seeds) == 1:
+        notes.append("One seed: there are no intervals.")
+    if not found.distributions:
+        notes.append("It waited in none of these states, so there is nothing to set against all states.")
+    if found.dependence.states:
+        notes.append(
+            f"The dependence of the hold is over {found.dependence.states:,} states in which a job is the shortest "
+            "that waits although most arrivals are under half its length. What follows from the number that is changed "
+            "is changed with it."
+        )
+    else:
+        notes.append("In no state was a long job the shortest that waits: the dependence of the hold is not drawn.")
+    return notes
+
+
+def _behaviour_table(found: Explanation) -> Table:
+    rows = [
+        [
+            each.name,
+            f"{each.decisions:,}",
+            *(_with_interval(share, 100.0, ".1f", "%") for share in each.shares),
+            _with_interval(each.avg_held_s, 1.0, ",.2f"),
+            _with_interval(each.avg_jct_s, 1.0, ",.2f"),
+        ]
+        for each in found.behaviour
+    ]
+    header = ["workload", "decisions", *(name.capitalize() for name in ACTIONS), "held, s a job", "mean JCT, s"]
+    return Table("How often it does what", "Means over seeds with 95% intervals.", header, rows)
+
+
+def _importance_table(found: Explanation) -> Table:
+    rows = [
+        [
+            f"{each.name} (all)" if each.group else each.name,
+            _with_interval(each.changed, 100.0, ".2f", "%"),
+            _with_interval(each.shift, 1.0, ".3f"),
+            _with_interval(each.jct_percent, 1.0, "+.2f", "%") if each.jct_percent else "",
+        ]
+        for each in (*found.groups, *found.features)
+    ]
+    return Table(
+        "Every feature",
+        "Decisions changed and shift of the estimates (by how many mean JCTs the cost of waiting moves against that of "
+        "the head, each state at most 1) where the values are dealt out anew among the states of a workload; change of "
+        "the mean JCT where the model reads the median instead, in whole episodes. “All” is a group together.",
+        ["feature", "decisions changed", "shift of estimates", "JCT without it"],
+        rows,
+        folded=True,
+    )
+
+
+def _with_interval(found: Interval, scale: float, form: str, unit: str = "") -> str:
+    if math.isnan(found.mean):
+        return _UNKNOWN
+    mean = f"{scale * found.mean:{form}}".replace("-", "\N{MINUS SIGN}") + unit
+    return mean if math.isnan(found.ci95) else f"{mean} ± {scale * found.ci95:{form.replace('+', '')}}"

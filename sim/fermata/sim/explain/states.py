@@ -1,0 +1,255 @@
+"""Episodes under a model, side by side, and an even sample of the states in which it decided."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fermata.policy.errors import InputError
+from fermata.policy.features import FEATURES, SIZE
+from fermata.policy.guardrails import Guardrails
+from fermata.policy.heuristics.sjf import SJF
+from fermata.policy.learned import ACTIONS, START_HEAD, WAIT_FOR_EVENT
+from fermata.policy.onnx_policy import OnnxPolicy
+from fermata.policy.rows import peek
+from fermata.sim.batch import Batch, default_manner
+from fermata.sim.metrics import Interval, mean_ci95
+from fermata.sim.simulate import StuckError
+from fermata.sim.trace import FloatArray, Trace
+from fermata.sim.world import World, new_world, results, tables_of
+
+FeatureRows = NDArray[np.float32]  # [states, SIZE]
+See = Callable[[NDArray[np.intp], FeatureRows, FloatArray], None]  # episodes, their rows and costs
+
+_ALTERNATIVE, _FREE_SHARE = FEATURES.index("alternative exists"), FEATURES.index("free share")
+_PROGRESS_EVERY = 200  # steps
+MOST_SHIFT = 1.0  # mean JCTs; what a model says beyond is its distrust of a state that it was not taught
+
+
+@dataclass(frozen=True)
+class Workload:
+    """Where the episodes come from.
+
+    Args:
+        name: of the scenario or trace.
+        executors: size of the pool.
+        draw: the jobs of a seed.
+        warm: jobs, by arrival, that means leave out.
+        sticky: a started stage keeps its executors until its tasks run out.
+    """
+
+    name: str
+    executors: int
+    draw: Callable[[int], Trace]
+    warm: int = 0
+    sticky: bool = False
+
+
+class Place(NamedTuple):
+    """One episode: its number among the workloads and among the seeds, and its jobs."""
+
+    workload: int
+    seed: int
+    executors: int
+    trace: Trace
+    warm: int
+    sticky: bool
+
+
+class Outcome(NamedTuple):
+    """What became of an episode: means over its jobs after the warm-up, seconds."""
+
+    avg_jct_s: float
+    avg_held_s: float
+
+
+@dataclass(frozen=True)
+class States:
+    """States in which a model decided, as many of each episode, and what it decided there."""
+
+    workloads: tuple[str, ...]
+    seeds: tuple[int, ...]
+    rows: FeatureRows  # [states, SIZE]
+    costs: FloatArray  # [states, 3] mean JCTs
+    picked: NDArray[np.intp]  # [states] index into ACTIONS
+    workload: NDArray[np.intp]  # [states] index into workloads
+    seed: NDArray[np.intp]  # [states] index into seeds
+    taken: NDArray[np.int64]  # [workloads, seeds, 3] how often each action was taken, of all decisions
+    outcomes: tuple[tuple[Outcome, ...], ...]  # [workloads][seeds]
+
+    @property
+    def held(self) -> NDArray[np.bool_]:
+        """In which states it waited."""
+        waited: NDArray[np.bool_] = self.picked == WAIT_FOR_EVENT
+        return waited
+
+    @property
+    def may_wait(self) -> NDArray[np.bool_]:
+        """In which states waiting was possible."""
+        return may_wait(self.rows)
+
+    def over_seeds(self, values: FloatArray) -> Interval:
+        """Return the mean of a value a state, each workload counting the same, with Student's 95% over seeds.
+
+        Args:
+            values: [states]; NaN is left out. The half width is NaN where there is one seed.
+        """
+        shape = (len(self.workloads), len(self.seeds))
+        known = np.isfinite(values)
+        total, count = np.zeros(shape), np.zeros(shape)
+        where = (self.workload[known], self.seed[known])
+        np.add.at(total, where, values[known])
+        np.add.at(count, where, 1.0)
+        means = np.divide(total, count, out=np.full(shape, np.nan), where=count > 0)
+        return interval(means)
+
+
+def interval(values: FloatArray) -> Interval:
+    """Return the mean over workloads [workloads, seeds], with Student's 95% over seeds; NaN is left out.
+
+    The seeds of a workload that lack a value lack it, so a seed counts only with workloads that all seeds have.
+    """
+    whole = values[np.isfinite(values).all(axis=1)]
+    if not len(whole):
+        return Interval(float("nan"), float("nan"))
+    found = mean_ci95(whole.mean(axis=0))
+    return found if values.shape[1] > 1 else Interval(found.mean, float("nan"))
+
+
+def may_wait(rows: FeatureRows) -> NDArray[np.bool_]:
+    """Return in which states [states, SIZE] something runs, so that waiting is possible."""
+    busy: NDArray[np.bool_] = rows[:, _FREE_SHARE] < 1.0
+    return busy
+
+
+def picks(rows: FeatureRows, costs: FloatArray, margin: float) -> NDArray[np.intp]:
+    """Return the actions [states] that costs [states, 3] make a model take: `learned.pick`, of many at once."""
+    legal = np.column_stack([np.ones(len(rows), np.bool_), rows[:, _ALTERNATIVE] > 0.5, may_wait(rows)])
+    handicap = np.zeros(len(ACTIONS))
+    handicap[START_HEAD] = margin
+    cheapest: NDArray[np.intp] = np.where(legal, costs - handicap, np.inf).argmin(axis=1)
+    return cheapest
+
+
+def places_of(workloads: Sequence[Workload], seeds: Sequence[int]) -> list[Place]:
+    """Draw all episodes.
+
+    Raises:
+        InputError: no jobs, no more of them than the warm-up, or a task that needs more executors than there are.
+    """
+    places = []
+    for number, each in enumerate(workloads):
+        if each.executors < 1:
+            raise InputError(f"expected at least 1 executor, got {each.executors}")
+        for place, seed in enumerate(seeds):
+            trace = each.draw(seed)
+            if trace.jobs <= each.warm:
+                raise InputError(f"{each.name}: a warm-up of {each.warm} leaves none of {trace.jobs} jobs")
+            if int(trace.stage_slots.max()) > each.executors:
+                raise InputError(f"{each.name}: a task needs {trace.stage_slots.max()} executors of {each.executors}")
+            places.append(Place(number, place, each.executors, trace, each.warm, each.sticky))
+    return places
+
+
+def run_places(
+    policy: OnnxPolicy,
+    places: Sequence[Place],
+    limits: Guardrails,
+    *,
+    see: See | None = None,
+    change: Callable[[NDArray[np.intp], FeatureRows], None] | None = None,
+    progress: Callable[[float], object] = lambda _: None,
+) -> list[Outcome]:
+    """Run all episodes side by side and return what became of each.
+
+    Args:
+        policy: that decides.
+        places: the episodes.
+        limits: on its holding.
+        see: told the features and costs of every decision.
+        change: changes a copy of the features before the model reads them; told which episodes they are of.
+        progress: told the share of the jobs that have finished, 0 to 1.
+
+    Raises:
+        ModelError: the model fails or answers NaN.
+        StuckError: it waits although nothing will happen any more.
+    """
+    worlds = [new_world(tables_of(each.trace, each.executors, sticky=each.sticky), each.executors) for each in places]
+    manner = default_manner(policy.margin, SJF.rule)._replace(limits=limits)
+    batch = Batch(iter(worlds), len(worlds), manner)
+    costs = np.zeros((len(worlds), len(ACTIONS)))
+    steps = 0
+    while batch.open.any():
+        where = np.flatnonzero(batch.open)
+        rows = batch.features[where]
+        if change is not None:
+            change(where, rows)
+        costs[where] = policy.costs(rows)
+        if see is not None:
+            see(where, rows, costs[where])
+        batch.step(costs)
+        steps += 1
+        if steps % _PROGRESS_EVERY == 0:
+            progress(sum(_share(world, place.trace) for world, place in zip(worlds, places, strict=True)) / len(places))
+    return [_outcome(policy, world, place) for world, place in zip(worlds, places, strict=True)]
+
+
+def _share(world: World, trace: Trace) -> float:
+    return float(peek(world.clock).finished) / trace.jobs
+
+
+def _outcome(policy: OnnxPolicy, world: World, place: Place) -> Outcome:
+    if (left := place.trace.jobs - int(peek(world.clock).finished)) > 0:
+        raise StuckError(f"policy {policy.name!r} left {left} jobs unfinished at {peek(world.board.pool).now_s:g} s")
+    told: dict[str, NDArray[Any]] = results(world)
+    jct_s = told["job_completion_s"] - place.trace.job_arrival_s
+    return Outcome(float(jct_s[place.warm :].mean()), float(told["job_held_s"][place.warm :].mean()))
+
+
+def collect(
+    policy: OnnxPolicy,
+    workloads: Sequence[Workload],
+    seeds: Sequence[int],
+    limits: Guardrails,
+    most: int,
+    progress: Callable[[float], object] = lambda _: None,
+) -> States:
+    """Run episodes under a model and keep at most `most` states of each, every one as likely as any other.
+
+    Raises:
+        InputError, ModelError, StuckError: as `places_of` and `run_places`.
+    """
+    places = places_of(workloads, seeds)
+    kept = np.zeros((len(places), most, SIZE), np.float32)
+    seen = np.zeros(len(places), np.int64)
+    taken = np.zeros((len(places), len(ACTIONS)), np.int64)
+    rng = np.random.default_rng(0)  # the sample is the same at every call
+
+    def see(where: NDArray[np.intp], rows: FeatureRows, costs: FloatArray) -> None:
+        taken[where, picks(rows, costs, policy.margin)] += 1
+        at = seen[where]
+        full = at >= most
+        at[full] = np.floor(rng.random(int(full.sum())) * (at[full] + 1)).astype(np.int64)
+        keep = at < most
+        kept[where[keep], at[keep]] = rows[keep]
+        seen[where] += 1
+
+    outcomes = run_places(policy, places, limits, see=see, progress=progress)
+    number = np.minimum(seen, most)
+    rows = np.concatenate([kept[place, :count] for place, count in enumerate(number)])
+    costs = policy.costs(rows)
+    return States(
+        workloads=tuple(each.name for each in workloads),
+        seeds=tuple(seeds),
+        rows=rows,
+        costs=costs,
+        picked=picks(rows, costs, policy.margin),
+        workload=np.repeat([each.workload for each in places], number),
+        seed=np.repeat([each.seed for each in places], number),
+        taken=taken.reshape(len(workloads), len(seeds), len(ACTIONS)),
+        outcomes=tuple(tuple(outcomes[row * len(seeds) : (row + 1) * len(seeds)]) for row in range(len(workloads))),
+    )

@@ -1,0 +1,88 @@
+"""The reason for a hold: what the model weighed in that state, and nothing where there is no such reason."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.models import linear_model
+
+from fermata.policy import reason
+from fermata.policy.action import WAIT
+from fermata.policy.decide import Step
+from fermata.policy.errors import ModelError
+from fermata.policy.features import FEATURES, SIZE
+from fermata.policy.heuristics.sjf import SJF
+from fermata.policy.learned import START_ALTERNATIVE, START_HEAD
+from fermata.policy.reason import GROUPS, reason_of, typical, words_for_wait
+from fermata.policy.registry import load
+from fermata.policy.state import ClusterState
+from fermata.sim.scenarios import scenario
+from fermata.sim.simulate import simulate
+
+SHORT = "share of arrivals under half a unit"
+NEXT = "next completion / unit"
+
+
+def test_every_feature_is_in_one_group_and_has_a_typical_value() -> None:
+    assert Counter(name for group in GROUPS for name in group.features) == Counter(FEATURES)
+    assert sorted(column for group in GROUPS for column in group.columns) == list(range(SIZE))
+    assert set(reason._TYPICAL) == set(FEATURES)
+
+
+def test_a_linear_model_owes_each_group_its_weights(tmp_path: Path) -> None:
+    policy = linear_model(tmp_path / "m.onnx", {SHORT: 0.5, NEXT: -0.25}, at_zero=0.1)
+    usual = typical(policy)
+    row = usual.copy()
+    row[FEATURES.index(SHORT)] = 0.8
+    row[FEATURES.index(NEXT)] = np.log1p(1.5)
+    found = reason_of(policy, row)
+    adds = dict(found.arguments)
+    assert found.saves == pytest.approx(0.1 + 0.5 * 0.8 - 0.25 * np.log1p(1.5), abs=1e-6)
+    assert adds.pop("recent arrivals") == pytest.approx(0.5 * (0.8 - usual[FEATURES.index(SHORT)]), abs=1e-6)
+    assert adds.pop("completions") == pytest.approx(-0.25 * (np.log1p(1.5) - usual[FEATURES.index(NEXT)]), abs=1e-6)
+    assert list(adds.values()) == pytest.approx([0.0] * 4, abs=1e-6)
+    assert found.arguments[0][0] == "recent arrivals"
+    assert found.words == ("80% of recent arrivals are under half its length",)
+
+
+def test_typical_is_the_middle_of_what_a_model_was_taught(tmp_path: Path) -> None:
+    envelope = {"low": [0.0] * SIZE, "high": np.arange(SIZE, dtype=float).tolist()}
+    policy = linear_model(tmp_path / "m.onnx", {SHORT: 1.0}, metadata={"envelope": envelope})
+    assert typical(policy).tolist() == (0.5 * np.arange(SIZE)).tolist()
+
+
+def test_starting_the_head_needs_no_reason(tmp_path: Path) -> None:
+    policy = linear_model(tmp_path / "m.onnx", {SHORT: 1.0})
+    for action in (START_HEAD, 3):
+        with pytest.raises(ValueError, match="other than starting the head"):
+            reason_of(policy, np.zeros(SIZE, np.float32), action)
+    assert reason_of(policy, np.zeros(SIZE, np.float32), START_ALTERNATIVE).saves == -1.0  # bounded
+
+
+class Broken:
+    """A model that decides and then fails."""
+
+    name, metadata = "broken", {}
+
+    def costs(self, rows: object) -> object:
+        raise ModelError("no")
+
+
+def test_words_stand_with_the_holds_of_a_model_and_with_nothing_else() -> None:
+    policy, seen = load("default"), Counter[tuple[bool, bool]]()
+
+    def see(state: ClusterState, steps: tuple[Step, ...]) -> None:
+        text = words_for_wait(policy, state, steps)
+        seen[steps[-1].action.kind == WAIT, bool(text)] += 1
+        assert not text or text.startswith("waiting looks ")
+        assert words_for_wait(SJF, state, steps) == words_for_wait(Broken(), state, steps) == ""
+        assert words_for_wait(None, state, steps) == words_for_wait(policy, state, ()) == ""
+
+    express = scenario("express_k2").with_(jobs=400, warm=0)
+    simulate(express.generate(3), express.executors, policy, observer=see)
+    assert seen[True, True] > 5
+    assert seen[False, False] > 100
+    assert len(seen) == 2

@@ -1,0 +1,239 @@
+"""What a model learned, where it is known: linear models whose weights a test has set, and the shipped one at work."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.models import linear_model
+
+from fermata.cli.main import run
+from fermata.policy.decide import Step
+from fermata.policy.errors import InputError
+from fermata.policy.features import FEATURES, SIZE
+from fermata.policy.guardrails import Guardrails
+from fermata.policy.onnx_policy import OnnxPolicy
+from fermata.policy.registry import load
+from fermata.policy.state import ClusterState
+from fermata.sim.experiment import figures_of
+from fermata.sim.explain import Explanation, States, Workload, collect, explain
+from fermata.sim.explain.chapter import chapter_of
+from fermata.sim.explain.dependence import a_long_is_the_head, dependence, with_longs, with_next
+from fermata.sim.explain.distributions import cumulative, distance, distributions
+from fermata.sim.explain.importance import permuted
+from fermata.sim.explain.states import interval
+from fermata.sim.report import Report, render
+from fermata.sim.scenarios import scenario
+from fermata.sim.simulate import simulate
+
+SHORT, NEXT, LONGS = "share of arrivals under half a unit", "next completion / unit", "waiting jobs up to 2 units"
+EXPRESS = scenario("express_k2").with_(jobs=600, warm=50)
+WORKLOADS = [
+    Workload(each.name, each.executors, each.generate, each.warm)
+    for each in (EXPRESS, scenario("dag_pods").with_(jobs=200, warm=20))
+]
+
+
+def default() -> OnnxPolicy:
+    policy = load("default")
+    assert isinstance(policy, OnnxPolicy)
+    return policy
+
+
+def fermata(*arguments: str) -> int:
+    """Run `fermata policy explain` in this process and return its exit code."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sys.argv", ["fermata", "policy", "explain", *arguments])
+        try:
+            run()
+        except SystemExit as stopped:
+            return int(stopped.code or 0)
+    return 0
+
+
+@pytest.fixture(scope="module")
+def states() -> States:
+    return collect(default(), WORKLOADS, [3, 4], Guardrails(), 300)
+
+
+@pytest.fixture(scope="module")
+def found() -> Explanation:
+    return explain(default(), WORKLOADS, [3, 4], most=200, top=2)
+
+
+def test_episodes_and_decisions_are_those_of_the_simulator() -> None:
+    policy, taken = default(), Counter[str]()
+
+    def see(_: ClusterState, steps: tuple[Step, ...]) -> None:
+        taken.update("wait" if math.isfinite(step.action.until_s) else "start" for step in steps)
+
+    mine = collect(policy, WORKLOADS[:1], [3], Guardrails(), 100)
+    episode = simulate(EXPRESS.generate(3), EXPRESS.executors, policy, observer=see)
+    assert mine.outcomes[0][0].avg_jct_s == figures_of(episode, EXPRESS.warm)["avg_jct_s"]
+    head, alternative, wait = mine.taken[0, 0].tolist()
+    assert head + alternative == taken["start"] == 600
+    assert wait >= taken["wait"] > 0
+    assert (len(mine.rows), mine.picked.shape, mine.costs.shape) == (100, (100,), (100, 3))
+
+
+def test_the_sample_is_even(states: States) -> None:
+    assert np.bincount(states.workload * 2 + states.seed).tolist() == [300] * 4
+    taken = states.taken.sum(axis=1) / states.taken.sum(axis=(1, 2))[:, np.newaxis]
+    for number in range(2):
+        kept = np.bincount(states.picked[states.workload == number], minlength=3) / 600
+        assert kept == pytest.approx(taken[number], abs=0.05)
+    again = collect(default(), WORKLOADS, [3, 4], Guardrails(), 300)
+    assert (again.rows == states.rows).all()
+
+
+def test_permutation_finds_the_only_feature_that_a_model_reads(tmp_path: Path) -> None:
+    policy = linear_model(tmp_path / "m.onnx", {SHORT: 1.0}, at_zero=-0.5)
+    own = collect(policy, WORKLOADS, [3, 4], Guardrails(), 200)
+    assert own.held.any()
+    for each in permuted(policy, own):
+        reads = each.name in (SHORT, "recent arrivals")
+        assert (each.changed.mean > 0.01) == (each.shift.mean > 0.01) == reads, each
+        assert reads or each.changed.mean == each.shift.mean == 0.0
+
+
+def test_knowing_what_it_does_not_read_is_worth_nothing(tmp_path: Path) -> None:
+    policy = linear_model(tmp_path / "m.onnx", {SHORT: 1.0}, at_zero=-0.5)
+    told = explain(policy, WORKLOADS[:1], [3], most=100, top=1)
+    assert told.features[0].name == SHORT
+    assert told.features[0].jct_percent is not None
+    assert abs(told.features[0].jct_percent.mean) > 0.1
+    for each in told.groups:
+        assert each.jct_percent is not None
+        assert (each.jct_percent.mean == 0.0) == (each.name != "recent arrivals")
+    assert all(each.jct_percent is None for each in told.features[1:])
+
+
+def test_the_dependence_of_a_linear_model_has_its_signs_and_its_threshold(tmp_path: Path, states: States) -> None:
+    policy = linear_model(tmp_path / "m.onnx", {NEXT: 1.0, LONGS: -0.1}, at_zero=-0.1)
+    curves = dependence(policy, states)
+    assert curves.states == a_long_is_the_head(states).sum() > 20
+    for each in curves.on_next:
+        shares, saves = [point.mean for point in each.held], [point.mean for point in each.saves]
+        assert np.diff(saves).min() > 0.0
+        expected = [float(np.log1p(at) - 0.1 * np.log1p(each.fixed) > 0.1) for at in each.at]
+        assert shares == pytest.approx(expected)
+    for each in curves.on_longs:
+        assert np.diff([point.mean for point in each.saves]).max() < 0.0
+        assert np.diff([point.mean for point in each.held]).max() <= 0.0
+
+
+@pytest.mark.parametrize(("move", "name"), [(with_next, NEXT), (with_longs, LONGS)])
+def test_what_is_moved_to_where_it_is_stays(
+    states: States, move: Callable[[np.ndarray, float], np.ndarray], name: str
+) -> None:
+    rows = states.rows[a_long_is_the_head(states)]
+    own = np.expm1(rows[:, FEATURES.index(name)].astype(float))
+    moved = np.concatenate([move(row[np.newaxis], at) for row, at in zip(rows, own, strict=True)])
+    kept = own > 1e-3  # at 0 nothing says how often something arrives before it
+    assert moved[kept] == pytest.approx(rows[kept], abs=2e-3)
+    assert move(rows, 3) != pytest.approx(rows, abs=1e-2)
+
+
+def test_distributions_put_the_most_telling_feature_first(tmp_path: Path) -> None:
+    assert distance(np.array([1.0, 2.0]), np.array([1.0, 2.0])) == 0.0
+    assert distance(np.array([1.0, 2.0]), np.array([3.0])) == 1.0
+    at, share = cumulative(np.array([1.0, 1.0, 2.0, 5.0]))
+    assert (at.tolist(), share.tolist()) == ([1.0, 1.0, 2.0, 5.0], [0.5, 0.5, 0.75, 1.0])
+    policy = linear_model(tmp_path / "m.onnx", {SHORT: 1.0}, at_zero=-0.5)
+    own = collect(policy, WORKLOADS, [3], Guardrails(), 300)
+    ordered = distributions(own)
+    assert SHORT in [each.name for each in ordered[:5]]
+    shares = next(each for each in ordered if each.name == SHORT)
+    assert shares.held.min() > 0.5 > shares.every.min()
+    assert sorted(each.name for each in ordered) == sorted(FEATURES)
+
+
+def test_a_model_that_never_holds(tmp_path: Path) -> None:
+    told = explain(linear_model(tmp_path / "m.onnx", {}, at_zero=-1.0), WORKLOADS[:1], [3], most=50, top=0)
+    assert told.distributions == ()
+    page = render(Report("Never", "", [], chapters=[chapter_of(told)]))
+    assert "It waited in none of these states" in page
+    assert "One seed: there are no intervals." in page
+    numbers = told.as_dict()
+    assert numbers["scenarios"]["express_k2"]["actions"]["wait"] == {"mean": 0.0, "ci95": None}
+    assert json.loads(json.dumps(numbers, allow_nan=False)) == numbers
+
+
+def test_intervals_are_over_seeds() -> None:
+    assert interval(np.array([[1.0, 3.0], [3.0, 5.0]])).mean == 3.0
+    assert interval(np.array([[1.0, 3.0], [3.0, 5.0]])).ci95 == pytest.approx(12.706, abs=1e-3)
+    assert interval(np.array([[1.0, 3.0], [3.0, np.nan]])).mean == 2.0
+    assert math.isnan(interval(np.array([[1.0]])).ci95)
+
+
+def test_guardrails_hold_here_too(tmp_path: Path) -> None:
+    policy = linear_model(tmp_path / "m.onnx", {}, at_zero=1.0)  # always waits while something runs
+    held_s = [
+        collect(policy, WORKLOADS[:1], [3], Guardrails(max_hold_s=most_s), 10).outcomes[0][0].avg_held_s
+        for most_s in (1.0, math.inf)
+    ]
+    assert held_s[0] <= 1.0 + 1e-9 < held_s[1]
+
+
+def test_nothing_to_explain_from() -> None:
+    with pytest.raises(InputError, match="at least one workload"):
+        explain(default(), [], [1])
+    with pytest.raises(InputError, match="leaves none of 600 jobs"):
+        explain(default(), [Workload("w", 2, EXPRESS.generate, 600)], [1])
+    with pytest.raises(InputError, match="at least 1 executor, got 0"):
+        explain(default(), [Workload("w", 0, EXPRESS.generate)], [1])
+
+
+def test_the_chapter_has_all_drawings_and_every_feature(found: Explanation) -> None:
+    chapter = chapter_of(found)
+    names = [drawing.name for drawing in chapter.drawings]
+    assert names == [
+        "importance", "worth", "hold-next-completion", "hold-longs", "saving-next-completion", "actions",
+        "where-it-holds",
+    ]  # fmt: skip
+    assert len(chapter.tables[1].rows) == SIZE + 6
+    assert sum(bool(row[3]) for row in chapter.tables[1].rows) == 2 + 6
+    page = render(Report("Fermata", "", [], chapters=[chapter]))
+    assert page.count("<svg role") == len(names)
+    assert "head&#39;s task / unit" in page
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["sjf"], "'sjf' is a rule, not a model"),
+        (["none.onnx"], "none.onnx: cannot be read"),
+        (["default", "--scenario", "expres"], "no scenario 'expres'"),
+        (["default", "--seeds", "4-3"], "3 is below 4"),
+        (["default", "--top", "-1"], "--top: expected 0 or more, got -1"),
+        (["default", "--states", "0"], "--states: expected 1 or more, got 0"),
+        (["default", "--max-hold", "nan"], "--max-hold: expected 0 s or more"),
+        (["default", "--out", "/nowhere/r.html"], "no such folder"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_2(
+    arguments: list[str], complaint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert fermata(*arguments) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 1
+    assert complaint in lines[0]
+
+
+def test_the_command_prints_numbers_and_writes_a_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "r.html"
+    arguments = ["default", "--scenario", "dag_pods", "--seeds", "3", "--top", "0", "--states", "50"]
+    assert fermata(*arguments, "--out", str(out), "--json") == 0
+    numbers = json.loads(capsys.readouterr().out)
+    assert (numbers["model"], numbers["states"], numbers["report"]) == ("default", 50, str(out))
+    assert numbers["sha256"] == default().digest
+    assert numbers["sha256"] in out.read_text()
+    assert fermata(*arguments) == 0
+    text = capsys.readouterr().out
+    assert "what the decisions depend on" in text
+    assert "dag_pods" in text
