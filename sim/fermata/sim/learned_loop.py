@@ -8,6 +8,7 @@ other decisions it is asked together with.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,9 +19,11 @@ from fermata.policy.features import SIZE, FeatureRow, candidates, features
 from fermata.policy.guardrails import IDLE_POOL, Guardrails, bound
 from fermata.policy.heuristics.kernel import Rule, choose
 from fermata.policy.learned import ACTIONS, cheapest
-from fermata.policy.onnx_policy import OnnxPolicy
 from fermata.sim.engine import DECIDE, advance, apply
 from fermata.sim.world import World
+
+if TYPE_CHECKING:
+    from fermata.policy.onnx_policy import OnnxPolicy
 
 DECISIONS_A_REPORT = 64
 
@@ -49,7 +52,7 @@ def take_cheapest(
     kind, stage, cap, until_s = cheapest(board, candidates(board, order), costs, margin)
     kind, stage, cap, until_s, why = bound(board, kind, stage, cap, until_s, limits)
     if why == IDLE_POOL:
-        kind, stage, cap, until_s = choose(board, fallback)
+        kind, stage, cap, until_s = choose(board, fallback, True)
     apply(world, kind, stage, cap, until_s)
     return kind == WAIT
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from itertools import count
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +24,6 @@ from fermata.policy.guardrails import IDLE_POOL, Guardrails, bound
 from fermata.policy.heuristics.base import Heuristic
 from fermata.policy.heuristics.kernel import Rule, choose
 from fermata.policy.heuristics.sjf import SJF
-from fermata.policy.onnx_policy import OnnxPolicy
 from fermata.policy.rows import peek
 from fermata.policy.state import ClusterState
 from fermata.sim.engine import DECIDE, DONE, advance, apply
@@ -32,6 +32,9 @@ from fermata.sim.learned_loop import DECISIONS_A_REPORT, run_network
 from fermata.sim.trace import Trace
 from fermata.sim.trace_builder import select_jobs
 from fermata.sim.world import Tables, World, new_world, results, tables_of, view
+
+if TYPE_CHECKING:
+    from fermata.policy.onnx_policy import OnnxPolicy
 
 FloatArray = NDArray[np.float64]
 Observer = Callable[[ClusterState, tuple[Step, ...]], None]
@@ -109,7 +112,7 @@ def _run_rule(world: World, rule: Rule, limits: Guardrails, until_event: int) ->
         if outcome != DECIDE:
             return int(outcome)
         while board.pool[0].free > 0 and board.pool[0].ready > 0:
-            kind, stage, cap, until_s = choose(board, rule)
+            kind, stage, cap, until_s = choose(board, rule, True)  # one signature to compile, not two
             if kind == WAIT and not any_startable(board):
                 break
             kind, stage, cap, until_s, why = bound(board, kind, stage, cap, until_s, limits)
@@ -152,6 +155,15 @@ def _run_policy(
         for step in steps:
             apply(world, *step.action)
     return outcome
+
+
+def _network(policy: Policy) -> OnnxPolicy | None:
+    """Return the policy if it is a network; ONNX Runtime takes long to import, and nobody else needs it."""
+    if isinstance(policy, Heuristic):
+        return None
+    from fermata.policy.onnx_policy import OnnxPolicy
+
+    return policy if isinstance(policy, OnnxPolicy) else None
 
 
 def simulate(
@@ -200,8 +212,8 @@ def simulate(
     try:
         if isinstance(policy, Heuristic) and observer is None:
             outcome = _run_slices(world, policy.rule, limits, report)
-        elif isinstance(policy, OnnxPolicy) and isinstance(fallback, Heuristic) and observer is None:
-            outcome = run_network(world, ORDER, policy, limits, fallback.rule, report)
+        elif (network := _network(policy)) and isinstance(fallback, Heuristic) and observer is None:
+            outcome = run_network(world, ORDER, network, limits, fallback.rule, report)
         else:
             base = policy.eager() if isinstance(policy, Heuristic) else fallback
             outcome = _run_policy(world, policy, limits, base, observer, report)
