@@ -8,15 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from fermata.operator import names
 from fermata.operator.resources import ExecutorPoolSpec, ExecutorPoolStatus, WorkflowSpec, WorkflowStatus
 from fermata.operator.times import parse, parse_or_none, refine
 
 Raw = Mapping[str, Any]
+M = TypeVar("M", bound=BaseModel)
 _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 
 
@@ -171,7 +172,7 @@ def meta_of(raw: Raw) -> Meta:
 def workflow_fact(raw: Raw, now_s: float, before: WorkflowFact | None = None) -> WorkflowFact:
     """Return the fact of a Workflow; `before` is an earlier version of it, if there was one.
 
-    The pod templates of a finished workflow are dropped: they are most of its memory.
+    Of a finished workflow, of which there can be very many, the pod templates are dropped and the rest is made small.
     """
     meta = meta_of(raw)
     seen_s = before.seen_s if before else now_s
@@ -183,10 +184,24 @@ def workflow_fact(raw: Raw, now_s: float, before: WorkflowFact | None = None) ->
     else:
         spec, problem = _spec(WorkflowSpec, body)
     fact = WorkflowFact(meta, pool, spec, problem, status, seen_s)
-    if fact.finished and spec is not None and any(stage.template for stage in spec.stages):
-        bare = [stage.model_copy(update={"template": {}}) for stage in spec.stages]
-        return WorkflowFact(meta, pool, spec.model_copy(update={"stages": bare}), problem, status, seen_s)
-    return fact
+    if not fact.finished:
+        return fact
+    if spec is not None and (spec is not (before and before.spec) or any(stage.template for stage in spec.stages)):
+        spec = _bare(spec, stages=[_bare(stage, template={}) for stage in spec.stages])
+    status = _bare(
+        status,
+        stages=[_bare(stage) for stage in status.stages],
+        conditions=[_bare(condition) for condition in status.conditions],
+    )
+    return WorkflowFact(meta, pool, spec, problem, status, seen_s)
+
+
+_NO_FIELDS: set[str] = set()
+
+
+def _bare(model: M, **changes: Any) -> M:
+    """Return a model with the same values that does not remember which of them were given: half of its memory."""
+    return model.model_construct(_NO_FIELDS, **{**vars(model), **changes})
 
 
 def pool_fact(raw: Raw) -> PoolFact:

@@ -75,6 +75,11 @@ class Asked:
         return unstarted - sum(int(self.state.stage_cap[self.index[key]]) == 0 for key in self.plan.starts)
 
     @cached_property
+    def jobs(self) -> frozenset[str]:
+        """Uids of the workflows that the decision was about."""
+        return frozenset(self.keys.jobs)
+
+    @cached_property
     def free(self) -> int:
         """Executors that were left free."""
         slots = self.state.stage_slots
@@ -465,6 +470,10 @@ class PoolReconciler:
             return
         if known is None:
             await self._teller.rejected(fact, self._problems[uid], now_s)
+            return
+        if asked is not None and uid not in asked.jobs and self._tools.pending(self.pool):
+            # It came while the policy was asked: the next round decides on it, and tells what was decided.
+            self._teller.mark(uid)
             return
         policy = asked.decision.policy if asked else ""
         await self._teller.workflow(known, self._ledger.accounts[uid], self._whys(known, asked, held), policy, now_s)

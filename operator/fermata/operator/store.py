@@ -104,6 +104,9 @@ class Store:
         if before and before.pool != fact.pool:
             self.pool_workflows[before.pool].pop(uid, None)
         self.workflows[uid] = self.pool_workflows[fact.pool][uid] = fact
+        if fact.finished:
+            for job in [job for job in self.workflow_jobs.get(uid, {}).values() if not job.occupied]:
+                self._remove_jobs(job.meta.uid, "")
         self._mark(fact.pool, uid)
 
     def _remove_workflows(self, uid: str, _name: str) -> None:
@@ -137,6 +140,11 @@ class Store:
         before = self.jobs.get(uid)
         fact = facts.job_fact(raw, self._now(), before)
         if before and not fact.meta.is_newer_than(before.meta):
+            return
+        owner = self.workflows.get(fact.meta.owner_uid)
+        if owner is not None and owner.finished and not fact.occupied:
+            # Nobody asks for it any more, and finished workflows are many.
+            self._remove_jobs(uid, "")
             return
         self.jobs[uid] = fact
         self.workflow_jobs[fact.meta.owner_uid][fact.stage] = fact

@@ -115,6 +115,28 @@ def test_a_finished_workflow_keeps_no_templates() -> None:
     assert spec.stages[0].template == {}
 
 
+def test_of_a_finished_workflow_only_jobs_that_hold_executors_are_kept() -> None:
+    store, _ = _store()
+    store.put("jobs", job("done", "a", outcome="Complete", succeeded=1))
+    store.put("jobs", job("done", "b"))
+    store.put("workflows", workflow("done", stage("a"), stage("b"), status=DONE))
+    assert set(store.jobs) == {"job-done-b"}
+    store.put("jobs", job("done", "c", outcome="Failed"))
+    store.put("jobs", job("done", "b", outcome="Failed", version="2"))
+    assert (store.jobs, dict(store.workflow_jobs), store.pool_jobs("pool")) == ({}, {}, [])
+
+
+def test_a_finished_workflow_is_small_and_says_the_same() -> None:
+    store, _ = _store()
+    raw = workflow("done", stage("a", tasks=3, estimateSeconds=7), status=DONE)
+    store.put("workflows", raw)
+    fact = store.workflows["uid-done"]
+    assert fact.finished
+    assert fact.status == type(fact.status).model_validate(raw["status"])
+    assert fact.spec is not None
+    assert (fact.spec.stages[0].tasks, fact.spec.stages[0].estimate_seconds) == (3, 7)
+
+
 def test_nonsense_becomes_a_problem_and_not_an_error() -> None:
     store, _ = _store()
     for number, body in enumerate([None, [], "text", {"stages": 3}, {"poolName": "pool", "stages": [{"name": 5}]}]):
