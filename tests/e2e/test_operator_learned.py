@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from tests.operator_rig import Cluster, OperatorProcess, condition_of, control_plane, stage, stages_of
 
+from fermata.operator.reasons import STAGE_HELD
 from fermata.policy import registry
 from fermata.policy.action import WAIT
 from fermata.policy.record import loads, replay
@@ -56,7 +57,9 @@ def test_the_shipped_model_decides_and_its_decisions_replay(cluster: Cluster, fo
         time.sleep(GAP_S)
     statuses = {name: cluster.wait_for(name) for name in names}
     assert all(stages_of(status)["only"]["state"] == "Succeeded" for status in statuses.values())
-    assert sum(status["heldSeconds"] for status in statuses.values()) > 0.0
+    held = [name for name, status in statuses.items() if status["heldSeconds"] > 0.0]
+    told = [message for name in held for reason, message in cluster.events(name) if reason == STAGE_HELD]
+    assert any("waiting looks" in message and "cheaper than starting the shortest job" in message for message in told)
     assert condition_of(cluster.pool_status("learned"), "PolicyReady")["status"] == "True"
     lines = (folder / "decisions.jsonl").read_text().splitlines()
     records = [record for record in map(loads, lines) if record.labels["pool"] == ["learned"]]

@@ -49,9 +49,9 @@ def _percent(value: float, _: object = None) -> str:
     return f"{100 * value:.0f}%"
 
 
-def _bars(
-    rows: Sequence[tuple[str, Interval]], label: str, scale: float, color: int = _HELD
-) -> Callable[[Palette], Figure]:
+def _bars(rows: Sequence[tuple[str, Interval]], label: str, *, shares: bool) -> Callable[[Palette], Figure]:
+    scale, color = (100.0, _OTHER) if shares else (1.0, _HELD)
+
     def draw(palette: Palette) -> Figure:
         pitch = 31 if any("\n" in _short(name) for name, _ in rows) else 21
         figure, axes = canvas(_WIDTH, 60 + pitch * len(rows))
@@ -60,6 +60,8 @@ def _bars(
             if math.isfinite(ci95):
                 axes.errorbar(scale * mean, row, xerr=scale * ci95, color=palette.ink, capsize=3, linewidth=1.3)
         axes.axvline(0.0, color=palette.muted, linewidth=1)
+        if shares:  # an interval may go below zero, a share cannot
+            axes.set_xlim(left=0.0)
         axes.set_yticks(range(len(rows)), [_short(name) for name, _ in rows])
         axes.set_ylim(len(rows) - 0.4, -0.6)
         axes.set_xlabel(label)
@@ -86,7 +88,7 @@ def permutation(features: Sequence[Importance], most: int = 12) -> Drawing:
         f"Share of the decisions that change where a feature is dealt out anew among the states of a workload, the "
         f"{len(rows)} largest; with 95% intervals over seeds.",
         "Share of decisions that change without each feature",
-        _bars(rows, "percent of decisions changed", 100.0, _OTHER),
+        _bars(rows, "percent of decisions changed", shares=True),
     )
 
 
@@ -105,7 +107,7 @@ def worth(tried: Sequence[Importance]) -> Drawing:
         "Change of the mean JCT where the model reads a feature's median instead of the feature, in whole episodes; "
         "paired, with 95% intervals over seeds. Right of zero: knowing it pays. “All” is a group of features together.",
         "Change of mean JCT without each group of features and without single ones",
-        _bars(rows, "change of mean JCT, percent", 1.0),
+        _bars(rows, "change of mean JCT, percent", shares=False),
     )
 
 
@@ -145,7 +147,7 @@ def dependence_on_longs(curves: Sequence[Curve]) -> Drawing:
             curves,
             "jobs of the head's size that wait",
             "states in which it waits",
-            lambda fixed: f"next after {fixed:g}",
+            lambda fixed: f"after {fixed:g}",
             log=False,
             shares=True,
         ),
@@ -188,7 +190,8 @@ def _curves(
         axes.set_xlabel(x_label)
         axes.set_ylabel(y_label)
         axes.grid(axis="y")
-        axes.legend(loc=("upper left" if shares else "lower right") if log else "upper right")
+        style: dict[str, Any] = {"columnspacing": 1.0, "handlelength": 1.2, "borderaxespad": 0.2}
+        axes.legend(ncols=len(curves), loc="lower left", bbox_to_anchor=(-0.04, 1.0), **style)
         return figure
 
     return draw
