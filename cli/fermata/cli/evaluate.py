@@ -2,11 +2,14 @@
 
 import json
 import os
+import sys
 from typing import Annotated
 
 import typer
 
 app = typer.Typer()
+
+INTERRUPTED = 130
 
 
 @app.command()
@@ -21,7 +24,10 @@ def evaluate(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Compare a policy with the base of each scenario, seed by seed."""
+    """Compare a policy with the base of each scenario, seed by seed.
+
+    Ctrl-C prints the scores of what is done by then, and exits 130.
+    """
     from rich.console import Console
     from rich.progress import Progress
 
@@ -40,7 +46,11 @@ def evaluate(
             processes or min(os.cpu_count() or 1, len(names) * len(numbers)),
             lambda done, _: progress.update(task, completed=done),
         )
+    done, total = sum(score.seeds for score in scores), len(names) * len(numbers)
     if as_json:
-        print(json.dumps(as_dict(policy, numbers, scores)))
+        print(json.dumps(as_dict(policy, numbers, scores) | ({"interrupted": True} if done < total else {})))
     else:
         Console().print(scores_table(policy, scores))
+    if done < total:
+        print(f"fermata: interrupted after {done} of {total} episodes; the scores are of these", file=sys.stderr)
+        raise typer.Exit(INTERRUPTED)

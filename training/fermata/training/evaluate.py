@@ -7,6 +7,7 @@ has been seen. Needs no torch.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from typing import NamedTuple
 
@@ -100,7 +101,7 @@ def evaluate(
     processes: int = 1,
     on_done: Callable[[int, int], None] | None = None,
 ) -> list[Score]:
-    """Return the policy's score in each scenario.
+    """Return the policy's score in each scenario; after Ctrl-C in those of which two seeds or more are done.
 
     Args:
         policy: a name or the path of an ONNX file.
@@ -114,11 +115,17 @@ def evaluate(
     load(policy)  # fail before the work begins
     units = [Unit(name, seed, policy) for name in names for seed in seeds]
     pairs: dict[Unit, Pair] = {}
-    for unit, pair in zip(units, over_processes(run_unit, units, processes), strict=True):
-        pairs[unit] = pair
-        if on_done is not None:
-            on_done(len(pairs), len(units))
-    return [_score(name, [pairs[Unit(name, seed, policy)] for seed in seeds]) for name in names]
+    with closing(over_processes(run_unit, units, processes)) as results:
+        try:
+            for unit, pair in zip(units, results, strict=True):
+                pairs[unit] = pair
+                if on_done is not None:
+                    on_done(len(pairs), len(units))
+        except KeyboardInterrupt:
+            if len(pairs) < 2:
+                raise
+    done = {name: [pair for unit, pair in pairs.items() if unit.scenario == name] for name in names}
+    return [_score(name, those) for name, those in done.items() if len(those) >= 2]
 
 
 def _score(name: str, pairs: list[Pair]) -> Score:
