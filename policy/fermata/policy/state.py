@@ -5,7 +5,8 @@ the arrays from what the API server holds; the kernels read the same as rows (`f
 knows the time of day, a cluster or a trace.
 
 Indices are positions in these arrays and mean nothing outside of one state. Jobs stand in the order of their arrival
-(ties in a fixed order), so "the lower index" is "the earlier job", and that is how every policy here breaks ties.
+(ties in a fixed order; in the operator by priority first), so "the lower index" is "the earlier job", and that is how
+every policy here breaks ties.
 A finished job may still be listed (the simulator does not compact its arrays); `active_jobs` and `ready_stages` say
 what counts.
 """
@@ -38,7 +39,7 @@ class ClusterState(NamedTuple):
     executor_job: IndexArray  # the job that it works on, or last worked on where free; IDLE where none
     # jobs: [jobs]
     job_arrival_s: FloatArray
-    job_weight: FloatArray  # weight in the objective; higher is more important
+    job_weight: FloatArray  # above 0; shortest-first orders divide work by it, so higher goes earlier
     job_work_s: FloatArray  # work of all its stages
     job_remaining_work_s: FloatArray  # work of its tasks that have not finished
     job_critical_path_s: FloatArray  # length of the longest path through the whole job

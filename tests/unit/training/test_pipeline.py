@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from importlib.resources import files
 from pathlib import Path
 
 import numpy as np
@@ -14,12 +15,19 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="needs the [training] extra")
 
+import onnx
+
+from fermata.operator.envelope import Envelope, envelope_of
+from fermata.policy import registry
+from fermata.policy.action import Action
 from fermata.policy.errors import InputError, ModelError
 from fermata.policy.features import SIZE
 from fermata.policy.learned import Network, forward
 from fermata.policy.onnx_policy import OnnxPolicy
+from fermata.policy.state import ClusterState
 from fermata.sim.scenarios import SCENARIOS
 from fermata.sim.simulate import simulate
+from fermata.training import export as exporter
 from fermata.training.config import Fit, read_config
 from fermata.training.export import TOLERANCE, export_onnx, metadata_of, parity
 from fermata.training.fit import Labels, fit
@@ -80,6 +88,49 @@ def test_metadata_says_where_a_model_comes_from(exported: Path) -> None:
     assert metadata["config_digest"] == read_config("smoke").digest
     assert metadata["action_space"] == "wait"
     assert str(Path.home()) not in exported.read_bytes().decode("latin-1")
+
+
+def test_a_model_says_what_it_was_taught(smoke_run: Path, exported: Path) -> None:
+    config, network = read_run(smoke_run)
+    labels = read_labels(smoke_run, config, len(config.rounds))
+    envelope = envelope_of(OnnxPolicy.load(exported))
+    assert envelope is not None
+    middle, reach = (envelope.low + envelope.high) / 2, (envelope.high - envelope.low) / 2
+    np.testing.assert_allclose(middle, network.mean.double().numpy(), atol=1e-6)
+    np.testing.assert_allclose(reach, 10.0 * network.scale.double().numpy(), rtol=1e-6)
+    inside = ((labels.x >= envelope.low) & (labels.x <= envelope.high)).all(axis=1)
+    assert inside.mean() > 0.95
+
+
+class Watched:
+    """A policy that counts how many of its states lie outside of an envelope."""
+
+    def __init__(self, policy: OnnxPolicy, envelope: Envelope) -> None:
+        self.name, self._policy, self._envelope = "watched", policy, envelope
+        self.asked, self.outside = 0, 0
+
+    def choose(self, state: ClusterState) -> Action:
+        self.asked += 1
+        self.outside += bool(self._envelope.outside(state))
+        return self._policy.choose(state)
+
+
+@pytest.mark.parametrize("name", ["express_k2", "k8s_poisson"])
+def test_what_the_shipped_model_was_taught_lies_within_the_envelope_that_it_would_get(name: str) -> None:
+    policy = registry.load("default")
+    assert isinstance(policy, OnnxPolicy)
+    content = onnx.load(str(files("fermata.policy") / "models" / "default.onnx")).graph.initializer
+    arrays = {entry.name: torch.from_numpy(onnx.numpy_helper.to_array(entry).copy()) for entry in content}
+    network = CostNetwork((8, 8))
+    network.mean.copy_(arrays["mean"])
+    network.scale.copy_(arrays["scale"])
+    sides = exporter.envelope_of(network)
+    envelope = Envelope(np.array(sides["low"]), np.array(sides["high"]))
+    scenario = SCENARIOS[name].with_(jobs=150)
+    watched = Watched(policy, envelope)
+    simulate(scenario.generate(1), scenario.executors, watched)
+    assert watched.asked >= 100
+    assert watched.outside == 0
 
 
 def test_a_wrong_digest_is_refused(exported: Path) -> None:

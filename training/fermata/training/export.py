@@ -82,11 +82,13 @@ def export_onnx(network: CostNetwork, metadata: dict[str, Any], out: Path) -> fl
 
 
 def envelope_of(network: CostNetwork) -> dict[str, list[float]]:
-    """Return the range of each feature within which the network was taught: beyond it, it is made to prefer the head.
+    """Return the range of each feature outside of which the network is not to be asked.
 
-    The operator leaves a state outside of it to the pool's fallback, and says so.
+    From BOUND standard deviations on it is made to prefer the head. Heavy-tailed features, such as the load by recent
+    arrivals, get as far as that in some percent of the decisions of a stream just like those it was taught, so it takes
+    twice as much for the operator to leave a state to the pool's fallback, and say so.
     """
-    reach = BOUND * network.scale.double().numpy()
+    reach = 2.0 * BOUND * network.scale.double().numpy()
     mean = network.mean.double().numpy()
     return {"low": (mean - reach).tolist(), "high": (mean + reach).tolist()}
 

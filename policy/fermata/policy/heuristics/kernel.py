@@ -16,7 +16,8 @@ from fermata.policy.guardrails import divided_cap, full_cap
 from fermata.policy.heuristics.pair_hold import committed_hold_of, released_hold_until
 
 # Orders: the startable stage with the lowest key comes first. Ties go to the earlier job; within a job to the stage
-# with the longest path to the job's end, then to the earlier stage.
+# with the longest path to the job's end, then to the earlier stage. Work and paths count per unit of a job's weight:
+# Smith's rule, which is least in the sum of weighted completion times on one executor.
 BY_ARRIVAL, BY_LAST_ARRIVAL, BY_JOB_WORK, BY_REMAINING_WORK, BY_CRITICAL_PATH, BY_EXECUTORS, BY_TASK_SLOTS = range(7)
 # How many executors a start takes; the last two bound the executors of the whole job.
 FILL, ONE_TASK, BOUNDED, DIVIDED, WORK_SHARE, EQUAL_SHARE = range(6)
@@ -56,11 +57,11 @@ def order_key(board: Board, stage: int, rule: Rule) -> float:
         return -float(index)
     job = board.jobs[index]
     if rule.order == BY_JOB_WORK:
-        return float(job.work_s)
+        return float(job.work_s / job.weight)
     if rule.order == BY_REMAINING_WORK:
-        return float(job.remaining_work_s)
+        return float(job.remaining_work_s / job.weight)
     if rule.order == BY_CRITICAL_PATH:
-        return float(job.remaining_path_s)
+        return float(job.remaining_path_s / job.weight)
     if rule.order == BY_EXECUTORS:
         return float((job.running + 1) / max(job.work_s, 1e-9) ** rule.exponent)
     return -float(board.stages[stage].slots)
