@@ -68,10 +68,10 @@ crds: ## Custom resource definitions, from the models, into deploy/crds/
 	@$(PY) -m fermata.operator.crds
 	@$(PY) -m fermata.operator.crds deploy/helm/fermata/crds
 
-train: ## Train the quick configuration and export it, in runs/
+train: ## Train the shipped model's configuration and export it, in runs/
 	@scripts/bootstrap training
-	@$(PY) -m fermata.cli train --config quick --out runs/quick
-	@$(PY) -m fermata.cli export-onnx runs/quick --out runs/quick/policy.onnx
+	@$(PY) -m fermata.cli train --config default --out runs/default
+	@$(PY) -m fermata.cli export-onnx runs/default --out runs/default/policy.onnx
 
 inspectors: ## Train the inspectors of docs/results-hpc.md; DATA=DIR holds lublin_256.swf.xz
 	@scripts/bootstrap training

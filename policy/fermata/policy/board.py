@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fermata.policy.rows import Indices, Rows, column, listed, new_indices, new_rows, peek, unread_rows
 from fermata.policy.state import IDLE, ClusterState, FloatArray
@@ -50,6 +51,7 @@ class Job:
     critical_path_s: float = 0.0
     width: float = 1.0
     held_s: float = 0.0
+    single: int = 1  # it is one task in one stage
     remaining_path_s: float = 0.0  # the longest path from a stage that has not finished to the end of the job
     running: int = 0
 
@@ -121,17 +123,27 @@ def board_of(state: ClusterState) -> Board:
         "recent_end": len(state.recent_arrival_s),
     }
     jobs = {name: getattr(state, f"job_{name}") for name in _JOB}
+    jobs |= {"remaining_path_s": _remaining_path_s(state), "single": _single(state)}
     recent = {"arrival_s": state.recent_arrival_s, "work_s": state.recent_work_s}
     return Board(
         new_rows(Pool, 1, pool),
         unread_rows(Executor, state.executors, {name: getattr(state, f"executor_{name}") for name in _EXECUTOR}),
-        unread_rows(Job, len(state.job_arrival_s), {**jobs, "remaining_path_s": _remaining_path_s(state)}),
+        unread_rows(Job, len(state.job_arrival_s), jobs),
         unread_rows(Stage, len(state.stage_job), {name: getattr(state, f"stage_{name}") for name in _STAGE}),
         unread_rows(Arrival, len(state.recent_arrival_s), recent),
         new_indices(state.free_executors),
         new_indices(state.active_jobs),
         new_indices(state.ready_stages),
     )
+
+
+def _single(state: ClusterState) -> NDArray[np.bool_]:
+    """Tell which jobs are one task in one stage: their work is that of the task."""
+    jobs = len(state.job_arrival_s)
+    stages = np.bincount(state.stage_job, minlength=jobs)
+    task_s = np.bincount(state.stage_job, state.stage_estimate_s * state.stage_slots, minlength=jobs)
+    single: NDArray[np.bool_] = (stages == 1) & (state.job_work_s <= task_s * 1.000001)
+    return single
 
 
 def _remaining_path_s(state: ClusterState) -> FloatArray:

@@ -243,6 +243,7 @@ def _new_board(tables: Tables, executors: int) -> Board:
                 "critical_path_s": tables.job_critical_path_s,
                 "remaining_path_s": tables.job_critical_path_s,
                 "width": tables.job_width,
+                "single": np.diff(tables.task_ptr[tables.job_stage_ptr]) == 1,
             },
         ),
         stages=new_rows(

@@ -26,6 +26,8 @@ from fermata.training.fork import Fork, Room, new_fork
 from fermata.training.teacher import Base, Plan, Teacher
 from fermata.training.workloads import draw
 
+_TUNING_JOBS = 1000
+_LEAST_JOBS = 800
 _WARM = 100  # arrivals that let the rate estimates settle
 _WINDOW = 1500  # unfinished jobs that a fork has room for
 
@@ -48,15 +50,14 @@ def _mean_jct_s(trace: Trace, executors: int, rule: Rule) -> float:
     return float(episode.job_jct_s[trace.jobs // 10 :].mean())
 
 
-def tuned_rule(scenario: Scenario, seeds: tuple[int, int]) -> Rule:
-    """Return the best of the hold-switch family on two tuning episodes; never a hold that does not pay."""
-    traces = [scenario.generate(seed) for seed in seeds]
-    work_s = np.quantile(tables_of(traces[0], scenario.executors).job_work_s, [0.3, 0.97])
+def tuned_rule(trace: Trace, executors: int) -> Rule:
+    """Return the best of the hold-switch family on an episode; never a hold that does not pay."""
+    work_s = np.quantile(tables_of(trace, executors).job_work_s, [0.3, 0.97])
     eager = Rule(order=BY_REMAINING_WORK, fill=FILL)
     split_s = float(np.sqrt(work_s[0] * work_s[1]))
 
     def cost(rule: Rule) -> float:
-        return sum(_mean_jct_s(trace, scenario.executors, rule) for trace in traces)
+        return _mean_jct_s(trace, executors, rule)
 
     best, least = eager, cost(eager) * 0.995  # holding must be worth half a percent
     for tau_s in (0.0, *(float(share * work_s[1]) for share in (0.05, 0.15, 0.3, 0.5, 0.8))):
@@ -92,28 +93,30 @@ def label_unit(config: TrainConfig, unit: Unit, network: Network | None, folder:
     wanted = config.rounds[unit.round]
     rng = np.random.default_rng([config.seed, unit.round, unit.number])
     scenario = draw(rng, config.workloads, config.teacher.library)
-    seeds = [int(seed) for seed in rng.integers(0, 2**31, 5)]
-    short = scenario.with_(jobs=1500)
-    rule = tuned_rule(short, (seeds[0], seeds[1]))
-    unit_s = _mean_jct_s(short.generate(seeds[0]), scenario.executors, SRWF.rule)
-    library, episode = scenario.generate(seeds[2]), scenario.generate(seeds[3])
+    seeds = [int(seed) for seed in rng.integers(0, 2**31, 4)]
+    tuning = scenario.with_(jobs=_TUNING_JOBS).generate(seeds[0])
+    rule = tuned_rule(tuning, scenario.executors)
+    # Decisions grow with tasks: jobs of many tasks make as many states, and futures as long, of fewer jobs.
+    jobs = max(_LEAST_JOBS, round(config.teacher.library / (tuning.tasks / tuning.jobs) ** 0.5))
+    library, episode = (scenario.with_(jobs=jobs).generate(seed) for seed in seeds[1:3])
     arrays = empty_network() if network is None else network
     behaviour = Base(wanted.behaviour == "network" and network is not None, rule, ORDER, arrays)
     base = behaviour._replace(learned=wanted.rollouts == "network" and network is not None)
     horizon = _horizon(scenario, library, config.teacher.horizon)
     plan = Plan(
-        config.teacher.sample,
+        # The states are spread over the episode: those of one moment say the same.
+        min(config.teacher.sample, 2.0 * wanted.states / episode.tasks),
         config.teacher.explore,
         config.teacher.futures,
         horizon,
-        unit_s,
+        _mean_jct_s(tuning, scenario.executors, SRWF.rule),
         _WARM,
         config.teacher.max_label,
     )
     tables, future = tables_of(episode, scenario.executors), tables_of(library, scenario.executors)
     world, later = new_world(tables, scenario.executors), new_world(future, scenario.executors)
     teacher = Teacher(world, later, _fork_for(episode, scenario.executors, horizon), behaviour, base, plan)
-    x, y = teacher.collect(seeds[4], wanted.states)
+    x, y = teacher.collect(seeds[3], wanted.states)
     # The name keeps the suffix that numpy would otherwise add.
     partial = path.with_name(f".{os.getpid()}-{path.name}")
     np.savez_compressed(partial, x=x.astype(np.float32), y=y.astype(np.float32))

@@ -59,9 +59,9 @@ class Fit(_Section):
     """How the network is fitted to the labels of all rounds."""
 
     hidden: tuple[int, int] = (64, 64)
-    epochs: int = Field(default=60, ge=1)
-    batch: int = Field(default=1024, ge=1)
-    learning_rate: Positive = 3e-3
+    epochs: int = Field(default=30, ge=1)
+    batch: int = Field(default=4096, ge=1)
+    learning_rate: Positive = 4e-3
     weight_decay: float = Field(default=1e-4, ge=0)
     held_out: Share = 0.1  # of the scenarios, for early stopping
     patience: int = Field(default=12, ge=1)  # epochs without a better held-out loss

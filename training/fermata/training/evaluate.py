@@ -24,7 +24,7 @@ EVALUATION_SEEDS = range(2000, 2020)
 DEVELOPMENT_SEEDS = range(1000, 1020)
 
 # Named bases that are heuristics of another name here.
-_BASES = {"SJF": "sjf", "SRWF": "srwf", "FIFO": "fifo", "tuned_parallelism": "sjf"}
+_BASES = {"SJF": "sjf", "SRWF": "srwf", "FIFO": "fifo", "tuned_parallelism": "sjf-divided"}
 
 
 class Unit(NamedTuple):

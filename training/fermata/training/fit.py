@@ -46,6 +46,7 @@ def fit(
         on_epoch: told epoch, training loss and held-out loss.
     """
     torch.manual_seed(seed)
+    torch.set_num_threads(1)  # the layers are small: threads would cost more than they bring
     rng = np.random.default_rng(seed)
     x = torch.from_numpy(labels.x).float()
     y = torch.from_numpy(labels.y).float()

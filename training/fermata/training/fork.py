@@ -153,6 +153,10 @@ def _copy_pool(fork: Fork, world: World, count: int) -> None:
         to.board.free[i] = board.free[i]
         to.next_executor[i] = world.next_executor[i]
         copy_row(to.runs, i, world.runs, i)
+    for i in range(world.clock[0].runs):
+        stage = world.board.executors[world.runs[i].executor].stage
+        new = _new_stage(fork, world, count, stage)
+        to.runs[i].task += to.stage_progress[new].end_task - world.stage_progress[stage].end_task
     for i in range(count):
         to.board.active[i] = i
         to.job_progress[i].position = i
