@@ -182,7 +182,7 @@ def test_a_fit_learns_a_known_function() -> None:
     x = rng.normal(size=(6000, SIZE))
     y = np.stack([np.zeros(6000), np.maximum(x[:, 0], 0.0), x[:, 1] * 0.5], axis=1)
     y[rng.random(6000) < 0.3, 1] = np.nan
-    network = fit(Labels(x, y, np.arange(6000) // 100), Fit(hidden=(32, 32), epochs=30), seed=1)
+    network = fit(Labels(x, y, np.arange(6000) // 100), Fit(hidden=(32, 32), epochs=30, batch=512), seed=1)
     with torch.no_grad():
         got = network(torch.from_numpy(x).float()).numpy()
     known = ~np.isnan(y)
