@@ -30,7 +30,7 @@ from kubernetes.client.exceptions import ApiException
 
 GROUP, VERSION = "fermata.dev", "v1alpha1"
 REAL_KUBECONFIG = os.environ.get("FERMATA_TEST_KUBECONFIG")
-PATIENCE_S = float(os.environ.get("FERMATA_TEST_PATIENCE_S", "60"))
+PATIENCE_S = float(os.environ.get("FERMATA_TEST_PATIENCE_S", "150"))
 DEPLOY = Path(__file__).parents[1] / "deploy"
 Raw = dict[str, Any]
 

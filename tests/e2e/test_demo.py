@@ -18,7 +18,7 @@ from fermata.policy.registry import shipped_model
 
 pytestmark = pytest.mark.e2e
 
-PATIENCE_S = 60.0
+PATIENCE_S = 120.0
 MARK = "FERMATA_DEMO_TEST"
 
 
