@@ -52,7 +52,7 @@ def take_cheapest(
     kind, stage, cap, until_s = cheapest(board, candidates(board, order), costs, margin)
     kind, stage, cap, until_s, why = bound(board, kind, stage, cap, until_s, limits)
     if why == IDLE_POOL:
-        kind, stage, cap, until_s = choose(board, fallback, True)
+        kind, stage, cap, until_s = choose(board, fallback)
     apply(world, kind, stage, cap, until_s)
     return kind == WAIT
 

@@ -22,7 +22,7 @@ from fermata.policy.errors import FermataError, InputError
 from fermata.policy.features import ORDER
 from fermata.policy.guardrails import IDLE_POOL, Guardrails, bound
 from fermata.policy.heuristics.base import Heuristic
-from fermata.policy.heuristics.kernel import Rule, choose
+from fermata.policy.heuristics.kernel import Rule, choose, choose_eager
 from fermata.policy.heuristics.sjf import SJF
 from fermata.policy.rows import peek
 from fermata.policy.state import ClusterState
@@ -112,12 +112,12 @@ def _run_rule(world: World, rule: Rule, limits: Guardrails, until_event: int) ->
         if outcome != DECIDE:
             return int(outcome)
         while board.pool[0].free > 0 and board.pool[0].ready > 0:
-            kind, stage, cap, until_s = choose(board, rule, True)  # one signature to compile, not two
+            kind, stage, cap, until_s = choose(board, rule)
             if kind == WAIT and not any_startable(board):
                 break
             kind, stage, cap, until_s, why = bound(board, kind, stage, cap, until_s, limits)
             if why == IDLE_POOL:
-                kind, stage, cap, until_s = choose(board, rule, False)
+                kind, stage, cap, until_s = choose_eager(board, rule)
             apply(world, kind, stage, cap, until_s)
             if kind == WAIT:
                 break

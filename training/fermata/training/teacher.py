@@ -19,7 +19,7 @@ from fermata.policy.action import WAIT, any_startable
 from fermata.policy.board import Board
 from fermata.policy.features import SIZE, candidates, features
 from fermata.policy.guardrails import IDLE_POOL, Guardrails, bound
-from fermata.policy.heuristics.kernel import Rule, choose
+from fermata.policy.heuristics.kernel import Rule, choose, choose_eager
 from fermata.policy.learned import (
     ACTIONS,
     START_ALTERNATIVE,
@@ -73,7 +73,7 @@ def _bounded_action(board: Board, base: Base, limits: Guardrails) -> tuple[int, 
     kind, stage, cap, until_s = _base_action(board, base)
     kind, stage, cap, until_s, why = bound(board, kind, stage, cap, until_s, limits)
     if why == IDLE_POOL:
-        return choose(board, base.rule, False)
+        return choose_eager(board, base.rule)
     return kind, stage, cap, until_s
 
 

@@ -42,7 +42,7 @@ class Heuristic(BoardPolicy):
         if COMPILED or rule.order == BY_EXECUTORS or rule.fill in (WORK_SHARE, EQUAL_SHARE):
             return super().acting_on(board)
         stages = InOrder(board, rule)
-        return lambda: Action(*choose_with(board, rule, stages.first(), True))
+        return lambda: Action(*choose_with(board, rule, stages.first()))
 
     def eager(self) -> Heuristic:
         """Return the work-conserving heuristic of the same order."""

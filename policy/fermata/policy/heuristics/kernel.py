@@ -239,13 +239,13 @@ def choose_within_shares(board: Board, rule: Rule) -> tuple[int, int, int, float
     return START, best, min(full_cap(board, best), int(cap)), math.inf
 
 
-@inlined
-def choose_with(board: Board, rule: Rule, head: int, may_hold: bool) -> tuple[int, int, int, float]:
+@kernel
+def choose_with(board: Board, rule: Rule, head: int) -> tuple[int, int, int, float]:
     """Return the action of a rule that does not bound the executors of a job; `head` is its first stage, or -1."""
     if head < 0:
         return WAIT, -1, 0, math.inf
     free, now_s = board.pool[0].free, board.pool[0].now_s
-    if rule.hold == NEVER or not may_hold:
+    if rule.hold == NEVER:
         return START, head, cap_for(board, head, rule), math.inf
     if rule.hold == FOLLOWER or rule.hold == PAIR_RELEASED:
         until_s = followed_by_s(board, head, rule) if rule.hold == FOLLOWER else released_hold_until(board, head)
@@ -269,11 +269,19 @@ def choose_with(board: Board, rule: Rule, head: int, may_hold: bool) -> tuple[in
 
 
 @kernel
-def choose(board: Board, rule: Rule, may_hold: bool = True) -> tuple[int, int, int, float]:
-    """Return (kind, stage, cap, until_s) of the rule's action; (WAIT, -1, 0, inf) if nothing is startable.
-
-    Without `may_hold` it is the same order, never idle: what a pool falls back to where it must not wait.
-    """
+def choose(board: Board, rule: Rule) -> tuple[int, int, int, float]:
+    """Return (kind, stage, cap, until_s) of the rule's action; (WAIT, -1, 0, inf) if nothing is startable."""
     if rule.fill == WORK_SHARE or rule.fill == EQUAL_SHARE:
         return choose_within_shares(board, rule)
-    return choose_with(board, rule, first_stage(board, rule), may_hold)
+    return choose_with(board, rule, first_stage(board, rule))
+
+
+@kernel
+def choose_eager(board: Board, rule: Rule) -> tuple[int, int, int, float]:
+    """Return the action of the same order without its hold: what a pool falls back to where it must not wait."""
+    if rule.fill == WORK_SHARE or rule.fill == EQUAL_SHARE:
+        return choose_within_shares(board, rule)
+    head = first_stage(board, rule)
+    if head < 0:
+        return WAIT, -1, 0, math.inf
+    return START, head, cap_for(board, head, rule), math.inf
