@@ -222,6 +222,15 @@ class Cluster:
         found = self.objects.get_namespaced_custom_object(GROUP, VERSION, "default", "workflows", name)
         return dict(found.get("status") or {})
 
+    def row(self, name: str) -> Raw:
+        """Return the columns that `kubectl get fwf` shows of a workflow."""
+        client = kubernetes.client.ApiClient(self.client.configuration)
+        client.set_default_header("Accept", "application/json;as=Table;v=v1;g=meta.k8s.io")
+        shown = kubernetes.client.CustomObjectsApi(client)
+        table = shown.get_namespaced_custom_object(GROUP, VERSION, "default", "workflows", name)
+        columns = [column["name"] for column in table["columnDefinitions"]]
+        return dict(zip(columns, table["rows"][0]["cells"], strict=True))
+
     def pool_status(self, name: str) -> Raw:
         """Return the status of a pool."""
         found = self.objects.get_cluster_custom_object(GROUP, VERSION, "executorpools", name)

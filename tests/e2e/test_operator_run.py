@@ -117,11 +117,15 @@ def test_a_policy_that_holds_is_obeyed_and_explained(cluster: Cluster) -> None:
     held = cluster.wait_for("second-long", "Held", "True")
     assert stages_of(held)["a"]["state"] == "Held"
     assert condition_of(held, "Held")["reason"] == "HeldByPolicy"
+    wait_until(lambda: cluster.row("second-long")["Held-Now"] in ("1s", "2s", "3s"), "the first hold is not counted")
+    assert (cluster.row("second-long")["Held"], cluster.row("first-long")["Held-Now"]) == (0, None)
     cluster.submit("short", "holding", [stage("a", 0.3)])
     cluster.wait_for("short")
     assert cluster.jobs("second-long") == {}, "a short job went by while the long one was held"
     status = cluster.wait_for("second-long")
     assert status["heldSeconds"] >= 1.0
+    shown = cluster.row("second-long")
+    assert (shown["Held"], shown["Held-Now"]) == (pytest.approx(status["heldSeconds"]), None)
     assert stages_of(status)["a"]["heldSeconds"] == pytest.approx(status["heldSeconds"], abs=0.05)
     messages = [text for reason, text in cluster.events("second-long") if reason == "StageHeld"]
     assert messages, "no Event says that it was held"

@@ -26,7 +26,9 @@ _WORKFLOW_COLUMNS = (
     ("Reason", "string", _CONDITION.format("Succeeded", "reason"), 0),
     ("Tasks", "string", ".status.progress", 0),
     ("Running", "integer", ".status.tasks.running", 0),
+    # Holds that ended, and how long the present one lasts: the API server counts from a date, so nobody has to write.
     ("Held", "number", ".status.heldSeconds", 0),
+    ("Held-Now", "date", ".status.heldSince", 0),
     ("JCT", "number", ".status.jctSeconds", 0),
     ("Age", "date", ".metadata.creationTimestamp", 0),
     ("Wait", "number", ".status.waitSeconds", 1),
