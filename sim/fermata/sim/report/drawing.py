@@ -10,7 +10,7 @@ from __future__ import annotations
 import html
 import io
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -94,6 +94,28 @@ def _style(palette: Palette, **more: Any) -> Iterator[None]:
     }
     with mpl.rc_context(style | more):
         yield
+
+
+def in_lines(name: str, width: int = 18) -> str:
+    """Return a name broken after spaces, colons and commas, so that the axes beside it keep their room.
+
+    >>> print(in_lines("simulated sjf-hold:tau=1,split=2"))
+    simulated
+    sjf-hold:tau=1,
+    split=2
+    """
+    lines = [""]
+    for part in re.findall(r"[^ :,]*[ :,]?", name):
+        if lines[-1] and len(lines[-1]) + len(part.rstrip()) > width:
+            lines.append("")
+        lines[-1] += part
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def legend_columns(names: Sequence[str], width: float) -> int:
+    """Return in how many columns a legend of these names fits into so many CSS pixels: at most four."""
+    widest = 50 + 7.5 * max(map(len, names), default=0)
+    return min(max(int(width // widest), 1), 4)
 
 
 def canvas(width: float, height: float) -> tuple[Figure, Axes]:

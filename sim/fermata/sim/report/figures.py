@@ -15,7 +15,7 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocator
 
 from fermata.sim.metrics import mean_ci95
-from fermata.sim.report.drawing import Drawing, Palette, canvas
+from fermata.sim.report.drawing import Drawing, Palette, canvas, in_lines, legend_columns
 from fermata.sim.report.numbers import Difference
 from fermata.sim.report.records import Run, Sweep
 from fermata.sim.trace import FloatArray
@@ -118,14 +118,14 @@ def paired_differences(found: Sequence[Difference], names: Sequence[str], base: 
         for row, each in enumerate(found):
             _draw_difference(axes, row, each, palette.run(list(names).index(each.name)), palette)
         axes.axvline(0.0, color=palette.muted, linewidth=1)
-        axes.set_yticks(range(len(found)), [each.name for each in found])
+        axes.set_yticks(range(len(found)), [in_lines(each.name) for each in found])
         axes.set_ylim(len(found) - 0.35, -0.6)
         # Most jobs differ little, a few by a long job's length: linear near 0, logarithmic beyond.
         axes.set_xscale("symlog", linthresh=1.0, linscale=0.7)
         axes.xaxis.set_major_locator(FixedLocator(_signed_powers(axes.get_xlim())))
         axes.xaxis.set_minor_locator(NullLocator())
         axes.xaxis.set_major_formatter(FuncFormatter(lambda seconds, _: signed(seconds, "g") if seconds else "0"))
-        axes.set_xlabel(f"JCT minus JCT under {base}, in seconds")
+        axes.set_xlabel("difference of JCT in seconds")
         axes.grid(axis="x")
         return figure
 
@@ -188,7 +188,7 @@ def jct_split(names: Sequence[str], figures: Sequence[Mapping[str, float]]) -> D
                 left_s += width_s
             text = f"{numbers['avg_jct_s']:.2f} s"
             axes.annotate(text, (left_s, row), xytext=(6, 0), textcoords="offset points", va="center")
-        axes.set_yticks(range(len(names)), names)
+        axes.set_yticks(range(len(names)), list(map(in_lines, names)))
         axes.invert_yaxis()
         axes.margins(x=0.16)
         axes.set_xlim(left=0.0)
@@ -234,7 +234,8 @@ def change_overview(rows: Sequence[tuple[str, str, Difference]], names: Sequence
         axes.set_ylim(len(sections) - 0.5, -0.5)
         axes.set_xlabel(f"change of mean JCT against {base}, percent")
         axes.grid(axis="x")
-        axes.legend(ncols=4, loc="lower left", bbox_to_anchor=(-0.02, 1.0), borderaxespad=0.2)
+        columns = legend_columns(others, _WIDTH * 1.3)
+        axes.legend(ncols=columns, loc="lower left", bbox_to_anchor=(-0.02, 1.0), borderaxespad=0.2)
         return figure
 
     return Drawing(

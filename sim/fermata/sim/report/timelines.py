@@ -12,7 +12,7 @@ from matplotlib.patches import Patch, PathPatch
 from matplotlib.path import Path
 from matplotlib.ticker import FuncFormatter
 
-from fermata.sim.report.drawing import Drawing, Palette, canvas
+from fermata.sim.report.drawing import Drawing, Palette, canvas, in_lines, legend_columns
 from fermata.sim.report.schedule import Schedule, step_integral, step_means
 from fermata.sim.report.spans import ExecutorSpan, assign_executors
 from fermata.sim.trace import FloatArray
@@ -81,7 +81,7 @@ def gantt(told: Named, colors: Sequence[int], window: Window, note: str = "") ->
             _draw_lanes(axes, spans, top, palette, palette.run(number))
             ticks.append(top + (executors - 1) / 2)
             top += executors + 1
-        axes.set_yticks(ticks, [name for name, _ in told])
+        axes.set_yticks(ticks, [in_lines(name) for name, _ in told])
         axes.set_ylim(top - 1.4, -0.6)
         axes.set_xlim(*window)
         axes.set_xlabel("seconds")
@@ -148,6 +148,8 @@ def queue_and_utilisation(told: Named, colors: Sequence[int], window: Window | N
     edges_s = np.linspace(first_s, max(schedule.end_s for _, schedule in told), _BINS + 1)
     waiting = [step_means(each.arrival_s, each.start_s, np.ones(len(each.start_s)), edges_s) for _, each in told]
     busy = [_busy_share(schedule, edges_s) for _, schedule in told]
+    whole_s = float(edges_s[-1] - edges_s[0])
+    shaded = None if window is None or window.end_s - window.start_s >= 0.98 * whole_s else window
 
     def draw(palette: Palette) -> Figure:
         figure, upper = canvas(_WIDTH, _HEIGHT)
@@ -158,9 +160,9 @@ def queue_and_utilisation(told: Named, colors: Sequence[int], window: Window | N
             upper.stairs(queue, edges_s, label=name, **style)
             if share is not None:
                 lower.stairs(share, edges_s, **style)
-        if window is not None and window.end_s - window.start_s < 0.98 * (edges_s[-1] - edges_s[0]):
+        if shaded is not None:
             for axes in (upper, lower):
-                axes.axvspan(*window, color=palette.grid, alpha=0.5, linewidth=0, zorder=0)
+                axes.axvspan(*shaded, color=palette.grid, alpha=0.5, linewidth=0, zorder=0)
         upper.set_ylim(bottom=0.0)
         upper.set_ylabel("jobs waiting")
         lower.set_ylim(0.0, 1.04)
@@ -170,15 +172,16 @@ def queue_and_utilisation(told: Named, colors: Sequence[int], window: Window | N
         lower.set_xlabel("seconds")
         for axes in (upper, lower):
             axes.grid(axis="y")
-        upper.legend(ncols=4, loc="lower left", bbox_to_anchor=(-0.01, 1.0), borderaxespad=0.2)
+        columns = legend_columns([name for name, _ in told], 0.9 * _WIDTH)
+        upper.legend(ncols=columns, loc="lower left", bbox_to_anchor=(-0.01, 1.0), borderaxespad=0.2)
         return figure
 
-    shaded = "" if window is None else "Shaded: what the chart above shows. "
+    shown_above = "" if shaded is None else "Shaded: what the chart above shows. "
     return Drawing(
         "queue-utilisation",
         "Queue length and utilisation",
         f"Jobs that have arrived and not started, held ones included, and the busy share of the executors. "
-        f"{shaded}{note}".strip(),
+        f"{shown_above}{note}".strip(),
         "Queue length and utilisation of every run over time",
         draw,
         wide=True,
