@@ -71,7 +71,8 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     # As a pool's report names its runs; long names leave little room for what stands beside them.
     long = [replace(run, name=f"simulated sjf-hold:tau=1,split={number}") for number, run in enumerate(SECTION.runs)]
     section = replace(SECTION, runs=long, base=long[0].name, holds={}, sweeps=[])
-    write(Report("Three workloads", "Three jobs, twice.", [SECTION, SECTION, section], ["Few."], {"model": "0" * 64}), path)
+    sections = [SECTION, SECTION, section]
+    write(Report("Three workloads", "Three jobs, thrice.", sections, ["Few."], {"model": "0" * 64}), path)
     return path
 
 
