@@ -26,18 +26,19 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import AsyncIterator, Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fermata.operator.names import ANNOTATION_READY
+from fermata.operator.names import ANNOTATION_READY, LABEL_WORKFLOW
 from fermata.operator.times import parse, render
-from fermata.sim.kube.client import Client
+from fermata.sim.kube.client import Client, Informer
 
 WORKFLOWS = "/apis/fermata.dev/v1alpha1/namespaces/default/workflows"
 POOLS = "/apis/fermata.dev/v1alpha1/executorpools"
 STAGES = {"a": [], "b": ["a"], "c": ["a"], "d": ["b", "c"], "e": ["d"]}
 _STEADY_S = 40.0  # for how long the steady stream arrives
+_STALLED_S = 120.0  # without a workflow that finishes
+_SAY_S = 10.0
 IDLE = {"annotations": {"fermata.dev/sim-seconds": "0.05"}}
 Json = dict[str, Any]
 
@@ -85,8 +86,8 @@ class Operator:
             free.bind(("127.0.0.1", 0))
             self.port = free.getsockname()[1]
         command = [sys.executable, "-m", "fermata.cli", "operator", "--kubeconfig", str(kubeconfig)]
-        self.begun_s = time.monotonic()
-        with (folder / "operator.log").open("ab") as log:
+        self.begun_s, self._log = time.monotonic(), folder / "operator.log"
+        with self._log.open("ab") as log:
             self.process = subprocess.Popen(
                 [*command, "--metrics-port", str(self.port)],
                 stdout=log,
@@ -101,8 +102,12 @@ class Operator:
                 if self.read("/readyz") == "ok\n":
                     return time.monotonic() - self.begun_s
             if self.process.poll() is not None:
-                raise SystemExit("the operator died")
+                raise SystemExit(f"the operator died: {self.log_tail()}")
             time.sleep(0.05)
+
+    def log_tail(self) -> str:
+        """Return the last lines of its log."""
+        return "\n".join(self._log.read_text().splitlines()[-5:])
 
     def read(self, path: str) -> str:
         """Read a path of its metrics port."""
@@ -141,36 +146,74 @@ class Operator:
             self.process.kill()
 
 
-@dataclass
 class Seen:
-    """What watches saw: when Jobs came, and which workflows are finished."""
+    """What a load's informers saw: when its Jobs came, and which of its workflows are finished.
 
-    starts_s: list[float] = field(default_factory=list)
-    finished: set[str] = field(default_factory=set)
-    last_s: float = 0.0
+    Args:
+        client: to look with; a watch that is cut off or falls behind is begun anew.
+        title: of the load, with which the names of its workflows begin.
+    """
 
+    def __init__(self, client: Client, title: str) -> None:
+        self.starts_s: list[float] = []
+        self.finished: set[str] = set()
+        self.last_s = time.monotonic()
+        self._title, mine = title, f"{title}-"
 
-async def follow(client: Client, path: str, since: str) -> AsyncIterator[tuple[str, Json]]:
-    """Yield the changes of a collection."""
-    while True:
-        async for kind, obj in client.watch(path, since, {}):
-            since = obj["metadata"]["resourceVersion"]
-            yield kind, obj
+        def ready(job: Json) -> float | None:
+            meta = job["metadata"]
+            text = (meta.get("annotations") or {}).get(ANNOTATION_READY)
+            named = (meta.get("labels") or {}).get(LABEL_WORKFLOW, "")
+            return parse(text) if text and named.startswith(mine) else None
 
+        def done(workflow: Json) -> bool | None:
+            named = workflow["metadata"]["name"]
+            return bool((workflow.get("status") or {}).get("completionTime")) if named.startswith(mine) else None
 
-async def note_jobs(client: Client, since: str, seen: Seen) -> None:
-    """Note how long after its stage was ready each Job appeared."""
-    async for kind, job in follow(client, "/apis/batch/v1/jobs", since):
-        if kind == "ADDED" and (ready := (job["metadata"].get("annotations") or {}).get(ANNOTATION_READY)):
-            seen.starts_s.append(time.time() - parse(ready))
+        self._jobs = Informer(client, "/apis/batch/v1/jobs", ready, self._note_job)
+        self._workflows = Informer(client, WORKFLOWS, done, self._note_workflow)
 
+    def _note_job(self, _: str, before: float | None, ready_s: float | None) -> None:
+        if before is None and ready_s is not None:
+            self.starts_s.append(time.time() - ready_s)
 
-async def note_workflows(client: Client, since: str, seen: Seen) -> None:
-    """Note which workflows have finished."""
-    async for _, obj in follow(client, WORKFLOWS, since):
-        if (obj.get("status") or {}).get("completionTime") and obj["metadata"]["name"] not in seen.finished:
-            seen.finished.add(obj["metadata"]["name"])
-            seen.last_s = time.monotonic()
+    def _note_workflow(self, key: str, before: bool | None, after: bool | None) -> None:
+        if after and not before:
+            self.finished.add(key)
+            self.last_s = time.monotonic()
+
+    async def _say(self) -> None:
+        """Say now and then how far it is: on a loaded machine this takes minutes."""
+        while True:
+            await asyncio.sleep(_SAY_S)
+            print(f"{self._title}: {len(self.finished)} workflows have finished", file=sys.stderr, flush=True)
+
+    @contextlib.asynccontextmanager
+    async def looking(self) -> AsyncIterator[None]:
+        """Look for as long as the block lasts, from after the first list on."""
+        work = (self._jobs.run(), self._workflows.run(), self._say())
+        tasks = [asyncio.create_task(coroutine) for coroutine in work]
+        try:
+            await asyncio.gather(self._jobs.synced.wait(), self._workflows.synced.wait())
+            yield
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def wait_for(self, count: int, operator: Operator) -> None:
+        """Wait until so many workflows have finished.
+
+        Raises:
+            SystemExit: the operator is gone, or nothing has finished for long.
+        """
+        while len(self.finished) < count:
+            await asyncio.sleep(0.1)
+            if operator.process.poll() is not None:
+                raise SystemExit(f"the operator died: {operator.log_tail()}")
+            if time.monotonic() - self.last_s > _STALLED_S:
+                told = f"{len(self.finished)} of {count} workflows have finished, and none for {_STALLED_S:g} s"
+                raise SystemExit(f"{told}; the operator's last words: {operator.log_tail()}")
 
 
 def quantile(values: list[float], share: float) -> float:
@@ -188,31 +231,34 @@ class Load(NamedTuple):
     executors: int
 
 
+async def submit(client: Client, load: Load, begun_s: float) -> None:
+    """Create the workflows of a load at its rate, however long each request takes."""
+
+    async def one(number: int) -> None:
+        await client.create(WORKFLOWS, workflow(f"{load.title}-{number}", load.title, load.stages))
+
+    async with asyncio.TaskGroup() as group:
+        for number in range(load.workflows):
+            await asyncio.sleep(max(begun_s + number / load.rate - time.monotonic(), 0.0))
+            group.create_task(one(number))
+
+
 async def arrive(kubeconfig: Path, plane: int | None, folder: Path, load: Load) -> Json:
     """Let workflows arrive, and measure until the last has finished."""
     count = load.workflows
     operator = Operator(kubeconfig, folder)
-    seen = Seen()
     async with Client.from_kubeconfig(kubeconfig) as client:
+        seen = Seen(client, load.title)
         try:
             operator.wait_ready()
             pool = {"metadata": {"name": load.title}, "spec": {"executors": load.executors, "policy": {"name": "sjf"}}}
             await client.create(POOLS, pool)
-            since = (await client.get(WORKFLOWS))["metadata"]["resourceVersion"]
-            watches = [
-                asyncio.create_task(task)
-                for task in (note_jobs(client, since, seen), note_workflows(client, since, seen))
-            ]
             writes, own_s, plane_s = operator.writes(), operator.cpu_s(), cpu_s(plane)
-            begun_s = time.monotonic()
-            for number in range(count):
-                await asyncio.sleep(max(begun_s + number / load.rate - time.monotonic(), 0.0))
-                await client.create(WORKFLOWS, workflow(f"{load.title}-{number}", load.title, load.stages))
-            submitted_s = time.monotonic() - begun_s
-            while len(seen.finished) < count:
-                await asyncio.sleep(0.1)
-            for watch in watches:
-                watch.cancel()
+            async with seen.looking():
+                begun_s = time.monotonic()
+                await submit(client, load, begun_s)
+                submitted_s = time.monotonic() - begun_s
+                await seen.wait_for(count, operator)
             await asyncio.sleep(3.0)
             told = await client.get("/api/v1/events", fieldSelector="reportingComponent=fermata.dev/operator")
             events = sum(event["involvedObject"]["name"].startswith(load.title) for event in told["items"])
@@ -282,6 +328,8 @@ async def restart(kubeconfig: Path, folder: Path, finished: int) -> Json:
         try:
             ready_s = operator.wait_ready()
             while not (await client.get("/apis/batch/v1/jobs", labelSelector="fermata.dev/workflow=present"))["items"]:
+                if time.monotonic() - operator.begun_s > _STALLED_S:
+                    raise SystemExit(f"nothing is started after a restart; the operator says: {operator.log_tail()}")
                 await asyncio.sleep(0.05)
             first_s = time.monotonic() - operator.begun_s
             await asyncio.sleep(2.0)

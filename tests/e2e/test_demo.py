@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.processes import interruptible
 
 from fermata.policy.registry import shipped_model
 
@@ -30,8 +31,8 @@ class Demo:
         self.report = folder / "report.html"
         command = [sys.executable, "-m", "fermata.cli", "demo", "--report", str(self.report), *arguments]
         environment = {**os.environ, MARK: self.mark, "TMPDIR": str(folder)}
-        self.process = subprocess.Popen(
-            command, env=environment, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        self.process = interruptible(
+            command, env=environment, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE
         )
 
     def family(self) -> dict[int, str]:
@@ -103,7 +104,10 @@ def test_a_stream_runs_to_its_end_and_is_reported(folder: Path) -> None:
     assert (folder / "kept" / "decisions.jsonl").stat().st_size > 0
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 143)])
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [(signal.SIGINT, 130), (signal.SIGTERM, 143), pytest.param(signal.SIGHUP, 143, marks=pytest.mark.slow)],
+)
 def test_interrupted_in_the_middle_it_takes_everything_down(folder: Path, number: signal.Signals, code: int) -> None:
     demo = Demo(folder)
     demo.wait_for_parts()

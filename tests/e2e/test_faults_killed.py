@@ -13,7 +13,7 @@ pytestmark = pytest.mark.e2e
 
 
 @pytest.mark.parametrize(
-    ("kills", "workflows"), [(4, 10), pytest.param(20, 60, marks=[pytest.mark.slow, pytest.mark.timeout(600)])]
+    ("kills", "workflows"), [(3, 8), pytest.param(20, 60, marks=[pytest.mark.slow, pytest.mark.timeout(600)])]
 )
 def test_killed_at_random_instants_of_a_busy_run(tmp_path: Path, kills: int, workflows: int) -> None:
     draw = random.Random(kills)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 import yaml
+from tests.processes import interruptible
 
 from fermata.sim.kube.local import is_up, read_state
 
@@ -65,7 +66,7 @@ def test_a_killed_one_is_not_in_the_way(folder: Path) -> None:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_foreground_ends_cleanly_on_a_signal(folder: Path, number: signal.Signals) -> None:
     command = [sys.executable, "-m", "fermata.cli", "local", "up", "--foreground", "--dir", str(folder)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    with interruptible(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stderr is not None
         assert "control plane up" in process.stdout.readline()

@@ -26,7 +26,7 @@ def test_killed_while_stages_are_held_and_running(tmp_path: Path) -> None:
             for number in range(4):
                 cluster.submit(f"busy-{number}", "busy", [stage("a", 0.5, tasks=2), stage("b", 0.5, "a")])
             cluster.wait_for("runs", "Running", "True")
-            cluster.submit("held", "killed", [stage("a", 6.0), stage("b", 0.3, "a")])
+            cluster.submit("held", "killed", [stage("a", 0.3, estimateSeconds=6), stage("b", 0.3, "a")])
             before = stages_of(cluster.wait_for("held", "Held", "True"))["a"]
             assert before["state"] == "Held"
             operators[0].kill()

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.operator_rig import Cluster, OperatorProcess, condition_of, control_plane, stage, stages_of
+from tests.operator_rig import Cluster, condition_of, stage, stages_of
 
 from fermata.operator.reasons import STAGE_HELD
 from fermata.policy import registry
@@ -17,42 +16,24 @@ from fermata.policy.record import loads, replay
 
 pytestmark = pytest.mark.e2e
 
-SHORT_S, LONG_S, GAP_S, SHORTS = 0.3, 8.0, 0.8, 24
+SHORT_S, LONG_S, GAP_S, SHORTS = 0.3, 8, 0.8, 18
 
 # Without an estimate, which is in whole seconds: the operator learns it from the first short workflows.
 SHORT = {key: value for key, value in stage("only", SHORT_S).items() if key != "estimateSeconds"}
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("learned")
-
-
-@pytest.fixture(scope="module")
-def cluster(folder: Path) -> Iterator[Cluster]:
-    with control_plane(folder) as kubeconfig:
-        process = OperatorProcess(kubeconfig, folder, "--record", str(folder / "decisions.jsonl"))
-        try:
-            process.wait_ready()
-            yield Cluster(kubeconfig)
-        finally:
-            code = process.stop()
-        assert code == 0, process.log.read_text()
-        assert "Traceback" not in process.log.read_text()
-
-
 def test_the_shipped_model_decides_and_its_decisions_replay(cluster: Cluster, folder: Path) -> None:
     cluster.pool("learned", executors=2, policy={"name": "default"}, maxHoldSeconds=6)
     cluster.wait_for_pool("learned", "PolicyReady", "True")
-    # Short workflows at an even pace, and half-way two long ones: while the first runs, the second is held for the
-    # short ones to come. In the simulator this stream is held for 3.5 s.
+    # Short workflows at an even pace, and half-way two that are estimated long: while the first runs, the second is
+    # held for the short ones to come.
     names = []
     for number in range(SHORTS):
-        cluster.submit(f"short-{number}", "learned", [SHORT])
-        names.append(f"short-{number}")
+        cluster.submit(f"model-short-{number}", "learned", [SHORT])
+        names.append(f"model-short-{number}")
         if number == SHORTS // 2:
-            for name in ("long-0", "long-1"):
-                cluster.submit(name, "learned", [stage("only", LONG_S)])
+            for name, seconds in (("model-long-0", LONG_S), ("model-long-1", SHORT_S)):
+                cluster.submit(name, "learned", [stage("only", seconds, estimateSeconds=LONG_S)])
                 names.append(name)
         time.sleep(GAP_S)
     statuses = {name: cluster.wait_for(name) for name in names}

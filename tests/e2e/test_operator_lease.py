@@ -137,10 +137,15 @@ def test_two_operators_by_mistake_one_acts_and_the_other_takes_over(tmp_path: Pa
         operators = [first]
         try:
             first.wait_ready()
-            second = OperatorProcess(kubeconfig, tmp_path, "--lease-seconds", "2", pod="second")
-            operators.append(second)
-            wait_until(lambda: "first holds the lease" in second.log.read_text(), "the second does not stand by")
-            assert second.get("/readyz") == "standing by\n"
+            second, other = (
+                OperatorProcess(kubeconfig, tmp_path, "--lease-seconds", "2", pod=pod) for pod in ("second", "other")
+            )
+            operators += [second, other]
+            for standby in (second, other):
+                said = "first holds the lease"
+                wait_until(lambda log=standby.log, said=said: said in log.read_text(), "it does not stand by")
+                assert standby.get("/readyz") == "standing by\n"
+            assert other.stop() == 0, "a standby stops when it is told to"
             cluster.pool("p", executors=2, policy={"name": "fifo"})
             for number in range(4):
                 cluster.submit(f"w{number}", "p", [stage("a", 0.5), stage("b", 0.3, "a")])
@@ -164,18 +169,3 @@ def test_two_operators_by_mistake_one_acts_and_the_other_takes_over(tmp_path: Pa
             starts.stop()
         assert set(starts.jobs.values()) == {1}, "a stage was started twice"
         assert len(starts.jobs) == 8
-
-
-def test_a_standby_stops_when_it_is_told_to(tmp_path: Path) -> None:
-    with control_plane(tmp_path) as kubeconfig:
-        first = OperatorProcess(kubeconfig, tmp_path, pod="first")
-        second = OperatorProcess(kubeconfig, tmp_path, pod="second")
-        try:
-            wait_until(
-                lambda: any("standing by" in operator.log.read_text() for operator in (first, second)), "both act"
-            )
-            standby = first if "standing by" in first.log.read_text() else second
-            assert standby.stop() == 0
-        finally:
-            first.stop()
-            second.stop()

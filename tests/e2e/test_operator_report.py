@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from tests.operator_rig import Cluster, OperatorProcess, control_plane, stage
+from tests.processes import fermata
 
 from fermata.sim.trace_io import read_trace
 
@@ -51,14 +50,9 @@ def kubeconfig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         yield path
 
 
-def _fermata(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "fermata.cli", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
-
-
 def test_what_ran_is_exported_as_a_trace_that_simulates(kubeconfig: Path, tmp_path: Path) -> None:
     out = tmp_path / "ran.jsonl"
-    done = _fermata(
+    done = fermata(
         "trace", "export", "--from-cluster", "--pool", "acting", "--kubeconfig", str(kubeconfig), "-o", str(out)
     )
     assert done.returncode == 0, done.stderr
@@ -78,7 +72,7 @@ def test_a_report_has_the_cluster_next_to_its_simulation(kubeconfig: Path, tmp_p
     found = {}
     for pool in ("asked", "acting"):
         out = tmp_path / f"{pool}.html"
-        done = _fermata(
+        done = fermata(
             "report", "--from-cluster", "--pool", pool, "--out", str(out), "--kubeconfig", str(kubeconfig), "--json"
         )
         assert done.returncode == 0, done.stderr
@@ -109,6 +103,6 @@ def test_what_cannot_be_reported_is_told_in_one_line(kubeconfig: Path, tmp_path:
         (("report", "--from-cluster", "--pool", "asked", "--policies", "what", *at), "no policy 'what'"),
         (("trace", "export", "-o", str(tmp_path / "x"), *at), "either a FILE or --from-cluster"),
     ):
-        done = _fermata(*arguments)
+        done = fermata(*arguments)
         assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
         assert said in done.stderr

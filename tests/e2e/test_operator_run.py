@@ -2,45 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.operator_rig import Cluster, OperatorProcess, condition_of, control_plane, stage, stages_of, wait_until
+from tests.operator_rig import Cluster, OperatorProcess, condition_of, stage, stages_of, wait_until
 
 from fermata.operator.times import parse
 from fermata.policy import registry
 from fermata.policy.record import loads, replay
 
 pytestmark = pytest.mark.e2e
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("operator")
-
-
-@pytest.fixture(scope="module")
-def kubeconfig(folder: Path) -> Iterator[Path]:
-    with control_plane(folder) as path:
-        yield path
-
-
-@pytest.fixture(scope="module")
-def operator(kubeconfig: Path, folder: Path) -> Iterator[OperatorProcess]:
-    process = OperatorProcess(kubeconfig, folder, "--record", str(folder / "decisions.jsonl"))
-    try:
-        process.wait_ready()
-        yield process
-    finally:
-        code = process.stop()
-    assert code == 0, process.log.read_text()
-    assert "Traceback" not in process.log.read_text()
-
-
-@pytest.fixture
-def cluster(kubeconfig: Path, operator: OperatorProcess) -> Cluster:
-    return Cluster(kubeconfig)
 
 
 def test_a_dag_runs_in_order_and_its_jct_is_wait_plus_held_plus_run(cluster: Cluster) -> None:
@@ -113,7 +84,7 @@ def test_a_policy_that_holds_is_obeyed_and_explained(cluster: Cluster) -> None:
     cluster.pool("holding", executors=2, policy={"name": "sjf-hold:tau=1,split=2"})
     cluster.submit("first-long", "holding", [stage("a", 4.0)])
     cluster.wait_for("first-long", "Running", "True")
-    cluster.submit("second-long", "holding", [stage("a", 4.0)])
+    cluster.submit("second-long", "holding", [stage("a", 0.3, estimateSeconds=4)])
     held = cluster.wait_for("second-long", "Held", "True")
     assert stages_of(held)["a"]["state"] == "Held"
     assert condition_of(held, "Held")["reason"] == "HeldByPolicy"
@@ -161,13 +132,17 @@ def test_an_unusable_model_falls_back_and_says_so(
 
 
 def test_modes_off_and_shadow_leave_the_acting_to_the_fallback(cluster: Cluster, operator: OperatorProcess) -> None:
-    for mode in ("Off", "Shadow"):
-        pool = mode.lower()
-        cluster.pool(pool, executors=2, mode=mode, policy={"name": "sjf-hold:tau=1,split=2"}, fallback="fifo")
-        cluster.submit(f"{pool}-1", pool, [stage("a", 3.0)])
+    pools = ("off", "shadow")
+    for pool in pools:
+        policy = {"name": "sjf-hold:tau=1,split=2"}
+        cluster.pool(pool, executors=2, mode=pool.capitalize(), policy=policy, fallback="fifo")
+        cluster.submit(f"{pool}-1", pool, [stage("a", 6.0)])
+    for pool in pools:
         cluster.wait_for(f"{pool}-1", "Running", "True")
-        cluster.submit(f"{pool}-2", pool, [stage("a", 3.0)])
+        cluster.submit(f"{pool}-2", pool, [stage("a", 0.3, estimateSeconds=6)])
+    for pool in pools:
         assert cluster.wait_for(f"{pool}-2")["heldSeconds"] == pytest.approx(0.0, abs=0.05)
+        assert condition_of(cluster.status(f"{pool}-1"), "Running")["status"] == "True", "there was nothing to hold for"
     metrics = operator.get("/metrics")
     assert 'fermata_shadow_disagreements_total{pool="shadow"}' in metrics
     assert 'fermata_shadow_disagreements_total{pool="off"}' not in metrics

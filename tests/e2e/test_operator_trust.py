@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 import shutil
-import subprocess
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,49 +21,18 @@ from tests.operator_rig import (
     stages_of,
     wait_until,
 )
+from tests.processes import fermata
 
 from fermata.operator.times import render
 from fermata.policy import registry
 from fermata.policy.features import SIZE
 from fermata.policy.record import loads
+from fermata.sim.kube.client import Client
 
 pytestmark = pytest.mark.e2e
 
 HOLDING = {"name": "sjf-hold:tau=1,split=2"}
 LONG_S = 20.0
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("trust")
-
-
-@pytest.fixture(scope="module")
-def kubeconfig(folder: Path) -> Iterator[Path]:
-    with control_plane(folder, slots=32) as path:
-        yield path
-
-
-@pytest.fixture(scope="module")
-def operator(kubeconfig: Path, folder: Path) -> Iterator[OperatorProcess]:
-    process = OperatorProcess(kubeconfig, folder, "--record", str(folder / "decisions.jsonl"))
-    try:
-        process.wait_ready()
-        yield process
-    finally:
-        code = process.stop()
-    assert code == 0, process.log.read_text()
-    assert "Traceback" not in process.log.read_text()
-
-
-@pytest.fixture
-def cluster(kubeconfig: Path, operator: OperatorProcess) -> Cluster:
-    return Cluster(kubeconfig)
-
-
-def _fermata(kubeconfig: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "fermata.cli", *arguments, "--kubeconfig", str(kubeconfig)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
 
 def _hold(cluster: Cluster, pool: str, *names: str, **spec: Any) -> None:
@@ -84,30 +51,32 @@ def _edit_pool(cluster: Cluster, pool: str, **spec: Any) -> None:
 
 
 def test_a_stage_or_a_workflow_can_be_released(cluster: Cluster, kubeconfig: Path) -> None:
+    at = ("--kubeconfig", str(kubeconfig))
     _hold(cluster, "released", "one")
-    told = _fermata(kubeconfig, "explain", "one", "b")
+    told = fermata("explain", "one", "b", *at)
     assert "fermata release one b" in told.stdout
     assert "alternative: started now" in told.stdout
-    done = _fermata(kubeconfig, "release", "one", "b")
+    done = fermata("release", "one", "b", *at)
     assert (done.returncode, done.stdout) == (0, "stage b: released, it was held\n"), done.stderr
     wait_until(lambda: set(cluster.jobs("one")) == {"b"}, "stage b does not start")
 
     _hold(cluster, "let-go", "two", "three")
-    assert _fermata(kubeconfig, "release", "three").returncode == 0
+    assert fermata("release", "three", *at).returncode == 0
     cluster.wait_for("three", "Running", "True")
     assert cluster.jobs("two") == {}, "the one that came first and was not released started instead"
 
-    bad = _fermata(kubeconfig, "release", "two", "nothing")
+    bad = fermata("release", "two", "nothing", *at)
     assert (bad.returncode, bad.stderr.count("\n")) == (2, 1)
     assert "it has: a, b" in bad.stderr
-    assert "no workflow 'nobody'" in _fermata(kubeconfig, "release", "nobody").stderr
+    assert "no workflow 'nobody'" in fermata("release", "nobody", *at).stderr
 
 
 def test_the_kill_switch_of_a_pool_works_until_it_is_taken_off(
     cluster: Cluster, kubeconfig: Path, operator: OperatorProcess
 ) -> None:
+    at = ("--kubeconfig", str(kubeconfig))
     _hold(cluster, "switched", "all-held")
-    done = _fermata(kubeconfig, "release-all", "switched")
+    done = fermata("release-all", "switched", *at)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("pool switched: holds nothing any more")
     cluster.wait_for("all-held", "Running", "True")
@@ -115,7 +84,7 @@ def test_the_kill_switch_of_a_pool_works_until_it_is_taken_off(
     assert condition_of(status, "HoldingPaused")["reason"] == "ReleasedByAnnotation"
     assert 'fermata_pool_holding_paused{pool="switched"} 1.0' in operator.get("/metrics")
     wait_until(lambda: "HoldingPaused" in dict(cluster.events("switched")), "no Event tells of the switch")
-    assert _fermata(kubeconfig, "release-all", "switched", "--undo").returncode == 0
+    assert fermata("release-all", "switched", "--undo", *at).returncode == 0
     cluster.wait_for_pool("switched", "HoldingPaused", "False")
     _edit_pool(cluster, "switched", executors=3)  # so that one is free again
     cluster.submit("held-again", "switched", [stage("a", LONG_S)])
@@ -129,9 +98,9 @@ def test_the_age_cap_ends_a_hold(cluster: Cluster) -> None:
 
 
 def test_lowering_the_cap_of_a_pool_ends_what_is_held_beyond_it(cluster: Cluster) -> None:
-    _hold(cluster, "lowered", "patient")
+    _hold(cluster, "lowered", "too-long")
     _edit_pool(cluster, "lowered", maxHoldSeconds=0)
-    cluster.wait_for("patient", "Running", "True")
+    cluster.wait_for("too-long", "Running", "True")
 
 
 def test_a_pool_in_which_nothing_runs_holds_nothing(cluster: Cluster) -> None:
@@ -142,10 +111,10 @@ def test_a_pool_in_which_nothing_runs_holds_nothing(cluster: Cluster) -> None:
 
 def test_shadow_records_what_the_policy_would_have_done(cluster: Cluster, folder: Path) -> None:
     cluster.pool("shadowed", executors=2, mode="Shadow", policy=HOLDING, fallback="fifo")
-    cluster.submit("shadow-1", "shadowed", [stage("a", 4.0)])
-    cluster.wait_for("shadow-1", "Running", "True")
-    cluster.submit("shadow-2", "shadowed", [stage("a", 4.0)])
-    cluster.wait_for("shadow-2", "Running", "True")
+    cluster.submit("shadowed-1", "shadowed", [stage("a", 4.0)])
+    cluster.wait_for("shadowed-1", "Running", "True")
+    cluster.submit("shadowed-2", "shadowed", [stage("a", 4.0)])
+    cluster.wait_for("shadowed-2", "Running", "True")
     assert cluster.pool_status("shadowed")["policy"] == "fifo"
     records = [loads(line) for line in (folder / "decisions.jsonl").read_text().splitlines()]
     mine = [record for record in records if record.labels["pool"] == ["shadowed"]]
@@ -172,20 +141,33 @@ def _finished(name: str, pool: str, arrival_s: float, run_s: float) -> tuple[dic
     return {"apiVersion": f"{GROUP}/{VERSION}", "kind": "Workflow", "metadata": meta, "spec": spec}, status
 
 
+async def _write_past(kubeconfig: Path, finished: list[tuple[dict[str, Any], dict[str, Any]]]) -> None:
+    path = f"/apis/{GROUP}/{VERSION}/namespaces/default/workflows"
+    async with Client.from_kubeconfig(kubeconfig) as client, asyncio.TaskGroup() as group:
+
+        async def write(body: dict[str, Any], status: dict[str, Any]) -> None:
+            await client.create(path, body)
+            await client.patch(f"{path}/{body['metadata']['name']}/status", {"status": status})
+
+        for body, status in finished:
+            group.create_task(write(body, status))
+
+
 def test_holding_that_costs_is_paused_from_what_the_api_remembers(tmp_path: Path) -> None:
     arrival_s = 1_800_000_000.0
     with control_plane(tmp_path) as kubeconfig:
         cluster = Cluster(kubeconfig)
         # A stream in which nothing short ever follows a long job: holding the second executor is for nothing.
         cluster.pool("wasteful", executors=2, policy=HOLDING)
-        for number in range(210):
-            arrival_s += 6.25
-            body, status = _finished(f"past-{number}", "wasteful", arrival_s, 4.0 if number % 8 else 12.0)
-            cluster.objects.create_namespaced_custom_object(GROUP, VERSION, "default", "workflows", body)
-            name = body["metadata"]["name"]
-            cluster.objects.patch_namespaced_custom_object_status(
-                GROUP, VERSION, "default", "workflows", name, {"status": status}
+        asyncio.run(
+            _write_past(
+                kubeconfig,
+                [
+                    _finished(f"past-{number}", "wasteful", arrival_s + 6.25 * number, 4.0 if number % 8 else 12.0)
+                    for number in range(210)
+                ],
             )
+        )
         operator = OperatorProcess(kubeconfig, tmp_path)
         try:
             operator.wait_ready()
@@ -195,8 +177,8 @@ def test_holding_that_costs_is_paused_from_what_the_api_remembers(tmp_path: Path
             assert "by replay of" in paused["message"]
             assert status["holdSavingsPercent"] < -1
             assert status["policy"].endswith("without holds")
-            cluster.submit("runs-1", "wasteful", [stage("a", 3.0)])
-            cluster.submit("runs-2", "wasteful", [stage("a", 3.0)])
+            for name in ("runs-1", "runs-2"):
+                cluster.submit(name, "wasteful", [stage("a", 0.5, estimateSeconds=3)])
             assert cluster.wait_for("runs-2")["heldSeconds"] == 0.0, "nothing is held while holding is paused"
             assert operator.stop() == 0
             operator = OperatorProcess(kubeconfig, tmp_path)

@@ -16,6 +16,7 @@ from fermata.operator.cluster import Cluster, ClusterError
 from fermata.operator.facts import Meta
 from fermata.operator.metrics import Metrics
 from fermata.operator.names import API_VERSION, short_hash
+from fermata.operator.tasks import forever
 from fermata.operator.times import render
 
 REPEAT_AFTER_S = 300.0
@@ -24,6 +25,7 @@ REFILL_S = 5.0  # ... to one in this many seconds
 _QUEUE = 2000
 _REMEMBERED = 20_000
 _WRITERS = 2
+_AGAIN_S = 1.0
 
 log = logging.getLogger(__name__)
 
@@ -47,7 +49,9 @@ class Events:
 
     def start(self) -> None:
         """Begin to write; needs a running event loop."""
-        self._writers = [asyncio.create_task(self._write(), name=f"events-{i}") for i in range(_WRITERS)]
+        self._writers = [
+            asyncio.create_task(forever("writing of events", self._write, _AGAIN_S)) for _ in range(_WRITERS)
+        ]
 
     async def stop(self, grace_s: float = 2.0) -> None:
         """Write what is left, for a moment, and stop."""

@@ -38,9 +38,11 @@ BLOCKS = 16  # what the estimate is made of
 ENOUGH_BLOCKS = 3  # before these nothing is switched
 COSTS, PAYS = -0.01, 0.01  # share of the mean JCT: the hysteresis
 REMEMBERED = WARM + BLOCKS * BLOCK + TAIL
-# A replay takes at most so long, and of all the time at most this share.
+# A replay takes at most so long, and of all the time at most this share; the first ones, without which holding cannot
+# be judged at all, may take more.
 LONGEST_REPLAY_S = 5.0
 SHARE = 0.02
+FIRST_SHARE = 0.2
 
 log = logging.getLogger(__name__)
 
@@ -120,6 +122,7 @@ class Holding:
         self._situation: Situation | None = None
         self._blocks: deque[Block] = deque(maxlen=BLOCKS)
         self._done_s = -math.inf  # arrivals up to here have been replayed
+        self._replays = 0  # of this situation
         self._news = False  # has a workflow finished, or the situation changed, since it was last looked at?
         self._running: asyncio.Task[None] | None = None
         self._paused: bool | None = None  # None: not known yet, the status says
@@ -191,7 +194,7 @@ class Holding:
         self.close()
         self._news = True
         self._blocks.clear()
-        self._done_s = -math.inf
+        self._done_s, self._replays = -math.inf, 0
         if before is not None and situation is not None and before.policy != situation.policy:
             self._paused = False  # that was about another policy
 
@@ -207,7 +210,9 @@ class Holding:
         self._done_s = jobs[first + BLOCK - 1].arrival_s
         self._wake(self._pool)
         # The next one has to wait until this one is a small share of the time.
-        await asyncio.sleep((self._clock() - begun_s) / SHARE)
+        self._replays += 1
+        share = SHARE if self._replays >= ENOUGH_BLOCKS else FIRST_SHARE
+        await asyncio.sleep((self._clock() - begun_s) / share)
         self._news, self._running = True, None
         self._wake(self._pool)
 

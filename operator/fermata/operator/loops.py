@@ -10,6 +10,8 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
+from fermata.operator.tasks import failure_of
+
 COALESCE_S = 0.005  # events of one moment come together
 _RETRY_S = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
 
@@ -71,13 +73,7 @@ class Loops:
             signal.set()
 
     async def _succeeds(self, pool: str) -> bool:
-        """Reconcile once as a task of its own, so that whatever it raises ends there."""
-        task: asyncio.Task[None] = asyncio.ensure_future(self._reconcile(pool))
-        try:
-            await asyncio.wait({task})
-        finally:
-            task.cancel()
-        error = task.exception()
+        error = await failure_of(self._reconcile(pool))
         if error is None:
             return True
         log.error("pool %s: reconciliation failed, tried again soon", pool, exc_info=error)

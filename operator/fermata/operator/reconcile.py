@@ -435,7 +435,8 @@ class PoolReconciler:
         return next((stage.slots for stage in stages if stage.name == name), 1)
 
     async def _tell(self, fact: PoolFact | None, asked: Asked | None, held: set[StageKey], now_s: float) -> None:
-        stale = self._teller.take_stale()
+        # What has ended comes first: people wait for that, and until it is written each decision looks at it again.
+        stale = sorted(self._teller.take_stale(), key=self._goes_on)
         while stale:
             some, stale = stale[:AT_ONCE], stale[AT_ONCE:]
             await limited([self._tell_workflow(uid, asked, held, now_s) for uid in some])
@@ -463,6 +464,10 @@ class PoolReconciler:
             self._holding.verdict(fact),
             found.share if found else None,
         )
+
+    def _goes_on(self, uid: str) -> bool:
+        known = self._views.get(uid)
+        return known is None or known.outcome is None
 
     async def _tell_workflow(self, uid: str, asked: Asked | None, held: set[StageKey], now_s: float) -> None:
         fact, known = self._tools.store.workflows.get(uid), self._views.get(uid)

@@ -10,6 +10,7 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from prometheus_client import Gauge, ProcessCollector
@@ -25,6 +26,7 @@ from fermata.operator.probes import Probes
 from fermata.operator.reconcile import PoolReconciler, Tools
 from fermata.operator.recorder import Recorder
 from fermata.operator.store import Store
+from fermata.operator.tasks import forever
 from fermata.operator.timers import Timers
 from fermata.operator.watches import Watches
 from fermata.policy.errors import InputError
@@ -103,7 +105,8 @@ class Operator:
         except asyncio.CancelledError:  # told to stop while standing by
             await self.stop()
             raise
-        self._leading = asyncio.create_task(self._lead_forever(cluster, lease), name="lease")
+        again = partial(self._lead_again, cluster, lease)
+        self._leading = asyncio.create_task(forever("leading", again, _POLL_S), name="lease")
 
     async def stop(self) -> None:
         """Go down; what matters is in the API already."""
@@ -135,10 +138,11 @@ class Operator:
         self._loops.open()
         log.info("deciding for %d pools on %s", len(self._store.pools), cluster.server)
 
-    async def _lead_forever(self, cluster: Cluster, lease: Lease) -> None:
-        """Stop to act when the Lease is lost, and begin again, as after a restart, when it comes back."""
+    async def _lead_again(self, cluster: Cluster, lease: Lease) -> None:
+        """Stop to act when the Lease is lost, and begin again, as after a restart, when it comes back; for ever."""
         while True:
-            await lease.keep()
+            if self._synced:
+                await lease.keep()
             self._synced = False
             await self._pause()
             await self._lead(cluster, lease)

@@ -13,6 +13,9 @@ from apscheduler.schedulers.asyncio import AsyncIOScheduler
 
 # A wake-up that is farther away than the year 9999 cannot be a date, and need not be one.
 _FARTHEST_S = 10 * 365 * 24 * 3600.0
+# However late, a wake-up is not left out: neither because its time is past, nor because the one before is not yet
+# counted as over. Nobody would ask for it again.
+_JOBS = {"misfire_grace_time": None, "coalesce": True, "max_instances": 1_000}
 
 
 class Timers:
@@ -25,7 +28,7 @@ class Timers:
 
     def __init__(self, now: Callable[[], float], wake: Callable[[str], None]) -> None:
         self._now, self._wake = now, wake
-        self._scheduler = AsyncIOScheduler(timezone=UTC, job_defaults={"misfire_grace_time": None, "coalesce": True})
+        self._scheduler = AsyncIOScheduler(timezone=UTC, job_defaults=_JOBS)
         self._armed: dict[str, float] = {}
 
     def start(self) -> None:
@@ -50,6 +53,7 @@ class Timers:
         when = datetime.now(UTC) + timedelta(seconds=max(at_s - self._now(), 0.0))
         self._scheduler.add_job(self._fire, "date", run_date=when, args=[pool], id=pool, replace_existing=True)
 
-    def _fire(self, pool: str) -> None:
+    async def _fire(self, pool: str) -> None:
+        """Wake a pool; a coroutine, or the scheduler would call it in a thread of its own, beside the event loop."""
         self._armed.pop(pool, None)
         self._wake(pool)

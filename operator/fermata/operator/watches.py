@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from functools import partial
 
 from fermata.operator.cluster import Cluster, ClusterError
 from fermata.operator.store import Kind, Store
+from fermata.operator.tasks import forever
 
 # Parents before what they own: a Job is never seen without its Workflow.
 KINDS: tuple[Kind, ...] = ("namespaces", "executorpools", "workflows", "pods", "jobs")
@@ -34,12 +36,15 @@ class Watches:
     def __init__(self, cluster: Cluster, store: Store, namespace: str | None = None) -> None:
         self._cluster, self._store, self._namespace = cluster, store, namespace
         self._tasks: list[asyncio.Task[None]] = []
+        self._listed: dict[Kind, str] = {}  # versions of lists from which nobody has gone on yet
 
     async def open(self) -> None:
         """Read everything once, however long that takes, and follow what changes from then on."""
-        versions = [(kind, await self._list_at_last(kind)) for kind in KINDS]
+        for kind in KINDS:
+            self._listed[kind] = await self._list_at_last(kind)
         self._tasks = [
-            asyncio.create_task(self._follow(kind, version), name=f"watch-{kind}") for kind, version in versions
+            asyncio.create_task(forever(f"watch of {kind}", partial(self._follow, kind), _LIST_AGAIN_S))
+            for kind in KINDS
         ]
 
     async def close(self) -> None:
@@ -66,9 +71,9 @@ class Watches:
         self._store.retain(kind, listed, version)
         return version
 
-    async def _follow(self, kind: Kind, version: str) -> None:
-        """Follow a kind from a version on, for ever: a watch that ends goes on, one that lost the thread lists."""
-        failures = 0
+    async def _follow(self, kind: Kind) -> None:
+        """Follow a kind, for ever: a watch that ends goes on, one that lost the thread lists."""
+        failures, version = 0, self._listed.pop(kind, "")
         while True:
             try:
                 version = version or await self._list(kind)

@@ -84,7 +84,8 @@ def _pool(**changes: Any) -> PoolFact:
 
 def _watch(jobs: list[PastJob], policies: list[str], monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
     """Feed jobs to the estimate, under one policy after the other, and return the verdict at the end of each."""
-    monkeypatch.setattr(holding, "SHARE", math.inf)  # no rest between replays
+    for share in ("SHARE", "FIRST_SHARE"):
+        monkeypatch.setattr(holding, share, math.inf)  # no rest between replays
 
     async def main() -> list[tuple[Any, ...]]:
         told = []
@@ -114,7 +115,8 @@ def test_holding_that_costs_is_paused_and_another_policy_has_its_own_chance(monk
 
 
 def test_a_pause_ends_when_what_arrives_has_changed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(holding, "SHARE", math.inf)
+    for share in ("SHARE", "FIRST_SHARE"):
+        monkeypatch.setattr(holding, share, math.inf)
     bad = [_job(i, 60.0 * i, 20.0 if i % 2 else 4.0) for i in range(WARM + 4 * BLOCK + TAIL)]
     begin_s = bad[-1].arrival_s + 60.0
     good = [

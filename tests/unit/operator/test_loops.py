@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import threading
 import time
 from typing import Any
 
@@ -98,6 +99,29 @@ def test_a_timer_wakes_its_pool_once_and_the_latest_word_counts() -> None:
 
     asyncio.run(main())
     assert sorted(woken) == ["past", "soon"]
+
+
+def test_a_wake_up_that_is_asked_for_while_the_one_before_is_told_is_not_lost() -> None:
+    woken: list[threading.Thread] = []
+
+    def wake(pool: str) -> None:
+        woken.append(threading.current_thread())
+        if len(woken) < 4:
+            timers.arm(pool, time.time())
+            time.sleep(0.03)  # a loaded machine: what was asked for is due before this one is counted as over
+
+    timers = Timers(time.time, wake)
+
+    async def main() -> None:
+        timers.start()
+        timers.arm("a", time.time())
+        async with asyncio.timeout(10):
+            while len(woken) < 4:
+                await asyncio.sleep(0.01)
+        timers.stop()
+
+    asyncio.run(main())
+    assert set(woken) == {threading.current_thread()}, "what it wakes belongs to the event loop"
 
 
 class _Server:

@@ -16,6 +16,7 @@ import time
 from pathlib import Path
 
 import pytest
+from tests.processes import interruptible
 
 from fermata.cli.compare import policy_names
 from fermata.cli.main import run
@@ -173,11 +174,10 @@ def test_an_interrupt_reports_on_the_seeds_that_are_done(tmp_path: Path, process
     command += ["--set", "jobs=300", "--warmup", "0", "--json", "--out", str(out), "--jobs", str(processes)]
     screen, terminal = pty.openpty()
     # Its own process group, which Ctrl-C at a terminal signals as a whole.
-    process = subprocess.Popen(
+    process = interruptible(
         command,
         stdout=subprocess.PIPE,
         stderr=terminal,
-        text=True,
         start_new_session=True,
         env={**os.environ, "TERM": "xterm", "COLUMNS": "100"},
     )

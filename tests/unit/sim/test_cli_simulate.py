@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 
 import pytest
+from tests.processes import interruptible
 
 from fermata.cli.main import run
 from fermata.policy.record import loads
@@ -194,11 +195,10 @@ def test_more_slots_than_executors_names_file_and_line(tmp_path: Path) -> None:
 def test_an_interrupt_keeps_what_is_done(processes: str, tmp_path: Path) -> None:
     out = tmp_path / "jobs.csv"
     arguments = ["--scenario", "syn_60", "--seeds", "0-999999", "--set", "jobs=2000", "--policy", "sjf", "--json"]
-    process = subprocess.Popen(
+    process = interruptible(
         [*COMMAND, *arguments, "--jobs", processes, "--per-job", str(out)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        text=True,
         start_new_session=True,
     )
     try:
@@ -219,11 +219,10 @@ def test_an_interrupt_keeps_what_is_done(processes: str, tmp_path: Path) -> None
 def test_an_interrupt_in_one_episode_keeps_its_jobs_and_decisions(tmp_path: Path) -> None:
     record, out = tmp_path / "r.jsonl", tmp_path / "jobs.csv"
     arguments = ["--scenario", "syn_60", "--seeds", "0", "--set", "jobs=1000000", "--policy", "sjf", "--json"]
-    process = subprocess.Popen(
+    process = interruptible(
         [*COMMAND, *arguments, "--warmup", "10", "--record", str(record), "--per-job", str(out)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        text=True,
         start_new_session=True,
     )
     try:
