@@ -18,10 +18,14 @@ def export_onnx(
     card: Annotated[Path | None, typer.Option(help="Also write a model card in Markdown.")] = None,
 ) -> None:
     """Export a trained policy as ONNX, checked against torch."""
-    from fermata.cli.extras import export, training
+    from fermata.cli.extras import export, graph_export, graph_training, training
+    from fermata.policy.errors import InputError
 
-    config, network = training().read_run(run)
-    exporter = export()
+    graph = _is_graph(run)
+    config, network = (graph_training() if graph else training()).read_run(run)
+    exporter = graph_export() if graph else export()
+    if graph and card is not None:
+        raise InputError("there is no card of a graph policy; fermata policy info shows its metadata", file=card)
     metadata = exporter.metadata_of(config, None if scores is None else _read_scores(scores))
     difference = exporter.export_onnx(network, metadata, out)
     print(f"{out}: largest difference from torch {difference:.2g} (allowed {exporter.TOLERANCE:g})")
@@ -31,6 +35,12 @@ def export_onnx(
 
         card.write_text(model_card(out.stem, OnnxPolicy.load(out).digest, metadata, config), encoding="utf-8")
         print(f"{card}: model card")
+
+
+def _is_graph(run: Path) -> bool:
+    """Tell whether a folder holds a run of a graph policy."""
+    note = run / "config.json"
+    return note.exists() and '"method"' in note.read_text(encoding="utf-8")
 
 
 def _read_scores(path: Path) -> dict[str, object]:

@@ -28,6 +28,16 @@ def hpc_training() -> ModuleType:
     return _need("fermata.training.hpc.train", "torch", "training")
 
 
+def graph_training() -> ModuleType:
+    """Return `fermata.training.graph.train`."""
+    return _need("fermata.training.graph.train", "torch", "training")
+
+
+def graph_export() -> ModuleType:
+    """Return `fermata.training.graph.export`."""
+    return _need("fermata.training.graph.export", "torch", "training")
+
+
 def export() -> ModuleType:
     """Return `fermata.training.export`."""
     return _need("fermata.training.export", "torch", "training")

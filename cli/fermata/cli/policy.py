@@ -17,6 +17,7 @@ def info(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Check a policy as the operator would, and say what it is."""
+    from fermata.policy.graph_policy import GraphPolicy
     from fermata.policy.heuristics.base import Heuristic
     from fermata.policy.onnx_policy import OnnxPolicy
     from fermata.policy.registry import load
@@ -25,7 +26,7 @@ def info(
     facts: dict[str, object] = {"name": loaded.name}
     if isinstance(loaded, Heuristic):
         facts |= {"kind": "heuristic", "summary": loaded.summary, "parameters": sorted(loaded.parameters)}
-    if isinstance(loaded, OnnxPolicy):
+    if isinstance(loaded, OnnxPolicy | GraphPolicy):
         facts |= {"kind": "onnx", "sha256": loaded.digest, **loaded.metadata}
     if as_json:
         print(json.dumps(facts))

@@ -88,6 +88,7 @@ def _chosen(history: History, own: Policy | None, policies: str | None) -> list[
 def _page(history: History, policies: Sequence[Policy]) -> Report:
     from fermata.operator.seat import limits_of
     from fermata.sim.compare.episodes import schedule_of as simulated_schedule
+    from fermata.sim.experiment import knowing
     from fermata.sim.report import Report, Run, Section
     from fermata.sim.simulate import simulate
 
@@ -97,6 +98,7 @@ def _page(history: History, policies: Sequence[Policy]) -> Report:
     runs = [Run(REAL, [schedule_of(history, trace)])]
     for policy in policies:
         # A Kubernetes Job keeps its executors until its tasks run out.
+        policy = knowing(policy, trace)
         episode = simulate(trace, spec.executors, policy, limits=limits_of(spec), fallback=policies[0], sticky=True)
         runs.append(Run(f"simulated {policy.name}", [simulated_schedule(episode)]))
     base = runs[1]

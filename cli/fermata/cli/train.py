@@ -13,13 +13,25 @@ def train(
     out: Annotated[Path, typer.Option(help="Folder of the run; a run that is there is resumed.")],
     config: Annotated[str, typer.Option(help="YAML file, or the name of a shipped configuration.")] = "quick",
     processes: Annotated[int | None, typer.Option(min=1, help="Worker processes; does not change the result.")] = None,
+    ray: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ADDRESS", help="Gather experience on a Ray cluster; of graph policies, does not change the result."
+        ),
+    ] = None,
 ) -> None:
-    """Train a policy in the simulator."""
-    from fermata.cli.extras import training
-    from fermata.training.config import read_config
+    """Train a policy in the simulator; the configuration says by which method."""
+    from fermata.cli.extras import graph_training, training
+    from fermata.policy.errors import InputError
+    from fermata.training.graph.config import GraphConfig, read_any
 
-    settings = read_config(config)
+    settings = read_any(config)
     if processes is not None:
         settings = settings.model_copy(update={"processes": processes})
-    training().train(settings, out)
+    if isinstance(settings, GraphConfig):
+        graph_training().train(settings, out, ray=ray)
+    elif ray is not None:
+        raise InputError(f"--ray is for graph policies, and {settings.name!r} is a configuration of the teacher")
+    else:
+        training().train(settings, out)
     print(f"trained; next: fermata export-onnx {out} --out policy.onnx")

@@ -86,17 +86,17 @@ def without_holds(policy: Heuristic) -> Heuristic:
 
 
 async def _load_model(model: ModelSource, cluster: Cluster) -> Policy:
-    from fermata.policy.onnx_policy import OnnxPolicy  # ONNX Runtime is slow to import and not every pool needs it
+    from fermata.policy.model_file import load_model  # ONNX Runtime is slow to import and not every pool needs it
 
     if model.path is not None:
-        return await asyncio.to_thread(OnnxPolicy.load, model.path, model.sha256)
+        return await asyncio.to_thread(load_model, model.path, model.sha256)
     if model.config_map is None:
         raise UnusablePolicyError(reasons.MODEL_UNUSABLE, "expected exactly one of path and configMap")
     content = await _from_config_map(model.config_map, cluster)
     with tempfile.TemporaryDirectory(prefix="fermata-model-") as directory:
         path = Path(directory) / f"{model.config_map.name}.onnx"
         await asyncio.to_thread(path.write_bytes, content)
-        return await asyncio.to_thread(OnnxPolicy.load, path, model.sha256)
+        return await asyncio.to_thread(load_model, path, model.sha256)
 
 
 async def _from_config_map(where: ConfigMapKey, cluster: Cluster) -> bytes:

@@ -69,9 +69,9 @@ def load(spec: str | Path) -> Policy:
     """
     text = str(spec)
     if text.endswith(".onnx") or text in LEARNED:
-        from fermata.policy.onnx_policy import OnnxPolicy
+        from fermata.policy.model_file import load_model
 
-        return OnnxPolicy.load(shipped_model(text) if text in LEARNED else Path(text))
+        return load_model(shipped_model(text) if text in LEARNED else Path(text))
     name, _, rest = text.partition(":")
     if name not in HEURISTICS:
         raise InputError(f"no policy {name!r}; expected one of {', '.join(names())}, or the path of an .onnx file")

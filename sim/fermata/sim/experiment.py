@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
+from fermata.policy import graph_state
 from fermata.policy.decide import Policy
 from fermata.policy.guardrails import Guardrails
 from fermata.policy.registry import load
@@ -86,6 +87,11 @@ def figures_of(episode: Episode, warm: int = 0) -> Figures:
     return {**figures, "decisions": episode.decisions, "events": episode.events}
 
 
+def knowing(policy: Policy, trace: Trace) -> Policy:
+    """Return a policy that knows the DAGs of a trace, if it is one that reads them."""
+    return graph_state.knowing(policy, lambda: graph_state.Dag.of_parents(trace.parent_ptr, trace.parent))
+
+
 def run_trace(
     trace: Trace,
     setting: Setting,
@@ -109,7 +115,7 @@ def run_trace(
         StuckError: the policy waits although nothing will happen any more.
         Interrupted: on Ctrl-C, with the figures of the jobs that are done.
     """
-    chosen = load(setting.policy) if policy is None else policy
+    chosen = knowing(load(setting.policy) if policy is None else policy, trace)
     began = time.perf_counter()
     try:
         episode = simulate(

@@ -5,13 +5,14 @@ from __future__ import annotations
 import hashlib
 from importlib import resources
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from fermata.policy.errors import InputError
 
+Model = TypeVar("Model", bound=BaseModel)
 Positive = Annotated[float, Field(gt=0)]
 Share = Annotated[float, Field(ge=0, le=1)]
 
@@ -92,24 +93,41 @@ def shipped_configs() -> dict[str, Path]:
     return {path.stem: path for path in sorted(folder.glob("*.yaml"))}
 
 
-def read_config(source: str) -> TrainConfig:
-    """Read a shipped configuration by name, or a YAML file.
+def read_raw(source: str) -> tuple[Any, Path]:
+    """Return what is written in a shipped configuration, by name, or in a YAML file; and its path.
 
     Raises:
-        InputError: no such file, or something in it is not as expected; names file and field.
+        InputError: no such file, or it is not YAML.
     """
     path = shipped_configs().get(source, Path(source))
     try:
-        raw = yaml.safe_load(path.read_text(encoding="utf-8"))
+        return yaml.safe_load(path.read_text(encoding="utf-8")), path
     except OSError as error:
         known = ", ".join(shipped_configs())
         raise InputError(f"{error.strerror}; expected a YAML file or one of: {known}", file=source) from error
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         raise InputError(f"broken YAML: {error}", file=path, line=mark.line + 1 if mark else None) from error
+
+
+def validated(kind: type[Model], raw: Any, path: Path) -> Model:
+    """Return what is written in a file as a configuration.
+
+    Raises:
+        InputError: something in it is not as expected; names file and field.
+    """
     try:
-        return TrainConfig.model_validate(raw)
+        return kind.model_validate(raw)
     except ValidationError as error:
         first = error.errors()[0]
         field = ".".join(str(part) for part in first["loc"]) or "the file"
         raise InputError(f"{field}: {first['msg']}", file=path) from error
+
+
+def read_config(source: str) -> TrainConfig:
+    """Read a configuration of the rollout teacher: a shipped one by name, or a YAML file.
+
+    Raises:
+        InputError: no such file, or something in it is not as expected; names file and field.
+    """
+    return validated(TrainConfig, *read_raw(source))

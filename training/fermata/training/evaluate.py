@@ -15,7 +15,7 @@ import numpy as np
 
 from fermata.policy.errors import InputError
 from fermata.policy.registry import load
-from fermata.sim.experiment import over_processes
+from fermata.sim.experiment import knowing, over_processes
 from fermata.sim.metrics import mean_ci95, paired_percent
 from fermata.sim.scenarios import SCENARIOS, scenario
 from fermata.sim.simulate import simulate
@@ -75,7 +75,7 @@ def run_unit(unit: Unit) -> Pair:
     trace = chosen.generate(unit.seed)
     figures: list[tuple[float, float, float, float]] = []
     for spec in (unit.policy, base_of(unit.scenario)):
-        episode = simulate(trace, chosen.executors, load(spec))
+        episode = simulate(trace, chosen.executors, knowing(load(spec), trace))
         jct_s = episode.job_jct_s[chosen.warm :]
         held_s = float(episode.job_held_s[chosen.warm :].mean())
         figures.append((float(jct_s.mean()), float(np.quantile(jct_s, 0.99)), float(jct_s.max()), held_s))

@@ -1,0 +1,114 @@
+"""An ONNX file as every learned policy opens it: read whole, checked against its digest, and run by one thread.
+
+Nothing of a file is executed but the operators of ONNX; its metadata is JSON under the key `fermata`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import onnxruntime as ort
+from onnxruntime.capi import onnxruntime_pybind11_state as ort_errors
+
+from fermata.policy.errors import ModelError
+
+MAX_MODEL_BYTES = 64 * 1024 * 1024  # a policy is a few hundred kilobytes; more is a mistake or an attack
+KEY = "fermata"  # of the metadata
+
+# What ONNX Runtime raises for a file that it cannot read or run; it has no public base class for these.
+RUNTIME_ERRORS = (
+    ort_errors.Fail,
+    ort_errors.InvalidArgument,
+    ort_errors.InvalidGraph,
+    ort_errors.InvalidProtobuf,
+    ort_errors.NoSuchFile,
+    ort_errors.NotImplemented,
+    ort_errors.RuntimeException,
+    ValueError,
+)
+
+
+class OnnxFile(NamedTuple):
+    """A file that ONNX Runtime has accepted."""
+
+    path: Path
+    digest: str  # sha256, hex
+    session: ort.InferenceSession
+
+    @property
+    def inputs(self) -> dict[str, Sequence[int | str | None]]:
+        """Shapes by name; a name stands for a size that may vary."""
+        return {node.name: node.shape for node in self.session.get_inputs()}
+
+    @property
+    def outputs(self) -> set[str]:
+        """Names."""
+        return {node.name for node in self.session.get_outputs()}
+
+    def metadata(self, schemas: Sequence[str]) -> dict[str, Any]:
+        """Return what the file says of itself.
+
+        Raises:
+            ModelError: it says nothing, or is of none of these schemas.
+        """
+        path = self.path
+        try:
+            raw = self.session.get_modelmeta().custom_metadata_map.get(KEY)
+        except UnicodeDecodeError as error:
+            raise ModelError(f"{path}: its metadata is not text: {error}") from error
+        if raw is None:
+            raise ModelError(f"{path}: has no 'fermata' metadata; expected a file written by fermata export-onnx")
+        try:
+            metadata = json.loads(raw)
+        except (ValueError, RecursionError) as error:
+            raise ModelError(f"{path}: its 'fermata' metadata is not JSON: {error}") from error
+        if not isinstance(metadata, dict) or metadata.get("schema") not in schemas:
+            found = metadata.get("schema") if isinstance(metadata, dict) else type(metadata).__name__
+            known = " or ".join(repr(schema) for schema in schemas)
+            raise ModelError(f"{path}: feature schema is {found!r}, this version reads {known}")
+        return metadata
+
+
+def open_onnx(path: str | Path, sha256: str | None = None) -> OnnxFile:
+    """Read a model and check its digest.
+
+    Raises:
+        ModelError: the file is missing, too large, not the one that was asked for, or nothing that can be run.
+    """
+    path = Path(path)
+    content = _read(path)
+    digest = hashlib.sha256(content).hexdigest()
+    if sha256 is not None and digest != sha256.lower().removeprefix("sha256:"):
+        raise ModelError(f"{path}: sha256 is {digest}, expected {sha256}")
+    options = ort.SessionOptions()
+    # One decision is a few microseconds of arithmetic: threads would cost more than they bring.
+    options.intra_op_num_threads = 1
+    options.inter_op_num_threads = 1
+    options.log_severity_level = 4
+    try:
+        # The fallback is another attempt with the same provider, and a notice on standard output.
+        session = ort.InferenceSession(content, options, providers=["CPUExecutionProvider"], enable_fallback=0)
+        file = OnnxFile(path, digest, session)
+        file.inputs, file.outputs  # noqa: B018 - names that are no text fail here
+    except RUNTIME_ERRORS as error:
+        raise ModelError(f"{path}: not an ONNX model that can be run: {first_line(error)}") from error
+    return file
+
+
+def _read(path: Path) -> bytes:
+    try:
+        size = path.stat().st_size
+        if size > MAX_MODEL_BYTES:
+            raise ModelError(f"{path}: {size} bytes is too large for a policy (at most {MAX_MODEL_BYTES})")
+        return path.read_bytes()
+    except OSError as error:
+        raise ModelError(f"{path}: cannot be read: {error.strerror or error}") from error
+
+
+def first_line(error: Exception) -> str:
+    """Return the first line of an error of ONNX Runtime, which may have many."""
+    return str(error).strip().partition("\n")[0]

@@ -1,0 +1,344 @@
+"""Graph policies: the network, the returns, training, resuming, export."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="needs the [training] extra")
+
+from fermata.policy.action import START, WAIT
+from fermata.policy.board import board_of
+from fermata.policy.decide import decide
+from fermata.policy.errors import InputError, ModelError
+from fermata.policy.graph_actions import IMPOSSIBLE
+from fermata.policy.graph_policy import GraphPolicy
+from fermata.policy.graph_state import Dag, GraphState, graph_state, join
+from fermata.policy.guardrails import Guardrails
+from fermata.policy.heuristics.sjf import SJF
+from fermata.policy.model_file import load_model
+from fermata.policy.onnx_policy import OnnxPolicy
+from fermata.policy.registry import load, shipped_model
+from fermata.sim.experiment import knowing
+from fermata.sim.scenarios import scenario
+from fermata.sim.simulate import simulate
+from fermata.training.config import TrainConfig
+from fermata.training.graph import train as trainer
+from fermata.training.graph.config import ActionSpace, GraphConfig, Inputs, NetworkConfig, read_any
+from fermata.training.graph.costs import CostToGo, advantages
+from fermata.training.graph.export import PARITY_STAGES, TOLERANCE, export_onnx, metadata_of, random_state
+from fermata.training.graph.network import GraphNetwork, tensors
+from fermata.training.graph.rollouts import Unit, run_unit, weights_of
+from fermata.training.graph.update import generalised_advantages, judge, ppo
+from fermata.training.graph.workers import workers
+
+pytestmark = pytest.mark.training
+
+
+@pytest.fixture(scope="module")
+def smoke_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    run = tmp_path_factory.mktemp("graph") / "run"
+    trainer.train(smoke(), run)
+    return run
+
+
+@pytest.fixture(scope="module")
+def exported(smoke_run: Path) -> Path:
+    config, network = trainer.read_run(smoke_run)
+    out = smoke_run / "policy.onnx"
+    assert export_onnx(network, metadata_of(config), out) <= TOLERANCE
+    return out
+
+
+def smoke(**changes: object) -> GraphConfig:
+    config = read_any("graph-smoke")
+    assert isinstance(config, GraphConfig)
+    return config.model_copy(update={"processes": 1, **changes})
+
+
+def graphs(*stages: int) -> list[GraphState]:
+    random = np.random.default_rng(2)
+    return [graph_state(board_of(state), dag)[0] for state, dag in (random_state(n, random) for n in stages)]
+
+
+def asked(network: GraphNetwork, graph: GraphState) -> list[np.ndarray]:
+    with torch.no_grad():
+        return [each.numpy() for each in network(*tensors(graph))]
+
+
+def test_states_are_scored_the_same_alone_and_next_to_others() -> None:
+    network = GraphNetwork(NetworkConfig(width=8, hidden=8))
+    single = graphs(1, 30, 7)
+    together = asked(network, join(single))
+    for i, each in enumerate(zip(*(asked(network, graph) for graph in single), strict=True)):
+        np.testing.assert_allclose(together[i], np.concatenate(each), rtol=1e-4, atol=1e-5)
+
+
+def chain(length: int) -> GraphState:
+    """A state with one job, a chain of stages: stage i is the parent of i + 1."""
+    (graph,) = graphs(length)
+    edges = np.arange(length - 1)
+    return graph._replace(
+        stage_job=np.zeros(length, np.int64),
+        job_x=graph.job_x[:1],
+        job_state=np.zeros(1, np.int64),
+        edge_parent=edges,
+        edge_child=edges + 1,
+    )
+
+
+def embeddings(network: GraphNetwork, graph: GraphState) -> torch.Tensor:
+    own = network.embed(torch.from_numpy(graph.stage_x))
+    return network._messages(own, torch.from_numpy(graph.edge_child), torch.from_numpy(graph.edge_parent))
+
+
+def test_messages_go_from_children_to_parents_as_far_as_there_are_rounds() -> None:
+    network = GraphNetwork(NetworkConfig(width=8, hidden=8, rounds=3))
+    graph = chain(6)
+    changed = graph._replace(stage_x=graph.stage_x.copy())
+    changed.stage_x[5] += 3.0
+    moved = (embeddings(network, graph) - embeddings(network, changed)).abs().sum(dim=1)
+    assert (moved[2:] > 0.0).all()
+    assert (moved[:2] == 0.0).all()
+
+
+def test_rounds_beyond_the_depth_change_nothing_so_short_dags_are_seen_as_level_by_level() -> None:
+    torch.manual_seed(0)
+    one = GraphNetwork(NetworkConfig(width=8, hidden=8, rounds=5))
+    other = GraphNetwork(NetworkConfig(width=8, hidden=8, rounds=9))
+    other.load_state_dict(one.state_dict())
+    graph = chain(6)
+    torch.testing.assert_close(embeddings(one, graph), embeddings(other, graph))
+    x = one.embed(torch.from_numpy(graph.stage_x))
+    level = x[5]
+    for stage in range(4, -1, -1):  # Decima: a level after the other, from the leaves up
+        level = x[stage] + one.hear(one.tell(level))
+    torch.testing.assert_close(embeddings(one, graph)[0], level)
+
+
+def test_what_is_not_allowed_has_no_probability() -> None:
+    for kind, waits, holds in (("wait", True, False), ("paper", False, True), ("none", False, False)):
+        network = GraphNetwork(NetworkConfig(width=8, hidden=8, space=ActionSpace(kind=kind)))
+        (graph,) = graphs(80)
+        graph.can_hold[0] = False
+        stage, option, delay, wait = asked(network, graph)
+        assert np.isfinite(stage).all()
+        assert (option[~graph.option_mask] == np.float32(IMPOSSIBLE)).all()
+        assert (wait > -100.0).all() == waits
+        assert delay.shape[1] == (5 if holds else 1)
+        if holds:
+            assert (delay[0, 1:] == np.float32(IMPOSSIBLE)).all()
+            assert (delay[graph.can_hold] > -100.0).all()
+            assert graph.can_hold.any()
+        _, _, _, idle = asked(network, graph._replace(can_wait=np.zeros(1, np.bool_)))
+        assert idle[0] == np.float32(IMPOSSIBLE)
+
+
+def test_features_that_are_left_out_do_not_matter() -> None:
+    decima = Inputs(base="decima", critical_path=False, width=False)
+    network = GraphNetwork(NetworkConfig(width=8, hidden=8, prior=0.0, wait_prior=0.0, inputs=decima))
+    (graph,) = graphs(20)
+    other = graph._replace(stage_x=graph.stage_x.copy(), job_x=graph.job_x + 1.0, state_x=graph.state_x + 1.0)
+    other.stage_x[:, 5:] += 1.0
+    for one, two in zip(asked(network, graph), asked(network, other), strict=True):
+        np.testing.assert_array_equal(one, two)
+    with_path = GraphNetwork(NetworkConfig(inputs=decima.model_copy(update={"critical_path": True})))
+    assert int(with_path.stage_mask.sum()) == 7
+    assert int(with_path.job_mask.sum()) == 0
+
+
+def test_probabilities_of_all_choices_add_up() -> None:
+    torch.manual_seed(3)
+    network = GraphNetwork(NetworkConfig(width=8, hidden=8, space=ActionSpace(kind="wait")))
+    (graph,) = graphs(9)
+    rows = [(row, int(o)) for row in range(len(graph.choice_stage)) for o in np.flatnonzero(graph.option_mask[row])]
+    total = 0.0
+    entropy = 0.0
+    for row, option in [*rows, (-1, 0)]:
+        judged = judge(network, graph, torch.tensor([row]), torch.tensor([option]), torch.tensor([0]))
+        log_prob = float(judged.log_prob.detach())
+        total += np.exp(log_prob)
+        entropy -= np.exp(log_prob) * log_prob
+    assert total == pytest.approx(1.0, abs=1e-5)
+    assert float(judged.entropy.detach()) == pytest.approx(entropy, rel=1e-4)
+
+
+def test_costs_to_go_are_those_of_a_step_function() -> None:
+    cost = CostToGo(np.array([0.0, 1.0]), np.array([3.0, 2.0]), np.ones(2), 1e9)
+    np.testing.assert_allclose(cost.at(np.array([0.0, 0.5, 1.5, 2.5, 9.0])), [4.0, 3.5, 2.0, 0.5, 0.0], atol=1e-6)
+    fading = CostToGo(np.array([0.0]), np.array([5.0]), np.array([2.0]), 3.0)
+    assert fading.at(np.array([1.0]))[0] == pytest.approx(2.0 * 3.0 * (1.0 - np.exp(-4.0 / 3.0)))
+
+
+def test_advantages_are_against_the_other_rollouts_at_the_same_time() -> None:
+    quick, slow = (CostToGo(np.array([0.0]), np.array([end_s]), np.ones(1), 1e9) for end_s in (2.0, 6.0))
+    told = advantages([quick, slow, slow], [np.array([0.0, 1.0])] * 3)
+    np.testing.assert_allclose(told[0], [4.0, 4.0], atol=1e-6)
+    np.testing.assert_allclose(told[1], [-2.0, -2.0], atol=1e-6)
+
+
+def test_generalised_advantages_without_a_critic_are_what_is_left_to_pay() -> None:
+    config = smoke()
+    network = GraphNetwork(config.network)
+    decisions = run_unit(Unit(config, 0, 0, weights_of(network)))
+    raw, returns = generalised_advantages(decisions, np.zeros(len(decisions.cost)), 1.0)
+    np.testing.assert_allclose(raw, -decisions.cost, atol=1e-9)
+    np.testing.assert_allclose(returns, -decisions.cost, atol=1e-9)
+
+
+def test_rollouts_follow_from_the_unit_alone_and_differ_by_their_actions() -> None:
+    config = smoke()
+    weights = weights_of(GraphNetwork(config.network))
+    one, two = (run_unit(Unit(config, 2, 1, weights)) for _ in range(2))
+    for a, b in zip(one.graph, two.graph, strict=True):
+        np.testing.assert_array_equal(a, b)
+    np.testing.assert_array_equal(one.row, two.row)
+    assert one.advantage.std() > 0.0
+    other = run_unit(Unit(config, 3, 1, weights))
+    assert len(other.row) != len(one.row) or (other.row != one.row).any()
+
+
+def test_ppo_moves_towards_what_was_better() -> None:
+    config = smoke(method="ppo")
+    torch.manual_seed(0)
+    network = GraphNetwork(config.network)
+    decisions = run_unit(Unit(config, 0, 0, weights_of(network)))
+    waits = (decisions.row == -1).astype(np.float64)
+    assert 0 < waits.sum() < len(waits)
+    decisions = decisions._replace(advantage=waits - waits.mean(), counts=np.ones(len(waits), np.bool_))
+    optimiser = torch.optim.Adam(network.parameters(), lr=0.01)
+    before = asked(network, decisions.graph)[3]
+    ppo(network, optimiser, decisions, config, 0)
+    assert (asked(network, decisions.graph)[3] - before)[decisions.graph.can_wait].mean() > 0.0
+
+
+@pytest.mark.parametrize("processes", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_training_again_gives_the_same_network(smoke_run: Path, tmp_path: Path, processes: int) -> None:
+    again = trainer.train(smoke(processes=processes), tmp_path / "run")
+    _, first = trainer.read_run(smoke_run)
+    for a, b in zip(first.state_dict().values(), again.state_dict().values(), strict=True):
+        assert torch.equal(a, b)
+
+
+@pytest.mark.slow
+def test_a_killed_run_resumes_to_the_same_network(smoke_run: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    command = [sys.executable, "-m", "fermata.cli", "train", "--config", "graph-smoke", "--processes", "1"]
+    process = subprocess.Popen([*command, "--out", str(run)], start_new_session=True, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 240
+    while not (run / "checkpoint.pt").exists() and time.monotonic() < deadline:
+        assert process.poll() is None, "training ended before it could be killed"
+        time.sleep(0.02)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    with pytest.raises(InputError, match="not finished"):
+        trainer.read_run(run)
+    trainer.train(smoke(), run)
+    checkpoints = [torch.load(each / "checkpoint.pt", weights_only=True) for each in (smoke_run, run)]
+    for part in ("network", "best"):
+        for a, b in zip(*(each[part].values() for each in checkpoints), strict=True):
+            assert torch.equal(a, b)
+
+
+def test_a_run_that_was_cut_short_goes_on_exactly(smoke_run: Path, tmp_path: Path) -> None:
+    config = smoke()
+    run = tmp_path / "run"
+    trainer._prepare(config, run)
+    at = trainer._load_checkpoint(run, config)
+    with workers(1) as who:
+        for _ in range(2):
+            at, _ = trainer._iterate(config, at, who)
+            if at.iteration == 1:
+                at, _ = trainer._look(config, at, who)
+    trainer._save_checkpoint(run, at)
+    again = trainer.train(config, run)
+    _, first = trainer.read_run(smoke_run)
+    for a, b in zip(first.state_dict().values(), again.state_dict().values(), strict=True):
+        assert torch.equal(a, b)
+
+
+def test_a_folder_of_another_run_is_refused(smoke_run: Path) -> None:
+    with pytest.raises(InputError, match="another configuration"):
+        trainer.train(smoke(seed=99), smoke_run)
+
+
+def test_the_configuration_says_the_method(tmp_path: Path) -> None:
+    assert isinstance(read_any("smoke"), TrainConfig)
+    file = tmp_path / "bad.yaml"
+    file.write_text("name: x\nmethod: magic\niterations: 1\n")
+    with pytest.raises(InputError, match="method"):
+        read_any(str(file))
+
+
+def test_the_exported_file_answers_as_torch_does_at_any_size(smoke_run: Path, exported: Path) -> None:
+    _, network = trainer.read_run(smoke_run)
+    policy = GraphPolicy.load(exported)
+    assert PARITY_STAGES[0] == 1
+    assert PARITY_STAGES[-1] == 2000
+    for graph in [*graphs(1, 5, 2000), join(graphs(3, 4))]:
+        answers = policy.session.run(["stage", "option", "delay", "wait"], graph._asdict())
+        for got, expected in zip(answers, asked(network, graph), strict=True):
+            np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_a_graph_policy_is_loaded_by_name_of_its_file_and_schedules_dags(exported: Path) -> None:
+    policy = load(exported)
+    assert isinstance(policy, GraphPolicy)
+    assert isinstance(load_model(shipped_model()), OnnxPolicy)
+    drawn = scenario("dag_pods").with_(jobs=25)
+    trace = drawn.generate(1)
+    told = simulate(trace, drawn.executors, knowing(policy, trace))
+    again = simulate(trace, drawn.executors, knowing(policy, trace))
+    np.testing.assert_array_equal(told.job_completion_s, again.job_completion_s)
+    assert not np.isnan(told.job_completion_s).any()
+
+
+def test_dags_that_are_not_known_are_an_error_and_single_stages_are_not(exported: Path) -> None:
+    policy = GraphPolicy.load(exported)
+    random = np.random.default_rng(4)
+    state, dag = random_state(30, random)
+    with pytest.raises(ModelError, match="edges"):
+        decide(state, policy, Guardrails(), SJF)
+    steps = decide(state, policy.knowing(dag), Guardrails(), SJF)
+    assert steps
+    assert {step.action.kind for step in steps} <= {START, WAIT}
+    short = Dag(dag.child_ptr[:5], dag.child)
+    with pytest.raises(ModelError, match="4 of 30 stages"):
+        decide(state, policy.knowing(short), Guardrails(), SJF)
+    drawn = scenario("express_k2").with_(jobs=20)
+    assert simulate(drawn.generate(1), drawn.executors, policy).decisions >= 20
+
+
+def test_the_file_says_what_it_is(exported: Path) -> None:
+    told = json.loads(json.dumps(dict(GraphPolicy.load(exported).metadata)))
+    assert told["schema"] == "fermata.graph/1"
+    assert told["action_space"] == {"kind": "wait", "steps": 4, "wake_up": False}
+    assert told["config"] == "graph-smoke"
+    assert "remaining work / unit" in told["features"]["job"]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"action_space": {"kind": "all"}}, "action space"),
+        ({"action_space": {"kind": "paper", "steps": 0}}, "action space"),
+        ({"action_space": {"kind": "paper", "steps": 7}}, "expected scores of shapes"),
+        ({"schema": "fermata.graph/0"}, "feature schema"),
+    ],
+)
+def test_files_that_do_not_fit_are_refused(
+    exported: Path, tmp_path: Path, change: dict[str, object], message: str
+) -> None:
+    onnx = pytest.importorskip("onnx")
+    model = onnx.load(str(exported))
+    told = json.loads(model.metadata_props[0].value) | change
+    model.metadata_props[0].value = json.dumps(told)
+    onnx.save(model, str(tmp_path / "other.onnx"))
+    with pytest.raises(ModelError, match=message):
+        load_model(tmp_path / "other.onnx")

@@ -1,0 +1,1 @@
+"""Policies over graphs, trained by policy gradients: the papers' agents as configurations."""

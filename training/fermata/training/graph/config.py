@@ -1,0 +1,156 @@
+"""What a training run of a graph policy is made of: network, action space, method, workloads."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from fermata.policy.graph_actions import Space
+from fermata.policy.graph_state import CRITICAL_PATH_FEATURES, DECIMA_FEATURES, OPTION_FEATURES, WIDTH_FEATURES
+from fermata.training.config import TrainConfig, Workloads, read_raw, validated
+
+Positive = Annotated[float, Field(gt=0)]
+Share = Annotated[float, Field(ge=0, le=1)]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Inputs(_Section):
+    """Which features the network reads; a feature that is left out is 0 for it.
+
+    The papers' "features" are the critical path and the average width, on top of Decima's own five of each stage.
+    """
+
+    base: Literal["decima", "full"] = "full"
+    critical_path: bool = True
+    width: bool = True
+
+    def reads(self, level: str, feature: str) -> bool:
+        """Tell whether a feature of a level ("stage", "job", "state" or "option") is read."""
+        if feature in CRITICAL_PATH_FEATURES:
+            wanted = self.critical_path
+        elif feature in WIDTH_FEATURES:
+            wanted = self.width
+        elif self.base == "full":
+            return True
+        else:  # Decima: five of the stage, and the limit itself
+            return feature in (DECIMA_FEATURES if level == "stage" else OPTION_FEATURES[2:3])
+        return wanted and (self.base == "full" or level == "stage")
+
+
+class ActionSpace(_Section):
+    """See `fermata.policy.graph_actions.Space`."""
+
+    kind: Literal["wait", "paper", "none"] = "wait"
+    steps: int = Field(default=4, ge=1)
+    wake_up: bool = False  # a long hold is then many waits in a row, which exploration rarely finds
+
+    @property
+    def delays(self) -> int:
+        """How many delays a stage has to choose between, none included."""
+        return self.space.delays
+
+    @property
+    def space(self) -> Space:
+        """The same as policies know it."""
+        return Space(self.kind, self.steps, self.wake_up)
+
+
+class NetworkConfig(_Section):
+    """The network; see `fermata.training.graph.network`."""
+
+    inputs: Inputs = Inputs()
+    space: ActionSpace = ActionSpace()
+    width: int = Field(default=16, ge=1)  # of an embedding
+    hidden: int = Field(default=32, ge=1)
+    rounds: int = Field(default=6, ge=0)  # of messages: DAGs of this depth are seen whole
+    aggregate: Literal["sum", "mean"] = "mean"
+    prior: float = Field(default=2.0, ge=0)  # stages of jobs with less work left begin ahead by so much per log-ratio
+    wait_prior: float = Field(
+        default=5.0, ge=0
+    )  # a wait begins behind by so much where no arrival is under half the head
+    cap_prior: float = Field(default=4.0, ge=0)  # the whole of what can start begins ahead of a small part by so much
+
+
+class Rollouts(_Section):
+    """How experience is gathered.
+
+    An iteration draws `sequences` arrival sequences, and each is run `repeats` times: what its rollouts differ in is
+    owed to their actions alone, so their mean is a baseline that depends on the input. Lengths are drawn from an
+    exponential distribution, so nothing tells an agent that the end is near; their mean grows, so that the first
+    agents, which let queues grow, do not spend long in queues that no good agent sees.
+
+    Source: Mao et al. 2019, section 5.3.
+    """
+
+    sequences: int = Field(default=2, ge=1)
+    repeats: int = Field(default=8, ge=2)
+    jobs: tuple[int, int] = (60, 300)  # mean length, first and last iteration
+    most_jobs: int = Field(default=1000, ge=1)  # lengths above are cut
+    warm_jobs: int = Field(default=40, ge=0)  # under the base policy before the agent takes over
+    load_curriculum: Share = 0.5  # over this share of the iterations the range of loads opens from its lower end
+
+
+class Update(_Section):
+    """How experience changes the network."""
+
+    learning_rate: Positive = 1e-3
+    entropy: tuple[float, float] = (0.03, 0.003)  # weight of the entropy, first and last iteration, linear between
+    horizon_jobs: Positive = 60.0  # costs fade with this time constant, in mean gaps between arrivals
+    gradient_norm: Positive = 1.0  # larger gradients are scaled down to it
+    batch: int = Field(default=2048, ge=1)  # decisions that are evaluated at once; REINFORCE adds their gradients up
+    advantages: Literal["sequence", "critic"] = "sequence"  # PPO: over rollouts of the same arrivals, or a critic's
+    clip: Positive = 0.2  # PPO: of the probability ratio
+    epochs: int = Field(default=3, ge=1)  # PPO: passes over an iteration's decisions
+    minibatches: int = Field(default=4, ge=1)  # PPO: steps a pass
+    gae_lambda: Share = 0.97  # PPO
+    value: Positive = 0.5  # PPO: weight of the critic's loss
+    target_kl: Positive = 0.03  # PPO: passes end beyond it
+
+
+class Selection(_Section):
+    """Held-out episodes that choose the network, and end a run that does not get better."""
+
+    every: int = Field(default=10, ge=1)  # iterations between two looks
+    episodes: int = Field(default=8, ge=2)
+    jobs: int = Field(default=300, ge=1)
+    patience: int = Field(default=10, ge=1)  # looks without a better one
+
+
+class GraphConfig(_Section):
+    """A whole run; everything that it learns follows from this and the version of the code."""
+
+    name: str
+    method: Literal["reinforce", "ppo"]
+    seed: int = Field(default=1, ge=0)
+    objective: Literal["jct", "weighted_jct", "slowdown"] = "jct"
+    iterations: int = Field(ge=1)
+    network: NetworkConfig = NetworkConfig()
+    workloads: Workloads = Workloads()
+    rollouts: Rollouts = Rollouts()
+    update: Update = Update()
+    selection: Selection = Selection()
+    checkpoint_every: int = Field(default=5, ge=1)  # iterations; does not change the result
+    processes: int = Field(default=2, ge=1)  # does not change the result
+
+    @property
+    def digest(self) -> str:
+        """Sha256 over everything that changes the result."""
+        text = self.model_dump_json(exclude={"processes", "checkpoint_every"})
+        return hashlib.sha256(text.encode()).hexdigest()
+
+
+def read_any(source: str) -> TrainConfig | GraphConfig:
+    """Read a configuration, shipped or a YAML file: of a graph policy if it has a `method`, else of the teacher.
+
+    Raises:
+        InputError: no such file, or something in it is not as expected; names file and field.
+    """
+    raw, path = read_raw(source)
+    if isinstance(raw, dict) and "method" in raw:
+        return validated(GraphConfig, raw, path)
+    return validated(TrainConfig, raw, path)

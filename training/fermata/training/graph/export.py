@@ -1,0 +1,199 @@
+"""From a run of a graph policy to one ONNX file of any sizes, checked against torch before it is written."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Iterator
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import torch
+
+from fermata.policy.board import board_of
+from fermata.policy.errors import FermataError
+from fermata.policy.graph_policy import GraphPolicy
+from fermata.policy.graph_state import (
+    JOB_FEATURES,
+    OPTION_FEATURES,
+    SCHEMA,
+    STAGE_FEATURES,
+    STATE_FEATURES,
+    Dag,
+    GraphState,
+    graph_state,
+    join,
+)
+from fermata.policy.onnx_file import KEY
+from fermata.policy.state import IDLE, ClusterState, free_executor_list
+from fermata.training.graph.config import GraphConfig
+from fermata.training.graph.network import Answer, GraphNetwork, tensors
+
+TOLERANCE = 1e-5  # of a score, absolute and relative
+PARITY_STAGES = (1, 2, 3, 10, 50, 400, 2000)
+
+
+class ParityError(FermataError):
+    """The exported file does not answer as the network does."""
+
+
+def metadata_of(config: GraphConfig, scores: dict[str, Any] | None = None) -> dict[str, Any]:
+    """Return what a model file says about itself."""
+    inputs, space = config.network.inputs, config.network.space
+    names = {"stage": STAGE_FEATURES, "job": JOB_FEATURES, "state": STATE_FEATURES, "option": OPTION_FEATURES}
+    return {
+        "schema": SCHEMA,
+        "features": {level: [name for name in all_ if inputs.reads(level, name)] for level, all_ in names.items()},
+        "action_space": space.space._asdict(),
+        "rounds": config.network.rounds,
+        "method": config.method,
+        "config": config.name,
+        "config_digest": config.digest,
+        "seed": config.seed,
+        "version": version("fermata"),
+        "scores": scores or {},
+    }
+
+
+def random_state(stages: int, random: np.random.Generator) -> tuple[ClusterState, Dag]:
+    """Return a made-up state of so many unfinished stages, about eight a job, for parity and speed; and its edges.
+
+    Stages without an unfinished parent are ready. A third of the pool's 20 executors are busy.
+    """
+    jobs = max(1, stages // 8)
+    stage_job = np.sort(np.concatenate([np.arange(jobs), random.integers(0, jobs, stages - jobs)])).astype(np.int32)
+    first = np.searchsorted(stage_job, np.arange(jobs))
+    parents = [
+        sorted({int(random.integers(first[job], stage)) for _ in range(random.integers(1, 4))})
+        if stage > first[job]
+        else []
+        for stage, job in enumerate(stage_job.tolist())
+    ]
+    pointer = np.cumsum([0, *map(len, parents)])
+    dag = Dag.of_parents(pointer, np.array([each for above in parents for each in above], np.int32))
+    estimate_s, tasks = random.lognormal(2.0, 1.0, stages), random.integers(1, 20, stages).astype(np.int32)
+    roots = np.diff(pointer) == 0
+    path_s = estimate_s.copy()
+    for stage in range(stages - 1, -1, -1):
+        for above in parents[stage]:
+            path_s[above] = max(path_s[above], estimate_s[above] + path_s[stage])
+    work_s = np.bincount(stage_job, estimate_s * tasks, minlength=jobs).astype(np.float64)
+    running = np.zeros(stages, np.int32)
+    executor_stage = np.full(20, IDLE, np.int32)
+    executor_stage[:6] = random.choice(np.flatnonzero(roots), 6)
+    np.add.at(running, executor_stage[:6], 1)
+    executor_job = np.where(executor_stage == IDLE, IDLE, stage_job[executor_stage]).astype(np.int32)
+    arrival_s = np.sort(random.uniform(0.0, 100.0, jobs))
+    longest_s = np.zeros(jobs)
+    np.maximum.at(longest_s, stage_job, path_s)
+    state = ClusterState(
+        now_s=100.0,
+        free=14,
+        executor_free_at_s=np.where(executor_stage == IDLE, -np.inf, 100.0 + random.exponential(20.0, 20)),
+        executor_stage=executor_stage,
+        executor_job=executor_job,
+        job_arrival_s=arrival_s,
+        job_weight=np.ones(jobs),
+        job_work_s=work_s,
+        job_remaining_work_s=work_s,
+        job_critical_path_s=longest_s,
+        job_width=np.maximum(work_s / longest_s, 1.0),
+        job_running=np.bincount(executor_job[:6], minlength=jobs).astype(np.int32),
+        job_held_s=np.zeros(jobs),
+        stage_job=stage_job,
+        stage_pending=tasks,
+        stage_running=running,
+        stage_estimate_s=estimate_s,
+        stage_slots=np.ones(stages, np.int32),
+        stage_serial_fraction=np.full(stages, np.nan),
+        stage_cap=running,
+        stage_max_cap=tasks + running,
+        stage_ready_s=np.where(roots, arrival_s[stage_job], np.inf),
+        stage_held_s=np.zeros(stages),
+        stage_hold_until_s=np.full(stages, -np.inf),
+        stage_path_s=path_s,
+        free_executors=free_executor_list(executor_stage),
+        active_jobs=np.arange(jobs, dtype=np.int32),
+        ready_stages=np.flatnonzero(roots).astype(np.int32),
+        recent_arrival_s=arrival_s[-400:],
+        recent_work_s=work_s[-400:],
+    )
+    return state, dag
+
+
+def _examples(seed: int = 0) -> Iterator[GraphState]:
+    random = np.random.default_rng(seed)
+    for stages in PARITY_STAGES:
+        state, dag = random_state(stages, random)
+        yield graph_state(board_of(state), dag)[0]
+
+
+def _exported(network: GraphNetwork) -> onnx.ModelProto:
+    """Return the network as ONNX, every number of rows being open."""
+    example = join([graph for _, graph in zip(range(4), _examples(), strict=False)])
+    rows = {0: torch.export.Dim.DYNAMIC}
+    with tempfile.TemporaryDirectory() as folder:
+        draft = Path(folder) / "draft.onnx"
+        torch.onnx.export(
+            network,
+            tensors(example),
+            str(draft),
+            input_names=list(GraphState._fields),
+            output_names=list(Answer._fields),
+            dynamic_shapes=(rows,) * len(GraphState._fields),
+            dynamo=True,
+            external_data=False,
+            verbose=False,
+        )
+        return onnx.load(str(draft))
+
+
+def export_onnx(network: GraphNetwork, metadata: dict[str, Any], out: Path) -> float:
+    """Write the network as ONNX with its metadata and return its largest difference from torch.
+
+    Raises:
+        ParityError: ONNX Runtime's answers differ from torch's by more than TOLERANCE.
+    """
+    network.eval()
+    model = _exported(network)
+    # Names of the exporter's source files have no place in a shipped file.
+    for node in model.graph.node:
+        del node.metadata_props[:]
+    for value in model.graph.value_info:
+        del value.metadata_props[:]
+    del model.metadata_props[:]
+    entry = model.metadata_props.add()
+    entry.key, entry.value = KEY, json.dumps(metadata, sort_keys=True)
+    model.producer_name, model.producer_version = "fermata", str(metadata["version"])
+    onnx.checker.check_model(model)
+    partial = out.with_name(out.name + ".partial")
+    partial.write_bytes(model.SerializeToString(deterministic=True))
+    difference = parity(network, GraphPolicy.load(partial))
+    partial.replace(out)
+    return difference
+
+
+def parity(network: GraphNetwork, policy: GraphPolicy) -> float:
+    """Return the largest absolute difference between torch's and ONNX Runtime's scores, at 1 to 2,000 stages.
+
+    Raises:
+        ParityError: it is above TOLERANCE (absolute plus relative).
+    """
+    largest = 0.0
+    for graph in _examples(seed=1):
+        with torch.no_grad():
+            expected = network(*tensors(graph))
+        answers = policy.session.run(list(Answer._fields), graph._asdict())
+        for answer, wanted in zip(answers, expected, strict=True):
+            truth = wanted.double().numpy()
+            difference = np.abs(answer - truth)
+            if not (difference <= TOLERANCE * (1.0 + np.abs(truth))).all():
+                raise ParityError(
+                    f"the exported model differs from torch by {difference.max():.3g} at {len(graph.stage_x)} stages, "
+                    f"allowed {TOLERANCE:g}"
+                )
+            largest = max(largest, float(difference.max()))
+    return largest

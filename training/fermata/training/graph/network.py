@@ -1,0 +1,232 @@
+"""The graph network in torch: messages from children to parents, job and global summaries, and the heads.
+
+Decima's three levels. A stage's embedding is that of its own features plus what its children tell; a job's is a
+summary of its stages, the pool's a summary of its jobs. Scores of stages, caps, delays and of waiting are read off
+these. States of different sizes stand under each other in flat arrays with segment indices: no padding.
+
+Source: H. Mao et al., Learning Scheduling Algorithms for Data Processing Clusters, SIGCOMM 2019, section 5.1; their
+limits on a job's parallelism are one function of the limit, as is `option` here.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from fermata.policy.graph_actions import IMPOSSIBLE, PAPER_SPACE, WAIT_SPACE
+from fermata.policy.graph_state import (
+    JOB_FEATURES,
+    OPTION_FEATURES,
+    PRIOR_COLUMN,
+    SMALLER_COLUMN,
+    STAGE_FEATURES,
+    STATE_FEATURES,
+    GraphState,
+)
+from fermata.training.graph.config import NetworkConfig
+
+BOUND = 5.0  # inputs are bounded to so many standard deviations
+FIRST_WAIT = -1.0  # score of a wait or a hold at the start, against a single stage at 0
+
+
+class Answer(NamedTuple):
+    """Scores of all choices; what is not allowed is at `IMPOSSIBLE`."""
+
+    stage: Tensor  # [c]
+    option: Tensor  # [c, OPTIONS]
+    delay: Tensor  # [c, delays]
+    wait: Tensor  # [s]
+
+
+def tensors(graph: GraphState) -> tuple[Tensor, ...]:
+    """Return the arrays of some states as the network's arguments."""
+    return tuple(torch.from_numpy(np.ascontiguousarray(array)) for array in graph)
+
+
+def _mlp(inputs: int, hidden: int, outputs: int) -> nn.Sequential:
+    return nn.Sequential(nn.Linear(inputs, hidden), nn.ReLU(), nn.Linear(hidden, outputs))
+
+
+class GraphNetwork(nn.Module):  # type: ignore[misc] # torch is not followed by mypy
+    """Scores of every choice in a state; see the module.
+
+    Inputs are normalised with the mean and spread of the first states (`normalise`), and multiplied by masks, which
+    are how a configuration leaves features out. The scores of stages start from `prior` times how much less work is
+    left of their job: 0 for none.
+    """
+
+    def __init__(self, config: NetworkConfig) -> None:
+        super().__init__()
+        self.config = config
+        width, hidden = config.width, config.hidden
+        for name, features in (
+            ("stage", STAGE_FEATURES),
+            ("job", JOB_FEATURES),
+            ("state", STATE_FEATURES),
+            ("option", OPTION_FEATURES),
+        ):
+            read = torch.tensor([float(config.inputs.reads(name, feature)) for feature in features])
+            self.register_buffer(f"{name}_mask", read)
+            self.register_buffer(f"{name}_mean", torch.zeros(len(features)))
+            self.register_buffer(f"{name}_scale", torch.ones(len(features)))
+        self.embed = _mlp(len(STAGE_FEATURES), hidden, width)
+        self.tell = _mlp(width, hidden, width)
+        self.hear = _mlp(width, hidden, width)
+        self.job = _mlp(len(STAGE_FEATURES) + width, hidden, width)
+        self.job_own = nn.Linear(len(JOB_FEATURES), width)
+        self.pool = _mlp(width, hidden, width)
+        self.pool_own = _mlp(len(STATE_FEATURES), 2 * hidden, width)
+        self.stage_head = nn.Linear(len(STAGE_FEATURES) + 3 * width, hidden)
+        self.stage_score = nn.Linear(hidden, 1)
+        self.option_head = nn.Linear(len(OPTION_FEATURES), hidden)
+        self.option_context = nn.Linear(len(STAGE_FEATURES) + 3 * width, hidden)
+        self.option_score = nn.Linear(hidden, 1)
+        self.delay_head = _mlp(len(STAGE_FEATURES) + 3 * width, hidden, config.space.delays)
+        self.wait_head = _mlp(2 * width, hidden, 1)
+        self.value_head = _mlp(2 * width, hidden, 1)
+        self._begin()
+
+    def _begin(self) -> None:
+        """Let the scores begin at the prior: the last layers are small, a wait is unlikely."""
+        with torch.no_grad():
+            for layer in (self.stage_score, self.option_score, self.wait_head[2], self.delay_head[2]):
+                layer.weight.mul_(0.1)
+                layer.bias.zero_()
+            self.wait_head[2].bias.fill_(FIRST_WAIT)
+            self.delay_head[2].bias[1:] = FIRST_WAIT
+
+    def normalise(self, graph: GraphState) -> None:
+        """Take the mean and the spread of the inputs from some states."""
+        option_x = graph.option_x[graph.option_mask]
+        for name, x in (
+            ("stage", graph.stage_x),
+            ("job", graph.job_x),
+            ("state", graph.state_x),
+            ("option", option_x),
+        ):
+            getattr(self, f"{name}_mean").copy_(torch.from_numpy(x.mean(0)))
+            getattr(self, f"{name}_scale").copy_(torch.from_numpy(np.maximum(x.std(0), 0.05)))
+
+    def _read(self, name: str, x: Tensor) -> Tensor:
+        """Return inputs normalised, bounded and masked."""
+        mean, scale, mask = (getattr(self, f"{name}_{what}") for what in ("mean", "scale", "mask"))
+        return ((x - mean) / scale).clamp(-BOUND, BOUND) * mask
+
+    def _gathered(self, x: Tensor, segment: Tensor, into: Tensor) -> Tensor:
+        """Return the sums of rows of `x` by segment, or their means; shape and zeros as `into`."""
+        total = into.index_put((segment,), x, accumulate=True)
+        if self.config.aggregate == "sum":
+            return total
+        count = into[:, :1].index_put((segment,), torch.ones_like(x[:, :1]), accumulate=True)
+        return total / count.clamp(min=1.0)
+
+    def _messages(self, own: Tensor, child: Tensor, parent: Tensor) -> Tensor:
+        """Return the stages' embeddings after `rounds` rounds of messages.
+
+        All stages at once, so that after r rounds everything of height up to r is final: the same as Decima's level
+        by level, for DAGs up to that depth.
+        """
+        zeros = torch.zeros_like(own)
+        one = torch.ones_like(parent, dtype=own.dtype).unsqueeze(1)
+        children = zeros[:, :1].index_put((parent,), one, accumulate=True)
+        told_by = (children > 0).to(own.dtype)
+        divisor = children.clamp(min=1.0) if self.config.aggregate == "mean" else torch.ones_like(children)
+        embedding = own
+        for _ in range(self.config.rounds):
+            message = self.tell(embedding)[child]
+            heard = zeros.index_put((parent,), message, accumulate=True) / divisor
+            embedding = own + self.hear(heard) * told_by
+        return embedding
+
+    def _levels(
+        self, x: tuple[Tensor, Tensor, Tensor], stage_job: Tensor, child: Tensor, parent: Tensor, job_state: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the embeddings of stages [n, width], jobs [j, width] and states [s, 2 * width]."""
+        stage_x, job_x, state_x = x
+        own = self.embed(stage_x)
+        # Where there is no edge the rounds change nothing; an exported file always runs them.
+        skip = child.shape[0] == 0 if not torch.compiler.is_exporting() else False
+        stages = own if skip or self.config.rounds == 0 else self._messages(own, child, parent)
+        told = self.job(torch.cat([stage_x, stages], dim=1))
+        job_own = self.job_own(job_x)
+        jobs = torch.relu(self._gathered(told, stage_job, torch.zeros_like(job_own)) + job_own)
+        state_own = self.pool_own(state_x)
+        pool = self._gathered(self.pool(jobs), job_state, torch.zeros_like(state_own))
+        return stages, jobs, torch.cat([pool, state_own], dim=1)
+
+    def forward(
+        self,
+        stage_x: Tensor,
+        stage_job: Tensor,
+        edge_child: Tensor,
+        edge_parent: Tensor,
+        job_x: Tensor,
+        job_state: Tensor,
+        state_x: Tensor,
+        choice_stage: Tensor,
+        option_x: Tensor,
+        option_mask: Tensor,
+        can_hold: Tensor,
+        can_wait: Tensor,
+    ) -> Answer:
+        """Return the scores of all choices; arguments as the fields of `GraphState`."""
+        answer, _ = self.evaluate(
+            stage_x, stage_job, edge_child, edge_parent, job_x, job_state, state_x,
+            choice_stage, option_x, option_mask, can_hold, can_wait,
+        )  # fmt: skip
+        return answer
+
+    def evaluate(
+        self,
+        stage_x: Tensor,
+        stage_job: Tensor,
+        edge_child: Tensor,
+        edge_parent: Tensor,
+        job_x: Tensor,
+        job_state: Tensor,
+        state_x: Tensor,
+        choice_stage: Tensor,
+        option_x: Tensor,
+        option_mask: Tensor,
+        can_hold: Tensor,
+        can_wait: Tensor,
+    ) -> tuple[Answer, Tensor]:
+        """Return the scores of all choices and the value of each state [s]; arguments as the fields of `GraphState`."""
+        x = self._read("stage", stage_x), self._read("job", job_x), self._read("state", state_x)
+        stages, jobs, states = self._levels(x, stage_job, edge_child, edge_parent, job_state)
+        job = stage_job[choice_stage]
+        half = states[:, : self.config.width] + states[:, self.config.width :]
+        context = torch.cat([x[0][choice_stage], stages[choice_stage], jobs[job], half[job_state[job]]], dim=1)
+        stage = self.stage_score(torch.relu(self.stage_head(context))).squeeze(1)
+        # The same features as the heads read, but never normalised: an order that holds on any scale.
+        stage = stage - self.config.prior * job_x[job, PRIOR_COLUMN]
+        hidden = self.option_context(context).unsqueeze(1) + self.option_head(self._read("option", option_x))
+        option = self.option_score(torch.relu(hidden)).squeeze(2) + self.config.cap_prior * option_x[:, :, 0]
+        return Answer(
+            stage=stage,
+            option=torch.where(option_mask, option, IMPOSSIBLE),
+            delay=self._delays(context, can_hold),
+            wait=self._waits(states, state_x, can_wait),
+        ), self.value_head(states).squeeze(1)
+
+    def _delays(self, context: Tensor, can_hold: Tensor) -> Tensor:
+        """Return [c, delays]: only a stage that was never held may be held, and only in the papers' space."""
+        score = self.delay_head(context)
+        if self.config.space.kind != PAPER_SPACE:
+            return score
+        later = torch.where(can_hold.unsqueeze(1), score[:, 1:], IMPOSSIBLE)
+        return torch.cat([score[:, :1], later], dim=1)
+
+    def _waits(self, states: Tensor, state_x: Tensor, can_wait: Tensor) -> Tensor:
+        """Return [s]: an idle pool never waits, and only the wait space waits at all.
+
+        A wait begins ahead where most arrivals are far smaller than the head. Without that the first thing that is
+        learned is never to wait, for nearly everywhere it is wrong.
+        """
+        score = self.wait_head(states).squeeze(1) + self.config.wait_prior * (state_x[:, SMALLER_COLUMN] - 1.0)
+        if self.config.space.kind != WAIT_SPACE:
+            can_wait = torch.zeros_like(can_wait)
+        return torch.where(can_wait, score, IMPOSSIBLE)

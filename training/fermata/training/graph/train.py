@@ -1,0 +1,208 @@
+"""A training run of a graph policy, in a folder that can be resumed at any time.
+
+The folder holds the configuration, a checkpoint (weights and optimiser, nothing that can run), the best network by the
+held-out episodes once the run is over, and TensorBoard's logs. What an iteration does follows from the checkpoint and
+its number, and files appear whole or not at all, so a run that was killed ends with the same network as one that was
+not.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from torch.utils.tensorboard import SummaryWriter
+
+from fermata.policy.errors import InputError
+from fermata.policy.graph_state import join
+from fermata.training.graph.config import GraphConfig
+from fermata.training.graph.network import GraphNetwork
+from fermata.training.graph.rollouts import Decisions, HeldOut, Unit, run_unit, score_held_out, weights_of
+from fermata.training.graph.update import METHODS, Told
+from fermata.training.graph.workers import Workers, workers
+
+CONFIG_FILE, CHECKPOINT_FILE, NETWORK_FILE = "config.json", "checkpoint.pt", "network.pt"
+_HELD_OUT_UNIT = 4  # episodes that are played side by side
+
+
+class Progressed(NamedTuple):
+    """A run between two iterations."""
+
+    iteration: int  # the next one
+    network: GraphNetwork
+    optimiser: torch.optim.Optimizer
+    best: dict[str, torch.Tensor]  # weights
+    best_score: float  # cost over the base policy's, held-out mean
+    looks: int  # since the best
+
+    @classmethod
+    def begin(cls, config: GraphConfig) -> Progressed:
+        """Return a run before its first iteration."""
+        torch.manual_seed(config.seed)
+        network = GraphNetwork(config.network)
+        return cls(0, network, _optimiser(network, config), copy.deepcopy(network.state_dict()), math.inf, 0)
+
+
+def _optimiser(network: GraphNetwork, config: GraphConfig) -> torch.optim.Optimizer:
+    return torch.optim.Adam(network.parameters(), lr=config.update.learning_rate, fused=False, foreach=False)
+
+
+def _save(path: Path, content: dict[str, Any]) -> None:
+    partial = path.with_suffix(".partial")
+    torch.save(content, partial)
+    partial.replace(path)
+
+
+def _save_checkpoint(run: Path, at: Progressed) -> None:
+    content = at._asdict() | {"network": at.network.state_dict(), "optimiser": at.optimiser.state_dict()}
+    _save(run / CHECKPOINT_FILE, content)
+
+
+def _load_checkpoint(run: Path, config: GraphConfig) -> Progressed:
+    """Return the run as it was when its checkpoint was written, or before its first iteration."""
+    path = run / CHECKPOINT_FILE
+    at = Progressed.begin(config)
+    if not path.exists():
+        return at
+    content = torch.load(path, weights_only=True)
+    at.network.load_state_dict(content.pop("network"))
+    at.optimiser.load_state_dict(content.pop("optimiser"))
+    return at._replace(**content)
+
+
+def _prepare(config: GraphConfig, run: Path) -> None:
+    """Create the run's folder, or check that it belongs to this configuration.
+
+    Raises:
+        InputError: the folder holds a run of another configuration.
+    """
+    run.mkdir(parents=True, exist_ok=True)
+    note = run / CONFIG_FILE
+    if note.exists():
+        text = note.read_text(encoding="utf-8")
+        there = GraphConfig.model_validate_json(text) if '"method"' in text else None
+        if there is None or there.digest != config.digest:
+            raise InputError("holds a run of another configuration; use another folder", file=run)
+        return
+    note.write_text(config.model_dump_json(indent=2) + "\n", encoding="utf-8")
+
+
+def _joined(parts: list[Decisions]) -> Decisions:
+    """Return the decisions of several units under each other."""
+    first = np.cumsum([0, *(len(part.graph.choice_stage) for part in parts[:-1])])
+    moved = [
+        part._replace(row=np.where(part.row < 0, part.row, part.row + at))
+        for part, at in zip(parts, first, strict=True)
+    ]
+    graph = join([part.graph for part in moved])
+    others = {name: np.concatenate([getattr(part, name) for part in moved]) for name in Decisions._fields[1:]}
+    return Decisions(graph, **others)
+
+
+def _iterate(config: GraphConfig, at: Progressed, who: Workers) -> tuple[Progressed, Told]:
+    """Gather the experience of one iteration and learn from it."""
+    weights = weights_of(at.network)
+    units = [Unit(config, at.iteration, number, weights) for number in range(config.rollouts.sequences)]
+    decisions = _joined(who.map(run_unit, units))
+    if at.iteration == 0:
+        at.network.normalise(decisions.graph)
+        # The first decisions were made without it, so they say where the inputs lie and nothing else.
+        decisions = _joined(who.map(run_unit, [_with(unit, weights_of(at.network)) for unit in units]))
+    told = METHODS[config.method](at.network, at.optimiser, decisions, config, at.iteration)
+    return at._replace(iteration=at.iteration + 1), told
+
+
+def _with(unit: Unit, weights: dict[str, Any]) -> Unit:
+    return Unit(unit.config, unit.iteration, unit.number, weights)
+
+
+def _look(config: GraphConfig, at: Progressed, who: Workers) -> tuple[Progressed, float]:
+    """Score the network on the held-out episodes, and keep it if it is the best so far."""
+    weights = weights_of(at.network)
+    numbers = range(config.selection.episodes)
+    groups = [tuple(numbers[i : i + _HELD_OUT_UNIT]) for i in range(0, len(numbers), _HELD_OUT_UNIT)]
+    scores = who.map(score_held_out, [HeldOut(config, group, weights) for group in groups])
+    score = float(np.mean([each for group in scores for each in group]))
+    if score < at.best_score:
+        return at._replace(best=copy.deepcopy(at.network.state_dict()), best_score=score, looks=0), score
+    return at._replace(looks=at.looks + 1), score
+
+
+def train(config: GraphConfig, run: Path, console: Console | None = None, ray: str | None = None) -> GraphNetwork:
+    """Run, or go on with, a training run and return its best network.
+
+    Args:
+        config: what to do.
+        run: folder of the run; created if it is not there.
+        console: where progress is shown; standard error by default.
+        ray: address of a Ray cluster that gathers the experience; by default processes of this machine do.
+
+    Raises:
+        InputError: `run` holds a run of another configuration, or no Ray cluster answers.
+    """
+    torch.set_num_threads(1)  # another number may round differently
+    _prepare(config, run)
+    if (run / NETWORK_FILE).exists():
+        return read_run(run)[1]
+    at = _load_checkpoint(run, config)
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
+    log = SummaryWriter(str(run / "tensorboard"), purge_step=at.iteration)
+    try:
+        with (
+            workers(config.processes, ray) as who,
+            Progress(*columns, console=console or Console(stderr=True)) as progress,
+        ):
+            at = _to_the_end(config, at, who, run, progress, log)
+    finally:
+        log.close()
+    _save(run / NETWORK_FILE, at.best)
+    at.network.load_state_dict(at.best)
+    return at.network
+
+
+def _to_the_end(
+    config: GraphConfig, at: Progressed, who: Workers, run: Path, progress: Progress, log: SummaryWriter
+) -> Progressed:
+    """Iterate until the last iteration, or until the held-out episodes do not get cheaper any more."""
+    task = progress.add_task(f"{config.name}: {config.method}", total=config.iterations, completed=at.iteration)
+    while at.iteration < config.iterations and at.looks < config.selection.patience:
+        at, told = _iterate(config, at, who)
+        for name, value in told._asdict().items():
+            log.add_scalar(f"training/{name}", value, at.iteration)
+        # The first look is at what the training begins with.
+        if at.iteration == 1 or at.iteration % config.selection.every == 0 or at.iteration == config.iterations:
+            at, score = _look(config, at, who)
+            log.add_scalar("held_out/cost_over_base", score, at.iteration)
+            best = f"best {100.0 * (at.best_score - 1.0):+.1f}%"
+            progress.update(task, description=f"{config.name}: {100.0 * (score - 1.0):+.1f}% of base, {best}")
+        if at.iteration % config.checkpoint_every == 0 or at.iteration == config.iterations:
+            _save_checkpoint(run, at)
+        progress.update(task, completed=at.iteration)
+    return at
+
+
+def read_run(run: Path) -> tuple[GraphConfig, GraphNetwork]:
+    """Return the configuration and the best network of a finished run.
+
+    Raises:
+        InputError: there is no finished run in this folder.
+    """
+    config = GraphConfig.model_validate_json((run / CONFIG_FILE).read_text(encoding="utf-8"))
+    path = run / NETWORK_FILE
+    if not path.exists():
+        raise InputError("this run is not finished; go on with it by fermata train", file=run)
+    network = GraphNetwork(config.network)
+    network.load_state_dict(torch.load(path, weights_only=True))
+    return config, network.eval()

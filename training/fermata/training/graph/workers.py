@@ -1,0 +1,108 @@
+"""Who does the units of a training run: this process, other processes, or a Ray cluster; the code is the same.
+
+Results come back in the order of the units, and a unit's result does not depend on who did it.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from fermata.policy.errors import InputError, MissingExtraError
+
+U = TypeVar("U")
+R = TypeVar("R")
+
+
+class Workers(ABC):
+    """Does units of work; to be closed."""
+
+    @abstractmethod
+    def map(self, function: Callable[[U], R], units: Sequence[U]) -> list[R]:
+        """Return `function(unit)` for each unit, in order."""
+
+    def close(self) -> None:  # noqa: B027 - not all have something to end
+        """End what was started."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+
+class Here(Workers):
+    """This process, one unit after the other."""
+
+    def map(self, function: Callable[[U], R], units: Sequence[U]) -> list[R]:
+        """Return `function(unit)` for each unit, in order."""
+        return [function(unit) for unit in units]
+
+
+def _begin() -> None:
+    """Leave Ctrl-C to the parent, and the cores to the other processes."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    os.environ["OMP_NUM_THREADS"] = "1"
+
+
+class Processes(Workers):
+    """Processes of this machine, kept between calls: they import torch once."""
+
+    def __init__(self, processes: int) -> None:
+        # Spawned, not forked: a fork of a process with threads (torch, progress) may hang.
+        context = multiprocessing.get_context("spawn")
+        self._pool = ProcessPoolExecutor(processes, mp_context=context, initializer=_begin)
+
+    def map(self, function: Callable[[U], R], units: Sequence[U]) -> list[R]:
+        """Return `function(unit)` for each unit, in order."""
+        return list(self._pool.map(function, units))
+
+    def close(self) -> None:
+        """End the processes."""
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+
+class RayCluster(Workers):
+    """The tasks of a Ray cluster; one core each.
+
+    Args:
+        address: of the cluster's head, `auto`, or `local` for one of this machine that ends with the run.
+
+    Raises:
+        InputError: no cluster answers there.
+        MissingExtraError: Ray is not installed.
+    """
+
+    def __init__(self, address: str) -> None:
+        try:
+            import ray
+        except ModuleNotFoundError as error:
+            raise MissingExtraError("ray", "ray") from error
+        self._ray: Any = ray
+        try:
+            ray.init(address=address, include_dashboard=False, log_to_driver=False, logging_level="error")
+        except (ConnectionError, ValueError, RuntimeError) as error:
+            raise InputError(f"no Ray cluster at {address!r}: {str(error).partition(chr(10))[0]}") from error
+
+    def map(self, function: Callable[[U], R], units: Sequence[U]) -> list[R]:
+        """Return `function(unit)` for each unit, in order."""
+        remote = self._ray.remote(num_cpus=1)(function)
+        results: list[R] = self._ray.get([remote.remote(unit) for unit in units])
+        return results
+
+    def close(self) -> None:
+        """Leave the cluster."""
+        self._ray.shutdown()
+
+
+def workers(processes: int, ray: str | None = None) -> Workers:
+    """Return who does the work: a Ray cluster if there is an address, else so many processes."""
+    if ray is not None:
+        return RayCluster(ray)
+    return Here() if processes == 1 else Processes(processes)
