@@ -4,11 +4,12 @@ import pytest
 
 from fermata.policy.errors import InputError
 from fermata.training.config import read_config, shipped_configs
+from fermata.training.graph.config import read_any
 
 
 @pytest.mark.parametrize("name", sorted(shipped_configs()))
 def test_shipped_configurations_are_read_by_name(name: str) -> None:
-    assert read_config(name).name == name
+    assert read_any(name).name == name
 
 
 def test_processes_do_not_change_the_digest() -> None:
