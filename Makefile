@@ -1,6 +1,6 @@
 # The whole workflow. Every target does its own set-up, so `make demo` in a fresh clone is enough.
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-slow lint types layers check format bench bench-local bench-operator docs crds train inspectors results-hpc clean
+.PHONY: help venv demo test test-slow lint types layers check format bench bench-local bench-operator docs crds train inspectors queue-policies results-hpc clean
 
 PY := .venv/bin/python
 # Workers of the test run; WITHOUT_TORCH=1 leaves out the [training] extra, and its tests are then skipped.
@@ -82,6 +82,19 @@ inspectors: ## Train the inspectors of docs/results-hpc.md; DATA=DIR holds lubli
 	  --out runs/hpc/search-saf-easy.onnx
 	@$(PY) -m fermata.cli hpc train --log $(DATA)/lublin_256.swf.xz --estimates exact --method ppo --policy sjf \
 	  --out runs/hpc/ppo-sjf.onnx
+
+QUEUE_MODEL := $(PY) -m fermata.cli hpc train --method queue --estimates exact
+QUEUE_LUBLIN := $(QUEUE_MODEL) --part all --log runs/hpc/lublin-model-120000.swf.xz
+
+queue-policies: ## Train the shipped policies over the queue, and those of docs/results-hpc.md; DATA=DIR holds the logs
+	@scripts/bootstrap training
+	@mkdir -p runs/hpc
+	@$(PY) -m fermata.cli hpc generate --jobs 120000 --seed 701 --load 1.06 --out runs/hpc/lublin-model-120000.swf.xz
+	@$(QUEUE_LUBLIN) --set wait_price=4 --set generations=70 --out runs/hpc/shipped-queue-even.onnx
+	@$(QUEUE_LUBLIN) --set wait_price=8 --set generations=50 --set rate=0.03 \
+	  --set 'start="runs/hpc/shipped-queue-even.onnx"' --out runs/hpc/shipped-queue-prompt.onnx
+	@$(QUEUE_LUBLIN) --set wait_price=1.5 --set generations=40 --set rate=0.03 \
+	  --set 'start="runs/hpc/shipped-queue-even.onnx"' --out runs/hpc/shipped-queue-patient.onnx
 
 results-hpc: inspectors ## Measure docs/results-hpc.md anew; DATA=DIR holds the three logs
 	@$(PY) -m fermata.cli hpc report --data $(DATA) --inspectors runs/hpc --out docs/results-hpc.md

@@ -98,6 +98,8 @@ for name in names:
     chosen = policy(name)
     for inspector in (None, rule_inspector(PICKS, REJECT_IF_BLOCKED)):
         digest.update(simulate(log, chosen.order, chosen.rules, inspector).start_s.tobytes())
+queue = policy("queue")
+digest.update(simulate(log, queue.order, queue.rules, None, queue.model).start_s.tobytes())
 print(digest.hexdigest())
 """
 

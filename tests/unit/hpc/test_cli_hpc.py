@@ -82,10 +82,27 @@ def test_a_trained_inspector_is_put_beside_its_scheduler(log: Path, tmp_path: Pa
     assert "--set epochs: Input should be greater than or equal to 1" in bad.stderr
 
 
+@pytest.mark.training
+def test_a_policy_over_the_queue_is_trained_and_evaluated(log: Path, tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    out = tmp_path / "tiny.onnx"
+    settings = ("generations=1", "pairs=1", "sequences=2", "judged=2", "jobs=20")
+    options = [word for each in settings for word in ("--set", each)]
+    done = fermata("train", "--log", log, "--method", "queue", "--out", out, *options)
+    assert done.returncode == 0, done.stderr
+    assert f"--policy queue:{out}" in done.stdout
+    command = ("evaluate", "--log", log, "--policy", f"queue:{out}", "--policy", "queue", "--sequences", "3", "--json")
+    told = json.loads(fermata(*command, "--jobs", "50").stdout)
+    assert [row["policy"] for row in told["policies"]] == [f"queue:{out}", "queue"]
+    assert all(row["bsld"] >= 1.0 for row in told["policies"])
+
+
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
         (("evaluate", "--policy", "foo"), "no order 'foo'; expected one of fcfs, lcfs"),
+        (("evaluate", "--policy", "queue:lazy"), "queue: expected one of prompt, even, patient or an .onnx file"),
+        (("evaluate", "--policy", "queue:none.onnx"), "none.onnx: no such file"),
         (("evaluate", "--policy", "sjf+lazy"), "no backfill 'lazy'; expected one of none, easy"),
         (("evaluate", "--policy", "sjf/lazy"), "no start 'lazy'; expected one of commit, strict, skip"),
         (("evaluate", "--policy", "sjf+reserve:over_s=1"), "expected +reserve:over_s=SECONDS,share=0..1"),

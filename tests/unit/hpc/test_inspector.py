@@ -203,7 +203,7 @@ def test_a_file_that_is_no_inspector_is_refused(tmp_path: Path) -> None:
     for name, complaint, change in (
         ("none.onnx", "no such file", None),
         ("junk.onnx", "not an ONNX model", None),
-        ("bare.onnx", "not an inspector", lambda said: None),
+        ("bare.onnx", "no inspector; expected one", lambda said: None),
         ("scope.onnx", "expected a scope of picks or starts", lambda said: said | {"scope": "all"}),
         ("short.onnx", "finite weights, found", lambda said: said | {"features": 9}),
         ("other.onnx", "different answers", lambda said: said | json.loads(model_of(8, 5).metadata())),

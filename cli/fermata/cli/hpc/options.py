@@ -19,7 +19,7 @@ PolicyName = Annotated[
     str,
     typer.Option(
         help="ORDER[+BACKFILL][/START]: fcfs, lcfs, sjf, smallest, saf, srf, f1, p2q, wfp3, unicep or multifactor; "
-        "easy, conservative or published; commit, strict or skip. See docs/hpc.md."
+        "easy, conservative or published; commit, strict or skip; or queue, the learned one. See docs/hpc.md."
     ),
 ]
 CleaningName = Annotated[str, typer.Option(help="How the log is cleaned: archive or schedinspector.")]

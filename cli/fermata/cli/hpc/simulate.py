@@ -31,7 +31,8 @@ def simulate(
 
     chosen = named(policy, kill_at_estimate=kill)
     given = load(log, cleaning, estimates, seed)
-    schedule = run(given.sequence(start, len(given) - start if jobs is None else jobs), chosen.order, chosen.rules)
+    wanted = given.sequence(start, len(given) - start if jobs is None else jobs)
+    schedule = run(wanted, chosen.order, chosen.rules, None, chosen.model)
     if per_job is not None:
         with atomic_output(per_job) as stream:
             stream.write(b"id,submit_s,start_s,end_s,wait_s,cores\n")

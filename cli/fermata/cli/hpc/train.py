@@ -1,4 +1,4 @@
-"""`fermata hpc train`: an inspector for a scheduler, trained on a log and written as ONNX."""
+"""`fermata hpc train`: an inspector or a policy over the whole queue, trained on a log and written as ONNX."""
 
 from __future__ import annotations
 
@@ -17,9 +17,11 @@ from fermata.policy.errors import InputError
 
 def train(
     log: Log,
-    out: Annotated[Path, typer.Option("--out", "-o", help="Where to write the inspector (.onnx).")],
-    policy: Annotated[str, typer.Option(help="The scheduler that is inspected.")] = "sjf",
-    method: Annotated[str, typer.Option(help="ppo as SchedInspector, or search: our own.")] = "ppo",
+    out: Annotated[Path, typer.Option("--out", "-o", help="Where to write the model (.onnx).")],
+    policy: Annotated[str, typer.Option(help="The scheduler that is inspected; queue has none.")] = "sjf",
+    method: Annotated[
+        str, typer.Option(help="ppo: as SchedInspector; search: our own; queue: a policy over the queue.")
+    ] = "ppo",
     settings: Annotated[
         list[str] | None, typer.Option("--set", help='Change an option, such as epochs=20 or reward="native".')
     ] = None,
@@ -29,42 +31,52 @@ def train(
     seed: Seed = 0,
     as_json: AsJson = False,
 ) -> None:
-    """Train an inspector that accepts or rejects what a scheduler does, and export it as ONNX.
+    """Train an inspector that accepts or rejects what a scheduler does, or a scheduler, and export it as ONNX.
 
     `ppo` is SchedInspector's training; `search` imitates a tuned reservation and then searches around it, with a bound
-    on the wait. The options of --set are those of `InspectorConfig` and `SearchConfig`.
+    on the wait; `queue` is no inspector but the policy that `queue:FILE` names. The options of --set are those of
+    `InspectorConfig`, `SearchConfig` and `QueueConfig`.
     """
     from fermata.cli.extras import hpc_training
 
     hpc_training()
     from fermata.training.hpc.config import InspectorConfig
-    from fermata.training.hpc.export import export_inspector
+    from fermata.training.hpc.export import export_inspector, export_queue_model
+    from fermata.training.hpc.queue import QueueConfig, train_queue_policy
     from fermata.training.hpc.search import SearchConfig, search_inspector
     from fermata.training.hpc.train import train_inspector
 
-    if method not in ("ppo", "search"):
-        raise InputError(f"--method: expected ppo or search, got {method!r}")
+    if method not in ("ppo", "search", "queue"):
+        raise InputError(f"--method: expected ppo, search or queue, got {method!r}")
     if not out.parent.is_dir():
         raise InputError(f"{out.parent}: no such folder")
-    chosen = {"policy": policy, "seed": seed} | dict(parameter(text) for text in settings or [])
-    rows: list[Any] = []
+    chosen = {"seed": seed} | dict(parameter(text) for text in settings or [])
+    config: InspectorConfig | SearchConfig | QueueConfig
     try:
-        config = InspectorConfig(**chosen) if method == "ppo" else SearchConfig(**chosen)
+        if method == "queue":
+            config = QueueConfig(**chosen)
+        elif method == "ppo":
+            config = InspectorConfig(**({"policy": policy} | chosen))
+        else:
+            config = SearchConfig(**({"policy": policy} | chosen))
     except ValidationError as error:
         first = error.errors()[0]
         raise InputError(f"--set {'.'.join(map(str, first['loc']))}: {first['msg']}") from error
     given = load(log, cleaning, estimates, seed)
+    rows: list[Any] = []
     with progress_bar("training") as progress:
 
         def tell(row: Any) -> None:
             rows.append(row)
-            progress(row.number / (config.epochs if isinstance(config, InspectorConfig) else config.generations))
+            steps = config.epochs if isinstance(config, InspectorConfig) else config.generations
+            progress(row.number / max(steps, 1))
 
-        if isinstance(config, InspectorConfig):
-            model = train_inspector(given, config, part=part, on_epoch=tell)
+        if isinstance(config, QueueConfig):
+            export_queue_model(train_queue_policy(given, config, part=part, on_generation=tell), out)
+        elif isinstance(config, InspectorConfig):
+            export_inspector(train_inspector(given, config, part=part, on_epoch=tell), out)
         else:
-            model = search_inspector(given, config, part=part, on_generation=tell)
-    export_inspector(model, out)
+            export_inspector(search_inspector(given, config, part=part, on_generation=tell), out)
     if as_json:
         print(
             json.dumps(
@@ -72,4 +84,5 @@ def train(
             )
         )
         return
-    print(f"{out} written; next: fermata hpc evaluate --log LOG --policy {policy} --inspector {out}")
+    evaluated = f"--policy queue:{out}" if method == "queue" else f"--policy {policy} --inspector {out}"
+    print(f"{out} written; next: fermata hpc evaluate --log LOG {evaluated}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fermata.policy._jit import jit
+from fermata.policy._jit import kernel
 from fermata.sim.hpc.priority import drain_usage
 from fermata.sim.hpc.world import (
     EVENTS,
@@ -20,7 +20,7 @@ from fermata.sim.hpc.world import (
 )
 
 
-@jit
+@kernel
 def queue_job(jobs: Jobs, world: World, job: int) -> None:
     """Put a job into the queue, at the place of its rank."""
     size = world.counts[WAITING]
@@ -38,7 +38,7 @@ def queue_job(jobs: Jobs, world: World, job: int) -> None:
     world.counts[WAITING] = size + 1
 
 
-@jit
+@kernel
 def start_job(jobs: Jobs, config: Config, world: World, job: int) -> None:
     """Start a job that is in no list, now."""
     now = world.clock[NOW]
@@ -62,7 +62,7 @@ def start_job(jobs: Jobs, config: Config, world: World, job: int) -> None:
     world.rate[jobs.user[job]] += jobs.cores[job]
 
 
-@jit
+@kernel
 def _end_first(jobs: Jobs, config: Config, world: World) -> None:
     """End the running job that is first to end."""
     size = world.counts[RUNNING] - 1
@@ -79,20 +79,20 @@ def _end_first(jobs: Jobs, config: Config, world: World) -> None:
     world.rate[jobs.user[job]] -= jobs.cores[job]
 
 
-@jit
+@kernel
 def _submit_next(jobs: Jobs, world: World) -> None:
     queue_job(jobs, world, world.counts[NEXT])
     world.counts[NEXT] += 1
     world.counts[EVENTS] += 1
 
 
-@jit
+@kernel
 def next_submission(jobs: Jobs, world: World) -> float:
     """Return when the next job is submitted; infinity after the last (seconds)."""
     return jobs.submit[world.counts[NEXT]] if world.counts[NEXT] < len(jobs.submit) else np.inf
 
 
-@jit
+@kernel
 def next_end(jobs: Jobs, world: World) -> float:
     """Return when the next job ends; infinity if none runs (seconds)."""
     if world.counts[RUNNING] == 0:
@@ -101,7 +101,7 @@ def next_end(jobs: Jobs, world: World) -> float:
     return float(world.start[job] + jobs.runtime[job])
 
 
-@jit
+@kernel
 def advance(jobs: Jobs, config: Config, world: World) -> bool:
     """Move to the next instant at which something happens; False if nothing ever will."""
     submission, end = next_submission(jobs, world), next_end(jobs, world)

@@ -79,7 +79,7 @@ def run_sequence(
     log: JobLog, policy: Policy, start: int, jobs: int, warm: int = 0, inspector: Inspector | None = None
 ) -> Schedule:
     """Run one sequence; the warm-up jobs before it are not in the result."""
-    schedule = simulate(log.sequence(start - warm, jobs + warm), policy.order, policy.rules, inspector)
+    schedule = simulate(log.sequence(start - warm, jobs + warm), policy.order, policy.rules, inspector, policy.model)
     if not warm:
         return schedule
     return Schedule(

@@ -92,14 +92,13 @@ class InspectorModel:
         return json.dumps(asdict(self) | {"theta": weights}, sort_keys=True)
 
 
-def load_model(path: str | Path) -> InspectorModel:
-    """Read an inspector and check that its graph answers as its weights do.
+def open_model(name: str, key: str, kind: str) -> tuple[onnxruntime.InferenceSession, str]:
+    """Open an ONNX file on one thread; returns the session and the metadata under `key`.
 
     Raises:
-        ModelError: the file is missing, is no inspector, or contradicts itself.
+        ModelError: the file is missing, cannot be read, or has no such metadata: it is no `kind`.
     """
-    name = str(path)
-    if not Path(path).is_file():
+    if not Path(name).is_file():
         raise ModelError(f"{name}: no such file")
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
@@ -108,9 +107,20 @@ def load_model(path: str | Path) -> InspectorModel:
         session = onnxruntime.InferenceSession(name, options, providers=["CPUExecutionProvider"], enable_fallback=0)
     except (*_RUNTIME_ERRORS, ValueError) as error:
         raise ModelError(f"{name}: not an ONNX model ({str(error).splitlines()[0]})") from error
-    text = session.get_modelmeta().custom_metadata_map.get(KEY)
+    text = session.get_modelmeta().custom_metadata_map.get(key)
     if text is None:
-        raise ModelError(f"{name}: not an inspector; expected one that fermata hpc train wrote")
+        raise ModelError(f"{name}: no {kind}; expected one that fermata hpc train wrote")
+    return session, text
+
+
+def load_model(path: str | Path) -> InspectorModel:
+    """Read an inspector and check that its graph answers as its weights do.
+
+    Raises:
+        ModelError: the file is missing, is no inspector, or contradicts itself.
+    """
+    name = str(path)
+    session, text = open_model(name, KEY, "inspector")
     model = _parsed(name, text)
     probe = np.random.default_rng(0).random((16, model.features))
     answered = session.run([OUTPUT], {INPUT: probe.astype(np.float32)})[0]

@@ -1,7 +1,8 @@
 """Schedulers of rigid jobs by name: an order of the queue, start semantics and backfilling in one word.
 
 A policy is written ORDER, ORDER+BACKFILL or ORDER+BACKFILL/START, with parameters after a colon: `sjf`,
-`saf+easy/skip`, `multifactor:age=2000+easy/skip`, `saf+easy/skip+reserve:over_s=10800,share=0.4`.
+`saf+easy/skip`, `multifactor:age=2000+easy/skip`, `saf+easy/skip+reserve:over_s=10800,share=0.4`. `queue` is the
+learned policy over the whole queue, `queue:patient` another of its settings, and `queue:FILE.onnx` one of your own.
 """
 
 from __future__ import annotations
@@ -11,21 +12,24 @@ from typing import TypeVar
 
 from fermata.policy.errors import InputError
 from fermata.sim.hpc.orders import ORDERS, Order, order
+from fermata.sim.hpc.queue_models import DEFAULT, QueueModel, load_queue_model
 from fermata.sim.hpc.rules import PUBLISHED_BACKFILL, PUBLISHED_NO_BACKFILL, Backfill, Rules, Start
 
 E = TypeVar("E", Start, Backfill)
 
 _RESERVE = "reserve"
-GRAMMAR = "ORDER[+BACKFILL][/START][+reserve:over_s=TAU,share=PHI]"
+QUEUE = "queue"
+GRAMMAR = "ORDER[+BACKFILL][/START][+reserve:over_s=TAU,share=PHI] or queue[:SETTING or FILE.onnx]"
 
 
 @dataclass(frozen=True)
 class Policy:
-    """A scheduler: its name as written, the order and the rules."""
+    """A scheduler: its name as written, the order and the rules, or a model that scores the whole queue."""
 
     name: str
     order: Order
     rules: Rules
+    model: QueueModel | None = None
 
 
 # Names for what is compared often; others are written out. The published ones decide as SchedInspector's code does.
@@ -42,7 +46,11 @@ def policy(text: str, *, kill_at_estimate: bool = False) -> Policy:
 
     Raises:
         InputError: it names none.
+        ModelError: it names a file that is no policy over the queue.
     """
+    if text == QUEUE or text.startswith(f"{QUEUE}:"):
+        model = load_queue_model(text.partition(":")[2] or DEFAULT)
+        return Policy(text, order("saf"), Rules(start=Start.SKIP, kill_at_estimate=kill_at_estimate), model)
     if text in SHORT:
         name, rules = SHORT[text]
         return Policy(text, order(name), rules)
@@ -86,4 +94,4 @@ def _choice(kind: type[E], text: str, what: str) -> E:
 
 def names() -> list[str]:
     """Return the names of the orders and of the short forms."""
-    return [*ORDERS, *SHORT]
+    return [*ORDERS, *SHORT, QUEUE]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fermata.policy._jit import jit
+from fermata.policy._jit import jit, kernel
 from fermata.sim.hpc.orders import MULTIFACTOR, UNICEP, WFP3
 from fermata.sim.hpc.world import MACHINE, NOW, USAGE_AT, WAITING, Config, Jobs, World
 
@@ -12,7 +12,7 @@ from fermata.sim.hpc.world import MACHINE, NOW, USAGE_AT, WAITING, Config, Jobs,
 _AGE, _FAIRSHARE, _SIZE, _PARTITION, _MAX_AGE, _HALF_LIFE, _FAVOR_SMALL, _DAMPENING = range(8)
 
 
-@jit
+@kernel
 def drain_usage(config: Config, world: World) -> None:
     """Bring every user's usage up to now: it decays by half in a half-life, and running cores add to it."""
     if config.order != MULTIFACTOR:

@@ -16,11 +16,10 @@ from fermata.sim.hpc.estimates import with_estimates
 from fermata.sim.hpc.experiment import Sequences, draw_sequences, pooled, published_sequences, run_sequences
 from fermata.sim.hpc.inspect import PICKS, REJECT_IF_BLOCKED, Inspector, rule_inspector
 from fermata.sim.hpc.jobs import JobLog
-from fermata.sim.hpc.metrics import figures
 from fermata.sim.hpc.models import InspectorModel, load_model
 from fermata.sim.hpc.orders import ORDERS
-from fermata.sim.hpc.policies import policy
-from fermata.sim.hpc.simulate import simulate
+from fermata.sim.hpc.policies import QUEUE, policy
+from fermata.sim.hpc.queue_models import SETTINGS, load_queue_model
 from fermata.sim.hpc.swf import Cleaning, read_log
 from fermata.sim.hpc.tune import Tuned, best_reservation, try_reservations
 
@@ -58,14 +57,15 @@ def results_page(data: Path, inspectors: Path | None, say: Say) -> str:
 
     Args:
         data: folder of `lublin_256.swf.xz`, `SDSC-SP2-recon.swf.xz` and `CTC-SP2-recon.swf.xz`.
-        inspectors: folder of inspectors that `fermata hpc train` wrote; each is put beside its scheduler on every log.
+        inspectors: folder of models that `fermata hpc train` wrote: each inspector is put beside its scheduler on
+            every log, and each `queue-*.onnx` beside the policies over the queue that ship.
         say: told what is being measured.
 
     Raises:
         InputError: a log is missing.
         ModelError: a file of the folder is no inspector.
     """
-    models = _models(inspectors)
+    models, queues = _models(inspectors), _queues(inspectors)
     studies = []
     for name in LOGS:
         say(f"tuning reservations on {name}")
@@ -73,9 +73,9 @@ def results_page(data: Path, inspectors: Path | None, say: Say) -> str:
     parts: list[str] = [_HEAD]
     for study in studies:
         say(f"measuring {study.log.name}")
-        parts.append("\n".join(_log_section(study, models)))
+        parts.append("\n".join(_log_section(study, models, queues)))
     say("measuring wrong estimates, orders and windows")
-    parts.append("\n".join(_estimates_section(data, studies)))
+    parts.append("\n".join(_estimates_section(data, studies, queues)))
     parts.append("\n".join(_orders_section(studies[0])))
     parts.append("\n".join(_windows_section(studies[0].log)))
     return "\n\n".join(parts) + "\n"
@@ -105,7 +105,21 @@ def _path(data: Path, name: str) -> Path:
 def _models(folder: Path | None) -> list[tuple[str, InspectorModel]]:
     if folder is None:
         return []
-    return [(path.stem, load_model(path)) for path in sorted(folder.glob("*.onnx"))]
+    paths = sorted(folder.glob("*.onnx"))
+    return [(path.stem, load_model(path)) for path in paths if not path.name.startswith(f"{QUEUE}-")]
+
+
+def _queues(folder: Path | None) -> list[str]:
+    """Return the names of the policies over the queue: what ships, then what the folder has."""
+    own = [] if folder is None else [f"{QUEUE}:{path}" for path in sorted(folder.glob(f"{QUEUE}-*.onnx"))]
+    return [*(f"{QUEUE}:{setting}" for setting in SETTINGS), *own]
+
+
+def _queue_label(name: str, log: JobLog) -> str:
+    given = name.partition(":")[2]
+    trained_on = load_queue_model(given).trained_on
+    carried = "" if trained_on == log.name else f", carried over from {trained_on}"
+    return f"**policy over the queue** `{QUEUE}:{Path(given).name}`{carried}"
 
 
 def _study(path: Path) -> Study:
@@ -124,7 +138,7 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
     yield ""
 
 
-def _log_section(study: Study, models: list[tuple[str, InspectorModel]]) -> Iterator[str]:
+def _log_section(study: Study, models: list[tuple[str, InspectorModel]], queues: list[str]) -> Iterator[str]:
     yield from (f"## {study.log.name}, {study.log.machine_cores} cores", "")
     blocked = rule_inspector(PICKS, REJECT_IF_BLOCKED)
     rows = [
@@ -145,6 +159,7 @@ def _log_section(study: Study, models: list[tuple[str, InspectorModel]]) -> Iter
         rows.append([f"reservation, {allowed}: `{tuned.policy.name}`", *study.cells(tuned.policy.name)])
     for name, model in models:
         rows.append([_label(name, model, study.log), *study.cells(model.policy, model.inspector(study.log))])
+    rows += [[_queue_label(name, study.log), *study.cells(name)] for name in queues]
     yield from _table(("policy", "published draws: bsld", "wait, s", "test: bsld", "wait, s"), rows)
     if models:
         yield from _utilisation(study, models)
@@ -182,7 +197,7 @@ def _utilisation(study: Study, models: list[tuple[str, InspectorModel]]) -> Iter
     )
 
 
-def _estimates_section(data: Path, studies: list[Study]) -> Iterator[str]:
+def _estimates_section(data: Path, studies: list[Study], queues: list[str]) -> Iterator[str]:
     yield from ("## Wrong estimates", "")
     yield "Test sequences. `user` are the estimates in the log (two logs have some); `round` are up to five times the"
     yield "run time, rounded up to what users type; `lognormal:0.7` is wrong on both sides. Reservations are tuned"
@@ -201,6 +216,7 @@ def _estimates_section(data: Path, studies: list[Study]) -> Iterator[str]:
                 ("SAF EASY", YARDSTICK),
                 ("SAF conservative", "saf+conservative/skip"),
                 (f"reservation `{tuned}`", tuned),
+                *((_queue_label(name, study.log), name) for name in queues),
             ):
                 means, halves = pooled(run_sequences(believed, policy(name), study.test))
                 rows.append(
@@ -238,12 +254,10 @@ def _windows_section(log: JobLog) -> Iterator[str]:
         ("LCFS EASY", "lcfs+easy/skip"),
         ("SAF EASY", YARDSTICK),
         ("SJF skip", "sjf/skip"),
+        *((_queue_label(f"{QUEUE}:{setting}", log), f"{QUEUE}:{setting}") for setting in SETTINGS),
     ):
-        chosen = policy(name)
-        runs = [
-            figures(simulate(log.sequence(WINDOW_JOBS * window, WINDOW_JOBS), chosen.order, chosen.rules))
-            for window in range(WINDOWS)
-        ]
+        windows = Sequences(tuple(WINDOW_JOBS * window for window in range(WINDOWS)), WINDOW_JOBS)
+        runs = run_sequences(log, policy(name), windows)
         means = pooled(runs)[0]
         classes = [
             f"{means[f'wait_{kind}_s']:.0f}" for kind in ("short_narrow", "short_wide", "long_narrow", "long_wide")

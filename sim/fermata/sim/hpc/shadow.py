@@ -6,13 +6,13 @@ again and again, so that a wrong estimate moves the shadow time rather than leav
 
 from __future__ import annotations
 
-from fermata.policy._jit import jit
+from fermata.policy._jit import kernel
 from fermata.sim.hpc.world import FREE, MACHINE, NOW, RUNNING, Config, Jobs, World
 
 OVERDUE_S = 1.0
 
 
-@jit
+@kernel
 def cores_needed(jobs: Jobs, config: Config, world: World, job: int) -> int:
     """Return how many cores must be free for a job to start: its own and, if it is long, the reservation."""
     if jobs.estimate[job] > config.reserve_over:
@@ -20,13 +20,13 @@ def cores_needed(jobs: Jobs, config: Config, world: World, job: int) -> int:
     return int(jobs.cores[job])
 
 
-@jit
+@kernel
 def expected_end(jobs: Jobs, world: World, job: int) -> float:
     """Return when a running job is expected to end (seconds)."""
     return float(max(world.start[job] + jobs.estimate[job], world.clock[NOW] + OVERDUE_S))
 
 
-@jit
+@kernel
 def shadow(jobs: Jobs, world: World, needed: int) -> tuple[float, int]:
     """Return when `needed` cores are expected to be free, and how many more will be (seconds, cores)."""
     free = world.counts[FREE]
@@ -41,7 +41,7 @@ def shadow(jobs: Jobs, world: World, needed: int) -> tuple[float, int]:
     return at, free - needed
 
 
-@jit
+@kernel
 def published_shadow(jobs: Jobs, world: World, head: int) -> float:
     """Return the time before which the published rule lets jobs end: taken once and never renewed (seconds)."""
     free = world.counts[FREE]

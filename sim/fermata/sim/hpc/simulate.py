@@ -7,11 +7,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from fermata.policy.errors import InputError
 from fermata.sim.hpc.inspect import Inspector, no_inspector
 from fermata.sim.hpc.jobs import FloatArray, JobLog
 from fermata.sim.hpc.kernel import run
 from fermata.sim.hpc.orders import Order
+from fermata.sim.hpc.queue_models import QueueModel
 from fermata.sim.hpc.rules import Rules
+from fermata.sim.hpc.scoring import run_scored
 from fermata.sim.hpc.world import DECISIONS, EVENTS, REJECTIONS, config_of, jobs_of, new_world
 
 
@@ -37,7 +40,9 @@ class Schedule:
         return self.start_s + self.runtime_s
 
 
-def simulate(log: JobLog, order: Order, rules: Rules, inspector: Inspector | None = None) -> Schedule:
+def simulate(
+    log: JobLog, order: Order, rules: Rules, inspector: Inspector | None = None, model: QueueModel | None = None
+) -> Schedule:
     """Run the jobs of a log on its machine, idle at first.
 
     Args:
@@ -45,13 +50,23 @@ def simulate(log: JobLog, order: Order, rules: Rules, inspector: Inspector | Non
         order: the order of the queue.
         rules: start semantics, backfilling, reservations.
         inspector: accepts or rejects what is about to be done; default: nobody does.
+        model: scores the queue and decides instead of the rules; the order only breaks ties and says who is first.
 
     Returns:
         The schedule; the same for the same arguments.
+
+    Raises:
+        InputError: an inspector beside a model, which decides by itself when to wait.
     """
+    if model is not None and inspector is not None:
+        raise InputError("a policy over the queue holds jobs by itself; expected no inspector beside it")
     jobs = jobs_of(log, order, rules)
     world = new_world(len(log), int(log.user.max()) + 1, log.machine_cores)
-    run(jobs, config_of(log, order, rules), world, inspector or no_inspector())
+    config = config_of(log, order, rules)
+    if model is not None:
+        run_scored(jobs, config, world, model.scorer(log))
+    else:
+        run(jobs, config, world, inspector or no_inspector())
     counts: NDArray[np.int64] = world.counts
     return Schedule(
         log, world.start, jobs.runtime, int(counts[EVENTS]), int(counts[DECISIONS]), int(counts[REJECTIONS])

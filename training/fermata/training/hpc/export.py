@@ -1,16 +1,21 @@
-"""From a trained inspector to one ONNX file, checked before it is written."""
+"""From a trained network to one ONNX file, checked before it is written."""
 
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 
 import onnx
 import torch
+from torch import nn
 
-from fermata.sim.hpc.models import INPUT, KEY, OUTPUT, InspectorModel, load_model
-from fermata.training.hpc.network import perceptron
+from fermata.sim.hpc import models, queue_models
+from fermata.sim.hpc.models import InspectorModel, load_model
+from fermata.sim.hpc.queue_models import QueueModel, load_queue_model
+from fermata.sim.hpc.scoring import FEATURES
+from fermata.training.hpc.network import QueueNetwork, perceptron
 
 
 def export_inspector(model: InspectorModel, out: Path) -> None:
@@ -20,18 +25,40 @@ def export_inspector(model: InspectorModel, out: Path) -> None:
         ModelError: the file would not answer as the weights do.
     """
     network = perceptron(model.features, 2)
-    flat = torch.from_numpy(model.theta).float()
-    torch.nn.utils.vector_to_parameters(flat, network.parameters())
+    torch.nn.utils.vector_to_parameters(torch.from_numpy(model.theta).float(), network.parameters())
+    names = (models.INPUT, models.OUTPUT)
+    _export(network, model.features, names, (models.KEY, model.metadata()), load_model, out)
+
+
+def export_queue_model(model: QueueModel, out: Path) -> None:
+    """Write a policy over the queue as ONNX, checked likewise.
+
+    Raises:
+        ModelError: the file would not answer as the weights do.
+    """
+    network = QueueNetwork(model.theta)
+    names = (queue_models.INPUT, queue_models.OUTPUT)
+    _export(network, FEATURES, names, (queue_models.KEY, model.metadata()), load_queue_model, out)
+
+
+def _export(
+    network: nn.Module,
+    features: int,
+    names: tuple[str, str],
+    metadata: tuple[str, str],
+    check: Callable[[str], object],
+    out: Path,
+) -> None:
     network.eval()
     with tempfile.TemporaryDirectory() as folder:
-        draft = Path(folder) / "inspector.onnx"
+        draft = Path(folder) / "network.onnx"
         torch.onnx.export(
             network,
-            (torch.zeros(2, model.features),),
+            (torch.zeros(2, features),),
             str(draft),
-            input_names=[INPUT],
-            output_names=[OUTPUT],
-            dynamic_shapes=({0: torch.export.Dim("decisions", min=1)},),
+            input_names=[names[0]],
+            output_names=[names[1]],
+            dynamic_shapes=({0: torch.export.Dim("rows", min=1)},),
             dynamo=True,
             external_data=False,
             verbose=False,
@@ -44,11 +71,11 @@ def export_inspector(model: InspectorModel, out: Path) -> None:
             del value.metadata_props[:]
         del exported.metadata_props[:]
         entry = exported.metadata_props.add()
-        entry.key, entry.value = KEY, model.metadata()
+        entry.key, entry.value = metadata
         exported.producer_name, exported.producer_version = "fermata", version("fermata")
         onnx.checker.check_model(exported)
         draft.write_bytes(exported.SerializeToString(deterministic=True))
-        load_model(draft)
+        check(str(draft))
         partial = out.with_name(out.name + ".partial")
         partial.write_bytes(draft.read_bytes())
     partial.replace(out)

@@ -2,9 +2,7 @@
 
 Policy gradients see a hold that pays once in a hundred decisions as noise, and a random inspector of starts only hurts.
 A rule with two numbers (who is long, what they leave free) is most of the gain and takes seconds to tune. The network
-is first fitted to that rule, then improved by an evolution strategy: pairs of mirrored perturbations, the same
-sequences for all of one generation, ranks instead of costs. Source: Salimans et al., "Evolution strategies as a
-scalable alternative to reinforcement learning", 2017.
+is first fitted to that rule, then improved by an evolution strategy on the same sequences for all of one generation.
 """
 
 from __future__ import annotations
@@ -26,6 +24,7 @@ from fermata.sim.hpc.models import InspectorModel
 from fermata.sim.hpc.policies import Policy
 from fermata.sim.hpc.policies import policy as named
 from fermata.sim.hpc.tune import best_reservation, try_reservations
+from fermata.training.hpc.evolution import Evolution, single
 from fermata.training.hpc.network import perceptron, theta_of
 
 FloatArray = NDArray[np.float64]
@@ -88,7 +87,7 @@ def search_inspector(
     model = replace(empty, theta=_imitate(log, policy, judged, empty, config))
     best, least = model, np.inf
     first, end = split(log, part)
-    moment, spread = np.zeros(len(model.theta)), np.zeros(len(model.theta))
+    search = Evolution(model.theta, config.pairs, config.sigma, config.rate)
     for number in range(config.generations + 1):
         began = time.perf_counter()
         if number % 5 == 0:
@@ -99,43 +98,13 @@ def search_inspector(
             if on_generation is not None:
                 on_generation(Generation(number, bsld, ratio, cost, time.perf_counter() - began))
         starts = tuple(int(each) for each in random.integers(first, end - _JOBS + 1, config.sequences))
-        slope = _slope(log, policy, Sequences(starts, _JOBS), model, config, random)
-        moment = 0.9 * moment + 0.1 * slope
-        spread = 0.99 * spread + 0.01 * slope**2
-        correction = np.sqrt(1.0 - 0.99 ** (number + 1)) / (1.0 - 0.9 ** (number + 1))
-        step = config.rate * correction * moment / (np.sqrt(spread) + 1e-8)
-        model = replace(model, theta=_single(model.theta - step))
-    return best
-
-
-def _single(theta: FloatArray) -> FloatArray:
-    """Return weights rounded to what a file holds, so that what was measured is what is written."""
-    return theta.astype(np.float32).astype(np.float64)
-
-
-def _slope(
-    log: JobLog,
-    policy: Policy,
-    sequences: Sequences,
-    model: InspectorModel,
-    config: SearchConfig,
-    random: np.random.Generator,
-) -> FloatArray:
-    """Return an estimate of the cost's slope around the model, from ranks of mirrored perturbations."""
-    noise = random.standard_normal((config.pairs, len(model.theta)))
-    noise = np.concatenate([noise, -noise])
-    costs = np.array(
-        [
-            _cost(
-                *_measure(log, policy, sequences, replace(model, theta=model.theta + config.sigma * each), config),
-                config,
-            )
-            for each in noise
+        sequences = Sequences(starts, _JOBS)
+        measured = [
+            _measure(log, policy, sequences, replace(model, theta=each), config) for each in search.candidates(random)
         ]
-    )
-    ranks = np.empty(len(costs))
-    ranks[np.argsort(costs)] = np.linspace(-0.5, 0.5, len(costs))
-    return np.asarray(ranks @ noise / (len(noise) * config.sigma))
+        search.learn(np.array([_cost(*each, config) for each in measured]))
+        model = replace(model, theta=search.centre)
+    return best
 
 
 def _measure(
@@ -175,7 +144,7 @@ def _imitate(
         optimiser.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call, unused-ignore]
         optimiser.step()
-    return _single(theta_of(network))
+    return single(theta_of(network))
 
 
 def _states(log: JobLog, policy: Policy, sequences: Sequences, model: InspectorModel) -> FloatArray:

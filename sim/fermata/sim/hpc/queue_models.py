@@ -1,0 +1,105 @@
+"""Policies over the whole queue as ONNX files: what `fermata hpc train --method queue` writes, and what ships.
+
+A file's graph takes `jobs` [jobs, FEATURES] and gives `scores` [jobs], each job's row alone: it takes queues of any
+length, in any order. Waiting scores zero. The metadata holds the same weights for the compiled kernel, as inspectors'
+files do, and both are compared when a file is loaded.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from importlib import resources
+from pathlib import Path
+
+import numpy as np
+
+from fermata.policy.errors import InputError, ModelError
+from fermata.sim.hpc.jobs import FloatArray, JobLog
+from fermata.sim.hpc.models import TOLERANCE, open_model
+from fermata.sim.hpc.scoring import FEATURE_NAMES, FEATURES, HIDDEN_UNITS, PARAMETERS, Scorer, score
+
+KEY = "fermata-hpc-queue"
+INPUT, OUTPUT = "jobs", "scores"
+# What ships, by setting.
+SETTINGS = {"prompt": "wait as SAF EASY's", "even": "a tenth longer", "patient": "half as long again"}
+DEFAULT = "prompt"
+
+
+@dataclass(frozen=True)
+class QueueModel:
+    """A network that scores every waiting job.
+
+    Args:
+        theta: weights, `[PARAMETERS]`; see `scoring.Scorer`.
+        trained_on: name of the log.
+        wait_price: what waiting as long as SAF EASY does cost in training, in logarithms of slowdown.
+        seed: of its training.
+        features: names of what it reads, in order.
+    """
+
+    theta: FloatArray
+    trained_on: str = ""
+    wait_price: float = float("nan")
+    seed: int = 0
+    features: tuple[str, ...] = FEATURE_NAMES
+
+    def scorer(self, log: JobLog) -> Scorer:
+        """Return it as the kernel wants it, for one run of the jobs of a log."""
+        return Scorer(
+            self.theta,
+            np.zeros(FEATURES),
+            np.zeros(FEATURES),
+            np.zeros(HIDDEN_UNITS),
+            np.log1p(log.estimate_s),
+            np.full(1, np.inf),
+        )
+
+    def metadata(self) -> str:
+        """Return what the file says about itself, as JSON; the weights as base64 of little-endian float32."""
+        weights = base64.b64encode(self.theta.astype("<f4").tobytes()).decode()
+        return json.dumps(asdict(self) | {"theta": weights}, sort_keys=True)
+
+
+def shipped_path(setting: str) -> Path:
+    """Return where the file of a shipped setting is."""
+    return Path(str(resources.files("fermata.sim.hpc") / "shipped" / f"queue-{setting}.onnx"))
+
+
+@lru_cache(maxsize=16)
+def load_queue_model(name: str) -> QueueModel:
+    """Read a shipped setting or a file, and check that its graph answers as its weights do.
+
+    Raises:
+        InputError: the name is no setting and no .onnx file's.
+        ModelError: the file is missing, is no policy over the queue, or contradicts itself.
+    """
+    if name not in SETTINGS and not name.endswith(".onnx"):
+        raise InputError(f"queue: expected one of {', '.join(SETTINGS)} or an .onnx file, got {name!r}")
+    path = str(shipped_path(name)) if name in SETTINGS else name
+    session, text = open_model(path, KEY, "policy over the queue")
+    model = _parsed(path, text)
+    probe = np.random.default_rng(0).random((16, FEATURES)).astype(np.float32)
+    answered = session.run([OUTPUT], {INPUT: probe})[0]
+    hidden = np.zeros(HIDDEN_UNITS)
+    ours = np.array([score(model.theta, row, hidden) for row in probe.astype(np.float64)])
+    if not np.allclose(ours, answered, rtol=TOLERANCE, atol=TOLERANCE * np.abs(model.theta).max()):
+        raise ModelError(f"{path}: its graph and its weights give different answers")
+    return model
+
+
+def _parsed(name: str, text: str) -> QueueModel:
+    try:
+        said = json.loads(text)
+        said["theta"] = np.frombuffer(base64.b64decode(said["theta"]), dtype="<f4").astype(np.float64)
+        said["features"] = tuple(said["features"])
+        model = QueueModel(**said)
+    except (ValueError, TypeError, KeyError) as error:
+        raise ModelError(f"{name}: its description cannot be read ({error})") from error
+    if model.features != FEATURE_NAMES:
+        raise ModelError(f"{name}: it reads other features than this version writes")
+    if len(model.theta) != PARAMETERS or not np.isfinite(model.theta).all():
+        raise ModelError(f"{name}: expected {PARAMETERS} finite weights, found {len(model.theta)}")
+    return model

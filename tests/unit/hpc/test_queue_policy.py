@@ -1,0 +1,101 @@
+"""The policy over the whole queue: what it can express, that it may wait, and what ships."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from fermata.policy.errors import InputError
+from fermata.sim.hpc import JobLog, Rules, Start, policy, simulate
+from fermata.sim.hpc.experiment import draw_sequences, pooled, run_sequences
+from fermata.sim.hpc.inspect import PICKS, REJECT_IF_BLOCKED, rule_inspector
+from fermata.sim.hpc.lublin import generate
+from fermata.sim.hpc.orders import order
+from fermata.sim.hpc.queue_models import SETTINGS, QueueModel
+from fermata.sim.hpc.scoring import FEATURE_NAMES, FEATURES, INTERVAL_S, LONGEST_IDLE_S, PARAMETERS
+
+PLACE = {name: number for number, name in enumerate(FEATURE_NAMES)}
+FREE_CHOICE = Rules(start=Start.SKIP)
+
+
+def theta_of(constant: float, **direct: float) -> np.ndarray:
+    theta = np.zeros(PARAMETERS)
+    theta[FEATURES] = constant
+    for name, weight in direct.items():
+        theta[PLACE[name]] = weight
+    return theta
+
+
+def starts(log: JobLog, theta: np.ndarray, name: str = "sjf") -> np.ndarray:
+    return simulate(log, order(name), FREE_CHOICE, None, QueueModel(theta)).start_s
+
+
+def log_of(*rows: tuple[float, float, int], machine: int = 4) -> JobLog:
+    submit, runtime, cores = (np.array(column, dtype=float) for column in zip(*rows, strict=True))
+    none = np.zeros(len(rows), dtype=np.int64)
+    ids = np.arange(1, len(rows) + 1)
+    return JobLog("hand", machine, ids, submit, runtime, runtime, cores.astype(np.int64), none, none)
+
+
+@pytest.mark.parametrize(("name", "delays_head"), [("sjf/skip", 0.0), ("sjf+easy/skip", -100.0)], ids=["skip", "easy"])
+def test_weights_exist_that_are_the_classical_schedulers(name: str, delays_head: float) -> None:
+    log, classical = generate(400, 3, load=1.1), policy(name)
+    ours = starts(log, theta_of(50.0, log_estimate=-1.0, delays_head=delays_head))
+    np.testing.assert_array_equal(ours, simulate(log, classical.order, classical.rules).start_s)
+
+
+def test_waiting_is_an_action_and_an_idle_machine_bounds_it() -> None:
+    log = log_of((0, 10, 1), (5, 20, 1), (200_000, 30, 1))
+    never = starts(log, theta_of(-1.0))
+    # Asked last at 5 and then every interval; idle again from the end of the first. Nothing follows the last one, so
+    # it starts at once.
+    first = 5 + LONGEST_IDLE_S
+    assert never.tolist() == [first, first + 10 + LONGEST_IDLE_S, 200_000]
+    assert LONGEST_IDLE_S % INTERVAL_S == 0
+
+
+def test_a_job_is_held_while_it_would_leave_too_little_free() -> None:
+    log = log_of((0, 100, 1), (1, 9000, 3), (50, 5, 1), (500, 5, 4))
+    # The long one needs a fifth of the machine free besides, which it has when the first one ends. The last one leaves
+    # nothing, ever; but nothing runs and nothing more will come.
+    held = starts(log, theta_of(0.0, free_after=10.0, log_estimate=-2.5))
+    assert held.tolist() == [0, 100, 50, 9100]
+
+
+def test_the_order_in_which_jobs_are_listed_does_not_matter() -> None:
+    drawn = generate(120, 5, load=1.2)
+    together = np.floor(drawn.submit_s / 20_000) * 20_000  # bursts of many jobs
+    distinct = drawn.runtime_s + np.linspace(0.0, 0.5, len(drawn))  # no ties in the order, nor in the scores
+    log = replace(drawn, submit_s=together, runtime_s=distinct, estimate_s=distinct)
+    theta = theta_of(1.0) + np.random.default_rng(1).normal(0.0, 1.0, PARAMETERS)
+    places = np.lexsort((np.random.default_rng(2).random(len(log)), together))
+    shuffled = replace(
+        log,
+        ids=log.ids[places],
+        runtime_s=log.runtime_s[places],
+        estimate_s=log.estimate_s[places],
+        cores=log.cores[places],
+    )
+    ours, theirs = starts(log, theta, "saf"), starts(shuffled, theta, "saf")
+    assert (places != np.arange(len(log))).sum() > 50
+    np.testing.assert_array_equal(ours[places], theirs)
+
+
+def test_no_inspector_beside_it() -> None:
+    log, chosen = generate(20, 1), policy("queue")
+    with pytest.raises(InputError, match="expected no inspector beside it"):
+        simulate(log, chosen.order, chosen.rules, rule_inspector(PICKS, REJECT_IF_BLOCKED), chosen.model)
+
+
+def test_what_ships_beats_saf_easy_on_fresh_jobs_and_its_settings_are_a_front() -> None:
+    log = generate(12_000, 4711, load=1.06)
+    sequences = draw_sequences(log, 40, 256, 9, part="all")
+    base = pooled(run_sequences(log, policy("saf+easy/skip"), sequences))[0]
+    found = [pooled(run_sequences(log, policy(f"queue:{each}"), sequences))[0] for each in SETTINGS]
+    slowdowns, waits = [each["bsld"] for each in found], [each["wait_s"] for each in found]
+    assert slowdowns[0] < 0.6 * base["bsld"]
+    assert waits[0] < 1.1 * base["wait_s"]
+    assert slowdowns == sorted(slowdowns, reverse=True)
+    assert waits == sorted(waits)

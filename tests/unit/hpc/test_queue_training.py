@@ -1,0 +1,98 @@
+"""Training of the policy over the queue: the search, its beginning, and that a file answers as its weights do."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fermata.policy.errors import ModelError
+from fermata.sim.hpc import Rules, Start, policy, simulate
+from fermata.sim.hpc.experiment import draw_sequences, pooled, run_sequences
+from fermata.sim.hpc.lublin import generate
+from fermata.sim.hpc.orders import order
+from fermata.sim.hpc.policies import Policy
+from fermata.sim.hpc.queue_models import QueueModel, load_queue_model
+from fermata.sim.hpc.scoring import FEATURES, HIDDEN_UNITS, PARAMETERS, score
+
+pytestmark = pytest.mark.training
+torch = pytest.importorskip("torch")
+
+from fermata.training.hpc.evolution import Evolution
+from fermata.training.hpc.export import export_inspector, export_queue_model
+from fermata.training.hpc.network import QueueNetwork, perceptron, theta_of
+from fermata.training.hpc.queue import QueueConfig, rule, train_queue_policy
+
+
+def random_model(seed: int) -> QueueModel:
+    return QueueModel(np.random.default_rng(seed).normal(0.0, 1.0, PARAMETERS), "x", 2.0, 7)
+
+
+def test_the_search_finds_the_bottom_of_a_bowl() -> None:
+    bottom = np.array([1.0, -2.0, 0.5])
+    random, search = np.random.default_rng(0), Evolution(np.zeros(3), 6, 0.1, 0.05)
+    for _ in range(200):
+        search.learn(((search.candidates(random) - bottom) ** 2).sum(axis=1))
+    assert np.abs(search.centre - bottom).max() < 0.1
+
+
+def test_the_kernels_network_is_torchs() -> None:
+    model = random_model(3)
+    seen, hidden = np.random.default_rng(1).random((32, FEATURES)), np.zeros(HIDDEN_UNITS)
+    ours = [score(model.theta, row, hidden) for row in seen]
+    theirs = QueueNetwork(model.theta)(torch.tensor(seen).float()).detach().numpy()
+    np.testing.assert_allclose(ours, theirs, atol=1e-4)
+
+
+def test_the_beginning_of_the_search_holds_long_jobs_back() -> None:
+    log = generate(6000, 8, load=1.06)
+    sequences = draw_sequences(log, 20, 256, 1, part="all")
+    begun = Policy("rule", order("saf"), Rules(start=Start.SKIP), QueueModel(rule(0)))
+    base, found = (pooled(run_sequences(log, each, sequences))[0] for each in (policy("saf+easy/skip"), begun))
+    assert found["bsld"] < 0.3 * base["bsld"]
+    assert base["wait_s"] < found["wait_s"] < 2.0 * base["wait_s"]
+
+
+def test_training_is_the_same_for_the_same_seed_and_not_worse_than_its_beginning() -> None:
+    log = generate(2000, 2, load=1.1)
+    config = QueueConfig(generations=10, pairs=2, sequences=5, judged=10, jobs=100)
+    told: list[float] = []
+    first = train_queue_policy(log, config, part="all", on_generation=lambda row: told.append(row.cost))
+    again = train_queue_policy(log, config, part="all")
+    np.testing.assert_array_equal(first.theta, again.theta)
+    assert len(told) == 2
+    assert told[1] <= told[0]
+    assert (first.trained_on, first.wait_price) == (log.name, 4.0)
+
+
+def test_an_exported_policy_decides_as_before_and_a_false_one_is_refused(tmp_path: Path) -> None:
+    import onnx
+
+    model, good = random_model(5), tmp_path / "good.onnx"
+    export_queue_model(model, good)
+    loaded = load_queue_model(str(good))
+    log, chosen = generate(200, 5, load=1.2), policy(f"queue:{good}")
+    ours, theirs = (simulate(log, chosen.order, chosen.rules, None, each).start_s for each in (model, loaded))
+    np.testing.assert_array_equal(ours, theirs)
+    export_inspector_of(tmp_path / "inspector.onnx")
+    for name, complaint, change in (
+        ("other.onnx", "different answers", json.loads(random_model(6).metadata())),
+        ("features.onnx", "reads other features", {"features": ["log_estimate"]}),
+        ("short.onnx", "finite weights, found 0", {"theta": ""}),
+    ):
+        exported = onnx.load(str(good))
+        exported.metadata_props[0].value = json.dumps(json.loads(exported.metadata_props[0].value) | change)
+        onnx.save(exported, str(tmp_path / name))
+        with pytest.raises(ModelError, match=complaint):
+            load_queue_model(str(tmp_path / name))
+    with pytest.raises(ModelError, match="no policy over the queue"):
+        load_queue_model(str(tmp_path / "inspector.onnx"))
+
+
+def export_inspector_of(path: Path) -> None:
+    from fermata.sim.hpc.models import InspectorModel
+
+    torch.manual_seed(0)
+    export_inspector(InspectorModel("picks", 8, 128.0, theta_of(perceptron(8, 2))), path)
