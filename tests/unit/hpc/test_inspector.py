@@ -12,7 +12,16 @@ import pytest
 from fermata.policy.errors import ModelError
 from fermata.sim.hpc import JobLog, policy, simulate
 from fermata.sim.hpc.experiment import draw_sequences, pooled, run_sequence, run_sequences
-from fermata.sim.hpc.inspect import PICKS, REJECT_IF_BLOCKED, SAMPLE, logits, parameters, rule_inspector, seed_sampling
+from fermata.sim.hpc.inspect import (
+    PICKS,
+    REJECT_IF_BLOCKED,
+    SAMPLE,
+    UNITS,
+    logits,
+    parameters,
+    rule_inspector,
+    seed_sampling,
+)
 from fermata.sim.hpc.lublin import generate
 from fermata.sim.hpc.models import InspectorModel, load_model
 
@@ -39,7 +48,7 @@ def test_the_kernels_network_is_torchs(features: int) -> None:
     theta = theta_of(network)
     assert len(theta) == parameters(features)
     seen = np.random.default_rng(1).random((32, features))
-    ours = np.array([logits(theta, row) for row in seen])
+    ours = np.array([logits(theta, row, features, np.zeros(UNITS)) for row in seen])
     np.testing.assert_allclose(ours, network(torch.tensor(seen).float()).detach().numpy(), atol=1e-5)
 
 

@@ -6,6 +6,7 @@ from fermata.cli.hpc.evaluate import evaluate
 from fermata.cli.hpc.generate import generate
 from fermata.cli.hpc.report import report
 from fermata.cli.hpc.simulate import simulate
+from fermata.cli.hpc.study import study
 from fermata.cli.hpc.train import train
 from fermata.cli.hpc.tune import tune
 
@@ -13,5 +14,5 @@ app = typer.Typer(
     help="Rigid parallel jobs on one machine: simulate, evaluate, tune and train on logs in Standard Workload Format.",
     no_args_is_help=True,
 )
-for command in (simulate, evaluate, tune, train, generate, report):
+for command in (simulate, evaluate, tune, train, generate, report, study):
     app.command()(command)

@@ -12,13 +12,14 @@ import typer
 def report(
     data: Annotated[Path, typer.Option(help="Folder with lublin_256, SDSC-SP2-recon and CTC-SP2-recon (.swf.xz).")],
     out: Annotated[Path, typer.Option("--out", "-o", help="Where to write the page.")],
-    inspectors: Annotated[Path | None, typer.Option(help="Folder of inspectors to measure, too.")] = None,
+    inspectors: Annotated[Path | None, typer.Option(help="Folder of inspectors and queue-*.onnx to measure.")] = None,
+    study: Annotated[Path | None, typer.Option(help="Folder that `fermata hpc study` filled; adds its tables.")] = None,
 ) -> None:
     """Write the results page on rigid jobs: every table, with intervals; takes a few minutes."""
     from fermata.sim.files import atomic_output
     from fermata.sim.hpc.report import results_page
 
-    page = results_page(data, inspectors, lambda text: print(text, file=sys.stderr))
+    page = results_page(data, inspectors, study, lambda text: print(text, file=sys.stderr))
     with atomic_output(out) as stream:
         stream.write(page.encode())
     print(f"{out} written")

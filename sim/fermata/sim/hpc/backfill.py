@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fermata.policy._jit import jit
+from fermata.policy._jit import kernel
 from fermata.sim.hpc.events import start_job
 from fermata.sim.hpc.inspect import Inspector, passed_over
 from fermata.sim.hpc.shadow import OVERDUE_S, cores_needed, expected_end, shadow
@@ -19,7 +19,7 @@ from fermata.sim.hpc.world import (
 )
 
 
-@jit
+@kernel
 def backfill_easy(jobs: Jobs, config: Config, world: World, inspector: Inspector, head: int) -> None:
     """Start whatever of the queue does not delay the head, in the order of the queue; the head is not in the queue."""
     at, extra = shadow(jobs, world, cores_needed(jobs, config, world, head))
@@ -39,7 +39,7 @@ def backfill_easy(jobs: Jobs, config: Config, world: World, inspector: Inspector
     _close_gap(world, kept)
 
 
-@jit
+@kernel
 def backfill_published(jobs: Jobs, config: Config, world: World) -> None:
     """Start, first come first served, what ends before the shadow time of when the head was picked."""
     now = world.clock[NOW]
@@ -62,7 +62,7 @@ def backfill_published(jobs: Jobs, config: Config, world: World) -> None:
         start_job(jobs, config, world, job)
 
 
-@jit
+@kernel
 def start_all_that_fits(jobs: Jobs, config: Config, world: World, inspector: Inspector) -> None:
     """Start whatever of the queue fits, in the order of the queue."""
     kept = world.counts[WAITING]
@@ -77,7 +77,7 @@ def start_all_that_fits(jobs: Jobs, config: Config, world: World, inspector: Ins
     _close_gap(world, kept)
 
 
-@jit
+@kernel
 def _close_gap(world: World, kept: int) -> None:
     """Move what a scan from the end has kept, from place `kept` on, to the beginning of the queue."""
     size = world.counts[WAITING] - kept
@@ -87,7 +87,7 @@ def _close_gap(world: World, kept: int) -> None:
     world.counts[WAITING] = size
 
 
-@jit
+@kernel
 def backfill_conservative(jobs: Jobs, config: Config, world: World, inspector: Inspector, head: int) -> None:
     """Plan the whole queue anew, the head first, and start what the plan starts now."""
     steps = _profile_of_running(jobs, world)
@@ -104,7 +104,7 @@ def backfill_conservative(jobs: Jobs, config: Config, world: World, inspector: I
     _close_gap(world, kept)
 
 
-@jit
+@kernel
 def _profile_of_running(jobs: Jobs, world: World) -> int:
     """Write the cores that running jobs will give back; returns the number of steps of the profile."""
     now = world.clock[NOW]
@@ -121,7 +121,7 @@ def _profile_of_running(jobs: Jobs, world: World) -> int:
     return steps
 
 
-@jit
+@kernel
 def _reserve(jobs: Jobs, config: Config, world: World, job: int, steps: int) -> tuple[bool, int]:
     """Reserve the earliest time at which a job fits; returns whether that is now, and the steps of the profile."""
     needed, length = cores_needed(jobs, config, world, job), max(jobs.estimate[job], OVERDUE_S)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fermata.policy._jit import jit
+from fermata.policy._jit import kernel
 from fermata.sim.hpc.events import next_submission
 from fermata.sim.hpc.shadow import cores_needed, expected_end, shadow
 from fermata.sim.hpc.world import (
@@ -45,6 +45,7 @@ HIDDEN = (32, 16, 8)
 BOUND_S = 10.0
 PUBLISHED_FEATURES = 8
 FEATURES = 20
+UNITS = sum(HIDDEN) + 2
 
 
 class Inspector(NamedTuple):
@@ -61,6 +62,8 @@ class Inspector(NamedTuple):
     seen: FloatArray  # [capacity, features] what was seen; capacity 0 records nothing
     acted: NDArray[np.int8]  # [capacity] 1 for a rejection
     log_chance: FloatArray  # [capacity] of the action taken
+    now_seen: FloatArray  # [FEATURES] room for what is seen now
+    units: FloatArray  # [UNITS] room for the units of all layers
 
 
 def parameters(features: int) -> int:
@@ -79,13 +82,25 @@ def rule_inspector(scope: int, mode: int) -> Inspector:
     none = np.zeros((0, 0))
     empty = np.zeros(0)
     return Inspector(
-        scope, mode, 0, MAX_INTERVAL_S, MAX_REJECTIONS, 1.0, 1.0, empty, none, np.zeros(0, dtype=np.int8), empty
+        scope,
+        mode,
+        0,
+        MAX_INTERVAL_S,
+        MAX_REJECTIONS,
+        1.0,
+        1.0,
+        empty,
+        none,
+        np.zeros(0, dtype=np.int8),
+        empty,
+        np.zeros(FEATURES),
+        np.zeros(UNITS),
     )
 
 
-@jit
+@kernel
 def describe(jobs: Jobs, config: Config, world: World, inspector: Inspector, job: int, seen: FloatArray) -> None:
-    """Write the features of the inspected job into `seen`, `[features]`; each is about 0 to 1.
+    """Write the features of the inspected job into `seen`, `[FEATURES]`; each is about 0 to 1.
 
     The first eight are SchedInspector's: wait, estimate, cores, free cores, whether it fits, how often it was
     rejected, what one rejection adds to the bounded slowdowns in the queue, and how many jobs could be backfilled
@@ -142,46 +157,54 @@ def describe(jobs: Jobs, config: Config, world: World, inspector: Inspector, job
     seen[19] = np.log1p(now - jobs.submit[job]) / 12.0
 
 
-@jit
-def logits(theta: FloatArray, seen: FloatArray) -> tuple[float, float]:
-    """Return the network's outputs for accept and reject; ReLU layers of 32, 16 and 8 units."""
-    before = seen
-    place = 0
+@kernel
+def logits(theta: FloatArray, seen: FloatArray, features: int, units: FloatArray) -> tuple[float, float]:
+    """Return the network's outputs for accept and reject; ReLU layers of 32, 16 and 8 units.
+
+    Args:
+        theta: `[parameters(features)]`.
+        seen: `[features]` or longer.
+        features: how many of them the network reads.
+        units: `[UNITS]` room to work in.
+    """
+    place, first, many = 0, 0, features  # of the layer's weights, of its units, and of its inputs
     for width in (32, 16, 8, 2):
-        after = np.empty(width)
-        many = len(before)
+        before = first - many  # where its inputs are among the units
         for unit in range(width):
             value = theta[place + width * many + unit]
             for each in range(many):
-                value += theta[place + unit * many + each] * before[each]
-            after[unit] = value if width == 2 or value > 0.0 else 0.0
+                told = seen[each] if place == 0 else units[before + each]
+                value += theta[place + unit * many + each] * told
+            units[first + unit] = value if width == 2 or value > 0.0 else 0.0
         place += width * (many + 1)
-        before = after
-    return before[0], before[1]
+        first += width
+        many = width
+    return units[UNITS - 2], units[UNITS - 1]
 
 
-@jit
+@kernel
 def _rejects(jobs: Jobs, config: Config, world: World, inspector: Inspector, job: int) -> bool:
     """Return what the inspector says of a job, recorded if there is room."""
     if inspector.mode == REJECT_IF_BLOCKED:
         return bool(cores_needed(jobs, config, world, job) > world.counts[FREE])
-    seen = np.zeros(max(inspector.features, PUBLISHED_FEATURES))
+    seen = inspector.now_seen
     describe(jobs, config, world, inspector, job, seen)
-    accept, reject = logits(inspector.theta, seen[: inspector.features])
+    accept, reject = logits(inspector.theta, seen, inspector.features, inspector.units)
     chance = 1.0 / (1.0 + np.exp(min(accept - reject, 700.0)))
     if inspector.mode == ARGMAX:
         return bool(reject > accept)
     action = np.random.random() < chance
     place = world.counts[RECORDED]
     if place < len(inspector.acted):
-        inspector.seen[place, :] = seen[: inspector.features]
+        for each in range(inspector.features):
+            inspector.seen[place, each] = seen[each]
         inspector.acted[place] = action
         inspector.log_chance[place] = np.log(max(chance if action else 1.0 - chance, 1e-300))
         world.counts[RECORDED] = place + 1
     return bool(action)
 
 
-@jit
+@kernel
 def rejected(jobs: Jobs, config: Config, world: World, inspector: Inspector, job: int) -> bool:
     """Ask the inspector about a job; a rejection is counted and wakes the scheduler in time.
 
@@ -207,13 +230,13 @@ def rejected(jobs: Jobs, config: Config, world: World, inspector: Inspector, job
     return True
 
 
-@jit
+@kernel
 def passed_over(jobs: Jobs, config: Config, world: World, inspector: Inspector, job: int) -> bool:
     """Return whether an inspector of starts keeps a job from starting now."""
     return inspector.scope == STARTS and rejected(jobs, config, world, inspector, job)
 
 
-@jit
+@kernel
 def seed_sampling(seed: int) -> None:
     """Seed the draws of inspectors that sample; numpy's legacy generator, compiled or not."""
     np.random.seed(seed)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fermata.policy._jit import jit
+from fermata.policy._jit import kernel
 from fermata.sim.hpc.backfill import (
     backfill_conservative,
     backfill_easy,
@@ -32,7 +32,7 @@ NO_BACKFILL, EASY = int(Backfill.NONE), int(Backfill.EASY)
 CONSERVATIVE, PUBLISHED = int(Backfill.CONSERVATIVE), int(Backfill.PUBLISHED)
 
 
-@jit
+@kernel
 def run(jobs: Jobs, config: Config, world: World, inspector: Inspector) -> None:
     """Run until every job has started; starts are in `world.start`."""
     while advance(jobs, config, world):
@@ -41,7 +41,7 @@ def run(jobs: Jobs, config: Config, world: World, inspector: Inspector) -> None:
             return
 
 
-@jit
+@kernel
 def schedule(jobs: Jobs, config: Config, world: World, inspector: Inspector) -> None:
     """Do everything that is decided at one instant."""
     if config.order != STATIC:
@@ -70,7 +70,7 @@ def schedule(jobs: Jobs, config: Config, world: World, inspector: Inspector) -> 
         start_job(jobs, config, world, head)
 
 
-@jit
+@kernel
 def _asked(jobs: Jobs, config: Config, world: World, inspector: Inspector, head: int) -> bool:
     """Return whether the inspector is asked about the head: not where it only waits, uncommitted, for cores."""
     if inspector.scope == STARTS and config.start != COMMIT:
@@ -78,7 +78,7 @@ def _asked(jobs: Jobs, config: Config, world: World, inspector: Inspector, head:
     return inspector.scope != NOTHING
 
 
-@jit
+@kernel
 def _take(world: World, place: int) -> None:
     """Take a job out of the queue."""
     world.counts[WAITING] -= 1
@@ -86,7 +86,7 @@ def _take(world: World, place: int) -> None:
         world.queue[each] = world.queue[each + 1]
 
 
-@jit
+@kernel
 def _blocked(jobs: Jobs, config: Config, world: World, inspector: Inspector, head: int) -> None:
     """Let others overtake a head that does not fit; it stays picked, or goes back to the queue."""
     if config.backfill == PUBLISHED:

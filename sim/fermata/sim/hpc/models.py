@@ -23,6 +23,7 @@ from fermata.sim.hpc.inspect import (
     MAX_REJECTIONS,
     PICKS,
     STARTS,
+    UNITS,
     Inspector,
     logits,
     parameters,
@@ -84,6 +85,8 @@ class InspectorModel:
             np.zeros((record, self.features)),
             np.zeros(record, dtype=np.int8),
             np.zeros(record),
+            np.zeros(FEATURES),
+            np.zeros(UNITS),
         )
 
     def metadata(self) -> str:
@@ -124,7 +127,9 @@ def load_model(path: str | Path) -> InspectorModel:
     model = _parsed(name, text)
     probe = np.random.default_rng(0).random((16, model.features))
     answered = session.run([OUTPUT], {INPUT: probe.astype(np.float32)})[0]
-    ours = np.array([logits(model.theta, row) for row in probe.astype(np.float32).astype(np.float64)])
+    units = np.zeros(UNITS)
+    rows = probe.astype(np.float32).astype(np.float64)
+    ours = np.array([logits(model.theta, row, model.features, units) for row in rows])
     if not np.allclose(ours, answered, rtol=TOLERANCE, atol=TOLERANCE):
         raise ModelError(f"{name}: its graph and its weights give different answers")
     return model

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fermata.policy._jit import jit, kernel
+from fermata.policy._jit import kernel
 from fermata.sim.hpc.orders import MULTIFACTOR, UNICEP, WFP3
 from fermata.sim.hpc.world import MACHINE, NOW, USAGE_AT, WAITING, Config, Jobs, World
 
@@ -27,7 +27,7 @@ def drain_usage(config: Config, world: World) -> None:
         world.usage[user] = world.usage[user] * left + world.rate[user] * (1.0 - left) / decay_rate
 
 
-@jit
+@kernel
 def _multifactor(jobs: Jobs, config: Config, world: World, job: int, all_usage: float) -> float:
     weights = config.weights
     age = min((world.clock[NOW] - jobs.submit[job]) / weights[_MAX_AGE], 1.0)
@@ -36,18 +36,26 @@ def _multifactor(jobs: Jobs, config: Config, world: World, job: int, all_usage: 
     size = jobs.cores[job] / world.counts[MACHINE]
     if weights[_FAVOR_SMALL] > 0.0:
         size = 1.0 - size
-    partition = jobs.partition[job] / max(jobs.partition.max(), 1) if weights[_PARTITION] > 0.0 else 0.0
+    partition = 0.0
+    if weights[_PARTITION] > 0.0:
+        last = 1
+        for each in range(len(jobs.partition)):
+            last = max(last, jobs.partition[each])
+        partition = jobs.partition[job] / last
     return float(
         weights[_AGE] * age + weights[_FAIRSHARE] * fair + weights[_SIZE] * size + weights[_PARTITION] * partition
     )
 
 
-@jit
+@kernel
 def sort_queue(jobs: Jobs, config: Config, world: World) -> None:
     """Sort the queue by the keys that a dynamic order has now; ties go to the earlier submission."""
     now = world.clock[NOW]
     drain_usage(config, world)
-    all_usage = world.usage.sum() if config.order == MULTIFACTOR else 0.0
+    all_usage = 0.0
+    if config.order == MULTIFACTOR:
+        for user in range(len(world.usage)):
+            all_usage += world.usage[user]
     for place in range(world.counts[WAITING]):
         job = world.queue[place]
         wait, estimate = now - jobs.submit[job], max(jobs.estimate[job], 1.0)

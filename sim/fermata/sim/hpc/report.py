@@ -20,13 +20,13 @@ from fermata.sim.hpc.models import InspectorModel, load_model
 from fermata.sim.hpc.orders import ORDERS
 from fermata.sim.hpc.policies import QUEUE, policy
 from fermata.sim.hpc.queue_models import SETTINGS, load_queue_model
+from fermata.sim.hpc.study import LOGS, study_section
 from fermata.sim.hpc.swf import Cleaning, read_log
 from fermata.sim.hpc.tune import Tuned, best_reservation, try_reservations
 
 COUNT, JOBS, SEED = 50, 256, 1
 WINDOWS, WINDOW_JOBS = 10, 1000
 YARDSTICK = "saf+easy/skip"
-LOGS = ("lublin_256", "SDSC-SP2-recon", "CTC-SP2-recon")
 EASY_BASES = ("saf+easy/skip", "p2q+easy/skip")
 WAIT_RATIOS = (1.05, 1.15, float("inf"))
 
@@ -52,13 +52,14 @@ class Study:
         return cells
 
 
-def results_page(data: Path, inspectors: Path | None, say: Say) -> str:
+def results_page(data: Path, inspectors: Path | None, study: Path | None, say: Say) -> str:
     """Return the page.
 
     Args:
         data: folder of `lublin_256.swf.xz`, `SDSC-SP2-recon.swf.xz` and `CTC-SP2-recon.swf.xz`.
         inspectors: folder of models that `fermata hpc train` wrote: each inspector is put beside its scheduler on
             every log, and each `queue-*.onnx` beside the policies over the queue that ship.
+        study: folder of the inspectors that `fermata hpc study` wrote; its tables are left out without one.
         say: told what is being measured.
 
     Raises:
@@ -69,15 +70,19 @@ def results_page(data: Path, inspectors: Path | None, say: Say) -> str:
     studies = []
     for name in LOGS:
         say(f"tuning reservations on {name}")
-        studies.append(_study(_path(data, name)))
+        studies.append(_study(data, name))
     parts: list[str] = [_HEAD]
-    for study in studies:
-        say(f"measuring {study.log.name}")
-        parts.append("\n".join(_log_section(study, models, queues)))
+    for each in studies:
+        say(f"measuring {each.log.name}")
+        parts.append("\n".join(_log_section(each, models, queues)))
     say("measuring wrong estimates, orders and windows")
     parts.append("\n".join(_estimates_section(data, studies, queues)))
     parts.append("\n".join(_orders_section(studies[0])))
     parts.append("\n".join(_windows_section(studies[0].log)))
+    if study is not None:
+        say("measuring SchedInspector's evaluation")
+        judged = {each.log.name: (each.log, each.test) for each in studies}
+        parts.append("\n".join(study_section(study, judged, _table)))
     return "\n\n".join(parts) + "\n"
 
 
@@ -122,8 +127,17 @@ def _queue_label(name: str, log: JobLog) -> str:
     return f"**policy over the queue** `{QUEUE}:{Path(given).name}`{carried}"
 
 
-def _study(path: Path) -> Study:
-    log = read_log(path, Cleaning.SCHEDINSPECTOR).with_exact_estimates()
+def exact_log(data: Path, name: str) -> JobLog:
+    """Return a log of a folder as SchedInspector's loader reads it, with estimates that are the run times.
+
+    Raises:
+        InputError: it is not there.
+    """
+    return read_log(_path(data, name), Cleaning.SCHEDINSPECTOR).with_exact_estimates()
+
+
+def _study(data: Path, name: str) -> Study:
+    log = exact_log(data, name)
     training = draw_sequences(log, COUNT, JOBS, SEED, part="train")
     tried = try_reservations(log, training)
     tuned = tuple(best_reservation(tried, ratio) for ratio in WAIT_RATIOS)

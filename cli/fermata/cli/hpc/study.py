@@ -1,0 +1,37 @@
+"""`fermata hpc study`: SchedInspector's evaluation, trained anew; what is there is not trained again."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def study(
+    data: Annotated[Path, typer.Option(help="Folder with lublin_256, SDSC-SP2-recon and CTC-SP2-recon (.swf.xz).")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the inspectors; it is made.")],
+) -> None:
+    """Train the inspectors of SchedInspector's tables and figures, one file each; run it again to go on.
+
+    `fermata hpc report --study FOLDER` makes the tables.
+    """
+    from fermata.cli.extras import hpc_training
+
+    hpc_training()
+    from fermata.sim.hpc.report import exact_log
+    from fermata.sim.hpc.study import CASES
+    from fermata.training.hpc.config import InspectorConfig
+    from fermata.training.hpc.export import export_inspector
+    from fermata.training.hpc.train import train_inspector
+
+    out.mkdir(parents=True, exist_ok=True)
+    for number, case in enumerate(CASES):
+        path = out / f"{case.name}.onnx"
+        if path.is_file():
+            continue
+        print(f"{number + 1} of {len(CASES)}: {case.name}", file=sys.stderr)
+        config = InspectorConfig.model_validate(case.settings)
+        export_inspector(train_inspector(exact_log(data, case.log), config), path)
+    print(f"{len(CASES)} inspectors in {out}")
