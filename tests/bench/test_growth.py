@@ -83,9 +83,10 @@ def test_memory_of_a_million_jobs(benchmark: BenchmarkFixture) -> None:
     benchmark.extra_info["peak MB"] = round(benchmark.pedantic(peak, rounds=1) / ONE_MILLION_BYTES)
 
 
-def test_start_up(benchmark: BenchmarkFixture, tmp_path: Path) -> None:
-    """`fermata simulate` of 1,000 jobs, first with an empty cache and then again."""
-    command = [sys.executable, "-m", "fermata.cli", "simulate", "--scenario", "express_k2", "--set", "jobs=1000"]
+@pytest.mark.parametrize("jobs", [1_000, 100_000])
+def test_start_up(benchmark: BenchmarkFixture, tmp_path: Path, jobs: int) -> None:
+    """`fermata simulate`, first with an empty cache and then again; the larger trace is worth compiling for."""
+    command = [sys.executable, "-m", "fermata.cli", "simulate", "--scenario", "express_k2", "--set", f"jobs={jobs}"]
     command += ["--seeds", "1", "--policy", "sjf", "--json"]
     environment: dict[str, Any] = {**os.environ, "XDG_CACHE_HOME": str(tmp_path)}
     environment.pop("NUMBA_CACHE_DIR", None)

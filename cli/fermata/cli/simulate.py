@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import math
+import os
 import sys
 from collections.abc import Generator
 from contextlib import closing, nullcontext
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 app = typer.Typer()
 
 INTERRUPTED = 130
+SMALL_FILE = 1_000_000  # bytes of a trace that is read in a moment, compressed or not
 PER_JOB_COLUMNS = ("id", "arrival_s", "start_s", "completion_s", "jct_s", "held_s")
 # What the table calls the figures of --json.
 FIGURES = {
@@ -87,24 +89,26 @@ def simulate(
     --set executors=K draws jobs for K executors, at the same load. Ctrl-C prints the figures of the seeds, or in a
     single episode of the jobs, that are done, and exits 130.
     """
+    _check(processes, executors, warmup, max_hold, max_wait)
+    if (trace is None) == (scenario is None):
+        raise InputError("expected either --trace FILE or --scenario NAME")
+    if trace is not None and (seeds is not None or settings):
+        raise InputError("--seeds and --set belong to --scenario, not to --trace")
+    if trace is not None and executors is None:
+        raise InputError("--trace needs --executors K")
+    jobs = _small_episode(trace, scenario, seeds, settings or [], executors) if noise is None else None
+
     from fermata.policy.guardrails import Guardrails
     from fermata.sim.experiment import Setting
     from fermata.sim.failures import Failures
     from fermata.sim.generate.estimates import read_noise
 
-    _check(processes, executors, warmup, max_hold, max_wait)
-    if (trace is None) == (scenario is None):
-        raise InputError("expected either --trace FILE or --scenario NAME")
     limits = Guardrails(max_hold, max_wait)
     failures = Failures(fail, retries) if fail else None
     wrong = None if noise is None else read_noise(noise)
     if trace is not None:
-        if seeds is not None or settings:
-            raise InputError("--seeds and --set belong to --scenario, not to --trace")
-        if executors is None:
-            raise InputError("--trace needs --executors K")
-        setting, total = Setting(policy, executors, warmup or 0, limits, sticky, failures), 1
-        runs = _run_trace(trace, setting, record, wrong)
+        setting, total = Setting(policy, executors or 1, warmup or 0, limits, sticky, failures), 1
+        runs = _run_trace(trace, jobs, setting, record, wrong)
     elif str(scenario).startswith("tpch_"):
         from fermata.sim.spark.experiment import run_tpch, tpch_setting
 
@@ -115,7 +119,7 @@ def simulate(
         chosen, numbers = _workload(str(scenario), seeds, settings or [], wrong)
         warm = chosen.warm if warmup is None else warmup
         setting, total = Setting(policy, executors or chosen.executors, warm, limits, sticky, failures), len(numbers)
-        runs = _run_scenario(chosen, numbers, setting, processes, record)
+        runs = _run_scenario(chosen, numbers, jobs, setting, processes, record)
     done, cut = _collect(runs, total, per_job)
     if as_json:
         print(json.dumps(_figures(done, total) | ({"interrupted": True} if cut else {})))
@@ -133,6 +137,29 @@ def _check(processes: int, executors: int | None, warmup: int | None, max_hold: 
     for option, seconds in (("--max-hold", max_hold), ("--max-wait", max_wait)):
         if not seconds >= 0.0:
             raise InputError(f"{option}: expected 0 s or more, got {seconds:g}")
+
+
+def _small_episode(
+    trace: str | None, scenario: str | None, seeds: str | None, settings: list[str], executors: int | None
+) -> Trace | None:
+    """Return the jobs of a single episode and let it run as plain Python if it is small; None if it may be large.
+
+    To be called before anything is imported that would be compiled.
+    """
+    from fermata.sim.effort import interpret_if_small
+    from fermata.sim.trace_io import read_trace
+
+    jobs: Trace | None = None
+    if trace is not None:
+        if os.path.isfile(trace) and os.path.getsize(trace) <= SMALL_FILE:
+            jobs = read_trace(trace, executors=executors)
+    elif not str(scenario).startswith("tpch_"):
+        chosen, numbers = _workload(str(scenario), seeds, settings, None)
+        executors = executors or chosen.executors
+        jobs = chosen.generate(numbers[0]) if len(numbers) == 1 else None
+    if jobs is not None and executors is not None:
+        interpret_if_small(jobs, executors)
+    return jobs
 
 
 def _workload(name: str, seeds: str | None, settings: list[str], noise: Noise | None) -> tuple[Scenario, list[int]]:
@@ -157,18 +184,21 @@ def _tpch_seeds(name: str, seeds: str | None, folder: str | None, others: bool) 
     return seed_range(seeds)
 
 
-def _run_trace(path: str, setting: Setting, record: str | None, noise: Noise | None) -> Generator[Run, None, None]:
+def _run_trace(
+    path: str, jobs: Trace | None, setting: Setting, record: str | None, noise: Noise | None
+) -> Generator[Run, None, None]:
     from fermata.policy.registry import load
     from fermata.sim.trace_io import read_trace
 
     load(setting.policy)  # a policy that cannot be used is said before a long trace is read
-    with progress_bar(f"reading {path}") as progress:
-        jobs = read_trace(path, executors=setting.executors, progress=progress)
+    if jobs is None:
+        with progress_bar(f"reading {path}") as progress:
+            jobs = read_trace(path, executors=setting.executors, progress=progress)
     yield _run_one(0, jobs if noise is None else noise(jobs, 0), setting, record)
 
 
 def _run_scenario(
-    scenario: Scenario, seeds: list[int], setting: Setting, processes: int, record: str | None
+    scenario: Scenario, seeds: list[int], jobs: Trace | None, setting: Setting, processes: int, record: str | None
 ) -> Generator[Run, None, None]:
     from fermata.policy.registry import load
     from fermata.sim.experiment import run_seeds
@@ -179,7 +209,7 @@ def _run_scenario(
             raise InputError(f"--record is for one episode, not for {len(seeds)} seeds")
         yield from run_seeds(scenario, seeds, setting, processes)
         return
-    yield _run_one(seeds[0], scenario.generate(seeds[0]), setting, record)
+    yield _run_one(seeds[0], scenario.generate(seeds[0]) if jobs is None else jobs, setting, record)
 
 
 def _run_one(seed: int, jobs: Trace, setting: Setting, record: str | None) -> Run:

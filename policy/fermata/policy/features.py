@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fermata.policy._jit import inlined, kernel
+from fermata.policy._jit import inlined, kernel, part
 from fermata.policy.action import startable
 from fermata.policy.board import Board, board_of
 from fermata.policy.heuristics.kernel import BY_REMAINING_WORK, FILL, NEVER, Rule, first_stage
@@ -86,7 +86,7 @@ def _log_ratio(value: float, unit: float) -> float:
     return math.log1p(min(max(value, 0.0) / unit, _FAR))
 
 
-@kernel
+@part
 def _three_nearest(board: Board) -> tuple[float, float, float, float]:
     """Return the seconds to the next three completions (inf: none) and the mean over all busy executors."""
     a, b, c, total, busy = math.inf, math.inf, math.inf, 0.0, 0
@@ -133,7 +133,7 @@ def candidates(board: Board, order: Rule) -> Candidates:
     return Candidates(head, alternative, wake_s)
 
 
-@kernel
+@part
 def _waiting(board: Board, unit: float, out: FeatureRow, at: int) -> None:
     """Fill in counts (4) and work (4) of the jobs that wait for a first executor, by size around the head's."""
     for i in range(8):
@@ -151,7 +151,7 @@ def _waiting(board: Board, unit: float, out: FeatureRow, at: int) -> None:
         out[at + 4 + i] = math.log1p(min(out[at + 4 + i], _FAR))
 
 
-@kernel
+@part
 def _arrivals(board: Board, unit: float, nearest_s: float, task_s: float, out: FeatureRow, at: int) -> None:
     """Fill in what recent arrivals say of the rate and the mix (10), from `at` on; and one for the head's task."""
     pool = board.pool[0]

@@ -6,8 +6,6 @@ Stages of all jobs share one index space; edges are the parents of each stage in
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -16,7 +14,6 @@ from fermata.policy._jit import jit
 FloatArray = NDArray[np.float64]
 
 
-@jit
 def path_lengths(
     parent_ptr: NDArray[np.int64], parent: NDArray[np.int32], length_s: FloatArray
 ) -> tuple[FloatArray, int]:
@@ -33,6 +30,14 @@ def path_lengths(
 
     Source: the critical path by reverse topological order (Kahn).
     """
+    if len(parent) == 0:  # jobs of one stage: nothing to walk, and nothing to compile for it
+        return np.array(length_s, np.float64), len(length_s)
+    return _walk(parent_ptr, parent, length_s)
+
+
+@jit
+def _walk(parent_ptr: NDArray[np.int64], parent: NDArray[np.int32], length_s: FloatArray) -> tuple[FloatArray, int]:
+    """Do what `path_lengths` says."""
     stages = len(length_s)
     children_left = np.zeros(stages, np.int64)
     for edge in range(len(parent)):
@@ -61,7 +66,6 @@ def path_lengths(
     return path_s, done
 
 
-@jit
 def job_shape(
     job_stage_ptr: NDArray[np.int64], stage_work_s: FloatArray, stage_path_s: FloatArray
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
@@ -79,11 +83,10 @@ def job_shape(
     Source: the idle-slots paper's stage features.
     """
     jobs = len(job_stage_ptr) - 1
-    work_s, critical_s, width = np.zeros(jobs), np.zeros(jobs), np.ones(jobs)
-    for job in range(jobs):
-        for stage in range(job_stage_ptr[job], job_stage_ptr[job + 1]):
-            work_s[job] += stage_work_s[stage]
-            critical_s[job] = max(critical_s[job], stage_path_s[stage])
-        if critical_s[job] > 0.0 and not math.isinf(critical_s[job]):
-            width[job] = work_s[job] / critical_s[job]
+    job = np.repeat(np.arange(jobs), np.diff(job_stage_ptr))
+    work_s, critical_s = np.zeros(jobs), np.zeros(jobs)
+    np.add.at(work_s, job, stage_work_s)
+    np.maximum.at(critical_s, job, stage_path_s)
+    takes_time = (critical_s > 0.0) & ~np.isinf(critical_s)
+    width = np.divide(work_s, critical_s, out=np.ones(jobs), where=takes_time)
     return work_s, critical_s, width

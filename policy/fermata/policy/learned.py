@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fermata.policy._jit import inlined, kernel
+from fermata.policy._jit import inlined, kernel, part
 from fermata.policy.action import START, WAIT
 from fermata.policy.board import Board
 from fermata.policy.features import Candidates, candidates, features
@@ -92,7 +92,7 @@ def cheapest(board: Board, choice: Candidates, costs: FloatArray, margin: float)
     return action_of(board, choice, pick(board, choice, costs, margin))
 
 
-@kernel
+@part
 def _layer(inputs: FloatArray, weight: FloatArray, bias: FloatArray, out: FloatArray, relu: bool) -> None:
     for j in range(len(out)):
         out[j] = bias[j]

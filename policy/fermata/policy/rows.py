@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping
 from dataclasses import fields
-from typing import Any, Protocol, TypeVar, overload
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -125,10 +125,6 @@ def new_indices(values: NDArray[Any]) -> Indices:
     return values.tolist()  # type: ignore[no-any-return]
 
 
-@overload
-def column(rows: Rows[Any], name: str, end: None = None) -> NDArray[Any]: ...
-@overload
-def column(rows: Rows[Any], name: str, end: int) -> NDArray[Any]: ...
 def column(rows: Rows[Any], name: str, end: int | None = None) -> NDArray[Any]:
     """Return one field of the first `end` rows as an array: a view, in plain Python a copy."""
     if isinstance(rows, np.ndarray):

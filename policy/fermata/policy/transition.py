@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 
-from fermata.policy._jit import inlined, kernel
+from fermata.policy._jit import inlined, kernel, part
 from fermata.policy.action import HOLD, START, Action
 from fermata.policy.board import Board
 
@@ -46,7 +46,7 @@ def expected_duration(board: Board, stage: int, width: int) -> float:
     return float(moldable_duration(row.estimate_s, row.serial_fraction, width))
 
 
-@kernel
+@part
 def drop_ready(board: Board, stage: int) -> None:
     """Take a stage off the ready list: nothing of it is left to start."""
     last = board.pool[0].ready - 1

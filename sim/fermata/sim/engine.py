@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 
-from fermata.policy._jit import inlined, kernel
+from fermata.policy._jit import inlined, kernel, part
 from fermata.policy.action import START, WAIT
 from fermata.policy.rows import copy_row
 from fermata.policy.state import IDLE, RECENT_ARRIVALS
@@ -21,7 +21,7 @@ from fermata.sim.world import World
 DECIDE, DONE, STUCK = range(3)
 
 
-@kernel
+@part
 def _push_run(world: World, end_s: float, executor: int, task: int) -> None:
     """Add a running task to the heap."""
     clock, runs = world.clock[0], world.runs
@@ -40,7 +40,7 @@ def _push_run(world: World, end_s: float, executor: int, task: int) -> None:
     clock.sequence += 1
 
 
-@kernel
+@part
 def _pop_run(world: World) -> int:
     """Remove the task that ends first and return it."""
     clock, runs = world.clock[0], world.runs
@@ -74,7 +74,7 @@ def _make_ready(world: World, stage: int) -> None:
     pool.ready += 1
 
 
-@kernel
+@part
 def _arrive(world: World) -> None:
     """Let the next job of the trace arrive."""
     clock, pool = world.clock[0], world.board.pool[0]
@@ -91,7 +91,7 @@ def _arrive(world: World) -> None:
             _make_ready(world, stage)
 
 
-@kernel
+@part
 def _free_children(world: World, stage: int) -> None:
     """Make ready the children whose last parent this was."""
     for edge in range(world.stage_progress[stage].first_child, world.stage_progress[stage].end_child):
@@ -101,7 +101,7 @@ def _free_children(world: World, stage: int) -> None:
             _make_ready(world, below)
 
 
-@kernel
+@part
 def _finish_stage(world: World, stage: int) -> None:
     """Make ready what waited for this stage alone; finish the job with its last stage."""
     board, job = world.board, world.board.stages[stage].job
@@ -143,7 +143,7 @@ def _run_task(world: World, task: int, executor: int, duration_s: float) -> None
     _push_run(world, now_s + duration_s, executor, task)
 
 
-@kernel
+@part
 def _complete(world: World) -> None:
     """End the task that ends first: its executors go on with their stage (sticky), or become free."""
     board = world.board
@@ -178,7 +178,7 @@ def _complete(world: World) -> None:
         _finish_stage(world, stage)
 
 
-@kernel
+@part
 def _fail_job(world: World, failed: int) -> None:
     """Let nothing more start of the job of a stage, one task of which has just ended and failed for good."""
     board, job = world.board, world.board.stages[failed].job
@@ -200,7 +200,7 @@ def _fail_job(world: World, failed: int) -> None:
     board.jobs[job].remaining_work_s = work_s
 
 
-@kernel
+@part
 def _continue(world: World, stage: int, executor: int) -> None:
     """Start the stage's next task on the executors that the last one leaves."""
     board, row = world.board, world.board.stages[stage]
@@ -217,7 +217,7 @@ def _continue(world: World, stage: int, executor: int) -> None:
     _run_task(world, task, executor, world.tasks[task].duration_s)
 
 
-@kernel
+@part
 def _count_held(world: World, until_s: float) -> None:
     """Add the time from now until `until_s` to all that could have started and did not: it was held on purpose."""
     board = world.board
@@ -292,7 +292,7 @@ def apply(world: World, kind: int, stage: int, cap: int, until_s: float) -> None
         clock.held_until_s = max(clock.held_until_s, until_s)
 
 
-@kernel
+@part
 def _start(world: World, stage: int, cap: int) -> None:
     """Start tasks of a stage: note its job's first start, and put the tasks' ends on the heap."""
     board, row = world.board, world.board.stages[stage]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from fermata.policy._jit import inlined, kernel
+from fermata.policy._jit import inlined, kernel, part
 from fermata.policy.action import HOLD, START, WAIT, startable
 from fermata.policy.board import Board
 from fermata.policy.guardrails import divided_cap, full_cap
@@ -78,7 +78,7 @@ def _before(board: Board, stage: int, other: int) -> bool:
     return stage < other
 
 
-@kernel
+@part
 def first_stage(board: Board, rule: Rule) -> int:
     """Return the startable stage that comes first in the rule's order, or -1."""
     best, best_key = -1, math.inf
@@ -136,7 +136,13 @@ def cap_for(board: Board, stage: int, rule: Rule) -> int:
     return full
 
 
-@kernel
+@part
+def start_of(board: Board, stage: int, rule: Rule) -> tuple[int, int, int, float]:
+    """Return the START of a stage with the cap of a rule that does not bound the executors of a job."""
+    return START, stage, cap_for(board, stage, rule), math.inf
+
+
+@part
 def next_completion_s(board: Board) -> float:
     """Return the seconds until a busy executor is expected to end its task (0 if one overruns); inf if none is busy."""
     nearest = math.inf
@@ -161,7 +167,7 @@ def long_from(board: Board, split_s: float) -> float:
     return math.sqrt(least * most) if most > 4.0 * least and least > 0.0 else math.inf
 
 
-@kernel
+@part
 def followed_by_s(board: Board, stage: int, rule: Rule) -> float:
     """Return until when a stage waits for a shorter job to follow its own; -inf if that has come, or its job is short.
 
@@ -183,7 +189,7 @@ def followed_by_s(board: Board, stage: int, rule: Rule) -> float:
     return float(ready_s + rule.follower_s)
 
 
-@kernel
+@part
 def waiting_by_class(board: Board, split_s: float) -> tuple[int, int, int]:
     """Return how many startable stages belong to short and to long jobs, and the long one of least work (or -1)."""
     shorts, longs, first_long = 0, 0, -1
@@ -215,7 +221,7 @@ def job_cap(board: Board, job: int, rule: Rule) -> int:
     return max(1, math.ceil(float(min(share, float(executors)))))
 
 
-@kernel
+@part
 def choose_within_shares(board: Board, rule: Rule) -> tuple[int, int, int, float]:
     """Return the action of a rule that bounds the executors of a job, as `choose` does."""
     best, best_key, best_room = -1, math.inf, 0
@@ -246,7 +252,7 @@ def choose_with(board: Board, rule: Rule, head: int) -> tuple[int, int, int, flo
         return WAIT, -1, 0, math.inf
     free, now_s = board.pool[0].free, board.pool[0].now_s
     if rule.hold == NEVER:
-        return START, head, cap_for(board, head, rule), math.inf
+        return start_of(board, head, rule)
     if rule.hold == FOLLOWER or rule.hold == PAIR_RELEASED:
         until_s = followed_by_s(board, head, rule) if rule.hold == FOLLOWER else released_hold_until(board, head)
         if now_s < until_s:
@@ -265,7 +271,7 @@ def choose_with(board: Board, rule: Rule, head: int) -> tuple[int, int, int, flo
             return WAIT, -1, 0, now_s + spare_s
         if shorts > 0 and longs > 0 and next_s <= rule.theta_s - rule.theta_per_short_s * (shorts - 1):
             head = first_long
-    return START, head, cap_for(board, head, rule), math.inf
+    return start_of(board, head, rule)
 
 
 @kernel
@@ -284,4 +290,4 @@ def choose_eager(board: Board, rule: Rule) -> tuple[int, int, int, float]:
     head = first_stage(board, rule)
     if head < 0:
         return WAIT, -1, 0, math.inf
-    return START, head, cap_for(board, head, rule), math.inf
+    return start_of(board, head, rule)

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import math
 
-from fermata.policy._jit import kernel
+from fermata.policy._jit import part
 from fermata.policy.board import Board
 from fermata.policy.theory.pair import committed_hold_two_point_s, released_hold_pays
 
 
-@kernel
+@part
 def _arrival_rate(board: Board) -> float:
     """Return the recent arrivals per second; 0 before the second one."""
     begin, end = board.pool[0].recent_begin, board.pool[0].recent_end
@@ -24,7 +24,7 @@ def _arrival_rate(board: Board) -> float:
     return (end - begin - 1) / span_s if span_s > 0.0 else 0.0
 
 
-@kernel
+@part
 def committed_hold_of(board: Board, stage: int, split_s: float) -> float:
     """Return for how many seconds a stage of a long job is to be held, once and whatever comes; 0: not at all.
 
@@ -51,7 +51,7 @@ def committed_hold_of(board: Board, stage: int, split_s: float) -> float:
     return committed_hold_two_point_s(rate, first_s, short_s / shorts, mean_long_s, shorts / seen)
 
 
-@kernel
+@part
 def released_hold_until(board: Board, stage: int) -> float:
     """Return until when a stage is to be held for the next arrival, which releases it; -inf: not at all.
 
