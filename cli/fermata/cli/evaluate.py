@@ -22,6 +22,9 @@ def evaluate(
     processes: Annotated[
         int | None, typer.Option("--jobs", min=1, help="Processes; the figures do not depend on it.")
     ] = None,
+    episode_jobs: Annotated[
+        int | None, typer.Option(min=1, help="Jobs of an episode; by default the scenario's own number.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Compare a policy with the base of each scenario, seed by seed.
@@ -45,6 +48,7 @@ def evaluate(
             numbers,
             processes or min(os.cpu_count() or 1, len(names) * len(numbers)),
             lambda done, _: progress.update(task, completed=done),
+            episode_jobs,
         )
     done, total = sum(score.seeds for score in scores), len(names) * len(numbers)
     if as_json:

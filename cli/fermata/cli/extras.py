@@ -33,6 +33,11 @@ def graph_training() -> ModuleType:
     return _need("fermata.training.graph.train", "torch", "training")
 
 
+def graph_ablation() -> ModuleType:
+    """Return `fermata.training.graph.ablation`."""
+    return _need("fermata.training.graph.ablation", "torch", "training")
+
+
 def graph_export() -> ModuleType:
     """Return `fermata.training.graph.export`."""
     return _need("fermata.training.graph.export", "torch", "training")

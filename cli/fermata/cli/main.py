@@ -16,6 +16,7 @@ from fermata.policy.errors import FermataError
 
 # verb -> module that holds a typer application called `app`
 VERBS: dict[str, str] = {
+    "ablate": "fermata.cli.ablate",
     "compare": "fermata.cli.compare",
     "demo": "fermata.cli.demo",
     "evaluate": "fermata.cli.evaluate",

@@ -16,7 +16,7 @@ torch = pytest.importorskip("torch", reason="needs the [training] extra")
 from fermata.policy.action import START, WAIT
 from fermata.policy.board import board_of
 from fermata.policy.decide import decide
-from fermata.policy.errors import InputError, ModelError
+from fermata.policy.errors import InputError, MissingExtraError, ModelError
 from fermata.policy.graph_actions import IMPOSSIBLE
 from fermata.policy.graph_policy import GraphPolicy
 from fermata.policy.graph_state import Dag, GraphState, graph_state, join
@@ -29,6 +29,7 @@ from fermata.sim.experiment import knowing
 from fermata.sim.scenarios import scenario
 from fermata.sim.simulate import simulate
 from fermata.training.config import TrainConfig
+from fermata.training.graph import ablation
 from fermata.training.graph import train as trainer
 from fermata.training.graph.config import ActionSpace, GraphConfig, Inputs, NetworkConfig, read_any
 from fermata.training.graph.costs import CostToGo, advantages
@@ -342,3 +343,36 @@ def test_files_that_do_not_fit_are_refused(
     onnx.save(model, str(tmp_path / "other.onnx"))
     with pytest.raises(ModelError, match=message):
         load_model(tmp_path / "other.onnx")
+
+
+def test_an_ablation_is_one_run_a_variant_and_seed_and_goes_on_where_it_was(tmp_path: Path) -> None:
+    base = smoke(iterations=1)
+    kept = [ablation.VARIANTS[3]]
+    inputs = [ablation.configured(base, variant, 5).network.inputs for variant in ablation.VARIANTS]
+    assert [(each.critical_path, each.width) for each in inputs] == [
+        (True, True), (False, False), (True, True), (False, False), (True, False), (False, True)
+    ]  # fmt: skip
+    arguments = (base, tmp_path, ["express_k2"], [2000, 2001], [1])
+    cells = ablation.ablate(*arguments, variants=kept, jobs=40)
+    assert [(cell.variant, cell.scenario, cell.training_seeds) for cell in cells] == [("(0,0)", "express_k2", 1)]
+    run = tmp_path / "0-0-1"
+    assert (run / "network.pt").exists()
+    assert GraphPolicy.load(run / "policy.onnx").space.kind == "none"
+    (run / "policy.onnx").unlink()
+    assert ablation.ablate(*arguments, variants=kept, jobs=40) == cells
+    assert not (run / "policy.onnx").exists()
+
+
+@pytest.mark.slow
+def test_ray_gives_the_same_network_as_this_process(smoke_run: Path, tmp_path: Path) -> None:
+    pytest.importorskip("ray", reason="needs the [ray] extra")
+    again = trainer.train(smoke(), tmp_path / "run", ray="local")
+    _, first = trainer.read_run(smoke_run)
+    for a, b in zip(first.state_dict().values(), again.state_dict().values(), strict=True):
+        assert torch.equal(a, b)
+
+
+def test_ray_that_is_missing_or_not_there_is_told_in_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(MissingExtraError, match=r"fermata\[ray\]"):
+        workers(1, "local")

@@ -33,6 +33,7 @@ class Unit(NamedTuple):
     scenario: str
     seed: int
     policy: str
+    jobs: int | None = None  # of the episode; None: the scenario's own number
 
 
 class Pair(NamedTuple):
@@ -72,6 +73,9 @@ def base_of(name: str) -> str:
 def run_unit(unit: Unit) -> Pair:
     """Simulate one seed under both policies."""
     chosen = scenario(unit.scenario)
+    if unit.jobs is not None:
+        # As large a part of it is left out of the means.
+        chosen = chosen.with_(jobs=unit.jobs, warm=chosen.warm * unit.jobs // chosen.jobs)
     trace = chosen.generate(unit.seed)
     figures: list[tuple[float, float, float, float]] = []
     for spec in (unit.policy, base_of(unit.scenario)):
@@ -100,6 +104,7 @@ def evaluate(
     seeds: Sequence[int],
     processes: int = 1,
     on_done: Callable[[int, int], None] | None = None,
+    jobs: int | None = None,
 ) -> list[Score]:
     """Return the policy's score in each scenario; after Ctrl-C in those of which two seeds or more are done.
 
@@ -109,11 +114,12 @@ def evaluate(
         seeds: of the episodes, the same for policy and base; at least two, for an interval.
         processes: how many; does not change the figures.
         on_done: told how many episodes pairs of how many are done.
+        jobs: of an episode; by default the scenario's own number.
     """
     if len(seeds) < 2:
         raise InputError(f"expected at least 2 seeds for an interval, got {len(seeds)}")
     load(policy)  # fail before the work begins
-    units = [Unit(name, seed, policy) for name in names for seed in seeds]
+    units = [Unit(name, seed, policy, jobs) for name in names for seed in seeds]
     pairs: dict[Unit, Pair] = {}
     with closing(over_processes(run_unit, units, processes)) as results:
         try:

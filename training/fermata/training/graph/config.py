@@ -67,7 +67,7 @@ class NetworkConfig(_Section):
     space: ActionSpace = ActionSpace()
     width: int = Field(default=16, ge=1)  # of an embedding
     hidden: int = Field(default=32, ge=1)
-    rounds: int = Field(default=6, ge=0)  # of messages: DAGs of this depth are seen whole
+    rounds: int = Field(default=4, ge=0)  # of messages: DAGs of this depth are seen whole
     aggregate: Literal["sum", "mean"] = "mean"
     prior: float = Field(default=2.0, ge=0)  # stages of jobs with less work left begin ahead by so much per log-ratio
     wait_prior: float = Field(

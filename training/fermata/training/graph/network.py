@@ -73,7 +73,8 @@ class GraphNetwork(nn.Module):  # type: ignore[misc] # torch is not followed by 
             self.register_buffer(f"{name}_mean", torch.zeros(len(features)))
             self.register_buffer(f"{name}_scale", torch.ones(len(features)))
         self.embed = _mlp(len(STAGE_FEATURES), hidden, width)
-        self.tell = _mlp(width, hidden, width)
+        # What follows is summed over children and then put through `hear`, whose first layer is linear as well.
+        self.tell = nn.Sequential(nn.Linear(width, width), nn.ReLU())
         self.hear = _mlp(width, hidden, width)
         self.job = _mlp(len(STAGE_FEATURES) + width, hidden, width)
         self.job_own = nn.Linear(len(JOB_FEATURES), width)

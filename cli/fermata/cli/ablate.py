@@ -1,0 +1,57 @@
+"""`fermata ablate`: the papers' ablation, trained and evaluated by one command."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+app = typer.Typer()
+
+
+@app.command()
+def ablate(
+    out: Annotated[Path, typer.Option(help="Folder of the runs; what is done is not done again.")],
+    config: Annotated[
+        str, typer.Option(help="What the agents have in common: a shipped configuration of a graph policy, or a file.")
+    ] = "graph-paper",
+    scenarios: Annotated[str, typer.Option(help="'all', or names separated by commas.")] = "syn_60,syn_80",
+    seeds: Annotated[str, typer.Option(help="A-B, of the evaluation's episodes.")] = "2000-2004",
+    training_seeds: Annotated[str, typer.Option(help="A-B; one agent of each kind for each.")] = "1-1",
+    episode_jobs: Annotated[
+        int | None, typer.Option(min=1, help="Jobs of an evaluation's episode; by default the scenario's own.")
+    ] = 1000,
+    processes: Annotated[int | None, typer.Option(min=1, help="Worker processes; does not change the result.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Train agents with and without the papers' features and idling, and compare them.
+
+    Rows are (features, idling): features are the critical path and the average width, 0.5 one of them. (0,0) has
+    Decima's features and actions. Small by default; the papers' five seeds are --training-seeds 1-5.
+    """
+    from rich.console import Console
+    from rich.table import Table
+
+    from fermata.cli.extras import graph_ablation
+    from fermata.cli.options import seed_range
+    from fermata.policy.errors import InputError
+    from fermata.training.evaluate import names_of
+    from fermata.training.graph.config import GraphConfig, read_any
+
+    base = read_any(config)
+    if not isinstance(base, GraphConfig):
+        raise InputError(f"{config!r} is no configuration of a graph policy: it has no method")
+    if processes is not None:
+        base = base.model_copy(update={"processes": processes})
+    names = names_of(scenarios)
+    cells = graph_ablation().ablate(base, out, names, seed_range(seeds), seed_range(training_seeds), jobs=episode_jobs)
+    if as_json:
+        print(json.dumps({"config": base.name, "cells": [cell._asdict() for cell in cells]}))
+        return
+    table = Table(title=f"{base.name}: mean JCT against each scenario's base, %; negative is better")
+    for column in ("(features, idling)", *names):
+        table.add_column(column)
+    for variant in dict.fromkeys(cell.variant for cell in cells):
+        row = [cell for cell in cells if cell.variant == variant]
+        table.add_row(variant, *(f"{cell.change_pct:+.2f} ± {cell.ci95:.2f}" for cell in row))
+    Console().print(table)
