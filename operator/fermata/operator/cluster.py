@@ -164,15 +164,18 @@ class Cluster:
         """Merge a patch into a Job."""
         return await self._request("PATCH", f"{_jobs(namespace)}/{quote(name)}", body=patch)
 
-    async def patch_workflow_status(self, namespace: str, name: str, uid: str, status: Mapping[str, Any]) -> Json:
-        """Merge a status into a Workflow, only if it still is that very object."""
-        path = f"/apis/{API_VERSION}/namespaces/{quote(namespace)}/{WORKFLOWS}/{quote(name)}/status"
-        return await self._request("PATCH", path, body={"metadata": {"uid": uid}, "status": status})
+    async def patch_workflow_status(self, namespace: str, name: str, version: str, status: Mapping[str, Any]) -> Json:
+        """Merge a status into a Workflow, only if it still has that resourceVersion.
 
-    async def patch_pool_status(self, name: str, uid: str, status: Mapping[str, Any]) -> Json:
-        """Merge a status into an ExecutorPool, only if it still is that very object."""
+        A uid would not do: an API server ignores all other metadata in what is written to a status.
+        """
+        path = f"/apis/{API_VERSION}/namespaces/{quote(namespace)}/{WORKFLOWS}/{quote(name)}/status"
+        return await self._request("PATCH", path, body={"metadata": {"resourceVersion": version}, "status": status})
+
+    async def patch_pool_status(self, name: str, version: str, status: Mapping[str, Any]) -> Json:
+        """Merge a status into an ExecutorPool, only if it still has that resourceVersion."""
         path = f"/apis/{API_VERSION}/{POOLS}/{quote(name)}/status"
-        return await self._request("PATCH", path, body={"metadata": {"uid": uid}, "status": status})
+        return await self._request("PATCH", path, body={"metadata": {"resourceVersion": version}, "status": status})
 
     async def annotate(self, path: str, version: str, annotations: Mapping[str, str | None]) -> Json:
         """Set annotations of the object at a path (None removes one), only if it still has that resourceVersion."""

@@ -151,7 +151,8 @@ class Teller:
             return
         self._pool_written_s = now_s
         try:
-            made = await self._cluster.patch_pool_status(fact.meta.name, fact.meta.uid, status.merge_patch(body))
+            version = fact.meta.resource_version
+            made = await self._cluster.patch_pool_status(fact.meta.name, version, status.merge_patch(body))
         except ClusterError as error:
             log.warning("pool %s: status not written: %s", self._pool, error)
             self.come_back(self._now() + _RETRY_S)
@@ -185,11 +186,13 @@ class Teller:
             return False
         try:
             made = await self._cluster.patch_workflow_status(
-                fact.meta.namespace, fact.meta.name, uid, status.merge_patch(body)
+                fact.meta.namespace, fact.meta.name, fact.meta.resource_version, status.merge_patch(body)
             )
         except ClusterError as error:
             if error.status != 404:  # deleted meanwhile: the event is on its way
-                log.warning("%s: status not written: %s", fact.title, error)
+                # One of 409 says that it was changed, or made again, and that event is on its way too.
+                level = logging.INFO if error.status == 409 else logging.WARNING
+                log.log(level, "%s: status not written: %s", fact.title, error)
                 self.mark(uid)
                 self.come_back(self._now() + (_RETRY_S if error.may_pass else _RETRY_INVALID_S))
             return False

@@ -42,13 +42,16 @@ class _Server:
         self.jobs.append(job)
         return self.put(job["metadata"]["uid"], job)
 
-    async def patch_workflow_status(self, _ns: str, _name: str, uid: str, status: dict[str, Any]) -> dict[str, Any]:
-        raw = self.objects[uid]
-        return self.put(uid, {**raw, "status": {**raw["status"], **status}})
+    async def patch_workflow_status(self, _ns: str, name: str, version: str, status: dict[str, Any]) -> dict[str, Any]:
+        return self._patch_status(name, version, status)
 
-    async def patch_pool_status(self, _name: str, uid: str, status: dict[str, Any]) -> dict[str, Any]:
-        raw = self.objects[uid]
-        return self.put(uid, {**raw, "status": {**raw.get("status", {}), **status}})
+    async def patch_pool_status(self, name: str, version: str, status: dict[str, Any]) -> dict[str, Any]:
+        return self._patch_status(name, version, status)
+
+    def _patch_status(self, name: str, version: str, status: dict[str, Any]) -> dict[str, Any]:
+        (raw,) = (raw for raw in self.objects.values() if raw["metadata"]["name"] == name)
+        assert raw["metadata"]["resourceVersion"] == version
+        return self.put(raw["metadata"]["uid"], {**raw, "status": {**raw.get("status", {}), **status}})
 
     async def create_event(self, *_: Any) -> None:
         pass
