@@ -1,13 +1,12 @@
 """What a Kubernetes API does, asked of the embedded control plane and, where one is named, of a real one.
 
-Set FERMATA_TEST_KUBECONFIG to run the same suite against a real control plane. Tests of running pods need a kubelet,
-which only the embedded one brings.
+Set KUBEBUILDER_ASSETS or FERMATA_TEST_KUBECONFIG to run the suite against a real one too; tests/real_plane.py says how.
+Tests of running pods ask for the embedded control plane's kubelet, which a cluster with nodes of its own lacks.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import ssl
 import threading
 import time
@@ -16,10 +15,11 @@ import urllib.parse
 import urllib.request
 import uuid
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 from tests.kube_fixtures import PlaneThread
+from tests.real_plane import REAL, real_plane
 
 from fermata.sim.kube import Options
 from fermata.sim.kube.client import Client
@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 pytestmark = pytest.mark.e2e
+
+#: How long something may take to come about; real controllers wait longer before they try again.
+PATIENCE_S = 90.0 if REAL else 15.0
 
 MERGE, JSON_PATCH = "application/merge-patch+json", "application/json-patch+json"
 STRATEGIC, APPLY = "application/strategic-merge-patch+json", "application/apply-patch+yaml"
@@ -142,14 +145,14 @@ class Answer:
 class Plain:
     """The plainest client there is: urllib, no retries, no schema, every answer as it came."""
 
-    def __init__(self, server: str, tls: ssl.SSLContext | None) -> None:
-        self.server, self._tls = server, tls
+    def __init__(self, server: str, tls: ssl.SSLContext | None, headers: dict[str, str] | None = None) -> None:
+        self.server, self._tls, self._headers = server, tls, headers or {}
 
     def open(self, method: str, path: str, body: Any = None, *, kind: str = "application/json", accept: str = "",
              query: dict[str, Any] | None = None, timeout: float = 20) -> Any:  # fmt: skip
         url = self.server + path + (f"?{urllib.parse.urlencode(query)}" if query else "")
         data = None if body is None else body if isinstance(body, bytes) else json.dumps(body).encode()
-        headers = {"Content-Type": kind, "Accept": accept or "application/json"}
+        headers = {"Content-Type": kind, "Accept": accept or "application/json", **self._headers}
         request = urllib.request.Request(url, data, headers, method=method)
         return urllib.request.urlopen(request, timeout=timeout, context=self._tls)
 
@@ -172,30 +175,50 @@ class Plain:
         return events
 
 
-REAL = os.environ.get("FERMATA_TEST_KUBECONFIG")
+@pytest.mark.skipif(
+    not REAL, reason="set KUBEBUILDER_ASSETS or FERMATA_TEST_KUBECONFIG to run this suite on a real one"
+)
+def test_the_real_control_plane_answers(tmp_path: Path) -> None:
+    with real_plane(tmp_path) as plane:
+        client = Client.from_kubeconfig(plane.kubeconfig)
+        assert "fermata" not in Plain(client.server, client.tls, client.headers)("GET", "/version")["gitVersion"]
 
 
-@pytest.mark.skipif(REAL is None, reason="set FERMATA_TEST_KUBECONFIG to run this suite against a real control plane")
-def test_the_real_control_plane_answers() -> None:
-    client = Client.from_kubeconfig(Path(str(REAL)))
-    assert Plain(client.server, client.tls)("GET", "/version").code == 200
+class Plane(NamedTuple):
+    """What a test may expect of the control plane that it is run against."""
+
+    api: Plain
+    is_real: bool
+    runs_jobs: bool
+    simulates: bool
 
 
 @pytest.fixture(scope="module", params=["embedded", *(["real"] if REAL else [])])
-def api(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Plain]:
+def plane(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Plane]:
+    folder = tmp_path_factory.mktemp("kube")
     if request.param == "embedded":
         options = Options(slots=4, job_backoff_s=0.05, bookmark_every_s=0.1)
-        with PlaneThread(options, tmp_path_factory.mktemp("kube")) as kube:
-            yield Plain(kube.url, None)
+        with PlaneThread(options, folder) as kube:
+            yield Plane(Plain(kube.url, None), False, True, True)
         return
-    client = Client.from_kubeconfig(Path(str(REAL)))
-    yield Plain(client.server, client.tls)
+    with real_plane(folder) as real:
+        client = Client.from_kubeconfig(real.kubeconfig)
+        api = Plain(client.server, client.tls, client.headers)
+        yield Plane(api, True, real.runs_jobs, real.simulates)
+
+
+@pytest.fixture(scope="module")
+def api(plane: Plane) -> Plain:
+    return plane.api
 
 
 @pytest.fixture
-def namespace(api: Plain) -> Iterator[str]:
+def namespace(api: Plain, plane: Plane) -> Iterator[str]:
     name = f"conformance-{uuid.uuid4().hex[:8]}"
     assert api("POST", "/api/v1/namespaces", {"metadata": {"name": name}}).code == 201
+    if plane.is_real and plane.runs_jobs:
+        # Admission may ask for the account that a controller makes.
+        eventually(lambda: api("GET", f"/api/v1/namespaces/{name}/serviceaccounts/default").code == 200)
     yield name
     api("DELETE", f"/api/v1/namespaces/{name}")
 
@@ -215,14 +238,21 @@ def widgets(api: Plain, namespace: str) -> str:
 
 
 @pytest.fixture
-def running(request: pytest.FixtureRequest, api: Plain) -> None:
-    """For tests whose pods must run: skips where no kubelet does."""
-    if request.node.callspec.params["api"] == "real":
-        pytest.skip("needs a kubelet")
+def controlled(plane: Plane) -> None:
+    """For tests that need the controllers of Jobs, garbage and namespaces, and the scheduler."""
+    if not plane.runs_jobs:
+        pytest.skip("needs controllers")
 
 
-def eventually(check: Callable[[], Any], limit_s: float = 15) -> Any:
-    ends = time.monotonic() + limit_s
+@pytest.fixture
+def running(plane: Plane) -> None:
+    """For tests whose pods must run as their annotations say."""
+    if not plane.simulates:
+        pytest.skip("needs the simulated kubelet")
+
+
+def eventually(check: Callable[[], Any]) -> Any:
+    ends = time.monotonic() + PATIENCE_S
     while not (found := check()):
         assert time.monotonic() < ends, "it did not come about"
         time.sleep(0.02)
@@ -319,6 +349,45 @@ class TestObjects:
         assert api("DELETE", maps, query={"labelSelector": "l=x"}).code == 200
         assert [item["metadata"]["name"] for item in api("GET", maps, query={"labelSelector": "l"})["items"]] == ["c"]
 
+    def test_options_that_there_are_not(self, api: Plain, maps: str) -> None:
+        body = {"metadata": {"name": "a"}}
+        for query in ({"dryRun": "Some"}, {"fieldValidation": "Odd"}):
+            refused = api("POST", maps, body, query=query)
+            assert (refused.code, refused["details"]["kind"]) == (422, "CreateOptions"), query
+        api("POST", maps, body)
+        for options in ({"propagationPolicy": "Odd"}, {"propagationPolicy": "Orphan", "orphanDependents": True}):
+            refused = api("DELETE", f"{maps}/a", options)
+            assert (refused.code, refused["details"]["kind"]) == (422, "DeleteOptions"), options
+        assert api("GET", f"{maps}/a").code == 200
+
+    def test_bodies_that_are_refused(self, api: Plain, maps: str) -> None:
+        twice = b'{"metadata": {"name": "a"}, "data": {"k": "1", "k": "2"}}'
+        assert "duplicate field" in api("POST", maps, twice, query={"fieldValidation": "Strict"})["message"]
+        assert api("POST", maps, {"metadata": {"name": "a"}}, kind="text/plain").code == 415
+        assert api("POST", maps, {"metadata": {"name": "a", "resourceVersion": "5"}}).code == 500
+        assert api("POST", maps, {"metadata": {"name": "a"}, "data": {"bad key": "x"}}).code == 422
+        for finalizers in (["nodomain"], ["a.b/c d"]):
+            assert api("POST", maps, {"metadata": {"name": "a", "finalizers": finalizers}}).code == 422
+        nameless = {"apiVersion": "v1", "kind": "Pod", "name": "", "uid": ""}
+        assert api("POST", maps, {"metadata": {"name": "a", "ownerReferences": [nameless]}}).causes.keys() == {
+            "metadata.ownerReferences.name", "metadata.ownerReferences.uid",
+        }  # fmt: skip
+        assert api("GET", f"{maps}/a").code == 404
+        made = api("POST", maps, {"metadata": {"name": "a"}})
+        assert api("PUT", f"{maps}/a", {"metadata": {}}).code == 400
+        assert api("PUT", f"{maps}/a", {"metadata": {**made.meta, "uid": "another"}}).code == 409
+        assert api("GET", f"{maps}/a", accept="application/xml").code == 406
+        assert api("GET", "/none").code == api("GET", "/apis/none.example.com").code == 404
+
+    def test_a_deleted_collection_is_told(self, api: Plain, maps: str) -> None:
+        api("POST", maps, {"metadata": {"name": "a", "labels": {"l": "x"}}})
+        deleted = api("DELETE", maps, query={"labelSelector": "l=x"})
+        assert (deleted["kind"], [item["metadata"]["name"] for item in deleted["items"]]) == ("ConfigMapList", ["a"])
+
+    def test_some_namespaces_stay(self, api: Plain) -> None:
+        for name in ("default", "kube-system"):
+            assert api("DELETE", f"/api/v1/namespaces/{name}").code == 403
+
     def test_annotations_have_a_limit(self, api: Plain, maps: str) -> None:
         large = {"metadata": {"name": "a", "annotations": {"k": "x" * 262_145}}}
         assert api("POST", maps, large).causes == {"metadata.annotations": "FieldValueTooLong"}
@@ -379,7 +448,26 @@ class TestPatch:
         assert apply("one", {"z": "1"})["data"] == {"x": "2", "z": "1"}
         owners = {entry["manager"]: entry["fieldsV1"] for entry in api("GET", f"{maps}/a").meta["managedFields"]}
         assert owners == {"one": {"f:data": {"f:z": {}}}, "two": {"f:data": {"f:x": {}}}}
-        assert api("PATCH", f"{maps}/a", {"metadata": {"name": "a"}}, kind=APPLY).code == 400
+
+    def test_an_apply_says_who_and_what(self, api: Plain, maps: str) -> None:
+        whole = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}}
+        nobody = api("PATCH", f"{maps}/a", whole, kind=APPLY)
+        assert (nobody.code, nobody.causes) == (422, {"fieldManager": "FieldValueRequired"})
+        me = {"fieldManager": "me"}
+        assert api("PATCH", f"{maps}/a", {"metadata": {"name": "a"}}, kind=APPLY, query=me).code == 400
+        managed = {**whole, "metadata": {"name": "a", "managedFields": []}}
+        assert api("PATCH", f"{maps}/a", managed, kind=APPLY, query=me).code == 400
+        assert api("PATCH", f"{maps}/a", {**whole, "metadata": {"name": "b"}}, kind=APPLY, query=me).code == 400
+
+    def test_patches_that_do_not_fit(self, api: Plain, maps: str) -> None:
+        api("POST", maps, {"metadata": {"name": "a"}, "data": {"x": "1"}})
+        for patch in ({"data": 1}, {"data": {"x": 1}}, {"data": {"bad key": "1"}}, {"metadata": {"uid": "another"}}):
+            assert api("PATCH", f"{maps}/a", patch, kind=MERGE).code == 422, patch
+        for patch in ([], "x", {"metadata": {"name": "b"}}, {"metadata": {"namespace": "b"}}):
+            assert api("PATCH", f"{maps}/a", patch, kind=MERGE).code == 400, patch
+        for step in ({"op": "odd", "path": "/data/x"}, {"op": "remove", "path": "/data/none"}):
+            assert api("PATCH", f"{maps}/a", [step], kind=JSON_PATCH).code == 422, step
+        assert api("GET", f"{maps}/a")["data"] == {"x": "1"}
 
 
 class TestLists:
@@ -435,6 +523,39 @@ class TestLists:
         assert seen == names
         assert api("GET", maps, query={"limit": 3, "continue": "nonsense"}).code == 400
 
+    def test_versions_that_cannot_be_listed(self, api: Plain, maps: str) -> None:
+        assert api("GET", maps, query={"resourceVersion": "x"}).code == 400
+        assert api("GET", maps, query={"timeoutSeconds": "x"}).code == 400
+        late = api("GET", maps, query={"resourceVersion": "999999999"})
+        assert (late.code, late["reason"], late.headers["Retry-After"]) == (504, "Timeout", "1")
+        assert late["details"]["causes"][0]["reason"] == "ResourceVersionTooLarge"
+        for query in (
+            {"resourceVersionMatch": "Exact"},
+            {"resourceVersionMatch": "Exact", "resourceVersion": "0"},
+            {"resourceVersionMatch": "Odd", "resourceVersion": "1"},
+            {"sendInitialEvents": "true"},
+        ):
+            refused = api("GET", maps, query=query)
+            assert (refused.code, refused["details"]["kind"]) == (422, "ListOptions"), query
+
+    def test_items_of_built_in_kinds_leave_out_their_kind(self, api: Plain, maps: str, widgets: str) -> None:
+        api("POST", maps, {"metadata": {"name": "a"}, "data": {"kind": "x"}})
+        (found,) = (item for item in api("GET", maps)["items"] if item["metadata"]["name"] == "a")
+        assert found.keys() == {"metadata", "data"}
+        api("POST", widgets, widget("w"))
+        assert api("GET", widgets)["items"][0]["kind"] == "Widget"
+
+    def test_labels_in_order(self, api: Plain, maps: str) -> None:
+        for name in ("5", "10", "x"):
+            api("POST", maps, {"metadata": {"name": name, "labels": {"n": name}}})
+        found = {
+            text: [item["metadata"]["name"] for item in api("GET", maps, query={"labelSelector": text})["items"]]
+            for text in ("n>7", "n<7", "n>5,n<11")
+        }
+        assert found == {"n>7": ["10"], "n<7": ["5"], "n>5,n<11": ["10"]}
+        for wrong in ("-n=1", "n in 1", "n>x", "n=1=2"):
+            assert api("GET", maps, query={"labelSelector": wrong}).code == 400, wrong
+
 
 class TestWatch:
     def test_from_a_version_misses_and_repeats_nothing(self, api: Plain, maps: str) -> None:
@@ -469,7 +590,15 @@ class TestWatch:
         assert events[0]["object"]["metadata"]["name"] == "late"
 
     def test_a_future_or_impossible_version_is_told(self, api: Plain, maps: str) -> None:
-        assert api("GET", maps, query={"watch": "true", "resourceVersion": "x"}).code == 400
+        # The API server's own answer to a watch is 500, and to a list 400.
+        assert api("GET", maps, query={"watch": "true", "resourceVersion": "x"}).code in (400, 500)
+
+    def test_what_is_yet_to_come_is_not_told(self, api: Plain, maps: str) -> None:
+        future = {"resourceVersion": "999999999", "timeoutSeconds": 1}
+        assert api.watch(maps, lambda event: False, **future) == []
+        initial = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan", "allowWatchBookmarks": "true"}
+        (error,) = api.watch(maps, lambda event: False, **future, **initial)
+        assert (error["type"], error["object"]["code"]) == ("ERROR", 504)
 
     def test_time_out_ends_it(self, api: Plain, maps: str) -> None:
         since = api("GET", maps).meta["resourceVersion"]
@@ -589,6 +718,16 @@ class TestCustomKinds:
         assert (by_main["spec"]["size"], by_main["status"], by_main.meta["generation"]) == (7, {"count": 2}, 2)
         assert api("PATCH", f"{widgets}/w/status", {"status": {"count": "x"}}, kind=MERGE).code == 422
 
+    def test_a_status_takes_nothing_from_its_metadata_but_the_version(self, api: Plain, widgets: str) -> None:
+        stale = api("POST", widgets, widget("w")).meta["resourceVersion"]
+        strange = {"metadata": {"uid": "another", "labels": {"a": "b"}}, "status": {"count": 1}}
+        made = api("PATCH", f"{widgets}/w/status", strange, kind=MERGE)
+        assert (made.code, made["status"], "labels" in made.meta) == (200, {"count": 1}, False)
+        late = {"metadata": {"resourceVersion": stale}, "status": {"count": 2}}
+        assert api("PATCH", f"{widgets}/w/status", late, kind=MERGE).code == 409
+        assert api("PUT", f"{widgets}/w/status", {**made.obj, "metadata": {**made.meta, "uid": "x"}}).code == 409
+        assert api("PATCH", f"{widgets}/w", {"metadata": {"uid": "another"}}, kind=MERGE).code == 422
+
     def test_put_needs_a_version(self, api: Plain, widgets: str) -> None:
         api("POST", widgets, widget("w"))
         assert api("PUT", f"{widgets}/w", widget("w")).code == 422
@@ -624,6 +763,16 @@ class TestCustomKinds:
         broken["spec"]["names"] = {"plural": "gadgets", "kind": "Gadget"}
         assert api("POST", path, broken).code == 422
         assert api("POST", path, {**WIDGET_CRD, "metadata": {"name": "another.name"}}).code == 422
+        text = json.dumps(WIDGET_CRD).replace("widgets", "odds").replace("Widget", "Odd").replace("cfw", "cfo")
+        for good, bad in (
+            ('"free": {"type": "object"', '"free": {"type": "odd"'),
+            ('"count": {"type": "integer"}', '"count": {}'),
+            ('"storage": true', '"storage": false'),
+            ('"scope": "Namespaced"', '"scope": "Odd"'),
+            ("self.size < 100", "self.nothing < 100"),
+        ):
+            assert good in text
+            assert api("POST", path, json.loads(text.replace(good, bad))).code == 422, bad
 
     def test_a_definition_takes_its_objects_along(self, api: Plain, namespace: str) -> None:
         text = json.dumps(WIDGET_CRD).replace("widgets", "gizmos").replace("Widget", "Gizmo").replace("cfw", "cfg")
@@ -646,6 +795,34 @@ class TestBuiltins:
         assert api("POST", path, pod("p", containers=twice)).causes == {
             "spec.containers[1].name": "FieldValueDuplicate"
         }
+
+    def test_pods_that_cannot_be(self, api: Plain, namespace: str) -> None:
+        path = f"/api/v1/namespaces/{namespace}/pods"
+
+        def main(**container: Any) -> dict[str, Any]:
+            return {"containers": [{"name": "main", "image": "x:1", **container}]}
+
+        wrong = {
+            "spec.containers[0].resources.requests": main(
+                resources={"requests": {"cpu": "2"}, "limits": {"cpu": "1"}},
+            ),
+            "spec.containers[0].env[0].name": main(env=[{"name": "A=B", "value": "x"}]),
+            "spec.containers[0].volumeMounts[0].name": main(volumeMounts=[{"name": "none", "mountPath": "/x"}]),
+            "spec.volumes[1].name": {"volumes": [{"name": "v", "emptyDir": {}}, {"name": "v", "emptyDir": {}}]},
+            "spec.schedulingGates[0]": {"schedulingGates": [{"name": "bad name"}]},
+            "spec.nodeName": {"nodeName": "n", "schedulingGates": [{"name": "a.b/c"}]},
+            "spec.hostname": {"hostname": "Bad_"},
+            "spec.dnsPolicy": {"dnsPolicy": "Odd"},
+            "spec.activeDeadlineSeconds": {"activeDeadlineSeconds": 0},
+        }
+        for field, spec in wrong.items():
+            refused = api("POST", path, pod("p", **spec))
+            assert (refused.code, list(refused.causes)) == (422, [field]), refused.obj
+        odd = main(resources={"requests": {"cpu": "odd"}})
+        assert api("POST", path, pod("p", **odd)).code == 400
+        made = api("POST", path, pod("p", schedulingGates=[{"name": "a.b/c"}]))
+        # What cannot be is refused before a name that is taken.
+        assert (made.code, api("POST", path, pod("p", hostname="Bad_")).code) == (201, 422)
 
     def test_gates_hold_a_pod_and_only_go(self, api: Plain, namespace: str) -> None:
         path = f"/api/v1/namespaces/{namespace}/pods"
@@ -682,6 +859,22 @@ class TestBuiltins:
         assert labels["batch.kubernetes.io/job-name"] == labels["job-name"] == "j"
         assert made["spec"]["backoffLimit"] == 6
 
+    def test_jobs_that_cannot_be(self, api: Plain, namespace: str) -> None:
+        path = f"/apis/batch/v1/namespaces/{namespace}/jobs"
+        mine = {"matchLabels": {"a": "b"}}
+        for wrong in (
+            job("j" * 64),
+            job("j", selector=mine),
+            job("j", parallelism=-1),
+            job("j", completionMode="Indexed", parallelism=1),
+            job("j", completionMode="Odd"),
+            job("j", backoffLimit=-1),
+            job("j", ttlSecondsAfterFinished=-1),
+            job("j", manualSelector=True),
+            job("j", successPolicy={"rules": []}),
+        ):
+            assert api("POST", path, wrong).code == 422, wrong
+
     def test_a_jobs_template_stands_and_its_parallelism_moves(self, api: Plain, namespace: str) -> None:
         path = f"/apis/batch/v1/namespaces/{namespace}/jobs"
         api("POST", path, job("j", suspend=True, completions=4, parallelism=1))
@@ -707,6 +900,48 @@ class TestBuiltins:
         made = api("POST", path, {"metadata": {"name": "l"}, "spec": {"holderIdentity": "a"}}).obj
         assert api("PUT", f"{path}/l", {**made, "spec": {"holderIdentity": "b"}}).code == 200
         assert api("PUT", f"{path}/l", {**made, "spec": {"holderIdentity": "c"}}).code == 409
+
+    def test_leases_keep_to_their_form(self, api: Plain, namespace: str) -> None:
+        path = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
+        for spec, code in (
+            ({"renewTime": "2027-01-15T08:00:25Z"}, 400),
+            ({"renewTime": "2027-01-15T08:00:25.000000Z"}, 201),
+            ({"leaseDurationSeconds": 0}, 422),
+            ({"leaseTransitions": -1}, 422),
+        ):
+            assert api("POST", path, {"metadata": {"generateName": "l-"}, "spec": spec}).code == code, spec
+
+    def test_events_are_told_where_their_object_is(self, api: Plain, namespace: str) -> None:
+        def told(where: str, **about: str) -> int:
+            event = {"metadata": {"generateName": "e-"}, "involvedObject": about, "reason": "R", "type": "Normal"}
+            return api("POST", f"/api/v1/namespaces/{where}/events", event).code
+
+        assert told(namespace, kind="Pod", name="p", namespace=namespace) == 201
+        assert told(namespace, kind="Pod", name="p", namespace="other") == 422
+        assert told(namespace, kind="Node", name="n") == 422
+        assert told("default", kind="Node", name="n") == 201
+        newer = f"/apis/events.k8s.io/v1/namespaces/{namespace}/events"
+        about = {"kind": "Pod", "name": "p", "namespace": namespace}
+        short = {"metadata": {"name": "f"}, "regarding": about, "reason": "R", "type": "Normal"}
+        assert api("POST", newer, short).causes.keys() >= {"eventTime"}
+        whole = {"eventTime": "2027-01-15T08:00:25.000000Z", "reportingController": "c.io/x", "action": "A"}
+        assert api("POST", newer, {**short, **whole, "reportingInstance": "i"}).code == 201
+
+    def test_roles_and_bindings_are_whole(self, api: Plain, namespace: str) -> None:
+        path = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}"
+        for rule in ({"verbs": ["get"]}, {"verbs": [], "apiGroups": [""], "resources": ["pods"]}):
+            assert api("POST", f"{path}/roles", {"metadata": {"name": "r"}, "rules": [rule]}).code == 422, rule
+        role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "r"}
+        body = {"metadata": {"name": "b"}, "roleRef": role}
+        for subject in ({"kind": "Odd", "name": "a"}, {"kind": "ServiceAccount", "name": ""}):
+            assert api("POST", f"{path}/rolebindings", {**body, "subjects": [subject]}).code == 422, subject
+        account = {"kind": "ServiceAccount", "name": "a"}
+        assert api("POST", f"{path}/rolebindings", {**body, "subjects": [account]}).code == 201
+        everywhere = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
+        role["kind"] = "ClusterRole"
+        refused = api("POST", everywhere, {"metadata": {"name": "b"}, "roleRef": role, "subjects": [account]})
+        assert refused.causes == {"subjects[0].namespace": "FieldValueRequired"}
+        assert api("PATCH", f"{path}/rolebindings/b", {"roleRef": {"name": "s"}}, kind=MERGE).code == 422
 
     def test_what_am_i_allowed_to(self, api: Plain) -> None:
         review = {"spec": {"resourceAttributes": {"verb": "create", "resource": "pods"}}}

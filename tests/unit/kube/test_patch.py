@@ -47,7 +47,7 @@ def test_patches_leave_their_target_alone() -> None:
     [
         ([{"op": "test", "path": "/a", "value": 2}], 422),
         ([{"op": "remove", "path": "/none"}], 422),
-        ([{"op": "nonsense", "path": "/a"}], 400),
+        ([{"op": "nonsense", "path": "/a"}], 422),
         ({"op": "remove"}, 400),
         ([{"op": "add", "path": "a", "value": 1}], 422),
     ],

@@ -18,7 +18,8 @@ from fermata.sim.kube.store import Selection, Store, Table
 
 
 def obj(name: str, namespace: str = "n", **meta: object) -> dict[str, object]:
-    return {"metadata": {"name": name, "namespace": namespace, "uid": f"uid-{name}", **meta}}
+    meta = {"name": name, "namespace": namespace, "uid": f"uid-{name}", **meta}
+    return {"kind": "Thing", "apiVersion": "v1", "metadata": meta}
 
 
 def names(table: Table, selection: Selection) -> list[str]:
@@ -97,7 +98,7 @@ def test_owners_are_indexed() -> None:
     assert not store.exists(owner.uid)
 
 
-@pytest.mark.parametrize("text", ["a in b", "a in (b", "=x", "a b", "a>1"])
+@pytest.mark.parametrize("text", ["a in b", "a in (b", "=x", "a b", "a>x"])
 def test_selectors_that_are_none(text: str) -> None:
     with pytest.raises(ApiError):
         parse_labels(text)

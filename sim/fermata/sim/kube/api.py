@@ -14,12 +14,15 @@ from fermata.sim.kube.budgets import check_budgets
 from fermata.sim.kube.clock import stamp
 from fermata.sim.kube.errors import (
     STALE,
+    ApiError,
     Cause,
+    MistypedError,
     already_exists,
     bad_request,
     conflict,
     forbidden,
     invalid,
+    invalid_options,
     not_found,
     unsupported_media_type,
 )
@@ -46,6 +49,8 @@ if TYPE_CHECKING:
 
 FOREGROUND_FINALIZER = "foregroundDeletion"
 ORPHAN_FINALIZER = "orphan"
+#: Namespaces that are never deleted.
+_FOREVER = ("default", "kube-system", "kube-public")
 
 
 @dataclass(slots=True)
@@ -135,6 +140,8 @@ class Api:
         """
         self._check_identity(resource, obj, namespace, None)
         meta = obj["metadata"]
+        if meta.get("resourceVersion"):
+            raise ApiError(500, "", "resourceVersion should not be set on objects to be created")
         self._check_fields(resource, obj, options)
         if resource.namespaced:
             meta["namespace"] = namespace
@@ -144,8 +151,6 @@ class Api:
         metadata.start(meta)
         kind, table = self.kind(resource), self.table(resource)
         name = str(meta.get("name") or "")
-        if name and table.get(namespace, name) is not None:
-            raise already_exists(resource, name)
         if resource.has_status:
             obj.pop("status", None)
         if kind.has_generation:
@@ -157,6 +162,8 @@ class Api:
             raise invalid(resource, name, causes)
         if options.admit is not None:
             options.admit(obj, None)
+        if table.get(namespace, name) is not None:
+            raise already_exists(resource, name)
         if not options.dry_run:
             stored = resource.to_storage(obj) if resource.to_storage else obj
             self.store.write(table, stored, None)
@@ -173,6 +180,7 @@ class Api:
         """
         entry = self.entry(resource, namespace, name)
         self._check_identity(resource, obj, namespace, name)
+        _check_uid(resource, entry, obj["metadata"])
         if not obj["metadata"].get("resourceVersion") and not self.kind(resource).unconditional_update:
             cause = Cause("metadata.resourceVersion", "Invalid value: 0: must be specified for an update")
             raise invalid(resource, name, [cause])
@@ -207,15 +215,25 @@ class Api:
         entry = self.entry(resource, namespace, name)
         obj = functions[patch_type](self._shown(resource, entry), patch)
         self._check_identity(resource, obj, namespace, name)
-        return self._replace(resource, entry, obj, options, status=status), False
+        uid = obj["metadata"].get("uid")
+        # A custom kind's status takes nothing from the metadata that come with it, not even to compare.
+        if uid and uid != entry.uid and not (status and resource.custom):
+            raise invalid(resource, name, [Cause("metadata.uid", f'Invalid value: "{uid}": field is immutable')])
+        try:
+            return self._replace(resource, entry, obj, options, status=status), False
+        except MistypedError as error:
+            raise invalid(resource, "", [Cause("patch", f"Invalid value: {error.message}")]) from error
 
     def _apply(
         self, resource: Resource, namespace: str, name: str, wanted: Any, options: WriteOptions, *, status: bool
     ) -> tuple[Obj, bool]:
         if not options.field_manager:
-            raise bad_request(
-                "PatchOptions.meta.k8s.io is invalid: fieldManager: Required value: is required for apply"
-            )
+            cause = Cause("fieldManager", "Required value: is required for apply patch", "FieldValueRequired")
+            raise invalid_options("PatchOptions", [cause])
+        if not isinstance(wanted, dict) or not wanted.get("apiVersion") or not wanted.get("kind"):
+            raise bad_request("invalid object type: /, Kind=")
+        if (wanted.get("metadata") or {}).get("managedFields") is not None:
+            raise bad_request("metadata.managedFields must be nil")
         self._check_identity(resource, wanted, namespace, name)
         wanted["metadata"]["name"] = name
         entry = self.table(resource).get(namespace, name)
@@ -229,14 +247,12 @@ class Api:
         )
         if entry is None:
             return self.create(resource, namespace, merged, options), True
+        _check_uid(resource, entry, merged["metadata"])
         return self._replace(resource, entry, merged, options, status=status), False
 
     def _replace(self, resource: Resource, entry: Entry, new: Obj, options: WriteOptions, *, status: bool) -> Obj:
         kind, old = self.kind(resource), self._shown(resource, entry)
         meta = new["metadata"]
-        if meta.get("uid") and meta["uid"] != entry.uid:
-            why = f"Precondition failed: UID in precondition: {meta['uid']}, UID in object meta: {entry.uid}"
-            raise conflict(resource, entry.name, why)
         if meta.get("resourceVersion") and meta["resourceVersion"] != str(entry.rv):
             raise conflict(resource, entry.name, STALE)
         meta["resourceVersion"] = str(entry.rv)
@@ -285,6 +301,8 @@ class Api:
         """
         entry = self.entry(resource, namespace, name)
         self._check_preconditions(resource, entry, options)
+        if resource.storage == ("", "namespaces") and name in _FOREVER:
+            raise forbidden(resource, name, "this namespace may not be deleted")
         kind, obj = self.kind(resource), entry.load()
         old, meta = entry.load(), obj["metadata"]
         finalizers = list(meta.get("finalizers") or [])
@@ -342,10 +360,10 @@ class Api:
             )
             raise conflict(resource, entry.name, why)
 
-    def delete_collection(self, resource: Resource, selection: Selection, options: DeleteOptions) -> None:
-        """Delete everything that matches."""
-        for entry in self.table(resource).select(selection):
-            self.delete(resource, entry.namespace, entry.name, options)
+    def delete_collection(self, resource: Resource, selection: Selection, options: DeleteOptions) -> list[Obj]:
+        """Delete everything that matches, and return what it was."""
+        chosen = self.table(resource).select(selection)
+        return [self.delete(resource, entry.namespace, entry.name, options)[0] for entry in chosen]
 
     def amend(self, resource: Resource, entry: Entry, obj: Obj) -> None:
         """Store a change that the system itself makes, unchecked; removes what has nothing left to wait for."""
@@ -424,6 +442,9 @@ class Api:
             raise bad_request("the request's body must be an object")
         for field, expected in (("apiVersion", resource.group_version), ("kind", resource.kind)):
             given = obj.setdefault(field, expected)
+            if given != expected and resource.custom:
+                cause = Cause(field, f'Invalid value: "{given}": must be {expected}')
+                raise invalid(resource, name or str((obj.get("metadata") or {}).get("name") or ""), [cause])
             if given != expected:
                 raise bad_request(
                     f"the API version in the data ({obj.get('apiVersion')}) or its kind ({obj.get('kind')}) does not "
@@ -436,7 +457,9 @@ class Api:
             raise bad_request("metadata must be an object")
         if meta.get("namespace") and meta["namespace"] != namespace:
             raise bad_request("the namespace of the provided object does not match the namespace sent on the request")
-        if name is not None and meta.setdefault("name", name) != name:
+        if name is not None and not meta.get("name"):
+            raise bad_request(f"the name of the object ({name} based on URL) was undeterminable: name must be provided")
+        if name is not None and meta["name"] != name:
             raise bad_request(f"the name of the object ({meta['name']}) does not match the name on the URL ({name})")
 
     def _check_fields(self, resource: Resource, obj: Obj, options: WriteOptions) -> None:
@@ -445,7 +468,9 @@ class Api:
             return
         told = [f'unknown field "{path}"' for path in unknown]
         if options.field_validation == "Strict":
-            raise bad_request(f"strict decoding error: {', '.join(told)}")
+            as_a = "" if resource.custom else f'{resource.kind} in version "{resource.version}" cannot be handled as a '
+            as_a += "" if resource.custom else f"{resource.kind}: "
+            raise bad_request(f"{as_a}strict decoding error: {', '.join(told)}")
         options.warnings.extend(told)
 
     def _check_namespace(self, resource: Resource, namespace: str, name: str) -> None:
@@ -459,7 +484,16 @@ class Api:
             raise forbidden(resource, name, why, [cause])
 
     def _metadata_causes(self, resource: Resource, meta: Obj, old: Obj | None) -> list[Cause]:
-        return metadata.validate(meta, path_name=resource.group.startswith("rbac."), old=old)
+        of_extensions = resource.custom or resource.group == "apiextensions.k8s.io"
+        return metadata.validate(
+            meta, path_name=resource.group.startswith("rbac."), any_finalizer=of_extensions, old=old
+        )
+
+
+def _check_uid(resource: Resource, entry: Entry, meta: Obj) -> None:
+    if meta.get("uid") and meta["uid"] != entry.uid:
+        why = f"Precondition failed: UID in precondition: {meta['uid']}, UID in object meta: {entry.uid}"
+        raise conflict(resource, entry.name, why)
 
 
 def _carry(new: Obj, old: Obj, field: str) -> None:

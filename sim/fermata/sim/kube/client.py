@@ -48,7 +48,7 @@ class Client:
 
     def __init__(self, server: str, *, tls: ssl.SSLContext | None = None, token: str | None = None) -> None:
         self.server = server.rstrip("/")
-        self._headers = {"Authorization": f"Bearer {token}"} if token else {}
+        self.headers = {"Authorization": f"Bearer {token}"} if token else {}
         self.tls = tls
         self._session: aiohttp.ClientSession | None = None
 
@@ -72,7 +72,7 @@ class Client:
 
     async def __aenter__(self) -> Client:
         connector = aiohttp.TCPConnector(ssl=self.tls if self.tls is not None else True, limit=0)
-        self._session = aiohttp.ClientSession(headers=self._headers, connector=connector)
+        self._session = aiohttp.ClientSession(headers=self.headers, connector=connector)
         return self
 
     async def __aexit__(
@@ -239,7 +239,10 @@ class Informer(Generic[T]):
         params = {**self._params, "limit": str(_PAGE)}
         while True:
             page = await self._client.request("GET", self._path, params=params)
-            for obj in page["items"]:
+            # Items of a built-in kind's list go without.
+            of_list = {"kind": page["kind"].removesuffix("List"), "apiVersion": page["apiVersion"]}
+            for item in page["items"]:
+                obj = {**of_list, **item}
                 seen.add(key_of(obj))
                 self.note(obj)
             if not page["metadata"].get("continue"):

@@ -65,6 +65,10 @@ class ApiError(Exception):
         return body
 
 
+class MistypedError(ApiError):
+    """400 for a field whose value has another type than the kind's."""
+
+
 def _details(resource: Resource, name: str, **more: Any) -> dict[str, Any]:
     details: dict[str, Any] = {"name": name, "kind": resource.plural}
     if resource.group:
@@ -112,6 +116,21 @@ def invalid(resource: Resource, name: str, causes: Sequence[Cause]) -> ApiError:
     return ApiError(422, "Invalid", f'{kind} "{name}" is invalid: {text}', details)
 
 
+def invalid_options(kind: str, causes: Sequence[Cause]) -> ApiError:
+    """422 for a query, or a body of options, that asks for what there is not; `kind` is such as `ListOptions`."""
+    told = [f"{cause.field}: {cause.message}" for cause in causes]
+    text = told[0] if len(told) == 1 else f"[{', '.join(told)}]"
+    details = {"group": "meta.k8s.io", "kind": kind, "causes": [_cause(cause) for cause in causes]}
+    return ApiError(422, "Invalid", f'{kind}.meta.k8s.io "" is invalid: {text}', details)
+
+
+def too_large_version(asked: int, current: int) -> ApiError:
+    """504 for a resourceVersion that this server has not come to yet."""
+    cause = Cause("", "Too large resource version", "ResourceVersionTooLarge")
+    details = {"causes": [{"reason": cause.reason, "message": cause.message}], "retryAfterSeconds": 1}
+    return ApiError(504, "Timeout", f"Timeout: Too large resource version: {asked}, current: {current}", details)
+
+
 def bad_request(message: str) -> ApiError:
     """400 for a request that cannot be understood."""
     return ApiError(400, "BadRequest", message)
@@ -132,6 +151,11 @@ def expired(message: str) -> ApiError:
 def method_not_allowed() -> ApiError:
     """405 for a verb that the resource does not serve."""
     return ApiError(405, "MethodNotAllowed", "the server does not allow this method on the requested resource")
+
+
+def not_acceptable() -> ApiError:
+    """406 for a form in which no object is answered."""
+    return ApiError(406, "NotAcceptable", "406: Not Acceptable\n\nAvailable representations: application/json")
 
 
 def unsupported_media_type(message: str) -> ApiError:

@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from fermata.sim.kube.errors import bad_request, expired
+from fermata.sim.kube.errors import (
+    Cause,
+    bad_request,
+    expired,
+    invalid_options,
+    not_acceptable,
+    too_large_version,
+)
 from fermata.sim.kube.selectors import parse_fields, parse_labels
 from fermata.sim.kube.store import Selection
 from fermata.sim.kube.table import BUILTIN_COLUMNS, PLAIN_COLUMNS, Column, custom_columns, partial, table
@@ -25,6 +32,9 @@ if TYPE_CHECKING:
 
 #: How many lists may be read in pages at once; the page after a forgotten one is answered 410.
 _SNAPSHOTS = 64
+_FORBIDDEN = "FieldValueForbidden"
+#: What a client may accept, of which JSON is answered.
+_ACCEPTED = ("application/json", "application/*", "*/*")
 
 
 def selection(resource: Resource, namespace: str | None, query: Mapping[str, str]) -> Selection:
@@ -43,11 +53,16 @@ class Form:
     Args:
         accept: the request's Accept header.
         include: the query's `includeObject`, for Tables.
+
+    Raises:
+        ApiError: 406 where no form will do.
     """
 
     def __init__(self, accept: str, include: str = "") -> None:
         # kubectl names the Table first and plain JSON as what it can also read.
         first = accept.split(",")[0]
+        if accept and not any(part.split(";")[0].strip() in _ACCEPTED for part in accept.split(",")):
+            raise not_acceptable()
         self.is_table = "as=Table" in first
         self.is_partial = "as=PartialObjectMetadata" in first
         self.whole = include == "Object"
@@ -77,6 +92,7 @@ class Lists:
         Raises:
             ApiError: 400 for a wrong limit or token, 410 for a token that is too old.
         """
+        check_versions(query, self._api.store.rv)
         rv, entries, token, remaining = self._page(resource, chosen, query)
         meta: Obj = {"resourceVersion": str(rv)}
         if token:
@@ -84,7 +100,7 @@ class Lists:
             meta["remainingItemCount"] = remaining
         if form.is_plain:
             head = {"kind": resource.list_kind, "apiVersion": resource.group_version, "metadata": meta}
-            items = b",".join(self.shown(resource, entry) for entry in entries)
+            items = b",".join(self._item(resource, entry) for entry in entries)
             return orjson.dumps(head)[:-1] + b',"items":[' + items + b"]}"
         objects = [self._object(resource, entry) for entry in entries]
         if form.is_table:
@@ -106,6 +122,14 @@ class Lists:
         """Return a stored object in the version that was asked for."""
         return entry.data if resource.from_storage is None else orjson.dumps(resource.from_storage(entry.load()))
 
+    def _item(self, resource: Resource, entry: Entry) -> bytes:
+        """Return an object as an item of a list; those of built-in kinds leave out what the list says."""
+        data = self.shown(resource, entry)
+        if resource.custom:
+            return data
+        said = orjson.dumps({"kind": resource.kind, "apiVersion": resource.group_version})[:-1] + b","
+        return b"{" + data.removeprefix(said) if data.startswith(said) else data
+
     def _object(self, resource: Resource, entry: Entry) -> Obj:
         obj: Obj = orjson.loads(self.shown(resource, entry))
         return obj
@@ -118,7 +142,7 @@ class Lists:
     def _page(
         self, resource: Resource, chosen: Selection, query: Mapping[str, str]
     ) -> tuple[int, list[Entry], str, int]:
-        limit, token = _limit(query.get("limit")), query.get("continue", "")
+        limit, token = max(number(query.get("limit")), 0), query.get("continue", "")
         if token:
             snapshot, start = _read_token(token)
             if snapshot not in self._snapshots:
@@ -139,11 +163,44 @@ class Lists:
         return rv, entries[start:end], _token(snapshot, end), len(entries) - end
 
 
-def _limit(text: str | None) -> int:
+def check_versions(query: Mapping[str, str], current: int) -> None:
+    """Refuse a list of a version that cannot be, or that is not there yet.
+
+    Raises:
+        ApiError: 400 for what is no version, 422 for a match that does not go with it, 504 for a version to come.
+    """
+    number(query.get("timeoutSeconds"))
+    since, match = query.get("resourceVersion", ""), query.get("resourceVersionMatch", "")
+    causes: list[Cause] = []
+    if "sendInitialEvents" in query:
+        causes.append(Cause("sendInitialEvents", "Forbidden: sendInitialEvents is forbidden for list", _FORBIDDEN))
+    if match and not since:
+        text = "Forbidden: resourceVersionMatch is forbidden unless resourceVersion is provided"
+        causes.append(Cause("resourceVersionMatch", text, _FORBIDDEN))
+    elif match not in ("", "Exact", "NotOlderThan"):
+        text = f'Unsupported value: "{match}": supported values: "Exact", "NotOlderThan", ""'
+        causes.append(Cause("resourceVersionMatch", text, "FieldValueNotSupported"))
+    elif match == "Exact" and since == "0":
+        text = 'Forbidden: resourceVersionMatch "exact" is forbidden for resourceVersion "0"'
+        causes.append(Cause("resourceVersionMatch", text, _FORBIDDEN))
+    if causes:
+        raise invalid_options("ListOptions", causes)
+    if since and not since.isdecimal():
+        raise bad_request(f'invalid resource version: resourceVersion: Invalid value: "{since}"')
+    if int(since or 0) > current:
+        raise too_large_version(int(since), current)
+
+
+def number(text: str | None) -> int:
+    """Return a number of a query, 0 where it is absent.
+
+    Raises:
+        ApiError: 400 for anything else.
+    """
     try:
-        return max(int(text or 0), 0)
+        return int(text or 0)
     except ValueError as error:
-        raise bad_request(f"limit must be a number, not {text!r}") from error
+        raise bad_request(f'strconv.ParseInt: parsing "{text}": invalid syntax') from error
 
 
 def _token(snapshot: int, start: int) -> str:

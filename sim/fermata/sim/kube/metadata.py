@@ -23,6 +23,7 @@ _SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-
 _PATH_SEGMENT = re.compile(r"[^/%]+")
 _QUALIFIED = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)")
 _LABEL_VALUE = re.compile(r"(([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?))?")
+_STANDARD_FINALIZERS = ("foregroundDeletion", "orphan", "kubernetes")
 #: Written by the system only; a client's value is ignored.
 _SYSTEM_FIELDS = (
     "uid",
@@ -73,12 +74,13 @@ def is_gone(meta: Obj) -> bool:
     )  # fmt: skip
 
 
-def validate(meta: Obj, *, path_name: bool, old: Obj | None) -> list[Cause]:
+def validate(meta: Obj, *, path_name: bool, any_finalizer: bool = False, old: Obj | None) -> list[Cause]:
     """Return why this metadata cannot be stored.
 
     Args:
         meta: the metadata, system fields set.
         path_name: the kind takes any path segment as a name (RBAC), rather than a DNS subdomain.
+        any_finalizer: a finalizer's name need not have a domain (custom kinds and their definitions).
         old: the metadata that it replaces.
     """
     causes: list[Cause] = []
@@ -94,7 +96,7 @@ def validate(meta: Obj, *, path_name: bool, old: Obj | None) -> list[Cause]:
     causes += _validate_labels(meta.get("labels"))
     causes += _validate_annotations(meta.get("annotations"))
     causes += _validate_owners(meta.get("ownerReferences"))
-    causes += _validate_finalizers(meta, old)
+    causes += _validate_finalizers(meta, old, any_finalizer=any_finalizer)
     return causes
 
 
@@ -104,7 +106,8 @@ def _valid_name(name: Any, *, path_name: bool) -> bool:
     return bool((_PATH_SEGMENT if path_name else _SUBDOMAIN).fullmatch(name))
 
 
-def _is_qualified(key: Any) -> bool:
+def is_qualified(key: Any) -> bool:
+    """Return whether a name has the form of a label's key: a name, or a DNS subdomain, a slash and a name."""
     if not isinstance(key, str):
         return False
     prefix, slash, name = key.rpartition("/")
@@ -118,7 +121,7 @@ def _validate_labels(labels: Any) -> list[Cause]:
         return [Cause("metadata.labels", "Invalid value: must be a map of strings", "FieldValueTypeInvalid")]
     causes: list[Cause] = []
     for key, value in labels.items():
-        if not _is_qualified(key):
+        if not is_qualified(key):
             causes.append(Cause("metadata.labels", f'Invalid value: "{key}": name part must be a qualified name'))
         if not isinstance(value, str) or not _LABEL_VALUE.fullmatch(value):
             message = (
@@ -141,7 +144,7 @@ def _validate_annotations(annotations: Any) -> list[Cause]:
     return [
         Cause("metadata.annotations", f'Invalid value: "{key}": name part must be a qualified name')
         for key in annotations
-        if not _is_qualified(key.lower())
+        if not is_qualified(key.lower())
     ]
 
 
@@ -152,11 +155,12 @@ def _validate_owners(owners: Any) -> list[Cause]:
         return [Cause("metadata.ownerReferences", "Invalid value: must be a list", "FieldValueTypeInvalid")]
     causes: list[Cause] = []
     controllers = 0
-    for position, owner in enumerate(owners):
-        for field in ("apiVersion", "kind", "name", "uid"):
-            if not isinstance(owner, dict) or not owner.get(field):
-                path = f"metadata.ownerReferences[{position}].{field}"
-                causes.append(Cause(path, "Invalid value: must not be empty"))
+    for owner in owners:
+        causes += [
+            Cause(f"metadata.ownerReferences.{field}", 'Invalid value: "": must not be empty')
+            for field in ("apiVersion", "kind", "name", "uid")
+            if not isinstance(owner, dict) or not owner.get(field)
+        ]
         controllers += isinstance(owner, dict) and bool(owner.get("controller"))
     if controllers > 1:
         message = "Invalid value: only one reference can have Controller set to true"
@@ -164,10 +168,20 @@ def _validate_owners(owners: Any) -> list[Cause]:
     return causes
 
 
-def _validate_finalizers(meta: Obj, old: Obj | None) -> list[Cause]:
+def _validate_finalizers(meta: Obj, old: Obj | None, *, any_finalizer: bool) -> list[Cause]:
     finalizers = meta.get("finalizers") or []
     if not isinstance(finalizers, list) or not all(isinstance(item, str) and item for item in finalizers):
         return [Cause("metadata.finalizers", "Invalid value: must be a list of names", "FieldValueTypeInvalid")]
+    wrong = [
+        Cause(
+            f"metadata.finalizers[{position}]",
+            f'Invalid value: "{item}": name is neither a standard finalizer name nor is it fully qualified',
+        )
+        for position, item in enumerate(finalizers)
+        if not (item in _STANDARD_FINALIZERS or (is_qualified(item) and (any_finalizer or "/" in item)))
+    ]
+    if wrong:
+        return wrong
     if old is not None and old.get("deletionTimestamp"):
         added = [item for item in finalizers if item not in (old.get("finalizers") or [])]
         if added:

@@ -85,8 +85,6 @@ def json_patch(target: Any, patch: Any) -> Any:
         raise bad_request("json: a JSON patch must be a list of operations")
     try:
         return jsonpatch.apply_patch(target, patch)
-    except jsonpatch.InvalidJsonPatch as error:
-        raise bad_request(f"invalid JSON patch: {error}") from error
     except (jsonpatch.JsonPatchException, jsonpatch.JsonPointerException, TypeError) as error:
         message = f"the server rejected our request due to an error in our request: {error}"
         raise ApiError(422, "Invalid", message) from error

@@ -7,10 +7,13 @@ from typing import TYPE_CHECKING
 
 from fermata.sim.kube.access import Attributes, Rights, Tokens, User, named_user
 from fermata.sim.kube.clock import stamp
-from fermata.sim.kube.errors import bad_request
+from fermata.sim.kube.errors import ApiError, bad_request
 
 if TYPE_CHECKING:
     from fermata.sim.kube.resources import Obj
+
+#: The shortest life of a token that the API server gives.
+_LEAST_S = 600
 
 
 class Reviews:
@@ -84,8 +87,11 @@ def issue_token(tokens: Tokens, namespace: str, name: str, request: Obj) -> Obj:
     """
     spec = request.get("spec") or {}
     seconds = spec.get("expirationSeconds")
-    if seconds is not None and (not isinstance(seconds, int) or seconds < 1):
-        raise bad_request(f"spec.expirationSeconds must be a positive number, not {seconds!r}")
+    if seconds is not None and not isinstance(seconds, int):
+        raise bad_request(f"spec.expirationSeconds must be a number, not {seconds!r}")
+    if seconds is not None and seconds < _LEAST_S:
+        message = f"spec.expirationSeconds: Invalid value: {seconds}: may not specify a duration less than 10 minutes"
+        raise ApiError(422, "Invalid", message)
     token, expires_s = tokens.issue(namespace, name, seconds)
     return {
         **request,

@@ -10,12 +10,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from fermata.sim.kube.errors import bad_request
+from fermata.sim.kube.metadata import is_qualified
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 _SET = re.compile(r"^(?P<key>[^\s!=<>(),]+)\s+(?P<op>in|notin)\s*\(\s*(?P<values>[^()]*)\)$")
 _EQUAL = re.compile(r"^(?P<key>[^\s!=<>(),]+)\s*(?P<op>==|=|!=)\s*(?P<value>[^\s!=<>(),]*)$")
+_ORDER = re.compile(r"^(?P<key>[^\s!=<>(),]+)\s*(?P<op>[<>])\s*(?P<value>-?\d+)$")
 _EXISTS = re.compile(r"^(?P<absent>!?)\s*(?P<key>[^\s!=<>(),]+)$")
 # A comma inside parentheses separates values, not requirements.
 _COMMA = re.compile(r",(?![^(]*\))")
@@ -23,18 +25,33 @@ _COMMA = re.compile(r",(?![^(]*\))")
 
 @dataclass(frozen=True, slots=True)
 class LabelRequirement:
-    """One term: the label's value is among `values`, or not; with `values` None the label is there, or not."""
+    """One term: the label's value is among `values`, or not; with `values` None the label is there, or not.
+
+    With a bound, the value is a number above or below it.
+    """
 
     key: str
     values: frozenset[str] | None
     positive: bool
+    above: int | None = None
+    below: int | None = None
 
     def matches(self, labels: Mapping[str, str]) -> bool:
         """Return whether these labels satisfy the term; an absent label satisfies a negative one."""
         value = labels.get(self.key)
+        if self.above is not None or self.below is not None:
+            return _between(value, self.above, self.below)
         if self.values is None:
             return (value is not None) == self.positive
         return (value in self.values) == self.positive
+
+
+def _between(value: str | None, above: int | None, below: int | None) -> bool:
+    try:
+        found = int(value or "")
+    except ValueError:
+        return False
+    return (above is None or found > above) and (below is None or found < below)
 
 
 LabelSelector = tuple[LabelRequirement, ...]
@@ -53,11 +70,21 @@ def parse_labels(text: str) -> LabelSelector:
 
 
 def _label_term(term: str) -> LabelRequirement:
+    requirement = _parsed_term(term)
+    if not is_qualified(requirement.key):
+        raise bad_request(f'unable to parse requirement: <nil>: Invalid value: "{requirement.key}": no label\'s name')
+    return requirement
+
+
+def _parsed_term(term: str) -> LabelRequirement:
     if found := _SET.match(term):
         values = frozenset(value.strip() for value in found["values"].split(","))
         return LabelRequirement(found["key"], values, found["op"] == "in")
     if found := _EQUAL.match(term):
         return LabelRequirement(found["key"], frozenset([found["value"]]), found["op"] != "!=")
+    if found := _ORDER.match(term):
+        bound = {"above" if found["op"] == ">" else "below": int(found["value"])}
+        return LabelRequirement(found["key"], None, True, **bound)
     if found := _EXISTS.match(term):
         return LabelRequirement(found["key"], None, not found["absent"])
     raise bad_request(f"unable to parse requirement: {term!r}")

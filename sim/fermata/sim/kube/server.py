@@ -5,6 +5,8 @@ Translates only: what a verb does is `api`'s, what objects look like is `listing
 
 from __future__ import annotations
 
+import contextlib
+import json
 import logging
 from collections import Counter
 from typing import TYPE_CHECKING, Any
@@ -48,6 +50,8 @@ log = logging.getLogger(__name__)
 #: The API server's own limit on a request's body.
 _BODY_LIMIT_BYTES = 3 * 1024 * 1024
 _JSON = "application/json"
+_READABLE = (_JSON, "application/yaml", "application/vnd.kubernetes.protobuf")
+_OPTIONS = {"POST": "CreateOptions", "PUT": "UpdateOptions"}
 _VERBS = {"GET": "get", "POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 
 
@@ -88,7 +92,7 @@ class Server:
             answer = await self._route(request, user)
         except ApiError as error:
             answer, lost = _answer(error.status(), error.code), False
-            if error.code == 429:
+            if error.code in (429, 504):
                 answer.headers["Retry-After"] = "1"
         except LostError:
             answer, lost = web.Response(), True
@@ -207,8 +211,10 @@ class Server:
             if target.resource.namespaced and target.namespace is None:
                 raise errors.method_not_allowed()
             chosen = selection(target.resource, target.namespace, request.query)
-            self.api.delete_collection(target.resource, chosen, options)
-            return _answer(_success(target.resource, None))
+            deleted = self.api.delete_collection(target.resource, chosen, options)
+            head = {"kind": target.resource.list_kind, "apiVersion": target.resource.group_version}
+            meta = {"resourceVersion": str(self.api.store.rv)}
+            return _answer({**head, "metadata": meta, "items": deleted})
         obj, gone = self.api.delete(target.resource, target.namespace or "", target.name, options)
         if gone and _is_told_by_status(target.resource):
             return _answer(_success(target.resource, obj))
@@ -385,6 +391,12 @@ async def _body(request: web.BaseRequest, *, required: bool = True) -> Any:
         from fermata.sim.kube.protobuf import decode
 
         return decode(raw)
+    if request.method == "POST" and "Content-Type" in request.headers and request.content_type not in _READABLE:
+        raise errors.unsupported_media_type(
+            f"the body of the request was in an unknown format - accepted media types include: {', '.join(_READABLE)}"
+        )
+    if request.query.get("fieldValidation") == "Strict":
+        _refuse_duplicates(raw)
     try:
         return orjson.loads(raw)
     except orjson.JSONDecodeError as error:
@@ -396,14 +408,36 @@ async def _body(request: web.BaseRequest, *, required: bool = True) -> Any:
         raise errors.bad_request(f"error decoding YAML: {error}") from error
 
 
+def _refuse_duplicates(raw: bytes) -> None:
+    """Refuse a body that names a field twice, where nothing may be ignored; what is no JSON is another's to judge."""
+    twice: list[str] = []
+
+    def note(pairs: list[tuple[str, Any]]) -> Obj:
+        fields = dict(pairs)
+        if len(fields) < len(pairs):
+            names = [name for name, _ in pairs]
+            twice.extend(name for name in fields if names.count(name) > 1)
+        return fields
+
+    with contextlib.suppress(ValueError):
+        json.loads(raw, object_pairs_hook=note)
+    if twice:
+        raise errors.bad_request("strict decoding error: " + ", ".join(f'duplicate field "{name}"' for name in twice))
+
+
 def _write_options(request: web.BaseRequest) -> WriteOptions:
     query = request.query
     dry_run = query.get("dryRun", "")
-    if dry_run not in ("", "All"):
-        raise errors.bad_request(f'Invalid value: "{dry_run}": dryRun supports the value "All" only')
     validation = query.get("fieldValidation") or "Warn"
+    causes: list[errors.Cause] = []
+    if dry_run not in ("", "All"):
+        message = f'Unsupported value: ["{dry_run}"]: supported values: "All"'
+        causes.append(errors.Cause("dryRun", message, "FieldValueNotSupported"))
     if validation not in ("Ignore", "Warn", "Strict"):
-        raise errors.bad_request(f'Invalid value: "{validation}": fieldValidation is Ignore, Warn or Strict')
+        message = f'Unsupported value: "{validation}": supported values: "", "Ignore", "Strict", "Warn"'
+        causes.append(errors.Cause("fieldValidation", message, "FieldValueNotSupported"))
+    if causes:
+        raise errors.invalid_options(_OPTIONS.get(request.method, "PatchOptions"), causes)
     return WriteOptions(
         dry_run=dry_run == "All",
         field_validation=validation,
@@ -418,10 +452,16 @@ def _delete_options(query: Mapping[str, str], body: Any) -> DeleteOptions:
         raise errors.bad_request("DeleteOptions must be an object")
     preconditions = body.get("preconditions") or {}
     propagation = body.get("propagationPolicy") or query.get("propagationPolicy")
-    if propagation is None and body.get("orphanDependents") is not None:
-        propagation = "Orphan" if body["orphanDependents"] else "Background"
+    orphan = body.get("orphanDependents")
     if propagation not in (None, "Background", "Foreground", "Orphan"):
-        raise errors.bad_request(f'Invalid value: "{propagation}": propagationPolicy')
+        message = f'Unsupported value: "{propagation}": supported values: "Foreground", "Background", "Orphan", "nil"'
+        cause = errors.Cause("propagationPolicy", message, "FieldValueNotSupported")
+        raise errors.invalid_options("DeleteOptions", [cause])
+    if propagation is not None and orphan is not None:
+        message = f'Invalid value: "{propagation}": orphanDependents and deletionPropagation cannot be both set'
+        raise errors.invalid_options("DeleteOptions", [errors.Cause("propagationPolicy", message)])
+    if orphan is not None:
+        propagation = "Orphan" if orphan else "Background"
     grace = body.get("gracePeriodSeconds", query.get("gracePeriodSeconds"))
     try:
         grace_s = None if grace is None else int(grace)

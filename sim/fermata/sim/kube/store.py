@@ -301,6 +301,8 @@ class Store:
     def _entry(self, table: Table, obj: Obj) -> Entry:
         self.rv += 1
         obj["metadata"]["resourceVersion"] = str(self.rv)
+        # First, so that a list of a built-in kind, whose items go without, need only leave out a known beginning.
+        obj = {"kind": obj["kind"], "apiVersion": obj["apiVersion"], **obj}
         return Entry(obj, self.rv, table.selectable)
 
     def _record(self, table: Table, change: Change) -> None:

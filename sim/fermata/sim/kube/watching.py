@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import orjson
 from aiohttp import web
 
-from fermata.sim.kube.errors import ApiError, Cause, bad_request, expired, invalid
+from fermata.sim.kube.errors import ApiError, Cause, invalid_options, too_large_version
+from fermata.sim.kube.listing import number
 from fermata.sim.kube.store import frame
 
 if TYPE_CHECKING:
@@ -58,12 +59,14 @@ class Watches:
                 "Forbidden: sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
                 "FieldValueForbidden",
             )
-            raise invalid(resource, "", [cause])
+            raise invalid_options("ListOptions", [cause])
         first: list[bytes] = []
         try:
             start = _revision(since)
-            if start > self._api.store.rv:
-                raise expired(f"Too large resource version: {start}, current: {self._api.store.rv}")
+            if send_initial and start > self._api.store.rv:
+                raise too_large_version(start, self._api.store.rv)
+            # Of what is yet to come nothing is told: the stream begins after that version, whenever that is.
+            begins_after = start
             if send_initial or since in ("", "0"):
                 start = self._api.store.rv
                 first = [self._frame("ADDED", resource, entry.data, form) for entry in table.select(chosen)]
@@ -71,9 +74,9 @@ class Watches:
                 first.append(self._bookmark(resource, initial_end=True))
             subscription = table.subscribe(start)
         except ApiError as error:
-            if error.code != 410:
+            if error.code not in (410, 504):
                 raise
-            # A watch that starts too far back is accepted and then told so, as the API server does.
+            # A watch that starts too far back, or too far ahead, is accepted and then told so, as the API server does.
             await response.prepare(request)
             await response.write(frame("ERROR", orjson.dumps(error.status())))
             return response
@@ -81,7 +84,7 @@ class Watches:
             await response.prepare(request)
             if first:
                 await response.write(b"".join(first))
-            await self._stream(request, response, subscription, resource, chosen, query, form)
+            await self._stream(request, response, subscription, resource, chosen, query, form, begins_after)
         except (ConnectionResetError, ConnectionError):
             pass  # The client went away, which is how most watches end.
         finally:
@@ -97,6 +100,7 @@ class Watches:
         chosen: Selection,
         query: Mapping[str, str],
         form: Form,
+        begins_after: int,
     ) -> None:
         bookmarks = query.get("allowWatchBookmarks") in ("true", "1")
         ends = time.monotonic() + _timeout_s(query.get("timeoutSeconds"))
@@ -104,10 +108,11 @@ class Watches:
             changes = await subscription.take(min(left_s, self._bookmark_every_s))
             if changes and (lag_s := self._lag_s(request)):
                 await asyncio.sleep(lag_s)
-            frames = [line for change in changes if (line := self._line(change, resource, chosen, form))]
+            told = (change for change in changes if change.entry.rv > begins_after)
+            frames = [line for change in told if (line := self._line(change, resource, chosen, form))]
             if frames:
                 await response.write(b"".join(frames))
-            elif bookmarks and not changes and not subscription.closed:
+            elif bookmarks and not changes and not subscription.closed and self._api.store.rv >= begins_after:
                 await response.write(self._bookmark(resource))
 
     def _line(self, change: Change, resource: Resource, chosen: Selection, form: Form) -> bytes | None:
@@ -131,17 +136,14 @@ class Watches:
 
 
 def _revision(text: str) -> int:
-    try:
-        return int(text or 0)
-    except ValueError as error:
-        raise bad_request(f'invalid resource version "{text}"') from error
+    if text and not text.isdecimal():
+        message = f'resourceVersion: Invalid value: "{text}": strconv.ParseUint: parsing "{text}": invalid syntax'
+        raise ApiError(500, "InternalError", message)
+    return int(text or 0)
 
 
 def _timeout_s(text: str | None) -> float:
     if not text:
         # Spread out, so that the watches of many clients do not end together.
         return random.uniform(1800, 3600)  # noqa: S311 - no secret
-    try:
-        return float(int(text))
-    except ValueError as error:
-        raise bad_request(f"timeoutSeconds must be a number, not {text!r}") from error
+    return float(number(text))

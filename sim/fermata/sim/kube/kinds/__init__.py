@@ -9,15 +9,23 @@ from fermata.sim.kube.kinds.base import Kind
 from fermata.sim.kube.kinds.crd import CrdKind
 from fermata.sim.kube.kinds.job import JobKind
 from fermata.sim.kube.kinds.namespace import NamespaceKind
-from fermata.sim.kube.kinds.plain import ConfigMapKind, DeploymentKind, SecretKind, WithoutGeneration
+from fermata.sim.kube.kinds.plain import (
+    ConfigMapKind,
+    DeploymentKind,
+    EventKind,
+    LeaseKind,
+    SecretKind,
+    WithoutGeneration,
+)
 from fermata.sim.kube.kinds.pod import PodKind
+from fermata.sim.kube.kinds.rbac import BindingKind, RoleKind
 
 #: Storage key -> behaviour of the built-in kinds that have one; the rest are plain objects.
 BUILTIN_KINDS: dict[tuple[str, str], Kind] = {
     ("", "namespaces"): NamespaceKind(),
     ("", "pods"): PodKind(),
     ("", "nodes"): WithoutGeneration(),
-    ("", "events"): WithoutGeneration(),
+    ("", "events"): EventKind(),
     ("", "configmaps"): ConfigMapKind(),
     ("", "secrets"): SecretKind(),
     ("", "services"): WithoutGeneration(),
@@ -25,7 +33,9 @@ BUILTIN_KINDS: dict[tuple[str, str], Kind] = {
     ("batch", "jobs"): JobKind(),
     ("apps", "deployments"): DeploymentKind(),
     ("apiextensions.k8s.io", "customresourcedefinitions"): CrdKind(),
-    ("coordination.k8s.io", "leases"): WithoutGeneration(),
+    ("coordination.k8s.io", "leases"): LeaseKind(),
+    **{("rbac.authorization.k8s.io", plural): RoleKind() for plural in ("roles", "clusterroles")},
+    **{("rbac.authorization.k8s.io", plural): BindingKind() for plural in ("rolebindings", "clusterrolebindings")},
 }
 
 __all__ = ["BUILTIN_KINDS", "Kind"]

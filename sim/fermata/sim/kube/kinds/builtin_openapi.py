@@ -5,6 +5,7 @@ Made from the field types; the descriptions are not there, so `explain` shows na
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,9 @@ from fermata.sim.kube.patch import is_merge_set, merge_key
 
 if TYPE_CHECKING:
     from fermata.sim.kube.resources import Obj, Resource
+
+
+_VERSIONED = re.compile(r"(V\d+(?:(?:alpha|beta)\d+)?)?(.*)")
 
 
 def schemas_of(resource: Resource) -> tuple[Obj, dict[str, Obj]] | None:
@@ -32,7 +36,7 @@ def schemas_of(resource: Resource) -> tuple[Obj, dict[str, Obj]] | None:
             "properties": {field: _property(name, field, kind) for field, kind in types[name].items()},
         }
         waiting += [model for kind in types[name].values() if (model := kind.strip("[]{}")) in types]
-    return parts[root], parts
+    return parts[root], {_component(name): part for name, part in parts.items()}
 
 
 def _property(holder: str, field: str, kind: str) -> Obj:
@@ -55,7 +59,17 @@ def _described(kind: str) -> Obj:
         return {"type": "array", "items": _described(kind[1:-1])}
     if kind[0] == "{":
         return {"type": "object", "additionalProperties": _described(kind[1:-1])}
-    return {"$ref": f"#/components/schemas/{kind}"}
+    return {"$ref": f"#/components/schemas/{_component(kind)}"}
+
+
+def _component(model: str) -> str:
+    """Return the name of a type's schema, of which `kubectl explain` shows what follows the last dot.
+
+    >>> _component("V1Container")
+    'io.k8s.api.v1.Container'
+    """
+    version, name = _VERSIONED.fullmatch(model).groups()  # type: ignore[union-attr]
+    return f"io.k8s.api.{version.lower()}.{name}" if version else f"io.k8s.api.{name}"
 
 
 def _field_that_holds(model: str) -> str:

@@ -11,7 +11,7 @@ from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
-from fermata.sim.kube.errors import bad_request
+from fermata.sim.kube.errors import MistypedError
 
 if TYPE_CHECKING:
     from fermata.sim.kube.resources import Obj, Resource
@@ -48,7 +48,7 @@ def clean(resource: Resource, obj: Obj) -> list[str]:
         wrong = _clean(obj, root, "", unknown)
     if wrong:
         message = f'{resource.kind} in version "{resource.version}" cannot be handled as a {resource.kind}: {wrong}'
-        raise bad_request(message)
+        raise MistypedError(400, "BadRequest", message)
     return unknown
 
 

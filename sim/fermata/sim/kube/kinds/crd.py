@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 from fermata.sim.kube.cel import RuleError, compile_rules
@@ -85,6 +86,11 @@ class CrdKind(Kind):
         return causes
 
 
+_FIELD_OF_SELF = re.compile(r"\b(?:self|oldSelf)\.([A-Za-z_]\w*)\b(?!\s*\()")
+_TEXT = re.compile(r"'[^']*'|\"[^\"]*\"")
+_TYPES = ("array", "boolean", "integer", "number", "object", "string")
+
+
 def _validate_schema(version: Obj, path: str) -> list[Cause]:
     schema = (version.get("schema") or {}).get("openAPIV3Schema")
     if not isinstance(schema, dict):
@@ -109,6 +115,11 @@ def _untyped(schema: Any, path: str) -> list[Cause]:
     if not schema.get("type") and not free:
         causes.append(Cause(f"{path}.type", "Required value: must not be empty for specified object fields",
                             "FieldValueRequired"))  # fmt: skip
+    elif schema.get("type") and schema["type"] not in _TYPES:
+        supported = ", ".join(f'"{name}"' for name in _TYPES)
+        message = f'Unsupported value: "{schema["type"]}": supported values: {supported}'
+        causes.append(Cause(f"{path}.type", message, "FieldValueNotSupported"))
+    causes += _undefined(schema, path)
     for key, below in (schema.get("properties") or {}).items():
         causes += _untyped(below, f"{path}.properties[{key}]")
     if schema.get("items") is not None:
@@ -118,6 +129,21 @@ def _untyped(schema: Any, path: str) -> list[Cause]:
     if isinstance(schema.get("additionalProperties"), dict):
         causes += _untyped(schema["additionalProperties"], f"{path}.additionalProperties")
     return causes
+
+
+def _undefined(schema: Obj, path: str) -> list[Cause]:
+    """Return the rules that name a field of `self` which the schema does not have."""
+    known = schema.get("properties")
+    if not known or schema.get("additionalProperties") or schema.get("x-kubernetes-preserve-unknown-fields"):
+        return []
+    # The root of an object has these in any case.
+    known = {*known, "apiVersion", "kind", "metadata"}
+    return [
+        Cause(f"{path}.x-kubernetes-validations[{position}].rule", f"Invalid value: undefined field '{name}'")
+        for position, rule in enumerate(schema.get("x-kubernetes-validations") or [])
+        for name in _FIELD_OF_SELF.findall(_TEXT.sub('""', str(rule.get("rule"))))
+        if name.strip("_") not in known and name not in known
+    ]
 
 
 def _condition(type_: str, reason: str, message: str) -> Obj:

@@ -59,7 +59,7 @@ class JobKind(Kind):
         if not isinstance(template, dict) or not isinstance(template.get("spec"), dict):
             return
         default_pod_spec(template["spec"])
-        if not spec.get("manualSelector"):
+        if not spec.get("manualSelector") and not spec.get("selector"):
             self._select_own_pods(obj, template)
         template.setdefault("metadata", {})
 
@@ -95,6 +95,16 @@ class JobKind(Kind):
             for key in _COUNTS
             if spec.get(key) is not None and (not isinstance(spec[key], int) or spec[key] < 0)
         ]
+        if len(str(obj["metadata"].get("name"))) > 63:
+            # Its name is a label of its pods.
+            causes.append(Cause("spec.template.labels", "Invalid value: must be no more than 63 characters"))
+        if spec.get("manualSelector") and not spec.get("selector"):
+            causes.append(Cause("spec.selector", "Required value", "FieldValueRequired"))
+        if spec.get("successPolicy") is not None and not spec["successPolicy"].get("rules"):
+            message = "Required value: at least one rules must be specified when specifying successPolicy"
+            causes.append(Cause("spec.successPolicy.rules", message, "FieldValueRequired"))
+        if spec.get("selector") and not spec.get("manualSelector") and not _selects_own_pods(obj):
+            causes.append(Cause("spec.selector", "Invalid value: `selector` not auto-generated"))
         causes += _validate_mode(spec, obj["metadata"]["name"])
         template = spec.get("template")
         pod_spec = template.get("spec") if isinstance(template, dict) else None
@@ -105,6 +115,11 @@ class JobKind(Kind):
         if old is not None and not causes:
             causes += _validate_change(spec, old)
         return causes
+
+
+def _selects_own_pods(obj: Obj) -> bool:
+    labels = (obj["spec"]["selector"] or {}).get("matchLabels") or {}
+    return bool(labels.get(CONTROLLER_UID) == obj["metadata"].get("uid"))
 
 
 def _validate_mode(spec: Obj, name: str) -> list[Cause]:

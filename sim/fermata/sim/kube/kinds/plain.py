@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import base64
 import binascii
+import re
 from typing import TYPE_CHECKING
 
-from fermata.sim.kube.errors import Cause
+from fermata.sim.kube.errors import Cause, MistypedError
 from fermata.sim.kube.kinds.base import Kind
 
 if TYPE_CHECKING:
     from fermata.sim.kube.resources import Obj
+
+
+_KEY = re.compile(r"[-._a-zA-Z0-9]{1,253}")
+#: What a MicroTime is read from, and nothing shorter.
+_MICRO_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}(Z|[-+]\d\d:\d\d)")
 
 
 class WithoutGeneration(Kind):
@@ -29,6 +35,13 @@ class ConfigMapKind(WithoutGeneration):
             for key, value in (obj.get("data") or {}).items()
             if not isinstance(value, str)
         ]
+        causes += [
+            Cause(f"{field}[{key}]", f'Invalid value: "{key}": a valid config key must consist of alphanumeric '
+                  "characters, '-', '_' or '.'")
+            for field in ("data", "binaryData")
+            for key in obj.get(field) or {}
+            if not _KEY.fullmatch(key)
+        ]  # fmt: skip
         if old is not None and old.get("immutable"):
             changed = [key for key in ("data", "binaryData", "immutable") if obj.get(key) != old.get(key)]
             causes += [
@@ -69,3 +82,52 @@ class DeploymentKind(Kind):
     def prepare_create(self, obj: Obj) -> None:
         """Default the number of replicas."""
         obj.setdefault("spec", {}).setdefault("replicas", 1)
+
+
+class LeaseKind(WithoutGeneration):
+    """Who holds something, and until when."""
+
+    def prepare_create(self, obj: Obj) -> None:
+        """Refuse times of another form, as a decoder does."""
+        spec = obj.get("spec") or {}
+        for field in ("acquireTime", "renewTime"):
+            if spec.get(field) is not None and not _MICRO_TIME.fullmatch(str(spec[field])):
+                message = f'Lease in version "v1" cannot be handled as a Lease: parsing time "{spec[field]}" of {field}'
+                raise MistypedError(400, "BadRequest", message)
+
+    def prepare_update(self, new: Obj, old: Obj) -> None:
+        """Refuse times of another form, as a decoder does."""
+        del old
+        self.prepare_create(new)
+
+    def validate(self, obj: Obj, old: Obj | None) -> list[Cause]:
+        """Refuse a duration that is none, and a count that cannot be."""
+        del old
+        spec, causes = obj.get("spec") or {}, []
+        if (seconds := spec.get("leaseDurationSeconds")) is not None and seconds <= 0:
+            causes.append(Cause("spec.leaseDurationSeconds", f"Invalid value: {seconds}: must be greater than 0"))
+        if (times := spec.get("leaseTransitions")) is not None and times < 0:
+            message = f"Invalid value: {times}: must be greater than or equal to 0"
+            causes.append(Cause("spec.leaseTransitions", message))
+        return causes
+
+
+class EventKind(WithoutGeneration):
+    """What happened to an object, told in that object's namespace; `default` is that of cluster-scoped ones."""
+
+    def validate(self, obj: Obj, old: Obj | None) -> list[Cause]:
+        """Refuse an Event about another namespace, or of a type that is none."""
+        if old is not None:
+            return []
+        namespace = obj["metadata"].get("namespace", "")
+        about = (obj.get("involvedObject") or obj.get("regarding") or {}).get("namespace", "")
+        causes: list[Cause] = []
+        if about != namespace and not (not about and namespace in ("default", "kube-system")):
+            message = f'Invalid value: "{about}": does not match event.namespace'
+            causes.append(Cause("involvedObject.namespace", message))
+        if "regarding" in obj:
+            needed = ("eventTime", "reportingController", "reportingInstance", "action", "reason")
+            causes += [Cause(name, "Required value", "FieldValueRequired") for name in needed if not obj.get(name)]
+        if obj.get("eventTime") and obj.get("type") not in ("Normal", "Warning"):
+            causes.append(Cause("type", f'Invalid value: "{obj.get("type", "")}": '))
+        return causes

@@ -7,13 +7,16 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from fermata.sim.kube.clock import stamp
-from fermata.sim.kube.errors import Cause
+from fermata.sim.kube.errors import Cause, MistypedError
 from fermata.sim.kube.kinds.base import Kind
+from fermata.sim.kube.metadata import is_qualified
+from fermata.sim.kube.quantity import parse_quantity
 
 if TYPE_CHECKING:
     from fermata.sim.kube.resources import Obj
 
 _DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+_DNS_POLICIES = ("ClusterFirstWithHostNet", "ClusterFirst", "Default", "None")
 _RESTART_POLICIES = ("Always", "Never", "OnFailure")
 
 _SPEC_DEFAULTS: Obj = {
@@ -63,11 +66,25 @@ def validate_pod_spec(spec: Any, path: str) -> list[Cause]:
     for field in ("initContainers", "containers"):
         for position, container in enumerate(_items(spec.get(field))):
             causes += _validate_container(container, f"{path}.{field}[{position}]", names)
+    causes += _validate_volumes(spec, path)
+    if spec.get("schedulingGates") and spec.get("nodeName"):
+        message = "Forbidden: cannot be set until all schedulingGates have been cleared"
+        causes.append(Cause(f"{path}.nodeName", message, "FieldValueForbidden"))
+    if spec.get("hostname") and not _DNS_LABEL.fullmatch(str(spec["hostname"])):
+        message = f'Invalid value: "{spec["hostname"]}": must be a lowercase RFC 1123 label'
+        causes.append(Cause(f"{path}.hostname", message))
+    if spec.get("dnsPolicy") not in (None, *_DNS_POLICIES):
+        causes.append(_unsupported(f"{path}.dnsPolicy", spec["dnsPolicy"], _DNS_POLICIES))
     gates = [gate.get("name") for gate in _items(spec.get("schedulingGates"))]
     causes += [
         Cause(f"{path}.schedulingGates[{position}]", f'Duplicate value: "{gate}"', "FieldValueDuplicate")
         for position, gate in enumerate(gates)
         if gate in gates[:position]
+    ]
+    causes += [
+        Cause(f"{path}.schedulingGates[{position}]", f'Invalid value: "{gate}": must be a qualified name')
+        for position, gate in enumerate(gates)
+        if not is_qualified(gate)
     ]
     deadline = spec.get("activeDeadlineSeconds")
     if deadline is not None and (not isinstance(deadline, int) or deadline < 1):
@@ -91,13 +108,52 @@ def _validate_container(container: Obj, path: str, names: set[str]) -> list[Caus
     for variable, entry in enumerate(_items(container.get("env"))):
         if not isinstance(entry.get("name"), str) or not entry["name"]:
             causes.append(Cause(f"{path}.env[{variable}].name", "Required value", "FieldValueRequired"))
+        elif "=" in entry["name"]:
+            message = f'Invalid value: "{entry["name"]}": a valid environment variable name must not contain "="'
+            causes.append(Cause(f"{path}.env[{variable}].name", message))
         if entry.get("value") is not None and not isinstance(entry["value"], str):
             message = f"Invalid value: {entry['value']!r}: must be a string"
             causes.append(Cause(f"{path}.env[{variable}].value", message, "FieldValueTypeInvalid"))
+    causes += _validate_resources(container.get("resources") or {}, f"{path}.resources")
     for field in ("command", "args"):
         value = container.get(field)
         if value is not None and not (isinstance(value, list) and all(isinstance(item, str) for item in value)):
             causes.append(Cause(f"{path}.{field}", "Invalid value: must be a list of strings", "FieldValueTypeInvalid"))
+    return causes
+
+
+def _validate_resources(resources: Obj, path: str) -> list[Cause]:
+    """Refuse requests above their limits.
+
+    Raises:
+        MistypedError: an amount is no quantity, which is found when an object is read.
+    """
+    amounts: dict[str, dict[str, float]] = {}
+    for field in ("requests", "limits"):
+        try:
+            amounts[field] = {name: parse_quantity(text) for name, text in (resources.get(field) or {}).items()}
+        except ValueError as error:
+            raise MistypedError(400, "BadRequest", f"quantities must match the regular expression: {error}") from error
+    return [
+        Cause(f"{path}.requests", f'Invalid value: "{amount:g}": must be less than or equal to {name} limit')
+        for name, amount in amounts["requests"].items()
+        if amount > amounts["limits"].get(name, amount)
+    ]
+
+
+def _validate_volumes(spec: Obj, path: str) -> list[Cause]:
+    names = [str(volume.get("name")) for volume in _items(spec.get("volumes"))]
+    causes = [
+        Cause(f"{path}.volumes[{position}].name", f'Duplicate value: "{name}"', "FieldValueDuplicate")
+        for position, name in enumerate(names)
+        if name in names[:position]
+    ]
+    for field in ("initContainers", "containers"):
+        for position, container in enumerate(_items(spec.get(field))):
+            for place, mount in enumerate(_items(container.get("volumeMounts"))):
+                if mount.get("name") not in names:
+                    where = f"{path}.{field}[{position}].volumeMounts[{place}].name"
+                    causes.append(Cause(where, f'Not found: "{mount.get("name")}"', "FieldValueNotFound"))
     return causes
 
 
