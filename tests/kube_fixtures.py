@@ -11,8 +11,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.real_plane import FRESH, real_plane
 
 from fermata.sim.kube import ControlPlane, Options
+from fermata.sim.kube.client import Client
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -25,6 +27,7 @@ class LocalKube:
 
     url: str
     kubeconfig: Path
+    is_real: bool = False
 
 
 class PlaneThread:
@@ -68,3 +71,17 @@ def local_kube(tmp_path: Path) -> Iterator[LocalKube]:
     """A fresh control plane with 4 executor slots, in a thread; failed pods are replaced quickly."""
     with PlaneThread(Options(slots=4, job_backoff_s=0.05), tmp_path / "kube") as kube:
         yield kube
+
+
+@pytest.fixture(params=["embedded", *(["real"] if FRESH else [])])
+def any_kube(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[LocalKube]:
+    """A fresh control plane with 4 executor slots: the embedded one, and a real one where there is one."""
+    if request.param == "embedded":
+        yield request.getfixturevalue("local_kube")
+        return
+    folder = tmp_path / "kube"
+    folder.mkdir()
+    with real_plane(folder) as plane:
+        if not plane.simulates:
+            pytest.skip("needs kube-controller-manager and kube-scheduler in KUBEBUILDER_ASSETS")
+        yield LocalKube(Client.from_kubeconfig(plane.kubeconfig).server, plane.kubeconfig, is_real=True)

@@ -1,7 +1,7 @@
 """An operator as its own process against a control plane: what the operator's end-to-end tests stand on.
 
-The control plane is the embedded one, or the cluster that FERMATA_TEST_KUBECONFIG names. Everything is read back over
-HTTP with the official client, as a user would.
+The control plane is the embedded one, or a real one where there is one (tests/real_plane.py). Everything is read back
+over HTTP with the official client, as a user would.
 """
 
 from __future__ import annotations
@@ -25,11 +25,12 @@ from typing import Any
 import kubernetes.client
 import kubernetes.config
 import kubernetes.utils
+import pytest
 import yaml
 from kubernetes.client.exceptions import ApiException
+from tests.real_plane import REAL, real_plane
 
 GROUP, VERSION = "fermata.dev", "v1alpha1"
-REAL_KUBECONFIG = os.environ.get("FERMATA_TEST_KUBECONFIG")
 PATIENCE_S = float(os.environ.get("FERMATA_TEST_PATIENCE_S", "150"))
 DEPLOY = Path(__file__).parents[1] / "deploy"
 Raw = dict[str, Any]
@@ -40,11 +41,14 @@ def control_plane(folder: Path, slots: int = 16) -> Iterator[Path]:
     """Give the kubeconfig of a control plane that serves the CRDs, and put the operator's own beside it."""
     from fermata.operator.crds import manifests
 
-    if REAL_KUBECONFIG:
-        install_crds(Path(REAL_KUBECONFIG))
-        (folder / "kubeconfig").write_bytes(Path(REAL_KUBECONFIG).read_bytes())
-        give_rights(folder / "kubeconfig")
-        yield folder / "kubeconfig"
+    if REAL:
+        with real_plane(folder, slots) as plane:
+            if not plane.runs_jobs:
+                pytest.skip("needs kube-controller-manager and kube-scheduler in KUBEBUILDER_ASSETS")
+            install_crds(plane.kubeconfig)
+            give_rights(plane.kubeconfig)
+            with clean_slate(plane.kubeconfig):
+                yield plane.kubeconfig
         return
     from fermata.sim.kube import ControlPlane, Options
 
@@ -68,14 +72,40 @@ def control_plane(folder: Path, slots: int = 16) -> Iterator[Path]:
 
 
 def install_crds(kubeconfig: Path) -> None:
-    """Create the CRDs in a real cluster, where they are not there yet."""
+    """Create the CRDs in a real cluster, where they are not there yet, and wait until they are served."""
     from fermata.operator.crds import manifests
 
     api = kubernetes.client.ApiextensionsV1Api(kubernetes.config.new_client_from_config(str(kubeconfig)))
     for manifest in manifests():
-        with contextlib.suppress(ApiException):
+        try:
             api.create_custom_resource_definition(manifest)
-    time.sleep(2)
+        except ApiException as error:
+            if error.status != 409:
+                raise
+    objects = Cluster(kubeconfig).objects
+
+    def served() -> bool:
+        try:
+            objects.list_cluster_custom_object(GROUP, VERSION, "executorpools")
+            objects.list_cluster_custom_object(GROUP, VERSION, "workflows")
+        except ApiException as error:
+            if error.status != 404:
+                raise
+            return False
+        return True
+
+    wait_until(served, "the custom resources are not served")
+
+
+@contextlib.contextmanager
+def clean_slate(kubeconfig: Path) -> Iterator[None]:
+    """Take away, at the end, the workflows and pools of a cluster that other tests are to use as well."""
+    try:
+        yield
+    finally:
+        objects = Cluster(kubeconfig).objects
+        objects.delete_collection_namespaced_custom_object(GROUP, VERSION, "default", "workflows")
+        objects.delete_collection_cluster_custom_object(GROUP, VERSION, "executorpools")
 
 
 def rights() -> list[Raw]:

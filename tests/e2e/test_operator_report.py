@@ -62,7 +62,8 @@ def test_what_ran_is_exported_as_a_trace_that_simulates(kubeconfig: Path, tmp_pa
     assert trace.jobs == WORKFLOWS
     assert trace.job_arrival_s[0] == 0.0
     assert trace.job_ids[0] == "default/acting-long-1"
-    assert trace.task_duration_s[0] == pytest.approx(4.0, abs=0.5)
+    # A real Job says so up to a second after its pods.
+    assert 3.5 < trace.task_duration_s[0] < 6.5
     assert trace.tasks == 2 + SHORTS + 3
     assert len(trace.parent) == 1
     assert trace.stage_estimate_s[0] == 4.0
