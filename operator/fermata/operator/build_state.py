@@ -17,6 +17,7 @@ import numpy as np
 
 from fermata.operator.facts import PodFact
 from fermata.operator.progress import StageView, WorkflowView
+from fermata.policy.graph_state import Dag
 from fermata.policy.state import IDLE, RECENT_ARRIVALS, ClusterState, FloatArray, IndexArray, free_executor_list
 
 
@@ -183,6 +184,18 @@ def build_state(
         recent_work_s=_floats([arrival.work_s for arrival in recent]),
     )
     return state, keys
+
+
+def dag_of(views: Iterable[WorkflowView], keys: Keys) -> Dag:
+    """Return the edges between the stages of a state, for policies that read them."""
+    index = {key: i for i, key in enumerate(keys.stages)}
+    above: list[list[int]] = [[] for _ in keys.stages]
+    for view in views:
+        uid = view.fact.meta.uid
+        for stage in view.stages:
+            above[index[uid, stage.spec.name]] = [index[uid, parent] for parent in stage.spec.depends_on]
+    pointer = np.cumsum([0, *(len(parents) for parents in above)], dtype=np.int64)
+    return Dag.of_parents(pointer, _ints([parent for parents in above for parent in parents]))
 
 
 def _cached(view: WorkflowView, cache: dict[str, Rows]) -> Rows:

@@ -19,6 +19,7 @@ from fermata.policy.action import HOLD, START, Action
 from fermata.policy.decide import Policy, decide
 from fermata.policy.errors import FermataError
 from fermata.policy.graph import job_shape, path_lengths
+from fermata.policy.graph_state import Dag, knowing
 from fermata.policy.guardrails import Guardrails
 from fermata.policy.state import IDLE, RECENT_ARRIVALS, ClusterState
 
@@ -109,6 +110,7 @@ class _Replay:
     def _shapes(self) -> None:
         pointer = np.cumsum([0, *(len(above) for above in self.parents)], dtype=np.int64)
         flat = np.array([parent for above in self.parents for parent in above], dtype=np.int32)
+        self.dag = Dag.of_parents(pointer, flat)
         self.path_s, _ = path_lengths(pointer, flat, self.estimate_s)
         task_work_s: FloatArray = self.estimate_s * self.pending * self.slots
         self.work_s, self.critical_path_s, self.width = job_shape(self.first, task_work_s, self.path_s)
@@ -116,6 +118,7 @@ class _Replay:
 
     def run(self, policy: Policy, limits: Guardrails, fallback: Policy, give_up: Callable[[], bool]) -> FloatArray:
         wake_s = math.inf
+        policy = knowing(policy, lambda: self.dag)
         while self.arrived < len(self.jobs) or self.active:
             if give_up():
                 raise ReplayError("the replay takes too long")

@@ -17,7 +17,7 @@ from functools import cached_property
 
 from fermata.operator import reasons
 from fermata.operator.apply import AT_ONCE, RETRY_S, Applier, limited
-from fermata.operator.build_state import Arrival, HoldTimes, Keys, Rows, build_state
+from fermata.operator.build_state import Arrival, HoldTimes, Keys, Rows, build_state, dag_of
 from fermata.operator.cluster import Cluster, ClusterError
 from fermata.operator.estimates import Estimates, family_of, task_duration_s
 from fermata.operator.events import Events
@@ -316,8 +316,9 @@ class PoolReconciler:
             limits = limits._replace(max_hold_s=min(limits.max_hold_s, FOREVER_S))
             for uid, stages in self._released.items():
                 holds |= {(uid, name): HoldTimes(FOREVER_S) for name in stages}
+        views = [*self._views.values(), *self._rejected_but_running(now_s)]
         state, keys = build_state(
-            [*self._views.values(), *self._rejected_but_running(now_s)],
+            views,
             spec.executors,
             self._tools.store.job_pods,
             holds,
@@ -327,7 +328,7 @@ class PoolReconciler:
             self._applier.paused(now_s),
             self._rows,
         )
-        decision = await self._seat.decide(state, spec, limits, may_hold=may_hold)
+        decision = await self._seat.decide(state, spec, limits, may_hold=may_hold, dag=lambda: dag_of(views, keys))
         self._tools.recorder.write(self.pool, spec.fallback, state, keys, decision)
         index = {key: i for i, key in enumerate(keys.stages)}
         return Asked(state, keys, decision, plan(decision.steps, keys, self._views), index)

@@ -21,6 +21,7 @@ from fermata.operator.model import Loaded, UnusablePolicyError, load_fallback, l
 from fermata.operator.resources import MAX_SECONDS, ExecutorPoolSpec, PolicySource
 from fermata.policy.decide import Policy, Step, decide
 from fermata.policy.errors import FermataError
+from fermata.policy.graph_state import Dag, knowing
 from fermata.policy.guardrails import Guardrails
 from fermata.policy.heuristics.base import Heuristic
 from fermata.policy.heuristics.sjf import SJF
@@ -171,7 +172,13 @@ class Seat:
         self.verdict = Verdict(True, reasons.POLICY_LOADED, f"{name} passed its checks")
 
     async def decide(
-        self, state: ClusterState, spec: ExecutorPoolSpec, limits: Guardrails, *, may_hold: bool = True
+        self,
+        state: ClusterState,
+        spec: ExecutorPoolSpec,
+        limits: Guardrails,
+        *,
+        may_hold: bool = True,
+        dag: Callable[[], Dag] | None = None,
     ) -> Decision:
         """Return what to do in a state; the fallback answers wherever the policy does not.
 
@@ -180,13 +187,20 @@ class Seat:
             spec: of the pool.
             limits: on its holding.
             may_hold: if False, the policy is asked as in mode Shadow, and its substitute acts.
+            dag: gives the edges between the state's stages, to a policy that reads them.
         """
-        decision = await self._decide(state, spec, limits, may_hold=may_hold)
+        decision = await self._decide(state, spec, limits, may_hold=may_hold, dag=dag)
         self._acting = decision.policy
         return decision
 
     async def _decide(
-        self, state: ClusterState, spec: ExecutorPoolSpec, limits: Guardrails, *, may_hold: bool
+        self,
+        state: ClusterState,
+        spec: ExecutorPoolSpec,
+        limits: Guardrails,
+        *,
+        may_hold: bool,
+        dag: Callable[[], Dag] | None,
     ) -> Decision:
         policy = self._policy
         if policy is None or spec.mode == "Off":
@@ -194,7 +208,8 @@ class Seat:
                 self._metrics.fallbacks.labels(self._pool, self.verdict.reason).inc()
             return self._answer(self._fallback, state, limits)
         begun = time.perf_counter()
-        steps, trouble = await self._ask(policy, state, limits, spec.decision_deadline_seconds)
+        asked = policy if dag is None else knowing(policy, dag)
+        steps, trouble = await self._ask(asked, state, limits, spec.decision_deadline_seconds)
         self._metrics.decision.labels(self._pool, policy.name).observe(time.perf_counter() - begun)
         if trouble is not None:
             self.verdict = trouble

@@ -184,7 +184,7 @@ def startable_stages(state: ClusterState) -> Positions:
 def _edges(dag: Dag, stages: Positions) -> tuple[Positions, Positions]:
     """Return child and parent, as positions in `stages`, of every edge between unfinished stages.
 
-    A child of an unfinished stage is unfinished, so only the edges of these parents are looked at.
+    Only the edges of these parents are looked at: what has an unfinished parent has not begun.
     """
     first = dag.child_ptr[stages]
     count = dag.child_ptr[stages + 1] - first
@@ -193,7 +193,10 @@ def _edges(dag: Dag, stages: Positions) -> tuple[Positions, Positions]:
         return np.empty(0, np.int64), np.empty(0, np.int64)
     parent = np.repeat(np.arange(len(stages)), count)
     at = np.arange(total) + np.repeat(first - (np.cumsum(count) - count), count)
-    return np.searchsorted(stages, dag.child[at]), parent
+    child = np.searchsorted(stages, dag.child[at])
+    # Nothing is left to start of the children of a failed job, so they are not among the stages.
+    there = stages[np.minimum(child, len(stages) - 1)] == dag.child[at]
+    return (child, parent) if there.all() else (child[there], parent[there])
 
 
 class _Common(NamedTuple):

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.operator.objects import T0, job_fact_of, stage, workflow_fact_of
 
-from fermata.operator.build_state import Arrival, HoldTimes, Keys, Rows, build_state
+from fermata.operator.build_state import Arrival, HoldTimes, Keys, Rows, build_state, dag_of
 from fermata.operator.estimates import Estimates
 from fermata.operator.facts import PodFact, pod_fact
 from fermata.operator.plan import plan
@@ -235,3 +235,25 @@ def test_a_stage_without_pods_is_expected_to_end_after_its_estimate(executors: i
     seen = _view("w", stage("a"), jobs={"a": {"start_s": NOW - 4}})
     state, _ = _build([seen], executors=executors)
     assert state.executor_free_at_s[0] == NOW + 6
+
+
+def test_the_edges_of_a_state_are_those_of_its_workflows_in_the_order_of_its_stages() -> None:
+    views = [
+        _view("late", stage("b", "a"), stage("a"), arrival_s=T0 + 5.25),
+        _view("early", stage("x"), stage("y", "x"), stage("z", "x", "y")),
+    ]
+    _, keys = _build(views)
+    dag = dag_of(views, keys)
+    edges = {
+        (keys.stages[parent], keys.stages[child])
+        for parent in range(len(keys.stages))
+        for child in dag.child[dag.child_ptr[parent] : dag.child_ptr[parent + 1]].tolist()
+    }
+    late, early = "uid-late", "uid-early"
+    assert edges == {
+        ((late, "a"), (late, "b")),
+        ((early, "x"), (early, "y")),
+        ((early, "x"), (early, "z")),
+        ((early, "y"), (early, "z")),
+    }
+    assert len(dag_of([], Keys((), ())).child) == 0

@@ -12,7 +12,7 @@ import pytest
 from tests.unit.operator.objects import T0, stage, workflow_fact_of
 
 from fermata.operator import reasons
-from fermata.operator.build_state import build_state
+from fermata.operator.build_state import build_state, dag_of
 from fermata.operator.envelope import envelope_of
 from fermata.operator.estimates import Estimates
 from fermata.operator.metrics import Metrics
@@ -22,8 +22,10 @@ from fermata.operator.resources import ExecutorPoolSpec
 from fermata.operator.seat import RETRY_LOAD_S, Decision, Seat, limits_of
 from fermata.policy import registry
 from fermata.policy.action import HOLD, START, Action
+from fermata.policy.board import Board, state_of
 from fermata.policy.errors import ModelError
 from fermata.policy.features import SIZE
+from fermata.policy.graph_state import Dag, GraphReader
 from fermata.policy.state import ClusterState
 
 
@@ -245,3 +247,43 @@ def test_limits_of_a_pool() -> None:
     assert limits_of(SPEC) == (math.inf, math.inf, False)
     assert limits_of(ExecutorPoolSpec(executors=1, max_hold_seconds=0, max_wait_seconds=9)) == (0.0, 9.0, False)
     assert np.isinf(limits_of(SPEC).max_hold_s)
+
+
+class _Reader(GraphReader):
+    """Starts the stage with the most children; fails where it does not know the edges."""
+
+    name = "reader"
+
+    def __init__(self, dag: Dag | None = None) -> None:
+        self.dag = dag
+
+    def knowing(self, dag: Dag) -> _Reader:
+        return _Reader(dag)
+
+    def act(self, board: Board) -> Action:
+        if self.dag is None:
+            raise ModelError("no edges")
+        ready = state_of(board).ready_stages.tolist()
+        return Action(START, max(ready, key=np.diff(self.dag.child_ptr).tolist().__getitem__), 1)
+
+
+def test_a_policy_that_reads_edges_is_told_them_and_without_them_the_fallback_decides() -> None:
+    fact = workflow_fact_of("w", stage("lonely"), stage("root"), stage("leaf", "root"))
+    assert fact.spec is not None
+    views = [view(fact, fact.spec, {}, {}, (), Estimates(), T0)]
+    state, keys = build_state(views, 1, {}, {}, {}, [], T0)
+    seat, _ = _seat(_Reader())
+
+    async def ask() -> list[Decision]:
+        with_edges = await seat.decide(state, SPEC, limits_of(SPEC), dag=lambda: dag_of(views, keys))
+        return [with_edges, await seat.decide(state, SPEC, limits_of(SPEC))]
+
+    try:
+        known, unknown = asyncio.run(ask())
+    finally:
+        seat.close()
+    assert known.policy == "reader"
+    assert keys.stages[known.steps[0].action.stage] == ("uid-w", "root")
+    assert unknown.trouble is not None
+    assert unknown.trouble.reason == reasons.DECISION_FAILED
+    assert unknown.steps[0].action.kind == START

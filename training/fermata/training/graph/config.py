@@ -98,8 +98,8 @@ class Rollouts(_Section):
 class Update(_Section):
     """How experience changes the network."""
 
-    learning_rate: Positive = 1e-3
-    entropy: tuple[float, float] = (0.03, 0.003)  # weight of the entropy, first and last iteration, linear between
+    learning_rate: tuple[Positive, Positive] = (1e-3, 1e-4)  # of Adam, first and last iteration, linear between
+    entropy: tuple[float, float] = (0.005, 0.0)  # weight of the entropy, first and last iteration, linear between
     horizon_jobs: Positive = 60.0  # costs fade with this time constant, in mean gaps between arrivals
     gradient_norm: Positive = 1.0  # larger gradients are scaled down to it
     batch: int = Field(default=2048, ge=1)  # decisions that are evaluated at once; REINFORCE adds their gradients up

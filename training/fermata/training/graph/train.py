@@ -24,7 +24,7 @@ from fermata.policy.graph_state import join
 from fermata.training.graph.config import GraphConfig
 from fermata.training.graph.network import GraphNetwork
 from fermata.training.graph.rollouts import Decisions, HeldOut, Unit, run_unit, score_held_out, weights_of
-from fermata.training.graph.update import METHODS, Told
+from fermata.training.graph.update import METHODS, Told, between
 from fermata.training.graph.workers import Workers, workers
 
 CONFIG_FILE, CHECKPOINT_FILE, NETWORK_FILE = "config.json", "checkpoint.pt", "network.pt"
@@ -50,7 +50,7 @@ class Progressed(NamedTuple):
 
 
 def _optimiser(network: GraphNetwork, config: GraphConfig) -> torch.optim.Optimizer:
-    return torch.optim.Adam(network.parameters(), lr=config.update.learning_rate, fused=False, foreach=False)
+    return torch.optim.Adam(network.parameters(), lr=config.update.learning_rate[0], fused=False, foreach=False)
 
 
 def _save(path: Path, content: dict[str, Any]) -> None:
@@ -114,6 +114,8 @@ def _iterate(config: GraphConfig, at: Progressed, who: Workers) -> tuple[Progres
         at.network.normalise(decisions.graph)
         # The first decisions were made without it, so they say where the inputs lie and nothing else.
         decisions = _joined(who.map(run_unit, [_with(unit, weights_of(at.network)) for unit in units]))
+    for group in at.optimiser.param_groups:
+        group["lr"] = between(config.update.learning_rate, config, at.iteration)
     told = METHODS[config.method](at.network, at.optimiser, decisions, config, at.iteration)
     return at._replace(iteration=at.iteration + 1), told
 

@@ -82,7 +82,8 @@ def _slice(decisions: Decisions, first: int, end: int) -> tuple[GraphState, Tens
     )
 
 
-def _between(ends: tuple[float, float], config: GraphConfig, iteration: int) -> float:
+def between(ends: tuple[float, float], config: GraphConfig, iteration: int) -> float:
+    """Return where a value that goes from one end to the other over a run is at an iteration."""
     share = iteration / max(config.iterations - 1, 1)
     return ends[0] + share * (ends[1] - ends[0])
 
@@ -100,7 +101,7 @@ def reinforce(
     """Take one step up the policy gradient."""
     advantage = torch.from_numpy(_normal(decisions.advantage, decisions.counts)).float()
     counts = torch.from_numpy(decisions.counts).float()
-    bonus = _between(config.update.entropy, config, iteration)
+    bonus = between(config.update.entropy, config, iteration)
     total, states = max(float(counts.sum()), 1.0), len(decisions.row)
     entropy = 0.0
     optimiser.zero_grad()
@@ -157,7 +158,7 @@ def ppo(
         raw = raw - raw[decisions.counts].mean()
     advantage = torch.from_numpy(_normal(raw, decisions.counts)).float()
     target, counts = torch.from_numpy(returns).float(), torch.from_numpy(decisions.counts).float()
-    bonus = _between(update.entropy, config, iteration)
+    bonus = between(update.entropy, config, iteration)
     told: list[tuple[float, float, float, float]] = []
     for _ in range(update.epochs):
         for chosen in np.array_split(random.permutation(len(slices)), min(update.minibatches, len(slices))):
