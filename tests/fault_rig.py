@@ -154,3 +154,14 @@ def bench(folder: Path, **options: Any) -> Iterator[Bench]:
             yield made
         finally:
             made.close()
+
+
+@contextlib.contextmanager
+def busy_bench(folder: Path, **options: Any) -> Iterator[Bench]:
+    """Give the same with one operator, which has to survive whatever happens in the block."""
+    with bench(folder, **options) as made:
+        operator = made.operator()
+        yield made
+        assert made.operators == [operator]
+        assert operator.process.poll() is None, "the operator died"
+        assert "Traceback" not in operator.log.read_text()

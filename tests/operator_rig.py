@@ -343,10 +343,11 @@ def stages_of(status: Raw) -> dict[str, Raw]:
 
 
 def wait_until(condition: Callable[[], bool], message: str | Callable[[], str]) -> None:
-    """Wait until something holds; fail with a message if it never does."""
-    end = time.monotonic() + PATIENCE_S
+    """Wait until something holds, asking less and less often; fail with a message if it never does."""
+    end, pause_s = time.monotonic() + PATIENCE_S, 0.02
     while time.monotonic() < end:
         if condition():
             return
-        time.sleep(0.05)
+        time.sleep(pause_s)
+        pause_s = min(1.2 * pause_s, 0.2)
     raise AssertionError(message() if callable(message) else message)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 import yaml
-from tests.processes import interruptible
+from tests.processes import fermata, interruptible
 
 from fermata.sim.kube.local import is_up, read_state
 
@@ -24,6 +24,9 @@ pytestmark = pytest.mark.e2e
 
 
 def local(*arguments: str) -> subprocess.CompletedProcess[str]:
+    if arguments[0] != "up":
+        return fermata("local", *arguments)
+    # What outlives a command must not be a child of the tests, where it would stay as a zombie.
     command = [sys.executable, "-m", "fermata.cli", "local", *arguments]
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 

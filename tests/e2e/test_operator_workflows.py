@@ -96,8 +96,11 @@ def test_a_failure_stops_the_others_or_lets_them_finish(
         assert rows["long"]["runSeconds"] < 1.9
 
 
-def test_generated_names_labels_and_annotations_reach_jobs_and_pods(cluster: Cluster) -> None:
+def test_generated_names_labels_annotations_requests_and_the_index_reach_jobs_and_pods(cluster: Cluster) -> None:
     cluster.pool("named", executors=2, policy={"name": "fifo"})
+    asked = {"requests": {"cpu": "50m", "memory": "20Mi"}, "limits": {"memory": "40Mi"}}
+    task = stage("a", 0.3, tasks=2)
+    task["template"]["spec"]["containers"][0] |= {"resources": asked, "env": [{"name": "OWN", "value": "1"}]}
     body = {
         "apiVersion": f"{GROUP}/{VERSION}",
         "kind": "Workflow",
@@ -106,7 +109,7 @@ def test_generated_names_labels_and_annotations_reach_jobs_and_pods(cluster: Clu
             "labels": {"team": "data", "fermata.dev/family": "report"},
             "annotations": {"cost-centre": "7"},
         },
-        "spec": {"poolName": "named", "stages": [stage("a", 0.3, tasks=2)]},
+        "spec": {"poolName": "named", "stages": [task]},
     }
     made = cluster.objects.create_namespaced_custom_object(GROUP, VERSION, "default", "workflows", body)
     name = made["metadata"]["name"]
@@ -117,6 +120,13 @@ def test_generated_names_labels_and_annotations_reach_jobs_and_pods(cluster: Clu
     assert job.metadata.annotations["cost-centre"] == "7"
     pods = cluster.core.list_namespaced_pod("default", label_selector=f"team=data,fermata.dev/workflow={name}").items
     assert {pod.metadata.labels["batch.kubernetes.io/job-completion-index"] for pod in pods} == {"0", "1"}
+    for pod in pods:
+        (container,) = pod.spec.containers
+        assert {"requests": container.resources.requests, "limits": container.resources.limits} == asked
+        env = {entry.name: entry for entry in container.env}
+        assert env["OWN"].value == "1"
+        index = env["JOB_COMPLETION_INDEX"].value_from.field_ref.field_path
+        assert index == "metadata.annotations['batch.kubernetes.io/job-completion-index']"
 
 
 def test_a_task_of_several_slots_takes_them_together(cluster: Cluster, operator: OperatorProcess) -> None:

@@ -21,7 +21,9 @@ from fermata.operator.store import Store
 from fermata.operator.tell import Teller
 
 AT_ONCE = 16  # requests in flight for one pool
-RETRY_S = (1.0, 2.0, 4.0, 8.0, 16.0, 30.0)
+# A start that failed is tried again soon, and less and less often: one failure is a bad moment, ten are an outage.
+RETRY_S = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0)
+_STOP_AGAIN_S = 1.0
 
 log = logging.getLogger(__name__)
 
@@ -111,7 +113,7 @@ class Applier:
             self._store.put_own("jobs", await stop(self._cluster, stage, reason))
         except ClusterError as error:
             log.warning("%s: stage %s: not stopped: %s", view.fact.title, stage.spec.name, error)
-            self._teller.come_back(now_s + RETRY_S[0])
+            self._teller.come_back(now_s + _STOP_AGAIN_S)
 
 
 async def limited(work: list[Coroutine[Any, Any, None]]) -> None:

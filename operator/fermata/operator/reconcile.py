@@ -87,6 +87,12 @@ class Asked:
         taken = sum((cap[i] - int(self.state.stage_running[i])) * int(slots[i]) for i in cap)
         return max(self.state.free - taken, 0)
 
+    @property
+    def next_ready_s(self) -> float:
+        """When the next stage may start that could not yet: another clock said that its time has come. inf: none."""
+        ready_s = self.state.stage_ready_s[self.state.ready_stages]
+        return float(ready_s[ready_s > self.state.now_s].min(initial=math.inf))
+
     @cached_property
     def argument(self) -> str:
         """What a model weighed when it left the rest waiting; empty where a rule decided."""
@@ -526,6 +532,7 @@ class PoolReconciler:
         times_s += [until_s for _, _, until_s in self._ledger.committed() if until_s > now_s]
         if asked is not None:
             times_s.append(now_s if asked.plan.cut else asked.plan.wake_s)
+            times_s.append(asked.next_ready_s)
         if retry_s is not None:
             times_s.append(retry_s)
         if self._expiring:

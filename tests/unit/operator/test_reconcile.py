@@ -6,11 +6,13 @@ The API server is a dict here, because hours pass in these tests; the end-to-end
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from typing import Any
 
 import pytest
 from tests.unit.operator.objects import T0, stage, workflow
 
+from fermata.operator.cluster import ClusterError
 from fermata.operator.events import Events
 from fermata.operator.metrics import Metrics
 from fermata.operator.reconcile import PoolReconciler, Tools
@@ -29,6 +31,7 @@ class _Server:
     def __init__(self) -> None:
         self.objects: dict[str, dict[str, Any]] = {}
         self.jobs: list[dict[str, Any]] = []
+        self.refusals: Counter[str] = Counter()  # of Jobs to come, by workflow
         self._version = 100
 
     def put(self, uid: str, raw: dict[str, Any]) -> dict[str, Any]:
@@ -38,6 +41,9 @@ class _Server:
         return raw
 
     async def create_job(self, job: dict[str, Any]) -> dict[str, Any]:
+        if self.refusals[job["metadata"]["labels"]["fermata.dev/workflow"]]:
+            self.refusals[job["metadata"]["labels"]["fermata.dev/workflow"]] -= 1
+            raise ClusterError(500, "InternalError", "a bad moment")
         job["metadata"]["uid"] = job["metadata"]["name"]
         self.jobs.append(job)
         return self.put(job["metadata"]["uid"], job)
@@ -207,3 +213,18 @@ def test_a_committed_hold_ends_when_nothing_runs_any_more() -> None:
     world.now_s = T0 + 3.0
     asyncio.run(world.reconciler.reconcile())
     assert world.started["long"] == 3.0
+
+
+def test_a_stage_that_is_ready_by_a_clock_ahead_of_ours_starts_when_ours_is_there_and_without_an_event() -> None:
+    world = _World()
+    asyncio.run(world.run_until(T0 + 2.0))
+    world.feed("workflows", "uid-next", workflow("next", stage("a", estimateSeconds=9), arrival_s=T0 + 2.75))
+    asyncio.run(world.run_until(T0 + 10.0))
+    assert world.started["next"] == pytest.approx(2.75, abs=0.01)
+
+
+def test_a_start_that_the_api_server_refuses_is_tried_again_soon_and_then_less_often() -> None:
+    world = _World()
+    world.server.refusals["short"] = 5
+    asyncio.run(world.run_until(T0 + 60.0))
+    assert world.started["short"] == pytest.approx(1.0 + 0.25 + 0.5 + 1.0 + 2.0 + 4.0, abs=0.1)
