@@ -23,6 +23,9 @@ from fermata.operator.tell import Teller
 AT_ONCE = 16  # requests in flight for one pool
 # A start that failed is tried again soon, and less and less often: one failure is a bad moment, ten are an outage.
 RETRY_S = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0)
+_RETRY_BUSY_S = RETRY_S[
+    :6
+]  # where the API server is in trouble: that ends by itself, unlike a quota or a missing right
 _STOP_AGAIN_S = 1.0
 
 log = logging.getLogger(__name__)
@@ -89,7 +92,8 @@ class Applier:
             return
         except ClusterError as error:
             _, failures = self._paused.get(key, (0.0, 0))
-            delay_s = RETRY_S[min(failures, len(RETRY_S) - 1)]
+            delays_s = _RETRY_BUSY_S if error.is_trouble else RETRY_S
+            delay_s = delays_s[min(failures, len(delays_s) - 1)]
             self._paused[key] = (now_s + delay_s, failures + 1)
             self._teller.mark(uid)
             log.warning("%s: stage %s: not started, again in %g s: %s", view.fact.title, name, delay_s, error)

@@ -42,9 +42,14 @@ class ClusterError(FermataError):
         super().__init__(f"{reason or status or 'no answer'}: {message[:300]}")
 
     @property
+    def is_trouble(self) -> bool:
+        """Whether the API server is down, slow, busy or of two minds, rather than saying no to this request."""
+        return self.status in (0, 408, 409, 429) or self.status >= 500
+
+    @property
     def may_pass(self) -> bool:
         """Whether the same request can succeed later: outages, throttling, quotas and missing rights."""
-        return self.status in (0, 401, 403, 404, 408, 409, 429) or self.status >= 500
+        return self.is_trouble or self.status in (401, 403, 404)
 
 
 class Cluster:

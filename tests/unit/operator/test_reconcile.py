@@ -6,7 +6,6 @@ The API server is a dict here, because hours pass in these tests; the end-to-end
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from typing import Any
 
 import pytest
@@ -31,7 +30,7 @@ class _Server:
     def __init__(self) -> None:
         self.objects: dict[str, dict[str, Any]] = {}
         self.jobs: list[dict[str, Any]] = []
-        self.refusals: Counter[str] = Counter()  # of Jobs to come, by workflow
+        self.refusals: dict[str, list[int]] = {}  # HTTP statuses for the next Jobs, by workflow
         self._version = 100
 
     def put(self, uid: str, raw: dict[str, Any]) -> dict[str, Any]:
@@ -41,9 +40,8 @@ class _Server:
         return raw
 
     async def create_job(self, job: dict[str, Any]) -> dict[str, Any]:
-        if self.refusals[job["metadata"]["labels"]["fermata.dev/workflow"]]:
-            self.refusals[job["metadata"]["labels"]["fermata.dev/workflow"]] -= 1
-            raise ClusterError(500, "InternalError", "a bad moment")
+        if refusals := self.refusals.get(job["metadata"]["labels"]["fermata.dev/workflow"]):
+            raise ClusterError(refusals.pop(), "", "a bad moment")
         job["metadata"]["uid"] = job["metadata"]["name"]
         self.jobs.append(job)
         return self.put(job["metadata"]["uid"], job)
@@ -223,8 +221,10 @@ def test_a_stage_that_is_ready_by_a_clock_ahead_of_ours_starts_when_ours_is_ther
     assert world.started["next"] == pytest.approx(2.75, abs=0.01)
 
 
-def test_a_start_that_the_api_server_refuses_is_tried_again_soon_and_then_less_often() -> None:
+@pytest.mark.parametrize(("status", "last_s"), [(500, [8.0, 8.0]), (403, [16.0, 30.0])])
+def test_a_start_that_fails_is_tried_again_soon_and_then_less_often(status: int, last_s: list[float]) -> None:
     world = _World()
-    world.server.refusals["short"] = 5
-    asyncio.run(world.run_until(T0 + 60.0))
-    assert world.started["short"] == pytest.approx(1.0 + 0.25 + 0.5 + 1.0 + 2.0 + 4.0, abs=0.1)
+    world.server.refusals["short"] = [status] * 8
+    asyncio.run(world.run_until(T0 + 100.0))
+    waits_s = [0.25, 0.5, 1.0, 2.0, 4.0, 8.0, *last_s]
+    assert world.started["short"] == pytest.approx(1.0 + sum(waits_s), abs=0.1)
