@@ -23,9 +23,8 @@ from fermata.operator.tell import Teller
 AT_ONCE = 16  # requests in flight for one pool
 # A start that failed is tried again soon, and less and less often: one failure is a bad moment, ten are an outage.
 RETRY_S = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0)
-_RETRY_BUSY_S = RETRY_S[
-    :6
-]  # where the API server is in trouble: that ends by itself, unlike a quota or a missing right
+# An API server in trouble is asked more often: that ends by itself, unlike a quota or a missing right.
+_RETRY_BUSY_S = RETRY_S[:6]
 _STOP_AGAIN_S = 1.0
 
 log = logging.getLogger(__name__)
