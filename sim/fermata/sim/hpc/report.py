@@ -82,7 +82,7 @@ def results_page(data: Path, inspectors: Path | None, study: Path | None, say: S
     if study is not None:
         say("measuring SchedInspector's evaluation")
         judged = {each.log.name: (each.log, each.test) for each in studies}
-        parts.append("\n".join(study_section(study, judged, _table)))
+        parts.append("\n".join(study_section(study, judged, markdown_table)))
     return "\n\n".join(parts) + "\n"
 
 
@@ -145,7 +145,8 @@ def _study(data: Path, name: str) -> Study:
     return Study(log, published_sequences(log, COUNT, JOBS, SEED), test, tuned)
 
 
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
+def markdown_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    """Yield the lines of a table, and an empty one."""
     yield f"| {' | '.join(head)} |"
     yield f"|{' --- |' * len(head)}"
     yield from (f"| {' | '.join(row)} |" for row in rows)
@@ -174,7 +175,7 @@ def _log_section(study: Study, models: list[tuple[str, InspectorModel]], queues:
     for name, model in models:
         rows.append([_label(name, model, study.log), *study.cells(model.policy, model.inspector(study.log))])
     rows += [[_queue_label(name, study.log), *study.cells(name)] for name in queues]
-    yield from _table(("policy", "published draws: bsld", "wait, s", "test: bsld", "wait, s"), rows)
+    yield from markdown_table(("policy", "published draws: bsld", "wait, s", "test: bsld", "wait, s"), rows)
     if models:
         yield from _utilisation(study, models)
 
@@ -199,7 +200,7 @@ def _utilisation(study: Study, models: list[tuple[str, InspectorModel]]) -> Iter
                 f"{found['rejections']:.0f}",
             ]
         )
-    yield from _table(
+    yield from markdown_table(
         (
             "inspector, test",
             "utilisation %, without → with it",
@@ -242,7 +243,7 @@ def _estimates_section(data: Path, studies: list[Study], queues: list[str]) -> I
                         f"{means['wait_s']:.0f} ± {halves['wait_s']:.0f}",
                     ]
                 )
-    yield from _table(("log", "estimates", "policy", "bsld", "wait, s"), rows)
+    yield from markdown_table(("log", "estimates", "policy", "bsld", "wait, s"), rows)
 
 
 def _orders_section(study: Study) -> Iterator[str]:
@@ -256,7 +257,7 @@ def _orders_section(study: Study) -> Iterator[str]:
             cells.append(f"{means['bsld']:.1f} / {means['wait_s']:.0f}")
         rows.append(cells)
     head = ("order", "commit", "skip", "EASY, commit", "EASY, skip", "conservative, skip")
-    yield from _table(head, rows)
+    yield from markdown_table(head, rows)
 
 
 def _windows_section(log: JobLog) -> Iterator[str]:
@@ -280,4 +281,4 @@ def _windows_section(log: JobLog) -> Iterator[str]:
         rows.append([label, f"{means['bsld']:.1f}", *values, *classes])
     head = ("policy", "bsld", "wait, s", "queue length", "work waiting, machine-hours")
     classes_head = ("wait of short narrow jobs, s", "short wide", "long narrow", "long wide")
-    yield from _table((*head, *classes_head), rows)
+    yield from markdown_table((*head, *classes_head), rows)

@@ -41,7 +41,10 @@ class SearchConfig(BaseModel):
 
     policy: str = Field("saf+easy/skip", description="The scheduler that is inspected.")
     scope: Literal["picks", "starts"] = Field("starts", description="picks: as the paper; starts: every start.")
-    max_wait_ratio: float = Field(1.06, gt=0.0, description="Mean wait allowed, relative to the yardstick's.")
+    max_wait_ratio: float = Field(1.06, gt=0.0, description="Bound on wait of the rule that is imitated.")
+    wait_price: float = Field(
+        4.0, ge=0.0, description="What waiting as long as the yardstick does costs, in logarithms of slowdown."
+    )
     yardstick: str = Field("saf+easy/skip", description="The policy whose wait is the measure.")
     generations: int = Field(100, ge=1, description="Steps of the search.")
     pairs: int = Field(8, ge=1, description="Mirrored perturbations a generation.")
@@ -117,8 +120,8 @@ def _measure(
 
 
 def _cost(bsld: float, ratio: float, config: SearchConfig) -> float:
-    """Return the logarithm of the slowdown, and ten for every whole of wait above what is allowed."""
-    return float(np.log(bsld) + 10.0 * max(ratio - config.max_wait_ratio, 0.0))
+    """Return the logarithm of the slowdown plus the price of the wait."""
+    return float(np.log(bsld)) + config.wait_price * ratio
 
 
 def _imitate(
