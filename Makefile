@@ -1,6 +1,6 @@
 # The whole workflow. Every target does its own set-up, so `make demo` in a fresh clone is enough.
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-slow lint types layers check format bench bench-local bench-operator docs crds train inspectors queue-policies results-hpc clean
+.PHONY: help venv demo test test-slow lint types layers check format bench bench-local bench-operator docs crds train inspectors queue-policies study-hpc results-hpc clean
 
 PY := .venv/bin/python
 # Workers of the test run; WITHOUT_TORCH=1 leaves out the [training] extra, and its tests are then skipped.
@@ -83,21 +83,33 @@ inspectors: ## Train the inspectors of docs/results-hpc.md; DATA=DIR holds lubli
 	@$(PY) -m fermata.cli hpc train --log $(DATA)/lublin_256.swf.xz --estimates exact --method ppo --policy sjf \
 	  --out runs/hpc/ppo-sjf.onnx
 
+HPC := runs/hpc
 QUEUE_MODEL := $(PY) -m fermata.cli hpc train --method queue --estimates exact
-QUEUE_LUBLIN := $(QUEUE_MODEL) --part all --log runs/hpc/lublin-model-120000.swf.xz
+QUEUE_LUBLIN := $(QUEUE_MODEL) --part all --log $(HPC)/lublin-model-120000.swf.xz
+FINER := --set rate=0.02 --set sequences=150 --set pairs=16
 
-queue-policies: ## Train the shipped policies over the queue, and those of docs/results-hpc.md; DATA=DIR holds the logs
+queue-policies: ## Train the policies over the queue: what ships, in runs/hpc/shipped, and one each on two logs in DATA
 	@scripts/bootstrap training
-	@mkdir -p runs/hpc
-	@$(PY) -m fermata.cli hpc generate --jobs 120000 --seed 701 --load 1.06 --out runs/hpc/lublin-model-120000.swf.xz
-	@$(QUEUE_LUBLIN) --set wait_price=4 --set generations=70 --out runs/hpc/shipped-queue-even.onnx
-	@$(QUEUE_LUBLIN) --set wait_price=8 --set generations=50 --set rate=0.03 \
-	  --set 'start="runs/hpc/shipped-queue-even.onnx"' --out runs/hpc/shipped-queue-prompt.onnx
-	@$(QUEUE_LUBLIN) --set wait_price=1.5 --set generations=40 --set rate=0.03 \
-	  --set 'start="runs/hpc/shipped-queue-even.onnx"' --out runs/hpc/shipped-queue-patient.onnx
+	@mkdir -p $(HPC)/shipped
+	@$(PY) -m fermata.cli hpc generate --jobs 120000 --seed 701 --load 1.06 --out $(HPC)/lublin-model-120000.swf.xz
+	@$(QUEUE_LUBLIN) --set wait_price=4 --set generations=70 --out $(HPC)/shipped/begin.onnx
+	@$(QUEUE_LUBLIN) $(FINER) --set wait_price=6 --set generations=60 --set 'start="$(HPC)/shipped/begin.onnx"' \
+	  --out $(HPC)/shipped/queue-prompt.onnx
+	@$(QUEUE_LUBLIN) $(FINER) --set wait_price=3 --set generations=40 --set 'start="$(HPC)/shipped/queue-prompt.onnx"' \
+	  --out $(HPC)/shipped/queue-even.onnx
+	@$(QUEUE_LUBLIN) --set rate=0.03 --set wait_price=1.5 --set generations=40 \
+	  --set 'start="$(HPC)/shipped/begin.onnx"' --out $(HPC)/shipped/queue-patient.onnx
+	@$(QUEUE_MODEL) --set rate=0.03 --set wait_price=2 --set generations=40 --set 'start="prompt"' \
+	  --log $(DATA)/SDSC-SP2-recon.swf.xz --cleaning schedinspector --out $(HPC)/queue-SDSC-SP2-recon.onnx
+	@$(QUEUE_MODEL) --set rate=0.03 --set wait_price=1 --set generations=40 --set 'start="prompt"' \
+	  --log $(DATA)/CTC-SP2-recon.swf.xz --cleaning schedinspector --out $(HPC)/queue-CTC-SP2-recon.onnx
 
-results-hpc: inspectors ## Measure docs/results-hpc.md anew; DATA=DIR holds the three logs
-	@$(PY) -m fermata.cli hpc report --data $(DATA) --inspectors runs/hpc --out docs/results-hpc.md
+study-hpc: ## Train the inspectors of SchedInspector's tables and figures; goes on where it was ended
+	@scripts/bootstrap training
+	@$(PY) -m fermata.cli hpc study --data $(DATA) --out $(HPC)/study
+
+results-hpc: inspectors queue-policies study-hpc ## Measure docs/results-hpc.md anew; DATA=DIR holds the three logs
+	@$(PY) -m fermata.cli hpc report --data $(DATA) --inspectors $(HPC) --study $(HPC)/study --out docs/results-hpc.md
 
 clean: ## Everything that can be made again
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .benchmarks .import_linter_cache .fermata build dist site report.html
