@@ -8,18 +8,22 @@ import lzma
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 from tests.shared_data import require_shared
 
+from fermata.policy.queue_features import FEATURE_NAMES, FEATURES
 from fermata.policy.registry import load
 from fermata.sim.hpc import JobLog, Schedule, policy, simulate
 from fermata.sim.hpc.experiment import published_sequences
 from fermata.sim.hpc.lublin import generate
 from fermata.sim.hpc.metrics import figures
 from fermata.sim.hpc.orders import order
+from fermata.sim.hpc.queue_models import QueueModel
 from fermata.sim.hpc.rules import PUBLISHED_BACKFILL, PUBLISHED_NO_BACKFILL
+from fermata.sim.hpc.scoring import PARAMETERS
 from fermata.sim.hpc.swf import Cleaning, read_log
 from fermata.sim.simulate import simulate as simulate_dag
 from fermata.sim.trace_builder import one_stage_trace
@@ -82,6 +86,31 @@ def test_the_dag_engine_starts_multi_slot_tasks_at_the_same_times(here: str, the
     theirs = simulate_dag(one_stage_trace(submit, runtime, slots=log.cores), 64, load(there)).job_start_s
     np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-6)
     assert (ours > submit).mean() > 0.2, "jobs should wait, or nothing is compared"
+
+
+@pytest.mark.training
+@pytest.mark.parametrize("seed", [1, 2])
+def test_the_policy_over_the_queue_decides_the_same_on_a_clusters_state(seed: int, tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    from fermata.training.hpc.export import export_queue_model
+
+    random = np.random.default_rng(seed)
+    drawn = generate(200, seed, machine_cores=64, load=1.5)
+    submit = np.sort(random.uniform(0.0, drawn.submit_s[-1], len(drawn)))
+    runtime = drawn.runtime_s + random.uniform(1.0, 2.0, len(drawn))
+    log = JobLog("dag", 64, drawn.ids, submit, runtime, runtime, drawn.cores, drawn.user, drawn.partition)
+    # Random weights, so that every feature counts; above zero unless the head is delayed, because the two simulators
+    # bound the idleness of a whole machine differently.
+    theta = random.normal(0.0, 0.3, PARAMETERS)
+    theta[FEATURES], theta[FEATURE_NAMES.index("delays_head")] = 20.0, -60.0
+    export_queue_model(QueueModel(theta.astype(np.float32).astype(np.float64)), tmp_path / "random.onnx")
+    chosen = policy(f"queue:{tmp_path / 'random.onnx'}")
+    ours = simulate(log, chosen.order, chosen.rules, None, chosen.model).start_s
+    trace = one_stage_trace(submit, runtime, slots=log.cores)
+    theirs = simulate_dag(trace, 64, load(tmp_path / "random.onnx")).job_start_s
+    np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-6)
+    easy = policy("saf+easy/skip")
+    assert (ours != simulate(log, easy.order, easy.rules).start_s).mean() > 0.2, "another order than its base's"
 
 
 PLAIN = """

@@ -8,9 +8,11 @@ from fermata.policy.graph_policy import GraphPolicy
 from fermata.policy.graph_state import GraphState
 from fermata.policy.onnx_file import open_onnx
 from fermata.policy.onnx_policy import OnnxPolicy
+from fermata.policy.queue_policy import INPUT as QUEUE_INPUT
+from fermata.policy.queue_policy import QueuePolicy
 
 
-def load_model(path: str | Path, sha256: str | None = None) -> OnnxPolicy | GraphPolicy:
+def load_model(path: str | Path, sha256: str | None = None) -> OnnxPolicy | GraphPolicy | QueuePolicy:
     """Read a model, check its digest, schema, inputs and outputs, and run it once.
 
     Raises:
@@ -20,4 +22,6 @@ def load_model(path: str | Path, sha256: str | None = None) -> OnnxPolicy | Grap
     file = open_onnx(path, sha256)
     if set(file.inputs) == set(GraphState._fields):
         return GraphPolicy.of_file(file)
+    if set(file.inputs) == {QUEUE_INPUT}:
+        return QueuePolicy.of_file(file)
     return OnnxPolicy.of_file(file)

@@ -210,7 +210,7 @@ def test_a_file_that_is_no_inspector_is_refused(tmp_path: Path) -> None:
     export_inspector(model_of(8), good)
     (tmp_path / "junk.onnx").write_bytes(b"junk")
     for name, complaint, change in (
-        ("none.onnx", "no such file", None),
+        ("none.onnx", "cannot be read", None),
         ("junk.onnx", "not an ONNX model", None),
         ("bare.onnx", "no inspector; expected one", lambda said: None),
         ("scope.onnx", "expected a scope of picks or starts", lambda said: said | {"scope": "all"}),

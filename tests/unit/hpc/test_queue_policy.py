@@ -6,15 +6,24 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from onnxruntime import InferenceSession
 
+from fermata.policy.action import WAIT, Action
 from fermata.policy.errors import InputError
+from fermata.policy.queue_features import FEATURE_NAMES, FEATURES, INTERVAL_S, choices_of
+from fermata.policy.queue_policy import QueuePolicy
+from fermata.policy.registry import load
+from fermata.policy.state import ClusterState
 from fermata.sim.hpc import JobLog, Rules, Start, policy, simulate
 from fermata.sim.hpc.experiment import draw_sequences, pooled, run_sequences
 from fermata.sim.hpc.inspect import PICKS, REJECT_IF_BLOCKED, rule_inspector
 from fermata.sim.hpc.lublin import generate
+from fermata.sim.hpc.metrics import bounded_slowdowns
 from fermata.sim.hpc.orders import order
-from fermata.sim.hpc.queue_models import SETTINGS, QueueModel
-from fermata.sim.hpc.scoring import FEATURE_NAMES, FEATURES, INTERVAL_S, LONGEST_IDLE_S, PARAMETERS
+from fermata.sim.hpc.queue_models import SETTINGS, QueueModel, shipped_path
+from fermata.sim.hpc.scoring import LONGEST_IDLE_S, PARAMETERS
+from fermata.sim.simulate import simulate as simulate_dag
+from fermata.sim.trace_builder import one_stage_trace
 
 PLACE = {name: number for number, name in enumerate(FEATURE_NAMES)}
 FREE_CHOICE = Rules(start=Start.SKIP)
@@ -99,3 +108,46 @@ def test_what_ships_beats_saf_easy_on_fresh_jobs_and_its_settings_are_a_front() 
     assert waits[0] < 1.1 * base["wait_s"]
     assert slowdowns == sorted(slowdowns, reverse=True)
     assert waits == sorted(waits)
+
+
+def test_the_file_that_ships_schedules_multi_slot_tasks_of_a_cluster() -> None:
+    log = generate(300, 21, machine_cores=64, load=1.2)
+    trace = one_stage_trace(log.submit_s, log.runtime_s + 1.0, slots=log.cores)
+    slowdowns = []
+    for chosen in (load(shipped_path("prompt")), load("sjf")):
+        wait = simulate_dag(trace, 64, chosen).job_start_s - log.submit_s
+        assert wait.min() >= 0.0
+        slowdowns.append(bounded_slowdowns(wait, log.runtime_s).mean())
+    assert slowdowns[0] < slowdowns[1]
+
+
+def test_a_cluster_that_holds_everything_asks_again_in_ten_minutes() -> None:
+    states: list[ClusterState] = []
+    trace = one_stage_trace([0.0, 10.0, 20.0], [50.0, 60.0, 70.0], slots=np.array([3, 2, 4]))
+    simulate_dag(trace, 4, load("sjf"), observer=lambda state, steps: states.append(copied(state)))
+    choices = choices_of(states[0])
+    assert choices.stages.tolist() == [0]
+    row = dict(zip(FEATURE_NAMES, choices.rows[0].tolist(), strict=True))
+    assert row["cores"] == 0.75
+    assert row["free_after"] == row["free_at_end"] == 0.25
+    assert row["free_in_1min"] == 1.0, "it takes 50 s"
+    assert row["log_waiting"] == pytest.approx(np.log(2.0) / 6.0)
+    assert row["head_cores"] == 0.0, "nobody is blocked"
+    policy_file = load(shipped_path("prompt"))
+    assert isinstance(policy_file, QueuePolicy)
+    held = replace(policy_file, session=_Below(policy_file.session))
+    assert held.choose(states[0]) == Action(WAIT, until_s=INTERVAL_S)
+
+
+class _Below:
+    """A network whose scores are below zero, otherwise the one that it is given."""
+
+    def __init__(self, session: InferenceSession) -> None:
+        self._session = session
+
+    def run(self, outputs: list[str], inputs: dict[str, np.ndarray]) -> list[np.ndarray]:
+        return [-np.abs(each) - 1.0 for each in self._session.run(outputs, inputs)]
+
+
+def copied(state: ClusterState) -> ClusterState:
+    return ClusterState(*(each.copy() if isinstance(each, np.ndarray) else each for each in state))

@@ -9,13 +9,14 @@ import numpy as np
 import pytest
 
 from fermata.policy.errors import ModelError
+from fermata.policy.queue_features import FEATURES
 from fermata.sim.hpc import Rules, Start, policy, simulate
 from fermata.sim.hpc.experiment import draw_sequences, pooled, run_sequences
 from fermata.sim.hpc.lublin import generate
 from fermata.sim.hpc.orders import order
 from fermata.sim.hpc.policies import Policy
 from fermata.sim.hpc.queue_models import QueueModel, load_queue_model
-from fermata.sim.hpc.scoring import FEATURES, HIDDEN_UNITS, PARAMETERS, score
+from fermata.sim.hpc.scoring import HIDDEN_UNITS, PARAMETERS, score
 
 pytestmark = pytest.mark.training
 torch = pytest.importorskip("torch")
@@ -87,7 +88,7 @@ def test_an_exported_policy_decides_as_before_and_a_false_one_is_refused(tmp_pat
         onnx.save(exported, str(tmp_path / name))
         with pytest.raises(ModelError, match=complaint):
             load_queue_model(str(tmp_path / name))
-    with pytest.raises(ModelError, match="no policy over the queue"):
+    with pytest.raises(ModelError, match="has no 'fermata' metadata"):
         load_queue_model(str(tmp_path / "inspector.onnx"))
 
 

@@ -12,10 +12,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
-import onnxruntime
-from onnxruntime.capi import onnxruntime_pybind11_state as errors
 
 from fermata.policy.errors import ModelError
+from fermata.policy.onnx_file import open_onnx
 from fermata.sim.hpc.inspect import (
     ARGMAX,
     FEATURES,
@@ -33,15 +32,6 @@ from fermata.sim.hpc.jobs import FloatArray, JobLog
 KEY = "fermata-hpc-inspector"
 INPUT, OUTPUT = "features", "logits"
 TOLERANCE = 1e-4
-# What ONNX Runtime raises for a file that it cannot read; it has no public base class for these.
-_RUNTIME_ERRORS = (
-    errors.Fail,
-    errors.InvalidArgument,
-    errors.InvalidGraph,
-    errors.InvalidProtobuf,
-    errors.NotImplemented,
-    errors.RuntimeException,
-)
 SCOPES = {"picks": PICKS, "starts": STARTS}
 
 
@@ -95,27 +85,6 @@ class InspectorModel:
         return json.dumps(asdict(self) | {"theta": weights}, sort_keys=True)
 
 
-def open_model(name: str, key: str, kind: str) -> tuple[onnxruntime.InferenceSession, str]:
-    """Open an ONNX file on one thread; returns the session and the metadata under `key`.
-
-    Raises:
-        ModelError: the file is missing, cannot be read, or has no such metadata: it is no `kind`.
-    """
-    if not Path(name).is_file():
-        raise ModelError(f"{name}: no such file")
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = options.inter_op_num_threads = 1
-    options.log_severity_level = 4
-    try:
-        session = onnxruntime.InferenceSession(name, options, providers=["CPUExecutionProvider"], enable_fallback=0)
-    except (*_RUNTIME_ERRORS, ValueError) as error:
-        raise ModelError(f"{name}: not an ONNX model ({str(error).splitlines()[0]})") from error
-    text = session.get_modelmeta().custom_metadata_map.get(key)
-    if text is None:
-        raise ModelError(f"{name}: no {kind}; expected one that fermata hpc train wrote")
-    return session, text
-
-
 def load_model(path: str | Path) -> InspectorModel:
     """Read an inspector and check that its graph answers as its weights do.
 
@@ -123,7 +92,10 @@ def load_model(path: str | Path) -> InspectorModel:
         ModelError: the file is missing, is no inspector, or contradicts itself.
     """
     name = str(path)
-    session, text = open_model(name, KEY, "inspector")
+    session = open_onnx(path).session
+    text = session.get_modelmeta().custom_metadata_map.get(KEY)
+    if text is None:
+        raise ModelError(f"{name}: no inspector; expected one that fermata hpc train wrote")
     model = _parsed(name, text)
     probe = np.random.default_rng(0).random((16, model.features))
     answered = session.run([OUTPUT], {INPUT: probe.astype(np.float32)})[0]

@@ -8,12 +8,14 @@ learned policy over the whole queue, `queue:patient` another of its settings, an
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from fermata.policy.errors import InputError
 from fermata.sim.hpc.orders import ORDERS, Order, order
-from fermata.sim.hpc.queue_models import DEFAULT, QueueModel, load_queue_model
 from fermata.sim.hpc.rules import PUBLISHED_BACKFILL, PUBLISHED_NO_BACKFILL, Backfill, Rules, Start
+
+if TYPE_CHECKING:
+    from fermata.sim.hpc.queue_models import QueueModel
 
 E = TypeVar("E", Start, Backfill)
 
@@ -49,6 +51,8 @@ def policy(text: str, *, kill_at_estimate: bool = False) -> Policy:
         ModelError: it names a file that is no policy over the queue.
     """
     if text == QUEUE or text.startswith(f"{QUEUE}:"):
+        from fermata.sim.hpc.queue_models import DEFAULT, load_queue_model
+
         model = load_queue_model(text.partition(":")[2] or DEFAULT)
         return Policy(text, order("saf"), Rules(start=Start.SKIP, kill_at_estimate=kill_at_estimate), model)
     if text in SHORT:

@@ -1,8 +1,7 @@
 """Policies over the whole queue as ONNX files: what `fermata hpc train --method queue` writes, and what ships.
 
-A file's graph takes `jobs` [jobs, FEATURES] and gives `scores` [jobs], each job's row alone: it takes queues of any
-length, in any order. Waiting scores zero. The metadata holds the same weights for the compiled kernel, as inspectors'
-files do, and both are compared when a file is loaded.
+A file is one that `fermata.policy.queue_policy` runs, the operator too; its metadata holds the same weights for the
+compiled kernel, and both are compared when a file is loaded.
 """
 
 from __future__ import annotations
@@ -13,18 +12,20 @@ from dataclasses import asdict, dataclass
 from functools import lru_cache
 from importlib import resources
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from fermata.policy.errors import InputError, ModelError
+from fermata.policy.onnx_file import open_onnx
+from fermata.policy.queue_features import FEATURE_NAMES, FEATURES, SCHEMA
+from fermata.policy.queue_policy import QueuePolicy
 from fermata.sim.hpc.jobs import FloatArray, JobLog
-from fermata.sim.hpc.models import TOLERANCE, open_model
-from fermata.sim.hpc.scoring import FEATURE_NAMES, FEATURES, HIDDEN_UNITS, PARAMETERS, Scorer, score
+from fermata.sim.hpc.models import TOLERANCE
+from fermata.sim.hpc.scoring import HIDDEN_UNITS, PARAMETERS, Scorer, score
 
-KEY = "fermata-hpc-queue"
-INPUT, OUTPUT = "jobs", "scores"
 # What ships, by setting.
-SETTINGS = {"prompt": "wait as SAF EASY's", "even": "a tenth longer", "patient": "half as long again"}
+SETTINGS = {"prompt": "wait about as SAF EASY's", "even": "a sixth longer", "patient": "half as long again"}
 DEFAULT = "prompt"
 
 
@@ -60,7 +61,7 @@ class QueueModel:
     def metadata(self) -> str:
         """Return what the file says about itself, as JSON; the weights as base64 of little-endian float32."""
         weights = base64.b64encode(self.theta.astype("<f4").tobytes()).decode()
-        return json.dumps(asdict(self) | {"theta": weights}, sort_keys=True)
+        return json.dumps(asdict(self) | {"schema": SCHEMA, "theta": weights}, sort_keys=True)
 
 
 def shipped_path(setting: str) -> Path:
@@ -79,10 +80,10 @@ def load_queue_model(name: str) -> QueueModel:
     if name not in SETTINGS and not name.endswith(".onnx"):
         raise InputError(f"queue: expected one of {', '.join(SETTINGS)} or an .onnx file, got {name!r}")
     path = str(shipped_path(name)) if name in SETTINGS else name
-    session, text = open_model(path, KEY, "policy over the queue")
-    model = _parsed(path, text)
+    policy = QueuePolicy.of_file(open_onnx(path))
+    model = _parsed(path, dict(policy.metadata))
     probe = np.random.default_rng(0).random((16, FEATURES)).astype(np.float32)
-    answered = session.run([OUTPUT], {INPUT: probe})[0]
+    answered = policy.scores(probe)
     hidden = np.zeros(HIDDEN_UNITS)
     ours = np.array([score(model.theta, row, hidden) for row in probe.astype(np.float64)])
     if not np.allclose(ours, answered, rtol=TOLERANCE, atol=TOLERANCE * np.abs(model.theta).max()):
@@ -90,16 +91,14 @@ def load_queue_model(name: str) -> QueueModel:
     return model
 
 
-def _parsed(name: str, text: str) -> QueueModel:
+def _parsed(name: str, said: dict[str, Any]) -> QueueModel:
     try:
-        said = json.loads(text)
         said["theta"] = np.frombuffer(base64.b64decode(said["theta"]), dtype="<f4").astype(np.float64)
         said["features"] = tuple(said["features"])
+        del said["schema"]
         model = QueueModel(**said)
     except (ValueError, TypeError, KeyError) as error:
         raise ModelError(f"{name}: its description cannot be read ({error})") from error
-    if model.features != FEATURE_NAMES:
-        raise ModelError(f"{name}: it reads other features than this version writes")
     if len(model.theta) != PARAMETERS or not np.isfinite(model.theta).all():
         raise ModelError(f"{name}: expected {PARAMETERS} finite weights, found {len(model.theta)}")
     return model

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fermata.policy._jit import kernel
+from fermata.policy.queue_features import BOUND_S, DAY_S, FEATURES, INTERVAL_S, RECENT_S
 from fermata.sim.hpc.events import advance, start_job
 from fermata.sim.hpc.shadow import expected_end, shadow
 from fermata.sim.hpc.world import (
@@ -31,39 +32,8 @@ from fermata.sim.hpc.world import (
 
 FloatArray = NDArray[np.float64]
 
-BOUND_S = 10.0
-HORIZONS_S = (60.0, 600.0, 3600.0, 14_400.0)
-RECENT_S = 3600.0
-INTERVAL_S = 600.0
 LONGEST_IDLE_S = 43_200.0
-DAY_S = 86_400.0
 HIDDEN_UNITS = 16
-# What a scorer reads of a job, in this order; `about` is the unit: most are logarithms, so that one size fits clusters.
-FEATURE_NAMES = (
-    "log_estimate",
-    "log_cores",
-    "cores",
-    "log_wait",
-    "log_slowdown",
-    "free_after",
-    "log_free_after",
-    "free_in_1min",
-    "free_in_10min",
-    "free_in_1h",
-    "free_in_4h",
-    "free_at_end",
-    "delays_head",
-    "log_head_starts_in",
-    "head_cores",
-    "log_waiting",
-    "log_waiting_before",
-    "cores_before",
-    "log_work_waiting",
-    "log_recent",
-    "day_sine",
-    "day_cosine",
-)
-FEATURES = len(FEATURE_NAMES)
 PARAMETERS = FEATURES + 1 + HIDDEN_UNITS * (FEATURES + 2)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,10 +13,12 @@ from fermata.sim.hpc.inspect import Inspector, no_inspector
 from fermata.sim.hpc.jobs import FloatArray, JobLog
 from fermata.sim.hpc.kernel import run
 from fermata.sim.hpc.orders import Order
-from fermata.sim.hpc.queue_models import QueueModel
 from fermata.sim.hpc.rules import Rules
 from fermata.sim.hpc.scoring import run_scored
 from fermata.sim.hpc.world import DECISIONS, EVENTS, REJECTIONS, config_of, jobs_of, new_world
+
+if TYPE_CHECKING:
+    from fermata.sim.hpc.queue_models import QueueModel
 
 
 @dataclass(frozen=True)

@@ -11,10 +11,11 @@ import onnx
 import torch
 from torch import nn
 
-from fermata.sim.hpc import models, queue_models
+from fermata.policy import onnx_file, queue_policy
+from fermata.policy.queue_features import FEATURES
+from fermata.sim.hpc import models
 from fermata.sim.hpc.models import InspectorModel, load_model
 from fermata.sim.hpc.queue_models import QueueModel, load_queue_model
-from fermata.sim.hpc.scoring import FEATURES
 from fermata.training.hpc.network import QueueNetwork, perceptron
 
 
@@ -37,8 +38,8 @@ def export_queue_model(model: QueueModel, out: Path) -> None:
         ModelError: the file would not answer as the weights do.
     """
     network = QueueNetwork(model.theta)
-    names = (queue_models.INPUT, queue_models.OUTPUT)
-    _export(network, FEATURES, names, (queue_models.KEY, model.metadata()), load_queue_model, out)
+    names = (queue_policy.INPUT, queue_policy.OUTPUT)
+    _export(network, FEATURES, names, (onnx_file.KEY, model.metadata()), load_queue_model, out)
 
 
 def _export(

@@ -7,8 +7,9 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from fermata.policy.queue_features import FEATURES
 from fermata.sim.hpc.inspect import HIDDEN
-from fermata.sim.hpc.scoring import FEATURES, HIDDEN_UNITS
+from fermata.sim.hpc.scoring import HIDDEN_UNITS
 
 
 def perceptron(features: int, outputs: int) -> nn.Sequential:

@@ -16,12 +16,13 @@ from typing import NamedTuple
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
+from fermata.policy.queue_features import FEATURE_NAMES, FEATURES
 from fermata.sim.hpc.experiment import draw_sequences, split
 from fermata.sim.hpc.jobs import FloatArray, JobLog
 from fermata.sim.hpc.metrics import bounded_slowdowns
 from fermata.sim.hpc.policies import policy as named
 from fermata.sim.hpc.queue_models import QueueModel, load_queue_model
-from fermata.sim.hpc.scoring import FEATURE_NAMES, FEATURES, HIDDEN_UNITS, PARAMETERS, run_scored
+from fermata.sim.hpc.scoring import HIDDEN_UNITS, PARAMETERS, run_scored
 from fermata.sim.hpc.simulate import simulate
 from fermata.sim.hpc.world import Config, Jobs, config_of, jobs_of, new_world
 from fermata.training.hpc.evolution import Evolution, single
