@@ -106,7 +106,11 @@ def test_a_stream_runs_to_its_end_and_is_reported(folder: Path) -> None:
 
 @pytest.mark.parametrize(
     ("number", "code"),
-    [(signal.SIGINT, 130), (signal.SIGTERM, 143), pytest.param(signal.SIGHUP, 143, marks=pytest.mark.slow)],
+    [
+        (signal.SIGINT, 130),
+        pytest.param(signal.SIGTERM, 143, marks=pytest.mark.slow),
+        pytest.param(signal.SIGHUP, 143, marks=pytest.mark.slow),
+    ],
 )
 def test_interrupted_in_the_middle_it_takes_everything_down(folder: Path, number: signal.Signals, code: int) -> None:
     demo = Demo(folder)

@@ -7,9 +7,9 @@ line number, so both say the same. Knows nothing of a cluster; the pool is an ar
 from __future__ import annotations
 
 from collections.abc import Mapping
+from graphlib import CycleError, TopologicalSorter
 from typing import Any, NamedTuple
 
-import networkx as nx
 from pydantic import ValidationError
 
 from fermata.operator import reasons
@@ -143,19 +143,14 @@ def _unknown_parents(spec: WorkflowSpec) -> list[Problem]:
 
 
 def _cycles(spec: WorkflowSpec) -> list[Problem]:
-    graph = nx.DiGraph((parent, stage.name) for stage in spec.stages for parent in stage.depends_on)
     try:
-        edges = nx.find_cycle(graph)
-    except nx.NetworkXNoCycle:
-        return []
-    circle = [edge[0] for edge in edges]
-    index = next(i for i, stage in enumerate(spec.stages) if stage.name == circle[0])
-    text = " -> ".join([*circle, circle[0]])
-    return [
-        Problem(
-            reasons.CYCLE, f"stages depend on each other in a circle: {text}", ("spec", "stages", index, "dependsOn")
-        )
-    ]
+        TopologicalSorter({stage.name: stage.depends_on for stage in spec.stages}).prepare()
+    except CycleError as error:
+        circle = error.args[1]  # from parent to child, the first one again at the end
+        index = next(i for i, stage in enumerate(spec.stages) if stage.name == circle[0])
+        message = f"stages depend on each other in a circle: {' -> '.join(circle)}"
+        return [Problem(reasons.CYCLE, message, ("spec", "stages", index, "dependsOn"))]
+    return []
 
 
 def _template_problems(stage: str, template: Mapping[str, Any], path: tuple[str | int, ...]) -> list[Problem]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +52,7 @@ def test_a_cycle_is_named_from_stage_to_stage() -> None:
     (problem,) = workflow_problems(_spec(stage("x"), stage("a", "c", "x"), stage("b", "a"), stage("c", "b")))
     circle = problem.message.rpartition(": ")[2].split(" -> ")
     assert circle[0] == circle[-1]
-    assert set(circle) == {"a", "b", "c"}
+    assert set(pairwise(circle)) == {("c", "a"), ("a", "b"), ("b", "c")}
 
 
 @pytest.mark.parametrize(
