@@ -29,7 +29,7 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fermata.operator.names import ANNOTATION_READY, LABEL_WORKFLOW
+from fermata.operator.names import ANNOTATION_READY, GROUP, LABEL_WORKFLOW, VERSION
 from fermata.operator.times import parse, render
 from fermata.sim.kube.client import Client, Informer
 
@@ -50,7 +50,12 @@ def workflow(name: str, pool: str, count: int = len(STAGES)) -> Json:
         {"name": stage, "dependsOn": parents, "estimateSeconds": 1, "template": {"metadata": IDLE, "spec": pod}}
         for stage, parents in list(STAGES.items())[:count]
     ]
-    return {"metadata": {"name": name}, "spec": {"poolName": pool, "stages": stages}}
+    return custom("Workflow", name, {"poolName": pool, "stages": stages})
+
+
+def custom(kind: str, name: str, spec: Json) -> Json:
+    """Return an object of ours."""
+    return {"apiVersion": f"{GROUP}/{VERSION}", "kind": kind, "metadata": {"name": name}, "spec": spec}
 
 
 @contextlib.contextmanager
@@ -251,7 +256,7 @@ async def arrive(kubeconfig: Path, plane: int | None, folder: Path, load: Load) 
         seen = Seen(client, load.title)
         try:
             operator.wait_ready()
-            pool = {"metadata": {"name": load.title}, "spec": {"executors": load.executors, "policy": {"name": "sjf"}}}
+            pool = custom("ExecutorPool", load.title, {"executors": load.executors, "policy": {"name": "sjf"}})
             await client.create(POOLS, pool)
             writes, own_s, plane_s = operator.writes(), operator.cpu_s(), cpu_s(plane)
             async with seen.looking():
@@ -314,7 +319,7 @@ async def restart(kubeconfig: Path, folder: Path, finished: int) -> Json:
         "stages": stages,
     }
     async with Client.from_kubeconfig(kubeconfig) as client:
-        await client.create(POOLS, {"metadata": {"name": "bench"}, "spec": {"executors": 4, "policy": {"name": "sjf"}}})
+        await client.create(POOLS, custom("ExecutorPool", "bench", {"executors": 4, "policy": {"name": "sjf"}}))
         gate = asyncio.Semaphore(16)
 
         async def one(number: int) -> None:

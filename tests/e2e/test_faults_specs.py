@@ -12,7 +12,7 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.fault_rig import bench
-from tests.operator_rig import DEPLOY, Raw, condition_of, stage, stages_of, wait_until
+from tests.operator_rig import DEPLOY, GROUP, VERSION, Raw, condition_of, stage, stages_of, wait_until
 
 from fermata.sim.kube.client import Client
 from fermata.sim.kube.errors import ApiError
@@ -129,7 +129,8 @@ async def post(url: str, specs: list[Raw]) -> tuple[int, dict[str, Raw]]:
         for number, spec in enumerate(specs):
             name = f"bad-{number}"
             try:
-                await client.create(path, {"metadata": {"name": name}, "spec": spec})
+                kind = {"apiVersion": f"{GROUP}/{VERSION}", "kind": "Workflow"}
+                await client.create(path, {**kind, "metadata": {"name": name}, "spec": spec})
                 stored[name] = spec
             except ApiError as error:
                 if error.code not in (400, 422):

@@ -668,6 +668,13 @@ class TestCustomKinds:
         made = api("POST", widgets, widget("w", **spec), query={"fieldValidation": "Ignore"})
         assert made["spec"] == {"size": 1, "color": "red", "free": {"any": [1]}, "parts": [{"name": "a", "count": 1}]}
 
+    def test_a_custom_object_says_what_it_is(self, api: Plain, widgets: str) -> None:
+        whole = widget("w")
+        for field in ("apiVersion", "kind"):
+            assert api("POST", widgets, {key: value for key, value in whole.items() if key != field}).code == 400
+        assert api("POST", widgets, {**whole, "kind": "Other"}).code == 422
+        assert api("POST", widgets, whole).code == 201
+
     def test_field_validation(self, api: Plain, widgets: str) -> None:
         strict = api("POST", widgets, widget("w", sise=1), query={"fieldValidation": "Strict"})
         assert strict.code == 400

@@ -441,6 +441,9 @@ class Api:
         if not isinstance(obj, dict):
             raise bad_request("the request's body must be an object")
         for field, expected in (("apiVersion", resource.group_version), ("kind", resource.kind)):
+            if resource.custom and not obj.get(field):
+                # The type of a built-in kind is known from the path; of a custom one it has to be told.
+                raise bad_request(f"the object provided is unrecognized (must be of type {resource.kind}): no {field}")
             given = obj.setdefault(field, expected)
             if given != expected and resource.custom:
                 cause = Cause(field, f'Invalid value: "{given}": must be {expected}')
