@@ -97,6 +97,8 @@ queue-policies: ## Train the policies over the queue: what ships, in runs/hpc/sh
 	  --out $(HPC)/shipped/queue-prompt.onnx
 	@$(QUEUE_LUBLIN) $(FINER) --set wait_price=3 --set generations=40 --set 'start="$(HPC)/shipped/queue-prompt.onnx"' \
 	  --out $(HPC)/shipped/queue-even.onnx
+	@$(QUEUE_LUBLIN) --set rate=0.03 --set wait_price=30 --set jobs=1000 --set sequences=25 --set judged=80 \
+	  --set generations=60 --set 'start="$(HPC)/shipped/queue-prompt.onnx"' --out $(HPC)/shipped/queue-swift.onnx
 	@$(QUEUE_LUBLIN) --set rate=0.03 --set wait_price=1.5 --set generations=40 \
 	  --set 'start="$(HPC)/shipped/begin.onnx"' --out $(HPC)/shipped/queue-patient.onnx
 	@$(QUEUE_MODEL) --set rate=0.03 --set wait_price=2 --set generations=40 --set 'start="prompt"' \

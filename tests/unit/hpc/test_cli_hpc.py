@@ -101,7 +101,10 @@ def test_a_policy_over_the_queue_is_trained_and_evaluated(log: Path, tmp_path: P
     ("arguments", "complaint"),
     [
         (("evaluate", "--policy", "foo"), "no order 'foo'; expected one of fcfs, lcfs"),
-        (("evaluate", "--policy", "queue:lazy"), "queue: expected one of prompt, even, patient or an .onnx file"),
+        (
+            ("evaluate", "--policy", "queue:lazy"),
+            "queue: expected one of swift, prompt, even, patient or an .onnx",
+        ),
         (("evaluate", "--policy", "queue:none.onnx"), "none.onnx: cannot be read: No such file"),
         (("evaluate", "--policy", "sjf+lazy"), "no backfill 'lazy'; expected one of none, easy"),
         (("evaluate", "--policy", "sjf/lazy"), "no start 'lazy'; expected one of commit, strict, skip"),

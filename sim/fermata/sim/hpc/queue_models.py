@@ -25,7 +25,12 @@ from fermata.sim.hpc.models import TOLERANCE
 from fermata.sim.hpc.scoring import HIDDEN_UNITS, PARAMETERS, Scorer, score
 
 # What ships, by setting.
-SETTINGS = {"prompt": "wait about as SAF EASY's", "even": "a sixth longer", "patient": "half as long again"}
+SETTINGS = {
+    "swift": "wait above all",
+    "prompt": "wait about as SAF EASY's",
+    "even": "a sixth longer",
+    "patient": "half as long again",
+}
 DEFAULT = "prompt"
 
 
