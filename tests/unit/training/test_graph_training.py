@@ -28,7 +28,8 @@ from fermata.policy.registry import load, shipped_model
 from fermata.sim.experiment import knowing
 from fermata.sim.scenarios import scenario
 from fermata.sim.simulate import simulate
-from fermata.training.config import TrainConfig
+from fermata.training import train as teacher
+from fermata.training.config import TrainConfig, read_config
 from fermata.training.graph import ablation
 from fermata.training.graph import train as trainer
 from fermata.training.graph.config import ActionSpace, GraphConfig, Inputs, NetworkConfig, read_any
@@ -267,6 +268,8 @@ def test_a_run_that_was_cut_short_goes_on_exactly(smoke_run: Path, tmp_path: Pat
 def test_a_folder_of_another_run_is_refused(smoke_run: Path) -> None:
     with pytest.raises(InputError, match="another configuration"):
         trainer.train(smoke(seed=99), smoke_run)
+    with pytest.raises(InputError, match="another configuration"):
+        teacher.train(read_config("smoke"), smoke_run)
 
 
 def test_the_configuration_says_the_method(tmp_path: Path) -> None:
@@ -376,3 +379,17 @@ def test_ray_that_is_missing_or_not_there_is_told_in_a_line(monkeypatch: pytest.
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(MissingExtraError, match=r"fermata\[ray\]"):
         workers(1, "local")
+
+
+def test_a_margin_makes_waits_and_holds_less_likely_and_nothing_else() -> None:
+    network = GraphNetwork(NetworkConfig(width=8, hidden=8))
+    holder = GraphNetwork(NetworkConfig(width=8, hidden=8, space=ActionSpace(kind="paper")))
+    (graph,) = graphs(80)
+    for each, part in ((network, 3), (holder, 2)):
+        before = asked(each, graph)
+        each.lean(1.5)
+        after = asked(each, graph)
+        for i in (0, 1):
+            np.testing.assert_array_equal(before[i], after[i])
+        change = (after[part] - before[part]).reshape(len(before[part]), -1)[:, -1]
+        np.testing.assert_allclose(change[graph.can_hold if part == 2 else slice(None)], -1.5, atol=1e-5)

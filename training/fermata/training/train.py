@@ -44,7 +44,10 @@ def _prepare(config: TrainConfig, run: Path) -> None:
     (run / "labels").mkdir(exist_ok=True)
     note = run / CONFIG_FILE
     if note.exists():
-        there = TrainConfig.model_validate_json(note.read_text(encoding="utf-8"))
+        text = note.read_text(encoding="utf-8")
+        if '"method"' in text:
+            raise InputError("holds a run of another configuration (of a graph policy); use another folder", file=run)
+        there = TrainConfig.model_validate_json(text)
         if there.digest != config.digest:
             raise InputError(f"holds a run of another configuration ({there.name}); use another folder", file=run)
         return

@@ -119,6 +119,9 @@ class Selection(_Section):
     episodes: int = Field(default=8, ge=2)
     jobs: int = Field(default=300, ge=1)
     patience: int = Field(default=10, ge=1)  # looks without a better one
+    # A wait or a hold must lead by so much; each is tried at every look. Training draws actions, so its policies are
+    # judged by holds that end by chance; the likeliest action has no chance in it, and holds for too long.
+    margins: tuple[Annotated[float, Field(ge=0)], ...] = Field(default=(0.0, 0.7, 1.5), min_length=1)
 
 
 class GraphConfig(_Section):

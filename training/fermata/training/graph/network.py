@@ -99,6 +99,12 @@ class GraphNetwork(nn.Module):  # type: ignore[misc] # torch is not followed by 
             self.wait_head[2].bias.fill_(FIRST_WAIT)
             self.delay_head[2].bias[1:] = FIRST_WAIT
 
+    def lean(self, margin: float) -> None:
+        """Let a wait or a hold lead by so much more before it is the likeliest choice."""
+        with torch.no_grad():
+            self.wait_head[2].bias -= margin
+            self.delay_head[2].bias[1:] -= margin
+
     def normalise(self, graph: GraphState) -> None:
         """Take the mean and the spread of the inputs from some states."""
         option_x = graph.option_x[graph.option_mask]

@@ -20,6 +20,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from torch.utils.tensorboard import SummaryWriter
 
 from fermata.policy.errors import InputError
+from fermata.policy.graph_actions import NO_IDLING
 from fermata.policy.graph_state import join
 from fermata.training.graph.config import GraphConfig
 from fermata.training.graph.network import GraphNetwork
@@ -125,14 +126,19 @@ def _with(unit: Unit, weights: dict[str, Any]) -> Unit:
 
 
 def _look(config: GraphConfig, at: Progressed, who: Workers) -> tuple[Progressed, float]:
-    """Score the network on the held-out episodes, and keep it if it is the best so far."""
-    weights = weights_of(at.network)
+    """Score the network on the held-out episodes at each margin, and keep the best one if there was none so good."""
     numbers = range(config.selection.episodes)
     groups = [tuple(numbers[i : i + _HELD_OUT_UNIT]) for i in range(0, len(numbers), _HELD_OUT_UNIT)]
-    scores = who.map(score_held_out, [HeldOut(config, group, weights) for group in groups])
-    score = float(np.mean([each for group in scores for each in group]))
+    leaning = []
+    for margin in config.selection.margins if config.network.space.kind != NO_IDLING else (0.0,):
+        leaning.append(copy.deepcopy(at.network))
+        leaning[-1].lean(margin)
+    units = [HeldOut(config, group, weights_of(network)) for network in leaning for group in groups]
+    told = np.array([float(np.sum(scores)) for scores in who.map(score_held_out, units)])
+    scores = told.reshape(len(leaning), len(groups)).sum(axis=1) / len(numbers)
+    first, score = int(np.argmin(scores)), float(scores.min())
     if score < at.best_score:
-        return at._replace(best=copy.deepcopy(at.network.state_dict()), best_score=score, looks=0), score
+        return at._replace(best=leaning[first].state_dict(), best_score=score, looks=0), score
     return at._replace(looks=at.looks + 1), score
 
 
