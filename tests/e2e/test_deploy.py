@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import yaml
 from tests.kube_fixtures import LocalKube, any_kube, local_kube
+from tests.real_plane import FRESH, real_plane
 from tests.unit.operator.test_deploy import CHART, DEPLOY, _objects
 
 from fermata.sim.kube.client import Client
@@ -104,6 +105,27 @@ def test_kubectl_applies_it_twice(any_kube: LocalKube, tmp_path: Path) -> None:
         )  # fmt: skip
         assert told.returncode == 0, told.stderr
         assert told.stdout.count(word) == len(_objects())
+
+
+@needs_kubectl
+@pytest.mark.skipif(not FRESH, reason="set KUBEBUILDER_ASSETS: only a real control plane runs Deployments")
+def test_the_operators_pod_is_admitted(tmp_path: Path) -> None:
+    """Its namespace enforces the restricted Pod Security Standard."""
+    with real_plane(tmp_path) as plane:
+        environment = {**os.environ, "KUBECONFIG": str(plane.kubeconfig), "HOME": str(tmp_path)}
+        apply = ["kubectl", "apply", "--server-side", "-k", str(DEPLOY)]
+        subprocess.run(apply, env=environment, check=True, capture_output=True, timeout=60)
+        available = [
+            "kubectl",
+            "-n",
+            "fermata",
+            "wait",
+            "deployment/fermata",
+            "--for=condition=Available",
+            "--timeout=60s",
+        ]
+        told = subprocess.run(available, env=environment, capture_output=True, text=True, timeout=90, check=False)
+        assert told.returncode == 0, told.stderr
 
 
 @needs_helm
