@@ -73,25 +73,29 @@ train: ## Train the shipped model's configuration and export it, in runs/
 	@$(PY) -m fermata.cli train --config default --out runs/default
 	@$(PY) -m fermata.cli export-onnx runs/default --out runs/default/policy.onnx
 
+HPC := runs/hpc
+LUBLIN_MODEL := $(HPC)/lublin-model.swf.xz
+$(LUBLIN_MODEL):
+	@mkdir -p $(HPC)
+	@$(PY) -m fermata.cli hpc generate --jobs 120000 --seed 701 --load 1.06 --out $@
+
 inspectors: ## Train the inspectors of docs/results-hpc.md; DATA=DIR holds lublin_256.swf.xz
 	@scripts/bootstrap training
-	@mkdir -p runs/hpc
-	@$(PY) -m fermata.cli hpc generate --jobs 20000 --seed 777 --load 1.06 --out runs/hpc/lublin-model.swf.xz
-	@$(PY) -m fermata.cli hpc train --log runs/hpc/lublin-model.swf.xz --part all --estimates exact --method search \
-	  --policy saf+easy/skip --set max_wait_ratio=1.06 --set generations=60 --set rate=0.02 \
-	  --out runs/hpc/search-saf-easy.onnx
+	@$(MAKE) --no-print-directory $(LUBLIN_MODEL)
+	@$(PY) -m fermata.cli hpc train --log $(LUBLIN_MODEL) --part all --estimates exact --method search \
+	  --policy saf+easy/skip --set max_wait_ratio=1.06 --set wait_price=6 --set generations=60 --set rate=0.02 \
+	  --out $(HPC)/search-saf-easy.onnx
 	@$(PY) -m fermata.cli hpc train --log $(DATA)/lublin_256.swf.xz --estimates exact --method ppo --policy sjf \
-	  --out runs/hpc/ppo-sjf.onnx
+	  --cleaning schedinspector --out $(HPC)/ppo-sjf.onnx
 
-HPC := runs/hpc
 QUEUE_MODEL := $(PY) -m fermata.cli hpc train --method queue --estimates exact
-QUEUE_LUBLIN := $(QUEUE_MODEL) --part all --log $(HPC)/lublin-model-120000.swf.xz
+QUEUE_LUBLIN := $(QUEUE_MODEL) --part all --log $(LUBLIN_MODEL)
 FINER := --set rate=0.02 --set sequences=150 --set pairs=16
 
 queue-policies: ## Train the policies over the queue: what ships, in runs/hpc/shipped, and one each on two logs in DATA
 	@scripts/bootstrap training
 	@mkdir -p $(HPC)/shipped
-	@$(PY) -m fermata.cli hpc generate --jobs 120000 --seed 701 --load 1.06 --out $(HPC)/lublin-model-120000.swf.xz
+	@$(MAKE) --no-print-directory $(LUBLIN_MODEL)
 	@$(QUEUE_LUBLIN) --set wait_price=4 --set generations=70 --out $(HPC)/shipped/begin.onnx
 	@$(QUEUE_LUBLIN) $(FINER) --set wait_price=6 --set generations=60 --set 'start="$(HPC)/shipped/begin.onnx"' \
 	  --out $(HPC)/shipped/queue-prompt.onnx
