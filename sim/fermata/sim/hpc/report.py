@@ -176,8 +176,7 @@ def _log_section(study: Study, models: list[tuple[str, InspectorModel]], queues:
         rows.append([_label(name, model, study.log), *study.cells(model.policy, model.inspector(study.log))])
     rows += [[_queue_label(name, study.log), *study.cells(name)] for name in queues]
     yield from markdown_table(("policy", "published draws: bsld", "wait, s", "test: bsld", "wait, s"), rows)
-    if models:
-        yield from _utilisation(study, models)
+    yield from _utilisation(study, models, queues)
 
 
 def _label(name: str, model: InspectorModel, log: JobLog) -> str:
@@ -185,31 +184,28 @@ def _label(name: str, model: InspectorModel, log: JobLog) -> str:
     return f"inspector `{name}` of {model.scope} on `{model.policy}`{carried}"
 
 
-def _utilisation(study: Study, models: list[tuple[str, InspectorModel]]) -> Iterator[str]:
-    """Yield what an inspector does to utilisation, and how often it rejects."""
+def _utilisation(study: Study, models: list[tuple[str, InspectorModel]], queues: list[str]) -> Iterator[str]:
+    """Yield what holding does to utilisation: beside the inspected scheduler, or beside the yardstick."""
+    compared: list[tuple[str, str, str, Inspector | None]] = [
+        (f"`{name}`", model.policy, model.policy, model.inspector(study.log)) for name, model in models
+    ]
+    compared += [(f"`{QUEUE}:{Path(name.partition(':')[2]).name}`", YARDSTICK, name, None) for name in queues]
     rows = []
-    for name, model in models:
-        base = pooled(run_sequences(study.log, policy(model.policy), study.test))[0]
-        found = pooled(run_sequences(study.log, policy(model.policy), study.test, model.inspector(study.log)))[0]
+    for label, before, after, inspector in compared:
+        base = pooled(run_sequences(study.log, policy(before), study.test))[0]
+        found = pooled(run_sequences(study.log, policy(after), study.test, inspector))[0]
         rows.append(
             [
-                f"`{name}`",
+                label,
+                before,
                 f"{100 * base['utilization']:.1f} → {100 * found['utilization']:.1f}",
                 f"{100 * base['utilization_no_tail']:.1f} → {100 * found['utilization_no_tail']:.1f}",
                 f"{base['mbsld']:.0f} → {found['mbsld']:.0f}",
-                f"{found['rejections']:.0f}",
+                f"{base['max_wait_s'] / 3600:.0f} → {found['max_wait_s'] / 3600:.0f}",
             ]
         )
-    yield from markdown_table(
-        (
-            "inspector, test",
-            "utilisation %, without → with it",
-            "until the last submission %",
-            "max bsld",
-            "rejections",
-        ),
-        rows,
-    )
+    head = ("test", "beside", "utilisation %", "until the last submission %", "max bsld", "longest wait, h")
+    yield from markdown_table(head, rows)
 
 
 def _estimates_section(data: Path, studies: list[Study], queues: list[str]) -> Iterator[str]:
