@@ -36,7 +36,7 @@ from fermata.training.graph.config import ActionSpace, GraphConfig, Inputs, Netw
 from fermata.training.graph.costs import CostToGo, advantages
 from fermata.training.graph.export import PARITY_STAGES, TOLERANCE, export_onnx, metadata_of, random_state
 from fermata.training.graph.network import GraphNetwork, tensors
-from fermata.training.graph.rollouts import Unit, run_unit, weights_of
+from fermata.training.graph.rollouts import Unit, drawn_scenario, run_unit, weights_of
 from fermata.training.graph.update import generalised_advantages, judge, ppo
 from fermata.training.graph.workers import workers
 
@@ -393,3 +393,15 @@ def test_a_margin_makes_waits_and_holds_less_likely_and_nothing_else() -> None:
             np.testing.assert_array_equal(before[i], after[i])
         change = (after[part] - before[part]).reshape(len(before[part]), -1)[:, -1]
         np.testing.assert_allclose(change[graph.can_hold if part == 2 else slice(None)], -1.5, atol=1e-5)
+
+
+def test_a_named_scenario_is_drawn_at_the_loads_of_the_configuration() -> None:
+    config = smoke(scenario="express_k2", iterations=20)
+    config = config.model_copy(update={"rollouts": config.rollouts.model_copy(update={"load_curriculum": 0.5})})
+    drawn = [drawn_scenario(config, iteration, 0, 50) for iteration in (0, config.iterations - 1)]
+    loads = [scenario.parameters["load"] for scenario, _ in drawn]
+    low, high = config.workloads.load
+    assert low <= loads[0] <= low + (high - low) / 5.0, "the curriculum begins at the lower end"
+    assert low <= loads[1] <= high
+    assert {scenario.jobs for scenario, _ in drawn} == {50}
+    assert drawn[0][1] != drawn[1][1]

@@ -73,6 +73,7 @@ class NetworkConfig(_Section):
     wait_prior: float = Field(
         default=5.0, ge=0
     )  # a wait begins behind by so much where no arrival is under half the head
+    first_wait: float = -1.0  # score of a wait or a hold at the start, against a single stage at 0
     cap_prior: float = Field(default=4.0, ge=0)  # the whole of what can start begins ahead of a small part by so much
 
 
@@ -133,6 +134,7 @@ class GraphConfig(_Section):
     objective: Literal["jct", "weighted_jct", "slowdown"] = "jct"
     iterations: int = Field(ge=1)
     network: NetworkConfig = NetworkConfig()
+    scenario: str | None = None  # its jobs and executors, at loads of `workloads`; by default random scenarios
     workloads: Workloads = Workloads()
     rollouts: Rollouts = Rollouts()
     update: Update = Update()

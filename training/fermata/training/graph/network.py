@@ -29,7 +29,6 @@ from fermata.policy.graph_state import (
 from fermata.training.graph.config import NetworkConfig
 
 BOUND = 5.0  # inputs are bounded to so many standard deviations
-FIRST_WAIT = -1.0  # score of a wait or a hold at the start, against a single stage at 0
 
 
 class Answer(NamedTuple):
@@ -96,8 +95,8 @@ class GraphNetwork(nn.Module):  # type: ignore[misc] # torch is not followed by 
             for layer in (self.stage_score, self.option_score, self.wait_head[2], self.delay_head[2]):
                 layer.weight.mul_(0.1)
                 layer.bias.zero_()
-            self.wait_head[2].bias.fill_(FIRST_WAIT)
-            self.delay_head[2].bias[1:] = FIRST_WAIT
+            self.wait_head[2].bias.fill_(self.config.first_wait)
+            self.delay_head[2].bias[1:] = self.config.first_wait
 
     def lean(self, margin: float) -> None:
         """Let a wait or a hold lead by so much more before it is the likeliest choice."""

@@ -24,6 +24,7 @@ from fermata.policy.heuristics.srwf import SRWF
 from fermata.policy.rows import column, peek
 from fermata.sim.engine import DECIDE, DONE, advance, apply
 from fermata.sim.scenarios import Scenario
+from fermata.sim.scenarios import scenario as named_scenario
 from fermata.sim.simulate import simulate
 from fermata.sim.trace import Trace
 from fermata.sim.world import World, new_world, tables_of, view
@@ -176,6 +177,9 @@ def drawn_scenario(config: GraphConfig, iteration: int, number: int, jobs: int) 
     opening = config.rollouts.load_curriculum * config.iterations
     if number < _HELD_OUT and iteration < opening:
         high = low + (high - low) * (iteration + 1) / opening
+    if config.scenario is not None:
+        chosen = named_scenario(config.scenario).with_(jobs=jobs, load=float(random.uniform(low, high)))
+        return chosen, int(random.integers(2**31))
     scenario = draw_scenario(random, ranges.model_copy(update={"load": (low, high)}), jobs)
     return scenario, int(random.integers(2**31))
 
