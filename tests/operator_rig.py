@@ -25,10 +25,9 @@ from typing import Any
 import kubernetes.client
 import kubernetes.config
 import kubernetes.utils
-import pytest
 import yaml
 from kubernetes.client.exceptions import ApiException
-from tests.real_plane import REAL, real_plane
+from tests.real_plane import JOBS, real_plane
 
 GROUP, VERSION = "fermata.dev", "v1alpha1"
 PATIENCE_S = float(os.environ.get("FERMATA_TEST_PATIENCE_S", "150"))
@@ -41,10 +40,8 @@ def control_plane(folder: Path, slots: int = 16) -> Iterator[Path]:
     """Give the kubeconfig of a control plane that serves the CRDs, and put the operator's own beside it."""
     from fermata.operator.crds import manifests
 
-    if REAL:
+    if JOBS:
         with real_plane(folder, slots) as plane:
-            if not plane.runs_jobs:
-                pytest.skip("needs kube-controller-manager and kube-scheduler in KUBEBUILDER_ASSETS")
             install_crds(plane.kubeconfig)
             give_rights(plane.kubeconfig)
             with clean_slate(plane.kubeconfig):

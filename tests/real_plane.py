@@ -30,6 +30,10 @@ from fermata.sim.kube.errors import ApiError
 KUBECONFIG = os.environ.get("FERMATA_TEST_KUBECONFIG")
 ASSETS = os.environ.get("KUBEBUILDER_ASSETS")
 REAL = bool(KUBECONFIG or ASSETS)
+#: Whether Jobs get pods there, which envtest's own binaries cannot.
+JOBS = bool(KUBECONFIG) or bool(
+    ASSETS and all((Path(ASSETS) / name).exists() for name in ("kube-controller-manager", "kube-scheduler"))
+)
 #: Whether a test can have one of its own, in which nothing is left of others.
 FRESH = bool(ASSETS and not KUBECONFIG)
 
@@ -45,12 +49,10 @@ class RealPlane:
 
     Args:
         kubeconfig: of its administrator.
-        runs_jobs: whether Jobs get pods, and pods a node.
         simulates: whether pods do what their annotations say.
     """
 
     kubeconfig: Path
-    runs_jobs: bool
     simulates: bool
 
 
@@ -64,16 +66,16 @@ def real_plane(folder: Path, slots: int = 4) -> Iterator[RealPlane]:
     """
     with contextlib.ExitStack() as stack:
         if KUBECONFIG:
-            kubeconfig, runs_jobs = folder / "kubeconfig", True
+            kubeconfig = folder / "kubeconfig"
             shutil.copy(KUBECONFIG, kubeconfig)
         elif ASSETS:
-            kubeconfig, runs_jobs = stack.enter_context(_started(Path(ASSETS), folder))
+            kubeconfig = stack.enter_context(_started(Path(ASSETS), folder))
         else:
             pytest.skip("set FERMATA_TEST_KUBECONFIG or KUBEBUILDER_ASSETS to run against a real control plane")
-        simulates = runs_jobs and not asyncio.run(_nodes(kubeconfig))
+        simulates = JOBS and not asyncio.run(_nodes(kubeconfig))
         if simulates:
             stack.enter_context(_simulated_node(kubeconfig, slots))
-        yield RealPlane(kubeconfig, runs_jobs, simulates)
+        yield RealPlane(kubeconfig, simulates)
 
 
 async def _nodes(kubeconfig: Path) -> list[dict[str, Any]]:
@@ -117,8 +119,8 @@ def _simulated_node(kubeconfig: Path, slots: int) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _started(assets: Path, folder: Path) -> Iterator[tuple[Path, bool]]:
-    """Start a control plane from its programs; gives the kubeconfig, and whether Jobs run."""
+def _started(assets: Path, folder: Path) -> Iterator[Path]:
+    """Start a control plane from its programs; gives its administrator's kubeconfig."""
     keys = _keys(folder)
     etcd, peer, port = (_free_port() for _ in range(3))
     # Who asks is told by a token: its digits are no secret on loopback, in a folder of the test's.
@@ -146,8 +148,7 @@ def _started(assets: Path, folder: Path) -> Iterator[tuple[Path, bool]]:
             "--disable-admission-plugins=ServiceAccount",
         ],
     ]  # fmt: skip
-    runs_jobs = all((assets / name).exists() for name in ("kube-controller-manager", "kube-scheduler"))
-    if runs_jobs:
+    if JOBS:
         common = ["--leader-elect=false", "--secure-port=0", "--kube-api-qps=500", "--kube-api-burst=1000"]
         commands += [
             [
@@ -162,7 +163,7 @@ def _started(assets: Path, folder: Path) -> Iterator[tuple[Path, bool]]:
             stack.enter_context(_process(assets / program, arguments, folder / f"{program}.log"))
             if program == "kube-apiserver":
                 _wait_until_ready(kubeconfigs["admin"], folder / f"{program}.log")
-        yield kubeconfigs["admin"], runs_jobs
+        yield kubeconfigs["admin"]
 
 
 @contextlib.contextmanager

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 from tests.kube_fixtures import LocalKube, any_kube, local_kube
-from tests.real_plane import FRESH, real_plane
+from tests.real_plane import FRESH, JOBS, real_plane
 from tests.unit.operator.test_deploy import CHART, DEPLOY, _objects
 
 from fermata.sim.kube.client import Client
@@ -108,7 +108,7 @@ def test_kubectl_applies_it_twice(any_kube: LocalKube, tmp_path: Path) -> None:
 
 
 @needs_kubectl
-@pytest.mark.skipif(not FRESH, reason="set KUBEBUILDER_ASSETS: only a real control plane runs Deployments")
+@pytest.mark.skipif(not (FRESH and JOBS), reason="only a real control plane with its controllers runs Deployments")
 def test_the_operators_pod_is_admitted(tmp_path: Path) -> None:
     """Its namespace enforces the restricted Pod Security Standard."""
     with real_plane(tmp_path) as plane:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 from tests.kube_fixtures import PlaneThread
-from tests.real_plane import REAL, real_plane
+from tests.real_plane import JOBS, REAL, real_plane
 
 from fermata.sim.kube import Options
 from fermata.sim.kube.client import Client
@@ -204,7 +204,7 @@ def plane(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     with real_plane(folder) as real:
         client = Client.from_kubeconfig(real.kubeconfig)
         api = Plain(client.server, client.tls, client.headers)
-        yield Plane(api, True, real.runs_jobs, real.simulates)
+        yield Plane(api, True, JOBS, real.simulates)
 
 
 @pytest.fixture(scope="module")
@@ -624,6 +624,7 @@ class TestDeletion:
         assert api("PATCH", f"{maps}/a", {"metadata": {"finalizers": None}}, kind=MERGE).code == 200
         assert api("GET", f"{maps}/a").code == 404
 
+    @pytest.mark.usefixtures("controlled")
     def test_dependents_go_with_their_owner(self, api: Plain, maps: str) -> None:
         owner = api("POST", maps, {"metadata": {"name": "owner"}})
         reference = {"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": owner.meta["uid"]}
@@ -634,6 +635,7 @@ class TestDeletion:
         api("DELETE", f"{maps}/owner", {"propagationPolicy": "Background"})
         eventually(lambda: api("GET", f"{maps}/child").code == 404)
 
+    @pytest.mark.usefixtures("controlled")
     @pytest.mark.parametrize(("policy", "left"), [("Foreground", 404), ("Orphan", 200)])
     def test_propagation(self, api: Plain, maps: str, policy: str, left: int) -> None:
         owner = api("POST", maps, {"metadata": {"name": "owner"}})
@@ -647,6 +649,7 @@ class TestDeletion:
         if left == 200:
             assert "ownerReferences" not in child.meta
 
+    @pytest.mark.usefixtures("controlled")
     def test_a_namespace_takes_its_content_along(self, api: Plain) -> None:
         name = f"doomed-{uuid.uuid4().hex[:8]}"
         api("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
@@ -831,6 +834,7 @@ class TestBuiltins:
         # What cannot be is refused before a name that is taken.
         assert (made.code, api("POST", path, pod("p", hostname="Bad_")).code) == (201, 422)
 
+    @pytest.mark.usefixtures("controlled")
     def test_gates_hold_a_pod_and_only_go(self, api: Plain, namespace: str) -> None:
         path = f"/api/v1/namespaces/{namespace}/pods"
         made = api("POST", path, pod("p", schedulingGates=[{"name": "example.com/a"}]))
@@ -961,6 +965,7 @@ class TestBuiltins:
 
 
 class TestJobs:
+    @pytest.mark.usefixtures("controlled")
     def test_suspended_until_resumed(self, api: Plain, namespace: str) -> None:
         path = f"/apis/batch/v1/namespaces/{namespace}/jobs"
         api("POST", path, job("j", suspend=True))
@@ -969,6 +974,7 @@ class TestJobs:
         api("PATCH", f"{path}/j", {"spec": {"suspend": False}}, kind=MERGE)
         eventually(lambda: api("GET", f"{path}/j")["status"].get("startTime"))
 
+    @pytest.mark.usefixtures("controlled")
     def test_pods_of_an_indexed_job(self, api: Plain, namespace: str) -> None:
         path, pods = f"/apis/batch/v1/namespaces/{namespace}/jobs", f"/api/v1/namespaces/{namespace}/pods"
         spec = {"completions": 3, "parallelism": 2, "completionMode": "Indexed"}

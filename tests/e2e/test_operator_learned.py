@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from tests.operator_rig import Cluster, condition_of, stage, stages_of
-from tests.real_plane import REAL
+from tests.real_plane import JOBS
 
 from fermata.operator.reasons import STAGE_HELD
 from fermata.policy import registry
@@ -42,14 +42,14 @@ def test_the_shipped_model_decides_and_its_decisions_replay(cluster: Cluster, fo
     held = [name for name, status in statuses.items() if status["heldSeconds"] > 0.0]
     told = [message for name in held for reason, message in cluster.events(name) if reason == STAGE_HELD]
     # A real Job is done up to a second after its pods, so there the stream is another one, and may not be worth a hold.
-    assert REAL or any(
+    assert JOBS or any(
         "waiting looks" in message and "cheaper than starting the shortest job" in message for message in told
     )
     assert condition_of(cluster.pool_status("learned"), "PolicyReady")["status"] == "True"
     lines = (folder / "decisions.jsonl").read_text().splitlines()
     records = [record for record in map(loads, lines) if record.labels["pool"] == ["learned"]]
     assert {record.policy for record in records} == {"default"}
-    assert REAL or any(step.action.kind == WAIT for record in records for step in record.steps), "the model never held"
+    assert JOBS or any(step.action.kind == WAIT for record in records for step in record.steps), "the model never held"
     # The operator decided in plain Python; here the same kernels are compiled, where Numba is installed.
     for record in records:
         assert replay(record, registry.load("default"), registry.load("sjf")) == record.steps
