@@ -88,8 +88,9 @@ inspectors: ## Train the inspectors of docs/results-hpc.md; DATA=DIR holds lubli
 	@$(PY) -m fermata.cli hpc train --log $(DATA)/lublin_256.swf.xz --estimates exact --method ppo --policy sjf \
 	  --cleaning schedinspector --out $(HPC)/ppo-sjf.onnx
 
-QUEUE_MODEL := $(PY) -m fermata.cli hpc train --method queue --estimates exact
-QUEUE_LUBLIN := $(QUEUE_MODEL) --part all --log $(LUBLIN_MODEL)
+QUEUE_MODEL := $(PY) -m fermata.cli hpc train --method queue
+QUEUE_LUBLIN := $(QUEUE_MODEL) --estimates exact --part all --log $(LUBLIN_MODEL)
+QUEUE_SDSC := --set rate=0.03 --set wait_price=2 --set generations=40 --set 'start="prompt"' --cleaning schedinspector
 FINER := --set rate=0.02 --set sequences=150 --set pairs=16
 
 queue-policies: ## Train the policies over the queue: what ships, in runs/hpc/shipped, and one each on two logs in DATA
@@ -105,9 +106,11 @@ queue-policies: ## Train the policies over the queue: what ships, in runs/hpc/sh
 	  --set generations=60 --set 'start="$(HPC)/shipped/queue-prompt.onnx"' --out $(HPC)/shipped/queue-swift.onnx
 	@$(QUEUE_LUBLIN) --set rate=0.03 --set wait_price=1.5 --set generations=40 \
 	  --set 'start="$(HPC)/shipped/begin.onnx"' --out $(HPC)/shipped/queue-patient.onnx
-	@$(QUEUE_MODEL) --set rate=0.03 --set wait_price=2 --set generations=40 --set 'start="prompt"' \
-	  --log $(DATA)/SDSC-SP2-recon.swf.xz --cleaning schedinspector --out $(HPC)/queue-SDSC-SP2-recon.onnx
-	@$(QUEUE_MODEL) --set rate=0.03 --set wait_price=1 --set generations=40 --set 'start="prompt"' \
+	@$(QUEUE_MODEL) --estimates exact $(QUEUE_SDSC) --log $(DATA)/SDSC-SP2-recon.swf.xz \
+	  --out $(HPC)/queue-SDSC-SP2-recon.onnx
+	@$(QUEUE_MODEL) --estimates user $(QUEUE_SDSC) --log $(DATA)/SDSC-SP2-recon.swf.xz \
+	  --out $(HPC)/queue-SDSC-SP2-recon-user.onnx
+	@$(QUEUE_MODEL) --estimates exact --set rate=0.03 --set wait_price=1 --set generations=40 --set 'start="prompt"' \
 	  --log $(DATA)/CTC-SP2-recon.swf.xz --cleaning schedinspector --out $(HPC)/queue-CTC-SP2-recon.onnx
 
 study-hpc: ## Train the inspectors of SchedInspector's tables and figures; goes on where it was ended
