@@ -83,7 +83,7 @@ inspectors: ## Train the inspectors of docs/results-hpc.md; DATA=DIR holds lubli
 	@scripts/bootstrap training
 	@$(MAKE) --no-print-directory $(LUBLIN_MODEL)
 	@$(PY) -m fermata.cli hpc train --log $(LUBLIN_MODEL) --part all --estimates exact --method search \
-	  --policy saf+easy/skip --set max_wait_ratio=1.06 --set wait_price=6 --set generations=60 --set rate=0.02 \
+	  --policy saf+easy/skip --set max_wait_ratio=1.06 --set wait_price=4 --set generations=100 --set rate=0.02 \
 	  --out $(HPC)/search-saf-easy.onnx
 	@$(PY) -m fermata.cli hpc train --log $(DATA)/lublin_256.swf.xz --estimates exact --method ppo --policy sjf \
 	  --cleaning schedinspector --out $(HPC)/ppo-sjf.onnx
