@@ -1,6 +1,6 @@
 # The whole workflow. Every target does its own set-up, so `make demo` in a fresh clone is enough.
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-slow lint types layers check format bench bench-local bench-operator docs crds train inspectors queue-policies study-hpc results-hpc clean
+.PHONY: help venv demo test test-slow lint types layers check format bench bench-local bench-operator docs crds train results inspectors queue-policies study-hpc results-hpc clean
 
 PY := .venv/bin/python
 # Workers of the test run; WITHOUT_TORCH=1 leaves out the [training] extra, and its tests are then skipped.
@@ -13,6 +13,10 @@ help: ## This list
 
 venv: ## .venv with everything that developing needs
 	@scripts/bootstrap $(TEST_EXTRAS)
+
+# What `make results` asks of the shipped model.
+EVALUATE := $(PY) -m fermata.cli evaluate default
+SOME := syn_80,norm50,norm200,express_k2,express_k2_80,k8s_poisson
 
 demo: ## Three pools side by side on an embedded control plane, in under two minutes
 	@scripts/bootstrap operator,sim
@@ -78,6 +82,18 @@ LUBLIN_MODEL := $(HPC)/lublin-model.swf.xz
 $(LUBLIN_MODEL):
 	@mkdir -p $(HPC)
 	@$(PY) -m fermata.cli hpc generate --jobs 120000 --seed 701 --load 1.06 --out $@
+
+results: ## The shipped model's tables in docs/results.md: benchmark, wrong estimates, other clusters, caps
+	@scripts/bootstrap dev
+	$(EVALUATE) --scenarios all
+	$(EVALUATE) --scenarios $(SOME) --noise class-flips=0.2
+	$(EVALUATE) --scenarios $(SOME) --noise lognormal=0.7
+	$(EVALUATE) --scenarios $(SOME) --noise class-means
+	$(EVALUATE) --scenarios $(SOME) --set load=0.3
+	$(EVALUATE) --scenarios $(SOME) --set load=0.9
+	$(EVALUATE) --scenarios $(SOME) --set executors=3
+	$(EVALUATE) --scenarios $(SOME) --set executors=8
+	$(EVALUATE) --scenarios $(SOME) --max-hold 60 --max-wait 300
 
 inspectors: ## Train the inspectors of docs/results-hpc.md; DATA=DIR holds lublin_256.swf.xz
 	@scripts/bootstrap training

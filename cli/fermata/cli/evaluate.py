@@ -1,6 +1,7 @@
 """`fermata evaluate`: a policy against the base of each scenario, with intervals."""
 
 import json
+import math
 import os
 import sys
 from typing import Annotated
@@ -25,6 +26,18 @@ def evaluate(
     episode_jobs: Annotated[
         int | None, typer.Option(min=1, help="Jobs of an episode; by default the scenario's own number.")
     ] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", help="Change a parameter of every scenario, such as load=0.9.")
+    ] = None,
+    noise: Annotated[
+        str | None, typer.Option(help="Wrong estimates: class-flips=SHARE, lognormal=SIGMA or class-means.")
+    ] = None,
+    max_hold: Annotated[float, typer.Option(min=0, help="Longest time for which a stage may be held, seconds.")] = (
+        math.inf
+    ),
+    max_wait: Annotated[float, typer.Option(min=0, help="Time after which a ready stage is held no more, seconds.")] = (
+        math.inf
+    ),
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Compare a policy with the base of each scenario, seed by seed.
@@ -34,12 +47,20 @@ def evaluate(
     from rich.console import Console
     from rich.progress import Progress
 
-    from fermata.cli.options import seed_range
+    from fermata.cli.options import parameter, seed_range
     from fermata.cli.tables import scores_table
-    from fermata.training.evaluate import as_dict, names_of
+    from fermata.policy.guardrails import Guardrails
+    from fermata.sim.generate.estimates import read_noise
+    from fermata.training.evaluate import Conditions, as_dict, names_of
     from fermata.training.evaluate import evaluate as run
 
     names, numbers = names_of(scenarios), seed_range(seeds)
+    conditions = Conditions(
+        episode_jobs,
+        tuple(parameter(text) for text in settings or []),
+        None if noise is None else read_noise(noise),
+        Guardrails(max_hold, max_wait),
+    )
     with Progress(console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task("episodes", total=len(names) * len(numbers))
         scores = run(
@@ -48,7 +69,7 @@ def evaluate(
             numbers,
             processes or min(os.cpu_count() or 1, len(names) * len(numbers)),
             lambda done, _: progress.update(task, completed=done),
-            episode_jobs,
+            conditions,
         )
     done, total = sum(score.seeds for score in scores), len(names) * len(numbers)
     if as_json:

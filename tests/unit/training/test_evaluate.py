@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from fermata.training.evaluate import evaluate
+from fermata.policy.errors import InputError
+from fermata.policy.guardrails import Guardrails
+from fermata.sim.generate.estimates import read_noise
+from fermata.training.evaluate import Conditions, evaluate
 
 NAMES, SEEDS = ["norm50", "norm200"], [2000, 2001, 2002]
 
@@ -32,3 +37,18 @@ def test_a_policy_against_itself_changes_nothing() -> None:
     (score,) = evaluate("sjf", ["norm50"], SEEDS[:2])
     assert (score.base, score.vs_base_pct, score.vs_base_ci95) == ("sjf", 0.0, 0.0)
     assert score.avg_jct_s == score.base_jct_s > 0.0
+
+
+def test_conditions_hold_for_policy_and_base() -> None:
+    noisy = Conditions(jobs=600, parameters=(("load", 0.5),), noise=read_noise("class-flips=0.3"))
+    (same,) = evaluate("sjf", ["norm200"], SEEDS, conditions=noisy)
+    (known,) = evaluate("sjf", ["norm200"], SEEDS, conditions=replace(noisy, noise=None))
+    (busier,) = evaluate("sjf", ["norm200"], SEEDS, conditions=Conditions(jobs=600))
+    assert same.vs_base_pct == 0.0
+    assert same.avg_jct_s > known.avg_jct_s > 0.0
+    assert known.avg_jct_s < busier.avg_jct_s
+    hold = "sjf-hold:split=50,tau=100"
+    (capped,) = evaluate(hold, ["norm200"], SEEDS, conditions=Conditions(jobs=600, limits=Guardrails(0.0, 0.0)))
+    assert capped.held_s_per_job == 0.0
+    with pytest.raises(InputError, match="nonsense"):
+        evaluate("sjf", ["norm200"], SEEDS, conditions=Conditions(parameters=(("nonsense", 1),)))

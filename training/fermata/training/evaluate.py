@@ -8,16 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 
 from fermata.policy.errors import InputError
+from fermata.policy.guardrails import Guardrails
 from fermata.policy.registry import load
 from fermata.sim.experiment import knowing, over_processes
+from fermata.sim.generate.estimates import Noise
 from fermata.sim.metrics import mean_ci95, paired_percent
-from fermata.sim.scenarios import SCENARIOS, scenario
+from fermata.sim.scenarios import SCENARIOS, Scenario, scenario
 from fermata.sim.simulate import simulate
 
 EVALUATION_SEEDS = range(2000, 2020)
@@ -27,13 +29,42 @@ DEVELOPMENT_SEEDS = range(1000, 1020)
 _BASES = {"SJF": "sjf", "SRWF": "srwf", "FIFO": "fifo", "tuned_parallelism": "sjf-divided"}
 
 
+@dataclass(frozen=True)
+class Conditions:
+    """What an evaluation changes of the scenarios; policy and base meet the same jobs and the same estimates.
+
+    Args:
+        jobs: of an episode; None: the scenario's own number.
+        parameters: of the scenarios, by name.
+        noise: wrong estimates.
+        limits: bounds on the policy's holding.
+    """
+
+    jobs: int | None = None
+    parameters: tuple[tuple[str, float | int | str], ...] = ()
+    noise: Noise | None = None
+    limits: Guardrails = Guardrails()  # noqa: RUF009 - an immutable tuple
+
+    def scenario(self, name: str) -> Scenario:
+        """Return a scenario as it is under these conditions.
+
+        Raises:
+            InputError: it has no such parameter.
+        """
+        chosen = scenario(name)
+        if self.jobs is not None:
+            # As large a part of it is left out of the means.
+            chosen = chosen.with_(jobs=self.jobs, warm=chosen.warm * self.jobs // chosen.jobs)
+        return replace(chosen.with_(**dict(self.parameters)), estimates=self.noise)
+
+
 class Unit(NamedTuple):
     """One episode pair: a scenario and a seed under the policy and under the base."""
 
     scenario: str
     seed: int
     policy: str
-    jobs: int | None = None  # of the episode; None: the scenario's own number
+    conditions: Conditions
 
 
 class Pair(NamedTuple):
@@ -72,14 +103,11 @@ def base_of(name: str) -> str:
 
 def run_unit(unit: Unit) -> Pair:
     """Simulate one seed under both policies."""
-    chosen = scenario(unit.scenario)
-    if unit.jobs is not None:
-        # As large a part of it is left out of the means.
-        chosen = chosen.with_(jobs=unit.jobs, warm=chosen.warm * unit.jobs // chosen.jobs)
+    chosen = unit.conditions.scenario(unit.scenario)
     trace = chosen.generate(unit.seed)
     figures: list[tuple[float, float, float, float]] = []
     for spec in (unit.policy, base_of(unit.scenario)):
-        episode = simulate(trace, chosen.executors, knowing(load(spec), trace))
+        episode = simulate(trace, chosen.executors, knowing(load(spec), trace), limits=unit.conditions.limits)
         jct_s = episode.job_jct_s[chosen.warm :]
         held_s = float(episode.job_held_s[chosen.warm :].mean())
         figures.append((float(jct_s.mean()), float(np.quantile(jct_s, 0.99)), float(jct_s.max()), held_s))
@@ -104,7 +132,7 @@ def evaluate(
     seeds: Sequence[int],
     processes: int = 1,
     on_done: Callable[[int, int], None] | None = None,
-    jobs: int | None = None,
+    conditions: Conditions = Conditions(),
 ) -> list[Score]:
     """Return the policy's score in each scenario; after Ctrl-C in those of which two seeds or more are done.
 
@@ -114,12 +142,14 @@ def evaluate(
         seeds: of the episodes, the same for policy and base; at least two, for an interval.
         processes: how many; does not change the figures.
         on_done: told how many episodes pairs of how many are done.
-        jobs: of an episode; by default the scenario's own number.
+        conditions: what is changed of the scenarios.
     """
     if len(seeds) < 2:
         raise InputError(f"expected at least 2 seeds for an interval, got {len(seeds)}")
     load(policy)  # fail before the work begins
-    units = [Unit(name, seed, policy, jobs) for name in names for seed in seeds]
+    for name in names:
+        conditions.scenario(name)
+    units = [Unit(name, seed, policy, conditions) for name in names for seed in seeds]
     pairs: dict[Unit, Pair] = {}
     with closing(over_processes(run_unit, units, processes)) as results:
         try:

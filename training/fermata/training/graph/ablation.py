@@ -18,7 +18,7 @@ import numpy as np
 from rich.console import Console
 
 from fermata.sim.metrics import mean_ci95
-from fermata.training.evaluate import evaluate
+from fermata.training.evaluate import Conditions, evaluate
 from fermata.training.graph.config import GraphConfig
 from fermata.training.graph.export import export_onnx, metadata_of
 from fermata.training.graph.train import train
@@ -84,7 +84,10 @@ def _scores(
     network = train(config, run, console)
     model = run / "policy.onnx"
     export_onnx(network, metadata_of(config), model)
-    found = {score.scenario: asdict(score) for score in evaluate(str(model), scenarios, seeds, 1, jobs=jobs)}
+    found = {
+        score.scenario: asdict(score)
+        for score in evaluate(str(model), scenarios, seeds, 1, conditions=Conditions(jobs=jobs))
+    }
     partial = note.with_suffix(".partial")
     partial.write_text(json.dumps({"asked": asked, "scores": found}, indent=2), encoding="utf-8")
     partial.replace(note)
