@@ -51,7 +51,7 @@ class Job:
     critical_path_s: float = 0.0
     width: float = 1.0
     held_s: float = 0.0
-    single: int = 1  # it is one task in one stage
+    narrow: int = 1  # each of its stages is one task, and none is moldable
     remaining_path_s: float = 0.0  # the longest path from a stage that has not finished to the end of the job
     running: int = 0
 
@@ -123,7 +123,7 @@ def board_of(state: ClusterState) -> Board:
         "recent_end": len(state.recent_arrival_s),
     }
     jobs = {name: getattr(state, f"job_{name}") for name in _JOB}
-    jobs |= {"remaining_path_s": _remaining_path_s(state), "single": _single(state)}
+    jobs |= {"remaining_path_s": _remaining_path_s(state), "narrow": _narrow(state)}
     recent = {"arrival_s": state.recent_arrival_s, "work_s": state.recent_work_s}
     return Board(
         new_rows(Pool, 1, pool),
@@ -137,13 +137,12 @@ def board_of(state: ClusterState) -> Board:
     )
 
 
-def _single(state: ClusterState) -> NDArray[np.bool_]:
-    """Tell which jobs are one task in one stage: their work is that of the task."""
-    jobs = len(state.job_arrival_s)
-    stages = np.bincount(state.stage_job, minlength=jobs)
-    task_s = np.bincount(state.stage_job, state.stage_estimate_s * state.stage_slots, minlength=jobs)
-    single: NDArray[np.bool_] = (stages == 1) & (state.job_work_s <= task_s * 1.000001)
-    return single
+def _narrow(state: ClusterState) -> NDArray[np.bool_]:
+    """Tell which jobs have only stages that can use no more than one task's executors; a moldable one can."""
+    wide = (state.stage_max_cap > 1) | (state.stage_pending + state.stage_running > 1)
+    narrow = np.ones(len(state.job_arrival_s), np.bool_)
+    narrow[state.stage_job[wide]] = False
+    return narrow
 
 
 def _remaining_path_s(state: ClusterState) -> FloatArray:

@@ -22,7 +22,7 @@ from fermata.policy.board import Board, board_of
 from fermata.policy.heuristics.kernel import BY_REMAINING_WORK, FILL, NEVER, Rule, first_stage
 from fermata.policy.state import ClusterState
 
-SCHEMA = "fermata.head-alternative-wait/2"
+SCHEMA = "fermata.head-alternative-wait/3"
 
 FEATURES: tuple[str, ...] = (
     "log executors",
@@ -63,7 +63,7 @@ FEATURES: tuple[str, ...] = (
     "executors held by other jobs with less left, share",
     "active jobs per executor",
     "stages left of the head's job are one task",
-    "active jobs of more than one task, share",
+    "active jobs with a stage of more than one task, share",
 )
 SIZE = len(FEATURES)
 FeatureRow = NDArray[np.float64] | NDArray[np.float32]  # [SIZE]
@@ -217,16 +217,16 @@ def features(board: Board, choice: Candidates, out: FeatureRow) -> None:
     out[31] = math.log1p(stage.pending)
     out[32] = math.log1p(job.width)
     out[33] = _log_ratio(first_s, task_s)
-    smaller, many = 0, 0
+    smaller, wide = 0, 0
     for i in range(board.pool[0].active):
         other = board.jobs[board.active[i]]
-        many += 1 - other.single
+        wide += 1 - other.narrow
         if board.active[i] != index and other.remaining_work_s <= unit:
             smaller += other.running
     out[35] = smaller / executors
     out[36] = math.log1p(board.pool[0].active / executors)
     out[37] = 1.0 if unit <= 1.000001 * stage.slots * task_s else 0.0
-    out[38] = many / max(board.pool[0].active, 1)
+    out[38] = wide / max(board.pool[0].active, 1)
 
 
 @kernel

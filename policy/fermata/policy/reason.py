@@ -175,7 +175,7 @@ GROUPS: tuple[Group, ...] = (
             "busy executors with the head's job, share",
             "executors held by other jobs with less left, share",
             "active jobs per executor",
-            "active jobs of more than one task, share",
+            "active jobs with a stage of more than one task, share",
         ),
         _pool,
     ),
@@ -222,7 +222,7 @@ _TYPICAL: Mapping[str, float] = {
     "executors held by other jobs with less left, share": 0,
     "active jobs per executor": 0.693,
     "stages left of the head's job are one task": 1,
-    "active jobs of more than one task, share": 0,
+    "active jobs with a stage of more than one task, share": 0,
 }
 
 

@@ -229,6 +229,8 @@ def new_world(tables: Tables, executors: int) -> World:
 
 def _new_board(tables: Tables, executors: int) -> Board:
     jobs, stages = len(tables.job_arrival_s), len(tables.stage_job)
+    narrow = np.ones(jobs, np.bool_)
+    narrow[tables.stage_job[tables.stage_max_cap > 1]] = False
     return Board(
         pool=new_rows(Pool, 1, {"free": executors}),
         executors=new_rows(Executor, executors),
@@ -243,7 +245,7 @@ def _new_board(tables: Tables, executors: int) -> Board:
                 "critical_path_s": tables.job_critical_path_s,
                 "remaining_path_s": tables.job_critical_path_s,
                 "width": tables.job_width,
-                "single": np.diff(tables.task_ptr[tables.job_stage_ptr]) == 1,
+                "narrow": narrow,
             },
         ),
         stages=new_rows(

@@ -19,7 +19,9 @@ from fermata.policy.action import any_startable
 from fermata.policy.board import board_of
 from fermata.policy.features import FEATURES, SIZE, observe
 from fermata.policy.graph import job_shape
+from fermata.policy.rows import column
 from fermata.policy.state import ClusterState
+from fermata.sim.world import new_world, tables_of
 
 TIMES = [name for name in ClusterState._fields if name.endswith("_s")]
 
@@ -133,3 +135,15 @@ def test_a_wake_up_is_always_after_now() -> None:
     state = started(first_state(one_stage_jobs((0.0, 20.0), (0.0, 1e-6)), 2), 0, 1)
     late = state._replace(now_s=1e12, executor_free_at_s=np.array([np.nextafter(1e12, np.inf)] * 2))
     assert observe(late)[0].wake_s == np.inf
+
+
+def test_a_board_tells_jobs_of_wide_stages_as_the_simulator_does() -> None:
+    told: set[int] = set()
+    for seed in range(12):
+        trace = random_trace(seed, 4)
+        known = column(new_world(tables_of(trace, 4), 4).board.jobs, "narrow")
+        for state in states_of(trace, 4, any_legal_action(seed)):
+            narrow = column(board_of(state).jobs, "narrow", len(state.job_arrival_s))
+            np.testing.assert_array_equal(narrow, known[: len(narrow)])
+        told |= set(known.tolist())
+    assert told == {0, 1}

@@ -92,6 +92,13 @@ def test_the_cheapest_action_is_taken(tmp_path: Path, costs: tuple[float, ...], 
     assert answer.until_s == pytest.approx(expected.until_s)
 
 
+@pytest.mark.parametrize(("waiting", "kind"), [(6, WAIT), (7, START)])
+def test_no_wait_in_a_crowd(tmp_path: Path, waiting: int, kind: int) -> None:
+    policy = OnnxPolicy.load(written(tmp_path, model((0.0, 1.0, -9.0))))
+    jobs = [(0.0, 20.0), *[(0.0, 4.0)] * waiting]
+    assert policy.choose(started(first_state(one_stage_jobs(*jobs), 2), 0, 1)).kind == kind
+
+
 def test_no_wait_while_nothing_runs_and_no_alternative_where_there_is_none(tmp_path: Path) -> None:
     policy = OnnxPolicy.load(written(tmp_path, model((0.0, -9.0, -9.0))))
     assert policy.choose(first_state(one_stage_jobs((0.0, 4.0)), 2)) == Action(START, 0, 1)

@@ -12,16 +12,16 @@ from fermata.sim.simulate import simulate
 from fermata.sim.world import World, new_world, tables_of
 from fermata.training.collect import empty_network
 from fermata.training.fork import Room, new_fork, splice
-from fermata.training.teacher import NO_LIMITS, Base, _act, _look, _take
+from fermata.training.teacher import NO_LIMITS, Base, _look, _take, act
 
 JOBS = 520
 
 
 def _finish(world: World, base: Base) -> None:
     if not _take(world, -1, base, NO_LIMITS):
-        _act(world, base, NO_LIMITS)
+        act(world, base, NO_LIMITS)
     while advance(world) == DECIDE:
-        _act(world, base, NO_LIMITS)
+        act(world, base, NO_LIMITS)
 
 
 @pytest.mark.parametrize("name", ["express_k2", "dag_wide"])

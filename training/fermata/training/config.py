@@ -29,6 +29,7 @@ class Workloads(_Section):
     size_ratio: tuple[Positive, Positive] = (1.5, 120.0)  # long over short, log-uniform
     long_share: tuple[Positive, Positive] = (0.015, 0.5)  # log-uniform
     dag_share: Share = 0.25  # of the scenarios
+    wide_share: Share = 0.65  # of the DAGs: their stages have several tasks; in the others one, as pods do
 
 
 class Teacher(_Section):
@@ -66,6 +67,9 @@ class Fit(_Section):
     weight_decay: float = Field(default=1e-4, ge=0)
     held_out: Share = 0.1  # of the scenarios, for early stopping
     patience: int = Field(default=12, ge=1)  # epochs without a better held-out loss
+    tries: int = Field(default=1, ge=1)  # networks of the last round; the best on held-out episodes is kept
+    cases: int = Field(default=80, ge=1)  # those episodes
+    case_jobs: int = Field(default=1500, ge=100)  # of each
 
 
 class TrainConfig(_Section):

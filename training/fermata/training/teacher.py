@@ -78,7 +78,7 @@ def _bounded_action(board: Board, base: Base, limits: Guardrails) -> tuple[int, 
 
 
 @kernel
-def _act(world: World, base: Base, limits: Guardrails) -> None:
+def act(world: World, base: Base, limits: Guardrails) -> None:
     """Let the base policy decide until it waits or nothing is startable."""
     board = world.board
     while any_startable(board):
@@ -95,9 +95,9 @@ def rollout(world: World, picked: int, base: Base, limits: Guardrails) -> float:
     kind, stage, cap, until_s = action_of(board, candidates(board, base.order), picked)
     apply(world, kind, stage, cap, until_s)
     if kind != WAIT:
-        _act(world, base, limits)
+        act(world, base, limits)
     while advance(world) == DECIDE:
-        _act(world, base, limits)
+        act(world, base, limits)
     total_s = 0.0
     for job in range(world.clock[0].jobs):
         total_s += world.job_progress[job].completion_s - now_s

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import multiprocessing
 import signal
+from collections.abc import Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from pathlib import Path
 
@@ -21,12 +22,14 @@ from torch.utils.tensorboard import SummaryWriter
 
 from fermata.policy.errors import InputError
 from fermata.policy.learned import Network
+from fermata.training.choose import held_out_cases, judge
 from fermata.training.collect import Unit, label_unit
 from fermata.training.config import TrainConfig
 from fermata.training.fit import Labels, fit
 from fermata.training.network import CostNetwork
 
 CONFIG_FILE = "config.json"
+_APART = 1000  # between the seeds of the tries
 
 
 def _ignore_interrupt() -> None:
@@ -103,12 +106,26 @@ def _fit_round(config: TrainConfig, number: int, run: Path, progress: Progress, 
         log.add_scalar(f"round{number + 1}/held_out_loss", held_loss, epoch)
         progress.update(task, completed=epoch + 1)
 
+    tries = config.fit.tries if number + 1 == len(config.rounds) else 1
     network = fit(labels, config.fit, config.seed + number, on_epoch)
+    if tries > 1:
+        others = (fit(labels, config.fit, config.seed + number + k * _APART, on_epoch) for k in range(1, tries))
+        network = _best((network, *others), config, log)
     progress.update(task, completed=config.fit.epochs)
     partial = path.with_suffix(".partial")
     torch.save(network.state_dict(), partial)
     partial.replace(path)
     return network
+
+
+def _best(networks: Sequence[CostNetwork], config: TrainConfig, log: SummaryWriter) -> CostNetwork:
+    """Return the network that schedules the held-out episodes best."""
+    cases = held_out_cases(config)
+    verdicts = [judge(network.compiled(config.margin), cases) for network in networks]
+    for k, verdict in enumerate(verdicts):
+        log.add_scalar("tries/mean_log_ratio", verdict.mean_log_ratio, k)
+        log.add_scalar("tries/worst_pct", verdict.worst_pct, k)
+    return networks[min(range(len(verdicts)), key=lambda k: verdicts[k].mean_log_ratio)]
 
 
 def train(config: TrainConfig, run: Path, console: Console | None = None) -> CostNetwork:

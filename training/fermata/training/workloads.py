@@ -31,7 +31,7 @@ def draw(rng: np.random.Generator, ranges: Workloads, jobs: int) -> Scenario:
     long_share = _log_uniform(rng, *ranges.long_share)
     short_s = _log_uniform(rng, 0.5, 60.0)
     if dag:
-        return _draw_dag(rng, executors, load, ratio, long_share, short_s, jobs)
+        return _draw_dag(rng, ranges.wide_share, executors, load, ratio, long_share, short_s, jobs)
     kind = int(rng.integers(0, 3))
     if kind == 0:
         recipe: TwoSizes | NormalLongs | LognormalPods = TwoSizes(
@@ -45,10 +45,17 @@ def draw(rng: np.random.Generator, ranges: Workloads, jobs: int) -> Scenario:
 
 
 def _draw_dag(
-    rng: np.random.Generator, executors: int, load: float, ratio: float, long_share: float, short_s: float, jobs: int
+    rng: np.random.Generator,
+    wide_share: float,
+    executors: int,
+    load: float,
+    ratio: float,
+    long_share: float,
+    short_s: float,
+    jobs: int,
 ) -> Scenario:
-    """Draw a mix of short and long layered DAGs; a third are chains of single tasks, as pods are."""
-    wide = 1 if rng.random() < 0.35 else int(rng.integers(2, 30))
+    """Draw a mix of short and long layered DAGs; some have stages of one task, as pods are."""
+    wide = 1 if rng.random() >= wide_share else int(rng.integers(2, 30))
     short = JobClass(
         1.0 - long_share,
         stages=(1, int(rng.integers(1, 4))),

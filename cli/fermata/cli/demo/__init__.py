@@ -23,7 +23,7 @@ _TERMINATED = 143
 # A few dozen workflows say little, and seeds differ by more than policies do. scripts/demo_streams.py says what the
 # shipped model gains on average over many such streams (6%) and on how many it gains nothing (a third). This is one
 # near that average that also shows a hold of some length, so the demonstration promises no more than to expect.
-TYPICAL_SEED = 91
+TYPICAL_SEED = 58
 
 
 @app.command()

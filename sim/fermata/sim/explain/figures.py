@@ -40,7 +40,7 @@ _LINEAR = frozenset(
         "head's path / unit",
         "executors held by other jobs with less left, share",
         "stages left of the head's job are one task",
-        "active jobs of more than one task, share",
+        "active jobs with a stage of more than one task, share",
     }
 )
 _PLAIN_LOGARITHM = "log executors"

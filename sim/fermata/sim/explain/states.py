@@ -13,7 +13,7 @@ from fermata.policy.errors import InputError
 from fermata.policy.features import FEATURES, SIZE
 from fermata.policy.guardrails import Guardrails
 from fermata.policy.heuristics.sjf import SJF
-from fermata.policy.learned import ACTIONS, START_HEAD, WAIT_FOR_EVENT
+from fermata.policy.learned import ACTIONS, CROWD, START_HEAD, WAIT_FOR_EVENT
 from fermata.policy.onnx_policy import OnnxPolicy
 from fermata.policy.rows import peek
 from fermata.sim.batch import Batch, default_manner
@@ -25,6 +25,11 @@ from fermata.sim.world import World, new_world, results, tables_of
 FeatureRows = NDArray[np.float32]  # [states, SIZE]
 See = Callable[[NDArray[np.intp], FeatureRows, FloatArray], None]  # episodes, their rows and costs
 
+_EXECUTORS = FEATURES.index("log executors")
+_WAITING = [
+    FEATURES.index(f"waiting jobs {size}")
+    for size in ("up to 2 units", "of 2 to 5 units", "of 5 to 15 units", "over 15 units")
+]
 _ALTERNATIVE, _FREE_SHARE = FEATURES.index("alternative exists"), FEATURES.index("free share")
 _PROGRESS_EVERY = 200  # steps
 MOST_SHIFT = 1.0  # mean JCTs; what a model says beyond is its distrust of a state that it was not taught
@@ -121,9 +126,10 @@ def interval(values: FloatArray) -> Interval:
 
 
 def may_wait(rows: FeatureRows) -> NDArray[np.bool_]:
-    """Return in which states [states, SIZE] something runs, so that waiting is possible."""
-    busy: NDArray[np.bool_] = rows[:, _FREE_SHARE] < 1.0
-    return busy
+    """Return in which states [states, SIZE] waiting is possible: something runs, and what waits is not a crowd."""
+    ready = np.expm1(rows[:, _WAITING]).sum(axis=1)
+    possible: NDArray[np.bool_] = (rows[:, _FREE_SHARE] < 1.0) & (ready <= CROWD * np.exp(rows[:, _EXECUTORS]) + 0.5)
+    return possible
 
 
 def picks(rows: FeatureRows, costs: FloatArray, margin: float) -> NDArray[np.intp]:
