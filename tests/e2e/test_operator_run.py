@@ -148,6 +148,11 @@ def test_modes_off_and_shadow_leave_the_acting_to_the_fallback(cluster: Cluster,
     assert 'fermata_shadow_disagreements_total{pool="off"}' not in metrics
 
 
+def suspend(cluster: Cluster, name: str, on: bool) -> None:
+    body = {"spec": {"suspend": on}}
+    cluster.objects.patch_namespaced_custom_object("fermata.dev", "v1alpha1", "default", "workflows", name, body)
+
+
 def test_suspend_starts_nothing_and_resuming_does(cluster: Cluster) -> None:
     cluster.pool("pausing", executors=1, policy={"name": "fifo"})
     cluster.submit("paused", "pausing", [stage("a", 0.2)], suspend=True)
@@ -156,9 +161,23 @@ def test_suspend_starts_nothing_and_resuming_does(cluster: Cluster) -> None:
     status = cluster.status("paused")
     assert condition_of(status, "Succeeded")["reason"] == "Suspended"
     assert cluster.jobs("paused") == {}
-    body = {"spec": {"suspend": False}}
-    cluster.objects.patch_namespaced_custom_object("fermata.dev", "v1alpha1", "default", "workflows", "paused", body)
+    suspend(cluster, "paused", False)
     cluster.wait_for("paused")
+
+
+def test_suspend_lets_what_runs_end_and_starts_nothing_more(cluster: Cluster) -> None:
+    cluster.pool("halting", executors=1, policy={"name": "fifo"})
+    cluster.submit("halted", "halting", [stage("a", 1.5), stage("b", 0.2, "a")])
+    cluster.wait_for("halted", "Running", "True")
+    suspend(cluster, "halted", True)
+    cluster.submit("next", "halting", [stage("a", 0.2)])
+    cluster.wait_for("next")  # it had to wait for the executor that the suspended one still used
+    wait_until(
+        lambda: condition_of(cluster.status("halted"), "Succeeded")["reason"] == "Suspended", "it does not say so"
+    )
+    assert set(cluster.jobs("halted")) == {"a"}
+    suspend(cluster, "halted", False)
+    assert cluster.wait_for("halted")["heldSeconds"] == pytest.approx(0.0, abs=0.05)
 
 
 def test_a_deadline_stops_what_runs(cluster: Cluster) -> None:
