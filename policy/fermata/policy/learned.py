@@ -71,8 +71,8 @@ def one_task_cap(board: Board, stage: int) -> int:
 def crowded(board: Board) -> bool:
     """Tell whether so many stages are ready that nothing is held: a wait there only makes the queue longer.
 
-    Holds that save time are made with few stages ready: 99% of them with less than two and a half an executor, on
-    every benchmark scenario. A network that is wrong about one rare state must not be able to keep a pool in it.
+    Holds that save time are made with few stages ready. A network that is wrong about one rare state must not be able
+    to keep a pool in it.
     """
     return bool(board.pool[0].ready > CROWD * len(board.executors))
 

@@ -1,8 +1,10 @@
 """Train, stop, resume, export: the whole pipeline in its smallest configuration."""
 
 import hashlib
+import io
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -16,6 +18,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="needs the [training] extra")
 
 import onnx
+from rich.console import Console
 
 from fermata.operator.envelope import Envelope, envelope_of
 from fermata.policy import registry
@@ -28,6 +31,7 @@ from fermata.policy.state import ClusterState
 from fermata.sim.scenarios import SCENARIOS
 from fermata.sim.simulate import simulate
 from fermata.training import export as exporter
+from fermata.training.choose import held_out_cases, judge
 from fermata.training.config import Fit, read_config
 from fermata.training.export import TOLERANCE, export_onnx, metadata_of, parity
 from fermata.training.fit import Labels, fit
@@ -75,6 +79,43 @@ def test_onnx_answers_as_torch_on_real_decisions(smoke_run: Path, exported: Path
     with torch.no_grad():
         expected = network(torch.from_numpy(labels.x)).double().numpy()
     np.testing.assert_allclose(policy.costs(labels.x), expected, rtol=1e-5, atol=1e-5)
+
+
+def _expecting(wait: float) -> CostNetwork:
+    """A network that expects the same of a wait in every state, however strange."""
+    network = CostNetwork((4, 4))
+    with torch.no_grad():
+        for parameter in network.parameters():
+            parameter.zero_()
+        list(network.parameters())[-1].copy_(torch.tensor([1.0, wait]))
+    return network
+
+
+def test_of_several_networks_the_one_that_schedules_best_is_kept() -> None:
+    config = read_config("smoke")
+    config = config.model_copy(update={"fit": config.fit.model_copy(update={"cases": 4, "case_jobs": 200})})
+    cases = held_out_cases(config)
+    head, wait = (judge(_expecting(each).compiled(0.0), cases) for each in (1.0, -99.0))
+    assert head.mean_log_ratio == pytest.approx(0.0, abs=1e-9)
+    assert wait.mean_log_ratio > 0.1
+    assert wait.worst_pct > 10.0
+
+
+def test_each_try_has_weights_of_its_own_and_the_best_is_kept(smoke_run: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(smoke_run, run)
+    (run / "config.json").unlink()
+    (run / "network-1.pt").unlink()
+    config = read_config("smoke")
+    config = config.model_copy(update={"fit": config.fit.model_copy(update={"tries": 2, "cases": 4, "case_jobs": 200})})
+    told = io.StringIO()
+    kept = train(config, run, Console(file=told, width=120))
+    labels, cases = read_labels(run, config, 2), held_out_cases(config)
+    tried = [fit(labels, config.fit, seed) for seed in (config.seed + 1, config.seed + 1001)]
+    costs = [judge(network.compiled(config.margin), cases).mean_log_ratio for network in tried]
+    assert costs[0] != costs[1]
+    assert judge(kept.compiled(config.margin), cases).mean_log_ratio == min(costs)
+    assert "network 2: " in told.getvalue()
 
 
 def test_an_exported_policy_plays_an_episode(exported: Path) -> None:

@@ -3,27 +3,22 @@
 from __future__ import annotations
 
 import json
-import tempfile
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 import torch
 
-from fermata.policy.errors import FermataError
 from fermata.policy.features import FEATURES, SCHEMA, SIZE
 from fermata.policy.learned import BOUND
+from fermata.policy.onnx_file import KEY
 from fermata.policy.onnx_policy import ACTION_SPACE, INPUT, OUTPUT, OnnxPolicy
 from fermata.training.config import TrainConfig
 from fermata.training.network import CostNetwork
+from fermata.training.onnx_writer import ParityError, onnx_of
 
 TOLERANCE = 1e-5  # mean JCTs, absolute and relative
-
-
-class ParityError(FermataError):
-    """The exported file does not answer as the network does."""
 
 
 def metadata_of(config: TrainConfig, scores: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -47,35 +42,12 @@ def export_onnx(network: CostNetwork, metadata: dict[str, Any], out: Path) -> fl
     Raises:
         ParityError: ONNX Runtime's answers differ from torch's by more than TOLERANCE.
     """
-    network.eval()
     metadata = {**metadata, "envelope": envelope_of(network)}
-    example = torch.zeros(2, SIZE)
-    with tempfile.TemporaryDirectory() as folder:
-        draft = Path(folder) / out.name
-        torch.onnx.export(
-            network,
-            (example,),
-            str(draft),
-            input_names=[INPUT],
-            output_names=[OUTPUT],
-            dynamic_shapes=({0: torch.export.Dim("decisions", min=1)},),
-            dynamo=True,
-            external_data=False,
-            verbose=False,
-        )
-        model = onnx.load(str(draft))
-    # Names of the exporter's source files have no place in a shipped file.
-    for node in model.graph.node:
-        del node.metadata_props[:]
-    for value in model.graph.value_info:
-        del value.metadata_props[:]
-    del model.metadata_props[:]
-    entry = model.metadata_props.add()
-    entry.key, entry.value = "fermata", json.dumps(metadata, sort_keys=True)
-    model.producer_name, model.producer_version = "fermata", str(metadata["version"])
-    onnx.checker.check_model(model)
+    rows = {0: torch.export.Dim("decisions", min=1)}
+    text = json.dumps(metadata, sort_keys=True)
+    content = onnx_of(network, (torch.zeros(2, SIZE),), [INPUT], [OUTPUT], (rows,), (KEY, text))
     partial = out.with_name(out.name + ".partial")
-    partial.write_bytes(model.SerializeToString(deterministic=True))
+    partial.write_bytes(content)
     difference = parity(network, OnnxPolicy.load(partial))
     partial.replace(out)
     return difference

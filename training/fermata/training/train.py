@@ -7,6 +7,7 @@ same network as one that was not.
 
 from __future__ import annotations
 
+import math
 import multiprocessing
 import signal
 from collections.abc import Sequence
@@ -99,32 +100,36 @@ def _fit_round(config: TrainConfig, number: int, run: Path, progress: Progress, 
         network.load_state_dict(torch.load(path, weights_only=True))
         return network
     labels = read_labels(run, config, number + 1)
-    task = progress.add_task(f"round {number + 1}: fit on {len(labels.x)} decisions", total=config.fit.epochs)
-
-    def on_epoch(epoch: int, train_loss: float, held_loss: float) -> None:
-        log.add_scalar(f"round{number + 1}/loss", train_loss, epoch)
-        log.add_scalar(f"round{number + 1}/held_out_loss", held_loss, epoch)
-        progress.update(task, completed=epoch + 1)
-
+    epochs = config.fit.epochs
     tries = config.fit.tries if number + 1 == len(config.rounds) else 1
-    network = fit(labels, config.fit, config.seed + number, on_epoch)
-    if tries > 1:
-        others = (fit(labels, config.fit, config.seed + number + k * _APART, on_epoch) for k in range(1, tries))
-        network = _best((network, *others), config, log)
-    progress.update(task, completed=config.fit.epochs)
+    task = progress.add_task(f"round {number + 1}: fit on {len(labels.x)} decisions", total=tries * epochs)
+
+    def fitted(k: int) -> CostNetwork:
+        name = f"round{number + 1}" + (f"-{k}" if k else "")
+
+        def on_epoch(epoch: int, train_loss: float, held_loss: float) -> None:
+            log.add_scalar(f"{name}/loss", train_loss, epoch)
+            log.add_scalar(f"{name}/held_out_loss", held_loss, epoch)
+            progress.update(task, completed=k * epochs + epoch + 1)
+
+        return fit(labels, config.fit, config.seed + number + k * _APART, on_epoch)
+
+    networks = [fitted(k) for k in range(tries)]
+    network = networks[0] if tries == 1 else _best(networks, config, progress.console)
+    progress.update(task, completed=tries * epochs)
     partial = path.with_suffix(".partial")
     torch.save(network.state_dict(), partial)
     partial.replace(path)
     return network
 
 
-def _best(networks: Sequence[CostNetwork], config: TrainConfig, log: SummaryWriter) -> CostNetwork:
-    """Return the network that schedules the held-out episodes best."""
+def _best(networks: Sequence[CostNetwork], config: TrainConfig, console: Console) -> CostNetwork:
+    """Return the network that schedules the held-out episodes best, and say how each one does."""
     cases = held_out_cases(config)
     verdicts = [judge(network.compiled(config.margin), cases) for network in networks]
     for k, verdict in enumerate(verdicts):
-        log.add_scalar("tries/mean_log_ratio", verdict.mean_log_ratio, k)
-        log.add_scalar("tries/worst_pct", verdict.worst_pct, k)
+        mean_pct = 100.0 * math.expm1(verdict.mean_log_ratio)
+        console.print(f"network {k + 1}: {mean_pct:+.1f}% on held-out episodes, {verdict.worst_pct:+.0f}% at worst")
     return networks[min(range(len(verdicts)), key=lambda k: verdicts[k].mean_log_ratio)]
 
 

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import json
-import tempfile
 from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 import torch
 
 from fermata.policy.board import board_of
-from fermata.policy.errors import FermataError
 from fermata.policy.graph_policy import GraphPolicy
 from fermata.policy.graph_state import (
     JOB_FEATURES,
@@ -31,13 +28,10 @@ from fermata.policy.onnx_file import KEY
 from fermata.policy.state import IDLE, ClusterState, free_executor_list
 from fermata.training.graph.config import GraphConfig
 from fermata.training.graph.network import Answer, GraphNetwork, tensors
+from fermata.training.onnx_writer import ParityError, onnx_of
 
 TOLERANCE = 1e-5  # of a score, absolute and relative
 PARITY_STAGES = (1, 2, 3, 10, 50, 400, 2000)
-
-
-class ParityError(FermataError):
-    """The exported file does not answer as the network does."""
 
 
 def metadata_of(config: GraphConfig, scores: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -131,24 +125,12 @@ def _examples(seed: int = 0) -> Iterator[GraphState]:
         yield graph_state(board_of(state), dag)[0]
 
 
-def _exported(network: GraphNetwork) -> onnx.ModelProto:
-    """Return the network as ONNX, every number of rows being open."""
+def _content(network: GraphNetwork, text: str) -> bytes:
+    """Return the file's content, every number of rows being open."""
     example = join([graph for _, graph in zip(range(4), _examples(), strict=False)])
-    rows = {0: torch.export.Dim.DYNAMIC}
-    with tempfile.TemporaryDirectory() as folder:
-        draft = Path(folder) / "draft.onnx"
-        torch.onnx.export(
-            network,
-            tensors(example),
-            str(draft),
-            input_names=list(GraphState._fields),
-            output_names=list(Answer._fields),
-            dynamic_shapes=(rows,) * len(GraphState._fields),
-            dynamo=True,
-            external_data=False,
-            verbose=False,
-        )
-        return onnx.load(str(draft))
+    names = GraphState._fields
+    rows = ({0: torch.export.Dim.DYNAMIC},) * len(names)
+    return onnx_of(network, tensors(example), names, Answer._fields, rows, (KEY, text))
 
 
 def export_onnx(network: GraphNetwork, metadata: dict[str, Any], out: Path) -> float:
@@ -157,20 +139,9 @@ def export_onnx(network: GraphNetwork, metadata: dict[str, Any], out: Path) -> f
     Raises:
         ParityError: ONNX Runtime's answers differ from torch's by more than TOLERANCE.
     """
-    network.eval()
-    model = _exported(network)
-    # Names of the exporter's source files have no place in a shipped file.
-    for node in model.graph.node:
-        del node.metadata_props[:]
-    for value in model.graph.value_info:
-        del value.metadata_props[:]
-    del model.metadata_props[:]
-    entry = model.metadata_props.add()
-    entry.key, entry.value = KEY, json.dumps(metadata, sort_keys=True)
-    model.producer_name, model.producer_version = "fermata", str(metadata["version"])
-    onnx.checker.check_model(model)
+    content = _content(network, json.dumps(metadata, sort_keys=True))
     partial = out.with_name(out.name + ".partial")
-    partial.write_bytes(model.SerializeToString(deterministic=True))
+    partial.write_bytes(content)
     difference = parity(network, GraphPolicy.load(partial))
     partial.replace(out)
     return difference

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable
-from importlib.metadata import version
 from pathlib import Path
 
-import onnx
 import torch
 from torch import nn
 
@@ -17,6 +15,7 @@ from fermata.sim.hpc import models
 from fermata.sim.hpc.models import InspectorModel, load_model
 from fermata.sim.hpc.queue_models import QueueModel, load_queue_model
 from fermata.training.hpc.network import QueueNetwork, perceptron
+from fermata.training.onnx_writer import onnx_of
 
 
 def export_inspector(model: InspectorModel, out: Path) -> None:
@@ -50,33 +49,13 @@ def _export(
     check: Callable[[str], object],
     out: Path,
 ) -> None:
-    network.eval()
+    rows = {0: torch.export.Dim("rows", min=1)}
+    example = (torch.zeros(2, features),)
+    content = onnx_of(network, example, names[:1], names[1:], (rows,), metadata)
     with tempfile.TemporaryDirectory() as folder:
         draft = Path(folder) / "network.onnx"
-        torch.onnx.export(
-            network,
-            (torch.zeros(2, features),),
-            str(draft),
-            input_names=[names[0]],
-            output_names=[names[1]],
-            dynamic_shapes=({0: torch.export.Dim("rows", min=1)},),
-            dynamo=True,
-            external_data=False,
-            verbose=False,
-        )
-        exported = onnx.load(str(draft))
-        # Names of the exporter's source files have no place in a shipped file.
-        for node in exported.graph.node:
-            del node.metadata_props[:]
-        for value in exported.graph.value_info:
-            del value.metadata_props[:]
-        del exported.metadata_props[:]
-        entry = exported.metadata_props.add()
-        entry.key, entry.value = metadata
-        exported.producer_name, exported.producer_version = "fermata", version("fermata")
-        onnx.checker.check_model(exported)
-        draft.write_bytes(exported.SerializeToString(deterministic=True))
+        draft.write_bytes(content)
         check(str(draft))
-        partial = out.with_name(out.name + ".partial")
-        partial.write_bytes(draft.read_bytes())
+    partial = out.with_name(out.name + ".partial")
+    partial.write_bytes(content)
     partial.replace(out)

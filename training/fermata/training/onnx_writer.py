@@ -1,0 +1,66 @@
+"""A torch network as the content of an ONNX file: what every export shares."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import onnx
+import torch
+from torch import nn
+
+from fermata.policy.errors import FermataError
+
+
+class ParityError(FermataError):
+    """The exported file does not answer as the network does."""
+
+
+def onnx_of(
+    network: nn.Module,
+    example: tuple[torch.Tensor, ...],
+    inputs: Sequence[str],
+    outputs: Sequence[str],
+    dynamic_shapes: tuple[dict[int, Any], ...],
+    metadata: tuple[str, str],
+) -> bytes:
+    """Return the content of a file that holds a network and says about itself what `metadata` (key, text) says.
+
+    Args:
+        network: put into evaluation mode.
+        example: one tensor an input.
+        inputs: their names.
+        outputs: names.
+        dynamic_shapes: the open dimensions of each input, as `torch.export` takes them.
+        metadata: a property of the file.
+    """
+    network.eval()
+    with tempfile.TemporaryDirectory() as folder:
+        draft = Path(folder) / "draft.onnx"
+        torch.onnx.export(
+            network,
+            example,
+            str(draft),
+            input_names=list(inputs),
+            output_names=list(outputs),
+            dynamic_shapes=dynamic_shapes,
+            dynamo=True,
+            external_data=False,
+            verbose=False,
+        )
+        model = onnx.load(str(draft))
+    # Names of the exporter's source files have no place in a shipped file.
+    for node in model.graph.node:
+        del node.metadata_props[:]
+    for value in model.graph.value_info:
+        del value.metadata_props[:]
+    del model.metadata_props[:]
+    entry = model.metadata_props.add()
+    entry.key, entry.value = metadata
+    model.producer_name, model.producer_version = "fermata", version("fermata")
+    onnx.checker.check_model(model)
+    content: bytes = model.SerializeToString(deterministic=True)
+    return content
