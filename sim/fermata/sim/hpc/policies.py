@@ -16,22 +16,23 @@ from fermata.sim.hpc.rules import PUBLISHED_BACKFILL, PUBLISHED_NO_BACKFILL, Bac
 
 if TYPE_CHECKING:
     from fermata.sim.hpc.queue_models import QueueModel
+    from fermata.sim.hpc.window_models import WindowModel
 
 E = TypeVar("E", Start, Backfill)
 
 _RESERVE = "reserve"
-QUEUE = "queue"
-GRAMMAR = "ORDER[+BACKFILL][/START][+reserve:over_s=TAU,share=PHI] or queue[:SETTING or FILE.onnx]"
+QUEUE, WINDOW = "queue", "window"
+GRAMMAR = "ORDER[+BACKFILL][/START][+reserve:over_s=TAU,share=PHI], queue[:SETTING or FILE.onnx] or window:FILE.onnx"
 
 
 @dataclass(frozen=True)
 class Policy:
-    """A scheduler: its name as written, the order and the rules, or a model that scores the whole queue."""
+    """A scheduler: its name as written, the order and the rules, or a model that scores the queue or a window of it."""
 
     name: str
     order: Order
     rules: Rules
-    model: QueueModel | None = None
+    model: QueueModel | WindowModel | None = None
 
 
 # Names for what is compared often; others are written out. The published ones decide as SchedInspector's code does.
@@ -48,13 +49,18 @@ def policy(text: str, *, kill_at_estimate: bool = False) -> Policy:
 
     Raises:
         InputError: it names none.
-        ModelError: it names a file that is no policy over the queue.
+        ModelError: it names a file that is no policy over the queue, or no window agent.
     """
     if text == QUEUE or text.startswith(f"{QUEUE}:"):
         from fermata.sim.hpc.queue_models import DEFAULT, load_queue_model
 
         model = load_queue_model(text.partition(":")[2] or DEFAULT)
         return Policy(text, order("saf"), Rules(start=Start.SKIP, kill_at_estimate=kill_at_estimate), model)
+    if text.startswith(f"{WINDOW}:"):
+        from fermata.sim.hpc.window_models import load_window_model
+
+        agent = load_window_model(text.partition(":")[2])
+        return Policy(text, order("fcfs"), Rules(start=Start.SKIP, kill_at_estimate=kill_at_estimate), agent)
     if text in SHORT:
         name, rules = SHORT[text]
         return Policy(text, order(name), rules)

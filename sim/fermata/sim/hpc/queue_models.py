@@ -22,7 +22,8 @@ from fermata.policy.queue_features import FEATURE_NAMES, FEATURES, SCHEMA
 from fermata.policy.queue_policy import QueuePolicy
 from fermata.sim.hpc.jobs import FloatArray, JobLog
 from fermata.sim.hpc.models import TOLERANCE
-from fermata.sim.hpc.scoring import HIDDEN_UNITS, PARAMETERS, Scorer, score
+from fermata.sim.hpc.scoring import HIDDEN_UNITS, PARAMETERS, Scorer, run_scored, score
+from fermata.sim.hpc.world import Config, Jobs, World
 
 # What ships, by setting.
 SETTINGS = {
@@ -62,6 +63,10 @@ class QueueModel:
             np.log1p(log.estimate_s),
             np.full(1, np.inf),
         )
+
+    def run(self, jobs: Jobs, config: Config, world: World, log: JobLog) -> None:
+        """Run the jobs of a log until every one has started."""
+        run_scored(jobs, config, world, self.scorer(log))
 
     def metadata(self) -> str:
         """Return what the file says about itself, as JSON; the weights as base64 of little-endian float32."""

@@ -14,11 +14,11 @@ from fermata.sim.hpc.jobs import FloatArray, JobLog
 from fermata.sim.hpc.kernel import run
 from fermata.sim.hpc.orders import Order
 from fermata.sim.hpc.rules import Rules
-from fermata.sim.hpc.scoring import run_scored
 from fermata.sim.hpc.world import DECISIONS, EVENTS, REJECTIONS, config_of, jobs_of, new_world
 
 if TYPE_CHECKING:
     from fermata.sim.hpc.queue_models import QueueModel
+    from fermata.sim.hpc.window_models import WindowModel
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,11 @@ class Schedule:
 
 
 def simulate(
-    log: JobLog, order: Order, rules: Rules, inspector: Inspector | None = None, model: QueueModel | None = None
+    log: JobLog,
+    order: Order,
+    rules: Rules,
+    inspector: Inspector | None = None,
+    model: QueueModel | WindowModel | None = None,
 ) -> Schedule:
     """Run the jobs of a log on its machine, idle at first.
 
@@ -53,7 +57,8 @@ def simulate(
         order: the order of the queue.
         rules: start semantics, backfilling, reservations.
         inspector: accepts or rejects what is about to be done; default: nobody does.
-        model: scores the queue and decides instead of the rules; the order only breaks ties and says who is first.
+        model: scores the queue, or a window of it, and decides instead of the rules; the order only breaks ties and
+            says who is first.
 
     Returns:
         The schedule; the same for the same arguments.
@@ -62,12 +67,12 @@ def simulate(
         InputError: an inspector beside a model, which decides by itself when to wait.
     """
     if model is not None and inspector is not None:
-        raise InputError("a policy over the queue holds jobs by itself; expected no inspector beside it")
+        raise InputError("a policy over the queue or a window holds jobs by itself; expected no inspector beside it")
     jobs = jobs_of(log, order, rules)
     world = new_world(len(log), int(log.user.max()) + 1, log.machine_cores)
     config = config_of(log, order, rules)
     if model is not None:
-        run_scored(jobs, config, world, model.scorer(log))
+        model.run(jobs, config, world, log)
     else:
         run(jobs, config, world, inspector or no_inspector())
     counts: NDArray[np.int64] = world.counts

@@ -1,0 +1,108 @@
+"""Deep Back-Filling agents as ONNX files: what `fermata hpc train --method window` writes and `window:FILE` reads.
+
+The file's graph scores rows, one for each job of the window that fits and one for Fwd, each row alone; its metadata
+holds the same weights for the compiled kernel, and both are compared when a file is loaded.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from fermata.policy.errors import ModelError
+from fermata.policy.onnx_file import open_onnx
+from fermata.sim.hpc.inspect import ARGMAX
+from fermata.sim.hpc.jobs import JobLog
+from fermata.sim.hpc.models import TOLERANCE
+from fermata.sim.hpc.window import (
+    FEATURE_NAMES,
+    FEATURES,
+    HIDDEN,
+    PARAMETERS,
+    Agent,
+    SingleArray,
+    new_agent,
+    run_windowed,
+    score,
+)
+from fermata.sim.hpc.world import Config, Jobs, World
+
+KEY = "fermata-hpc-window"
+INPUT, OUTPUT = "rows", "scores"
+
+
+@dataclass(frozen=True)
+class WindowModel:
+    """An agent that sees a window of the queue.
+
+    Args:
+        head: jobs seen from the head of the queue, at least 1.
+        tail: jobs seen from its tail; 0 is a head-only window.
+        theta: weights, `[PARAMETERS]`; see `window.Agent`.
+        trained_on: name of the log.
+        seed: of its training.
+        features: names of what it reads, in order.
+    """
+
+    head: int
+    tail: int
+    theta: SingleArray
+    trained_on: str = ""
+    seed: int = 0
+    features: tuple[str, ...] = FEATURE_NAMES
+
+    def agent(self, mode: int = ARGMAX, *, record: int = 0) -> Agent:
+        """Return it as the kernel wants it; `record` is the room for decisions."""
+        return new_agent(self.head, self.tail, self.theta, mode, record=record)
+
+    def run(self, jobs: Jobs, config: Config, world: World, log: JobLog) -> None:
+        """Run the jobs of a log until every one has started."""
+        run_windowed(jobs, config, world, self.agent())
+
+    def metadata(self) -> str:
+        """Return what the file says about itself, as JSON; the weights as base64 of little-endian float32."""
+        weights = base64.b64encode(self.theta.astype("<f4").tobytes()).decode()
+        return json.dumps(asdict(self) | {"theta": weights}, sort_keys=True)
+
+
+@lru_cache(maxsize=32)
+def load_window_model(path: str) -> WindowModel:
+    """Read an agent and check that its graph answers as its weights do.
+
+    Raises:
+        ModelError: the file is missing, is no window agent, or contradicts itself.
+    """
+    session = open_onnx(path).session
+    text = session.get_modelmeta().custom_metadata_map.get(KEY)
+    if text is None:
+        raise ModelError(f"{path}: no window agent; expected one that fermata hpc train --method window wrote")
+    model = _parsed(path, text)
+    probe = np.random.default_rng(0).random((16, FEATURES)).astype(np.float32)
+    answered = session.run([OUTPUT], {INPUT: probe})[0]
+    units = np.zeros(sum(HIDDEN), dtype=np.float32)
+    ours = np.array([score(model.theta, row, units) for row in probe])
+    if not np.allclose(ours, answered, rtol=TOLERANCE, atol=TOLERANCE * np.abs(model.theta).max()):
+        raise ModelError(f"{path}: its graph and its weights give different answers")
+    return model
+
+
+def _parsed(path: str, text: str) -> WindowModel:
+    try:
+        said: dict[str, Any] = json.loads(text)
+        said["theta"] = np.frombuffer(base64.b64decode(said["theta"]), dtype="<f4").astype(np.float32)
+        said["features"] = tuple(said["features"])
+        model = WindowModel(**said)
+    except (ValueError, TypeError, KeyError) as error:
+        raise ModelError(f"{path}: its description cannot be read ({error})") from error
+    if model.features != FEATURE_NAMES:
+        raise ModelError(f"{path}: it reads other features than this version writes")
+    if model.head < 1 or model.tail < 0:
+        raise ModelError(f"{path}: expected a window of at least one job, got {model.head} + {model.tail}")
+    if len(model.theta) != PARAMETERS or not np.isfinite(model.theta).all():
+        raise ModelError(f"{path}: expected {PARAMETERS} finite weights, found {len(model.theta)}")
+    return model
