@@ -104,7 +104,7 @@ def test_the_policy_over_the_queue_decides_the_same_on_a_clusters_state(seed: in
     theta = random.normal(0.0, 0.3, PARAMETERS)
     theta[FEATURES], theta[FEATURE_NAMES.index("delays_head")] = 20.0, -60.0
     export_queue_model(QueueModel(theta.astype(np.float32).astype(np.float64)), tmp_path / "random.onnx")
-    chosen = policy(f"queue:{tmp_path / 'random.onnx'}")
+    chosen = policy(str(tmp_path / "random.onnx"))
     ours = simulate(log, chosen.order, chosen.rules, None, chosen.model).start_s
     trace = one_stage_trace(submit, runtime, slots=log.cores)
     theirs = simulate_dag(trace, 64, load(tmp_path / "random.onnx")).job_start_s
@@ -127,7 +127,7 @@ for name in names:
     chosen = policy(name)
     for inspector in (None, rule_inspector(PICKS, REJECT_IF_BLOCKED)):
         digest.update(simulate(log, chosen.order, chosen.rules, inspector).start_s.tobytes())
-queue = policy("queue")
+queue = policy("queue-prompt")
 digest.update(simulate(log, queue.order, queue.rules, None, queue.model).start_s.tobytes())
 print(digest.hexdigest())
 """

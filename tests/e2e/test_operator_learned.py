@@ -12,7 +12,7 @@ from tests.real_plane import JOBS
 
 from fermata.operator.reasons import STAGE_HELD
 from fermata.policy import registry
-from fermata.policy.action import WAIT
+from fermata.policy.action import START, WAIT
 from fermata.policy.record import loads, replay
 
 pytestmark = pytest.mark.e2e
@@ -65,3 +65,19 @@ def test_a_model_by_path_is_used_only_with_the_right_digest(cluster: Cluster) ->
     assert "sha256" in condition_of(status, "PolicyReady")["message"]
     cluster.submit("still-runs", "wrong", [SHORT])
     cluster.wait_for("still-runs")
+
+
+def test_a_policy_over_the_queue_by_name_schedules_tasks_of_several_slots(cluster: Cluster, folder: Path) -> None:
+    cluster.pool("rigid", executors=4, policy={"name": "queue-swift"}, maxHoldSeconds=2)
+    cluster.wait_for_pool("rigid", "PolicyReady", "True")
+    names = []
+    for number, slots in enumerate((4, 3, 1, 2)):
+        cluster.submit(f"rigid-{number}", "rigid", [stage("a", 0.3, slots=slots)])
+        names.append(f"rigid-{number}")
+    assert all(stages_of(cluster.wait_for(name))["a"]["state"] == "Succeeded" for name in names)
+    records = [loads(line) for line in (folder / "decisions.jsonl").read_text().splitlines()]
+    decided = [record for record in records if record.labels["pool"] == ["rigid"]]
+    assert {record.policy for record in decided} == {"queue-swift"}
+    assert any(step.action.kind == START for record in decided for step in record.steps)
+    for record in decided:
+        assert replay(record, registry.load("queue-swift"), registry.load("sjf")) == record.steps

@@ -84,13 +84,14 @@ def _check(top: int, states: int, max_hold: float, max_wait: float, out: Path | 
 
 
 def _model(spec: str) -> OnnxPolicy:
+    from fermata.policy.heuristics.base import Heuristic
     from fermata.policy.onnx_policy import OnnxPolicy
-    from fermata.policy.registry import LEARNED, load
+    from fermata.policy.registry import load
 
     policy = load(spec)
     if not isinstance(policy, OnnxPolicy):
-        known = ", ".join(LEARNED)
-        raise InputError(f"policy {spec!r} is a rule, not a model; expected an .onnx file or one of: {known}")
+        what = "is a rule, not a model" if isinstance(policy, Heuristic) else "is a model of another kind"
+        raise InputError(f"policy {spec!r} {what}; expected default, or an .onnx file of its kind")
     return policy
 
 

@@ -20,14 +20,16 @@ def info(
     from fermata.policy.graph_policy import GraphPolicy
     from fermata.policy.heuristics.base import Heuristic
     from fermata.policy.onnx_policy import OnnxPolicy
+    from fermata.policy.queue_policy import QueuePolicy
     from fermata.policy.registry import load
 
     loaded = load(policy)
     facts: dict[str, object] = {"name": loaded.name}
     if isinstance(loaded, Heuristic):
         facts |= {"kind": "heuristic", "summary": loaded.summary, "parameters": sorted(loaded.parameters)}
-    if isinstance(loaded, OnnxPolicy | GraphPolicy):
-        facts |= {"kind": "onnx", "sha256": loaded.digest, **loaded.metadata}
+    if isinstance(loaded, OnnxPolicy | GraphPolicy | QueuePolicy):
+        told = {key: value for key, value in loaded.metadata.items() if key != "theta"}  # its weights, once more
+        facts |= {"kind": "onnx", "sha256": loaded.digest, **told}
     if as_json:
         print(json.dumps(facts))
         return
@@ -43,8 +45,8 @@ def list_() -> None:
     for name in sorted(HEURISTICS):
         parameters = ", ".join(sorted(HEURISTICS[name].parameters))
         print(f"{name:16} {HEURISTICS[name].summary}" + (f" ({parameters})" if parameters else ""))
-    for name in LEARNED:
-        print(f"{name:16} the model that ships with Fermata")
+    for name, summary in LEARNED.items():
+        print(f"{name:16} a model: {summary}")
 
 
 @app.command()

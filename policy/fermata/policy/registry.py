@@ -47,11 +47,17 @@ HEURISTICS: dict[str, Heuristic] = {
         SRWF_EQUAL_SHARE,
     )
 }
-LEARNED = ("default",)  # models that ship with the package
+LEARNED = {  # models that ship with the package
+    "default": "three actions around the shortest job, for stages of one task each",
+    "queue-swift": "over the whole queue of multi-slot tasks: wait above all",
+    "queue-prompt": "likewise: wait about as long as smallest area first with EASY backfilling, slowdown far below it",
+    "queue-even": "likewise: waits a sixth longer than that",
+    "queue-patient": "likewise: waits half as long again, slowdown above all",
+}
 
 
 def shipped_model(name: str = "default") -> Path:
-    """Return the path of a model that ships with the package."""
+    """Return the path of a model that ships with the package, a name of `LEARNED`."""
     return Path(str(resources.files("fermata.policy") / "models" / f"{name}.onnx"))
 
 

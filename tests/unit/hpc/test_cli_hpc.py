@@ -90,10 +90,10 @@ def test_a_policy_over_the_queue_is_trained_and_evaluated(log: Path, tmp_path: P
     options = [word for each in settings for word in ("--set", each)]
     done = fermata("train", "--log", log, "--method", "queue", "--out", out, *options)
     assert done.returncode == 0, done.stderr
-    assert f"--policy queue:{out}" in done.stdout
-    command = ("evaluate", "--log", log, "--policy", f"queue:{out}", "--policy", "queue", "--sequences", "3", "--json")
+    assert f"--policy {out}" in done.stdout
+    command = ("evaluate", "--log", log, "--policy", str(out), "--policy", "queue-swift", "--sequences", "3", "--json")
     told = json.loads(fermata(*command, "--jobs", "50").stdout)
-    assert [row["policy"] for row in told["policies"]] == [f"queue:{out}", "queue"]
+    assert [row["policy"] for row in told["policies"]] == [str(out), "queue-swift"]
     assert all(row["bsld"] >= 1.0 for row in told["policies"])
 
 
@@ -102,10 +102,10 @@ def test_a_policy_over_the_queue_is_trained_and_evaluated(log: Path, tmp_path: P
     [
         (("evaluate", "--policy", "foo"), "no order 'foo'; expected one of fcfs, lcfs"),
         (
-            ("evaluate", "--policy", "queue:lazy"),
-            "queue: expected one of swift, prompt, even, patient or an .onnx",
+            ("evaluate", "--policy", "queue-lazy"),
+            "no policy over the queue 'queue-lazy'; expected one of queue-swift, queue-prompt",
         ),
-        (("evaluate", "--policy", "queue:none.onnx"), "none.onnx: cannot be read: No such file"),
+        (("evaluate", "--policy", "none.onnx"), "none.onnx: cannot be read: No such file"),
         (("evaluate", "--policy", "sjf+lazy"), "no backfill 'lazy'; expected one of none, easy"),
         (("evaluate", "--policy", "sjf/lazy"), "no start 'lazy'; expected one of commit, strict, skip"),
         (("evaluate", "--policy", "sjf+reserve:over_s=1"), "expected +reserve:over_s=SECONDS,share=0..1"),

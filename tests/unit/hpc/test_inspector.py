@@ -30,10 +30,10 @@ torch = pytest.importorskip("torch")
 
 from fermata.training.hpc.config import InspectorConfig
 from fermata.training.hpc.export import export_inspector
+from fermata.training.hpc.inspectors import InspectorSearchConfig, search_inspector
 from fermata.training.hpc.network import perceptron, theta_of
 from fermata.training.hpc.ppo import estimate_advantages
 from fermata.training.hpc.rollouts import Batch, collect, cost, reward
-from fermata.training.hpc.search import SearchConfig, search_inspector
 from fermata.training.hpc.train import train_inspector
 
 
@@ -109,6 +109,25 @@ def test_rejecting_blocked_picks_beats_committing_to_them() -> None:
     assert ruled["wait_s"] < base["wait_s"]
 
 
+def test_a_limit_that_never_binds_undoes_commitment_altogether() -> None:
+    log, chosen, strict = generate(600, 8, load=1.05), policy("sjf"), policy("sjf/strict")
+    free = simulate(log, chosen.order, chosen.rules, rule_inspector(PICKS, REJECT_IF_BLOCKED, 10_000))
+    np.testing.assert_array_equal(free.start_s, simulate(log, strict.order, strict.rules).start_s)
+    bounded = simulate(log, chosen.order, chosen.rules, rule_inspector(PICKS, REJECT_IF_BLOCKED))
+    assert bounded.wait_s.mean() > free.wait_s.mean()
+
+
+@pytest.mark.parametrize("limit", [1, 100])
+def test_a_model_states_its_own_limit(limit: int) -> None:
+    log, chosen = generate(150, 4, load=1.0), policy("sjf")
+    theta = np.zeros(parameters(8))
+    theta[-1] = 50.0
+    inspector = replace(model_of(8), theta=theta, max_rejections=limit).inspector(log, SAMPLE, record=20_000)
+    seed_sampling(1)
+    schedule = simulate(log, chosen.order, chosen.rules, inspector)
+    assert inspector.seen[: schedule.inspections, 5].max() == (limit - 1) / limit
+
+
 def test_the_same_seed_gives_the_same_trajectories() -> None:
     log, config = generate(600, 1), InspectorConfig(jobs=100)
     starts = np.array([10, 200, 400])
@@ -181,7 +200,7 @@ def test_training_is_the_same_for_the_same_seed() -> None:
 @pytest.mark.slow
 def test_search_holds_long_jobs_where_that_pays() -> None:
     log, fresh = generate(4000, 11, load=1.06), generate(4000, 12, load=1.06)
-    config = SearchConfig(generations=3, pairs=2, sequences=15, max_wait_ratio=1.2)
+    config = InspectorSearchConfig(generations=3, pairs=2, sequences=15, judged=45, max_wait_ratio=1.2)
     told: list[int] = []
     model = search_inspector(log, config, part="all", on_generation=lambda row: told.append(row.number))
     sequences = draw_sequences(fresh, 30, 256, 3, part="all")
@@ -193,7 +212,9 @@ def test_search_holds_long_jobs_where_that_pays() -> None:
 
 
 def test_an_exported_inspector_decides_as_before(tmp_path: Path) -> None:
-    model = replace(model_of(20, 3, "starts"), policy="sjf", trained_on="x", objective="bsld", seed=7)
+    model = replace(
+        model_of(20, 3, "starts"), policy="sjf", trained_on="x", objective="bsld", seed=7, max_rejections=300
+    )
     export_inspector(model, tmp_path / "a.onnx")
     loaded = load_model(tmp_path / "a.onnx")
     assert replace(loaded, theta=model.theta) == replace(model, theta=model.theta)
@@ -214,6 +235,7 @@ def test_a_file_that_is_no_inspector_is_refused(tmp_path: Path) -> None:
         ("junk.onnx", "not an ONNX model", None),
         ("bare.onnx", "no inspector; expected one", lambda said: None),
         ("scope.onnx", "expected a scope of picks or starts", lambda said: said | {"scope": "all"}),
+        ("limit.onnx", "expected a limit of 1 rejection or more, found 0", lambda said: said | {"max_rejections": 0}),
         ("short.onnx", "finite weights, found", lambda said: said | {"features": 9}),
         ("other.onnx", "different answers", lambda said: said | json.loads(model_of(8, 5).metadata())),
     ):

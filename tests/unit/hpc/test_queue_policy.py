@@ -20,7 +20,7 @@ from fermata.sim.hpc.inspect import PICKS, REJECT_IF_BLOCKED, rule_inspector
 from fermata.sim.hpc.lublin import generate
 from fermata.sim.hpc.metrics import bounded_slowdowns
 from fermata.sim.hpc.orders import order
-from fermata.sim.hpc.queue_models import SETTINGS, QueueModel, shipped_path
+from fermata.sim.hpc.queue_models import SHIPPED, QueueModel
 from fermata.sim.hpc.scoring import LONGEST_IDLE_S, PARAMETERS
 from fermata.sim.simulate import simulate as simulate_dag
 from fermata.sim.trace_builder import one_stage_trace
@@ -93,7 +93,7 @@ def test_the_order_in_which_jobs_are_listed_does_not_matter() -> None:
 
 
 def test_no_inspector_beside_it() -> None:
-    log, chosen = generate(20, 1), policy("queue")
+    log, chosen = generate(20, 1), policy("queue-prompt")
     with pytest.raises(InputError, match="expected no inspector beside it"):
         simulate(log, chosen.order, chosen.rules, rule_inspector(PICKS, REJECT_IF_BLOCKED), chosen.model)
 
@@ -102,7 +102,7 @@ def test_what_ships_beats_saf_easy_on_fresh_jobs_and_its_settings_are_a_front() 
     log = generate(12_000, 4711, load=1.06)
     sequences = draw_sequences(log, 40, 256, 9, part="all")
     base = pooled(run_sequences(log, policy("saf+easy/skip"), sequences))[0]
-    found = [pooled(run_sequences(log, policy(f"queue:{each}"), sequences))[0] for each in SETTINGS]
+    found = [pooled(run_sequences(log, policy(each), sequences))[0] for each in SHIPPED]
     slowdowns, waits = [each["bsld"] for each in found], [each["wait_s"] for each in found]
     swift, prompt = 0, 1
     assert slowdowns[prompt] < 0.5 * base["bsld"]
@@ -116,7 +116,7 @@ def test_the_file_that_ships_schedules_multi_slot_tasks_of_a_cluster() -> None:
     log = generate(300, 21, machine_cores=64, load=1.2)
     trace = one_stage_trace(log.submit_s, log.runtime_s + 1.0, slots=log.cores)
     slowdowns = []
-    for chosen in (load(shipped_path("prompt")), load("sjf")):
+    for chosen in (load("queue-prompt"), load("sjf")):
         wait = simulate_dag(trace, 64, chosen).job_start_s - log.submit_s
         assert wait.min() >= 0.0
         slowdowns.append(bounded_slowdowns(wait, log.runtime_s).mean())
@@ -135,7 +135,7 @@ def test_a_cluster_that_holds_everything_asks_again_in_ten_minutes() -> None:
     assert row["free_in_1min"] == 1.0, "it takes 50 s"
     assert row["log_waiting"] == pytest.approx(np.log(2.0) / 6.0)
     assert row["head_cores"] == 0.0, "nobody is blocked"
-    policy_file = load(shipped_path("prompt"))
+    policy_file = load("queue-prompt")
     assert isinstance(policy_file, QueuePolicy)
     held = replace(policy_file, session=_Below(policy_file.session))
     assert held.choose(states[0]) == Action(WAIT, until_s=INTERVAL_S)

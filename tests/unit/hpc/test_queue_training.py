@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -24,7 +25,8 @@ torch = pytest.importorskip("torch")
 from fermata.training.hpc.evolution import Evolution
 from fermata.training.hpc.export import export_inspector, export_queue_model
 from fermata.training.hpc.network import QueueNetwork, perceptron, theta_of
-from fermata.training.hpc.queue import QueueConfig, rule, train_queue_policy
+from fermata.training.hpc.queue import QueueConfig, queue_run, rule, train_queue_policy
+from fermata.training.hpc.search import Measured, episodes, measure
 
 
 def random_model(seed: int) -> QueueModel:
@@ -68,13 +70,41 @@ def test_training_is_the_same_for_the_same_seed_and_not_worse_than_its_beginning
     assert (first.trained_on, first.wait_price) == (log.name, 4.0)
 
 
+def test_what_stands_idle_has_its_price() -> None:
+    config = QueueConfig(wait_price=2.0, idle_price=0.5)
+    assert Measured(np.e, 1.5, 3.0).cost(config) == pytest.approx(1.0 + 3.0 + 1.5)
+    assert Measured(np.e, 1.5, -3.0).cost(config) == pytest.approx(1.0 + 3.0), "nothing is paid for more than that"
+
+
+def test_measured_figures_are_those_of_the_schedules() -> None:
+    log = generate(2000, 2, load=1.1)
+    config, theta = QueueConfig(jobs=100), rule(0)
+    chosen = draw_sequences(log, 10, 100, 1, part="all")
+    prepared = episodes(log, chosen.starts, policy("saf/skip"), config, np.random.default_rng(0))
+    found = measure(prepared, queue_run, theta)
+    begun = Policy("rule", order("saf"), Rules(start=Start.SKIP), QueueModel(theta))
+    base, ruled = (pooled(run_sequences(log, each, chosen))[0] for each in (policy("saf+easy/skip"), begun))
+    lost = 100.0 * (base["utilization"] - ruled["utilization"])
+    assert found == pytest.approx((ruled["bsld"], ruled["wait_s"] / base["wait_s"], lost))
+
+
+def test_every_episode_draws_its_own_estimates() -> None:
+    log = generate(500, 2)
+    config = QueueConfig(jobs=100, estimates=("exact", "lognormal:0.7"))
+    cuts = [each.log for each in episodes(log, [3] * 12, policy("saf/skip"), config, np.random.default_rng(0))]
+    exact = [bool((cut.estimate_s == cut.runtime_s).all()) for cut in cuts]
+    assert 0 < sum(exact) < len(cuts)
+    noisy = [cut.estimate_s for cut, each in zip(cuts, exact, strict=True) if not each]
+    assert all((first != second).any() for first, second in pairwise(noisy))
+
+
 def test_an_exported_policy_decides_as_before_and_a_false_one_is_refused(tmp_path: Path) -> None:
     import onnx
 
     model, good = random_model(5), tmp_path / "good.onnx"
     export_queue_model(model, good)
     loaded = load_queue_model(str(good))
-    log, chosen = generate(200, 5, load=1.2), policy(f"queue:{good}")
+    log, chosen = generate(200, 5, load=1.2), policy(str(good))
     ours, theirs = (simulate(log, chosen.order, chosen.rules, None, each).start_s for each in (model, loaded))
     np.testing.assert_array_equal(ours, theirs)
     export_inspector_of(tmp_path / "inspector.onnx")

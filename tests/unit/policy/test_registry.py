@@ -11,6 +11,7 @@ from fermata.policy.action import START, Action
 from fermata.policy.errors import InputError, ModelError
 from fermata.policy.heuristics.base import Heuristic
 from fermata.policy.heuristics.kernel import NEVER
+from fermata.policy.queue_policy import QueuePolicy
 from fermata.policy.registry import HEURISTICS, LEARNED, load, names
 
 
@@ -30,6 +31,17 @@ def test_every_built_in_has_a_name_a_summary_and_settable_parameters() -> None:
             assert getattr(changed.rule, field) == 3
             assert changed.rule._replace(**{field: getattr(policy.rule, field)}) == policy.rule
             assert changed.name == f"{name}:{parameter}=3"
+
+
+def test_policies_over_the_queue_are_built_in() -> None:
+    names_of_queues = [name for name in LEARNED if name.startswith("queue-")]
+    assert len(names_of_queues) >= 4
+    for name in names_of_queues:
+        loaded = load(name)
+        assert isinstance(loaded, QueuePolicy)
+        assert loaded.name == name, "a recorded decision replays by it"
+    with pytest.raises(InputError, match=r"no policy 'queue'; expected one of .*queue-swift"):
+        load("queue")
 
 
 def test_parameters_keep_the_type_of_their_field() -> None:

@@ -44,7 +44,8 @@ def evaluate(
     inspectors: Annotated[
         list[str] | None,
         typer.Option(
-            "--inspector", help="An .onnx file, or reject-blocked: each policy with it, too; may be repeated."
+            "--inspector",
+            help="An .onnx file, or reject-blocked[:LIMIT] (72): each policy with it, too; may be repeated.",
         ),
     ] = None,
     as_json: AsJson = False,

@@ -19,11 +19,11 @@ PolicyName = Annotated[
     str,
     typer.Option(
         help="ORDER[+BACKFILL][/START]: fcfs, lcfs, sjf, smallest, saf, srf, f1, p2q, wfp3, unicep or multifactor; "
-        "easy, conservative or published; commit, strict or skip; or queue, the learned one. See docs/hpc.md."
+        "easy, conservative or published; commit, strict or skip. Or learned: queue-prompt, FILE.onnx. See docs/hpc.md."
     ),
 ]
 CleaningName = Annotated[str, typer.Option(help="How the log is cleaned: archive or schedinspector.")]
-Estimates = Annotated[str, typer.Option(help="exact, user, factor:F, lognormal:SIGMA or round.")]
+Estimates = Annotated[str, typer.Option(help="exact, user, factor:F, lognormal:SIGMA, round or accuracy.")]
 Kill = Annotated[bool, typer.Option("--kill", help="Jobs that outlive their estimate are ended there.")]
 Part = Annotated[str, typer.Option(help="Part of the log, by time: all, train (first fifth) or test (the rest).")]
 Count = Annotated[int, typer.Option("--sequences", min=1, help="Sequences to draw.")]
@@ -51,16 +51,20 @@ def load(path: str, cleaning: str, estimates: str, seed: int) -> JobLog:
 
 
 def inspector(name: str, log: JobLog) -> Inspector:
-    """Return the inspector that a name means: a model's file, or the one-line rule.
+    """Return the inspector that a name means: a model's file, or the one-line rule, with a limit of its own or not.
 
     Raises:
+        InputError: the limit is no whole number above 0.
         ModelError: the file is missing or no inspector.
     """
-    from fermata.sim.hpc.inspect import PICKS, REJECT_IF_BLOCKED, rule_inspector
+    from fermata.sim.hpc.inspect import MAX_REJECTIONS, PICKS, REJECT_IF_BLOCKED, rule_inspector
     from fermata.sim.hpc.models import load_model
 
-    if name == "reject-blocked":
-        return rule_inspector(PICKS, REJECT_IF_BLOCKED)
+    rule, colon, limit = name.partition(":")
+    if rule == "reject-blocked":
+        if colon and not (limit.isdecimal() and int(limit) > 0):
+            raise InputError(f"--inspector {name!r}: expected a whole number of rejections, 1 or more")
+        return rule_inspector(PICKS, REJECT_IF_BLOCKED, int(limit) if colon else MAX_REJECTIONS)
     return load_model(name).inspector(log)
 
 

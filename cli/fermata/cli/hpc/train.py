@@ -34,16 +34,16 @@ def train(
     """Train an inspector that accepts or rejects what a scheduler does, or a scheduler, and export it as ONNX.
 
     `ppo` is SchedInspector's training; `search` imitates a tuned reservation and then searches around it, with a bound
-    on the wait; `queue` is no inspector but the policy that `queue:FILE` names. The options of --set are those of
-    `InspectorConfig`, `SearchConfig` and `QueueConfig`.
+    on the wait; `queue` is no inspector but a policy of its own. The options of --set are those of
+    `InspectorConfig`, `InspectorSearchConfig` and `QueueConfig`.
     """
     from fermata.cli.extras import hpc_training
 
     hpc_training()
     from fermata.training.hpc.config import InspectorConfig
     from fermata.training.hpc.export import export_inspector, export_queue_model
+    from fermata.training.hpc.inspectors import InspectorSearchConfig, search_inspector
     from fermata.training.hpc.queue import QueueConfig, train_queue_policy
-    from fermata.training.hpc.search import SearchConfig, search_inspector
     from fermata.training.hpc.train import train_inspector
 
     if method not in ("ppo", "search", "queue"):
@@ -51,14 +51,14 @@ def train(
     if not out.parent.is_dir():
         raise InputError(f"{out.parent}: no such folder")
     chosen = {"seed": seed} | dict(parameter(text) for text in settings or [])
-    config: InspectorConfig | SearchConfig | QueueConfig
+    config: InspectorConfig | InspectorSearchConfig | QueueConfig
     try:
         if method == "queue":
             config = QueueConfig(**chosen)
         elif method == "ppo":
             config = InspectorConfig(**({"policy": policy} | chosen))
         else:
-            config = SearchConfig(**({"policy": policy} | chosen))
+            config = InspectorSearchConfig(**({"policy": policy} | chosen))
     except ValidationError as error:
         first = error.errors()[0]
         raise InputError(f"--set {'.'.join(map(str, first['loc']))}: {first['msg']}") from error
@@ -84,5 +84,5 @@ def train(
             )
         )
         return
-    evaluated = f"--policy queue:{out}" if method == "queue" else f"--policy {policy} --inspector {out}"
+    evaluated = f"--policy {out}" if method == "queue" else f"--policy {policy} --inspector {out}"
     print(f"{out} written; next: fermata hpc evaluate --log LOG {evaluated}")

@@ -77,7 +77,7 @@ def no_inspector() -> Inspector:
     return rule_inspector(NOTHING, ARGMAX)
 
 
-def rule_inspector(scope: int, mode: int) -> Inspector:
+def rule_inspector(scope: int, mode: int, max_rejections: int = MAX_REJECTIONS) -> Inspector:
     """Return an inspector without a network."""
     none = np.zeros((0, 0))
     empty = np.zeros(0)
@@ -86,7 +86,7 @@ def rule_inspector(scope: int, mode: int) -> Inspector:
         mode,
         0,
         MAX_INTERVAL_S,
-        MAX_REJECTIONS,
+        max_rejections,
         1.0,
         1.0,
         empty,

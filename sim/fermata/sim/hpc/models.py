@@ -48,6 +48,7 @@ class InspectorModel:
         trained_on: name of the log.
         objective: what it was trained to lower.
         seed: of its training.
+        max_rejections: how often a job may be rejected; after that it is not inspected.
     """
 
     scope: str
@@ -58,17 +59,16 @@ class InspectorModel:
     trained_on: str = ""
     objective: str = ""
     seed: int = 0
+    max_rejections: int = MAX_REJECTIONS
 
-    def inspector(
-        self, log: JobLog, mode: int = ARGMAX, *, record: int = 0, max_rejections: int = MAX_REJECTIONS
-    ) -> Inspector:
+    def inspector(self, log: JobLog, mode: int = ARGMAX, *, record: int = 0) -> Inspector:
         """Return it as the kernel wants it, for the jobs of a log; `record` is the room for decisions."""
         return Inspector(
             SCOPES[self.scope],
             mode,
             self.features,
             MAX_INTERVAL_S,
-            max_rejections,
+            self.max_rejections,
             max(float(log.estimate_s.max()), 1.0),
             self.queue_scale,
             self.theta,
@@ -114,6 +114,8 @@ def _parsed(name: str, text: str) -> InspectorModel:
         model = InspectorModel(**said)
     except (ValueError, TypeError, KeyError) as error:
         raise ModelError(f"{name}: its description cannot be read ({error})") from error
+    if model.max_rejections < 1:
+        raise ModelError(f"{name}: expected a limit of 1 rejection or more, found {model.max_rejections}")
     if model.scope not in SCOPES or not 1 <= model.features <= FEATURES:
         raise ModelError(f"{name}: expected a scope of {' or '.join(SCOPES)} and at most {FEATURES} features")
     if len(model.theta) != parameters(model.features) or not np.isfinite(model.theta).all():

@@ -1,8 +1,8 @@
 """Schedulers of rigid jobs by name: an order of the queue, start semantics and backfilling in one word.
 
 A policy is written ORDER, ORDER+BACKFILL or ORDER+BACKFILL/START, with parameters after a colon: `sjf`,
-`saf+easy/skip`, `multifactor:age=2000+easy/skip`, `saf+easy/skip+reserve:over_s=10800,share=0.4`. `queue` is the
-learned policy over the whole queue, `queue:patient` another of its settings, and `queue:FILE.onnx` one of your own.
+`saf+easy/skip`, `multifactor:age=2000+easy/skip`, `saf+easy/skip+reserve:over_s=10800,share=0.4`. `queue-prompt` is a
+learned policy over the whole queue that ships, and the path of an .onnx file is one of your own.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from fermata.policy.errors import InputError
-from fermata.sim.hpc.orders import ORDERS, Order, order
+from fermata.sim.hpc.orders import Order, order
 from fermata.sim.hpc.rules import PUBLISHED_BACKFILL, PUBLISHED_NO_BACKFILL, Backfill, Rules, Start
 
 if TYPE_CHECKING:
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 E = TypeVar("E", Start, Backfill)
 
 _RESERVE = "reserve"
-QUEUE, WINDOW = "queue", "window"
-GRAMMAR = "ORDER[+BACKFILL][/START][+reserve:over_s=TAU,share=PHI], queue[:SETTING or FILE.onnx] or window:FILE.onnx"
+QUEUE, WINDOW = "queue-", "window"
+GRAMMAR = "ORDER[+BACKFILL][/START][+reserve:over_s=TAU,share=PHI], queue-SETTING, FILE.onnx or window:FILE.onnx"
 
 
 @dataclass(frozen=True)
@@ -51,16 +51,16 @@ def policy(text: str, *, kill_at_estimate: bool = False) -> Policy:
         InputError: it names none.
         ModelError: it names a file that is no policy over the queue, or no window agent.
     """
-    if text == QUEUE or text.startswith(f"{QUEUE}:"):
-        from fermata.sim.hpc.queue_models import DEFAULT, load_queue_model
-
-        model = load_queue_model(text.partition(":")[2] or DEFAULT)
-        return Policy(text, order("saf"), Rules(start=Start.SKIP, kill_at_estimate=kill_at_estimate), model)
     if text.startswith(f"{WINDOW}:"):
         from fermata.sim.hpc.window_models import load_window_model
 
         agent = load_window_model(text.partition(":")[2])
         return Policy(text, order("fcfs"), Rules(start=Start.SKIP, kill_at_estimate=kill_at_estimate), agent)
+    if text.startswith(QUEUE) or text.endswith(".onnx"):
+        from fermata.sim.hpc.queue_models import load_queue_model
+
+        model = load_queue_model(text)
+        return Policy(text, order("saf"), Rules(start=Start.SKIP, kill_at_estimate=kill_at_estimate), model)
     if text in SHORT:
         name, rules = SHORT[text]
         return Policy(text, order(name), rules)
@@ -100,8 +100,3 @@ def _choice(kind: type[E], text: str, what: str) -> E:
     except KeyError:
         known = ", ".join(each.name.lower() for each in kind)
         raise InputError(f"no {what} {text!r}; expected one of {known}; a policy is {GRAMMAR}") from None
-
-
-def names() -> list[str]:
-    """Return the names of the orders and of the short forms."""
-    return [*ORDERS, *SHORT, QUEUE]

@@ -10,8 +10,6 @@ import base64
 import json
 from dataclasses import asdict, dataclass
 from functools import lru_cache
-from importlib import resources
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,19 +18,14 @@ from fermata.policy.errors import InputError, ModelError
 from fermata.policy.onnx_file import open_onnx
 from fermata.policy.queue_features import FEATURE_NAMES, FEATURES, SCHEMA
 from fermata.policy.queue_policy import QueuePolicy
+from fermata.policy.registry import LEARNED, shipped_model
 from fermata.sim.hpc.jobs import FloatArray, JobLog
 from fermata.sim.hpc.models import TOLERANCE
 from fermata.sim.hpc.scoring import HIDDEN_UNITS, PARAMETERS, Scorer, run_scored, score
 from fermata.sim.hpc.world import Config, Jobs, World
 
-# What ships, by setting.
-SETTINGS = {
-    "swift": "wait above all",
-    "prompt": "wait about as SAF EASY's",
-    "even": "a sixth longer",
-    "patient": "half as long again",
-}
-DEFAULT = "prompt"
+# What ships: the policies over the queue among the built-in ones.
+SHIPPED = tuple(name for name in LEARNED if name.startswith("queue-"))
 
 
 @dataclass(frozen=True)
@@ -74,22 +67,17 @@ class QueueModel:
         return json.dumps(asdict(self) | {"schema": SCHEMA, "theta": weights}, sort_keys=True)
 
 
-def shipped_path(setting: str) -> Path:
-    """Return where the file of a shipped setting is."""
-    return Path(str(resources.files("fermata.sim.hpc") / "shipped" / f"queue-{setting}.onnx"))
-
-
 @lru_cache(maxsize=16)
 def load_queue_model(name: str) -> QueueModel:
-    """Read a shipped setting or a file, and check that its graph answers as its weights do.
+    """Read one that ships, or a file, and check that its graph answers as its weights do.
 
     Raises:
-        InputError: the name is no setting and no .onnx file's.
+        InputError: the name is none of `SHIPPED` and no .onnx file's.
         ModelError: the file is missing, is no policy over the queue, or contradicts itself.
     """
-    if name not in SETTINGS and not name.endswith(".onnx"):
-        raise InputError(f"queue: expected one of {', '.join(SETTINGS)} or an .onnx file, got {name!r}")
-    path = str(shipped_path(name)) if name in SETTINGS else name
+    if name not in SHIPPED and not name.endswith(".onnx"):
+        raise InputError(f"no policy over the queue {name!r}; expected one of {', '.join(SHIPPED)}, or an .onnx file")
+    path = str(shipped_model(name)) if name in SHIPPED else name
     policy = QueuePolicy.of_file(open_onnx(path))
     model = _parsed(path, dict(policy.metadata))
     probe = np.random.default_rng(0).random((16, FEATURES)).astype(np.float32)

@@ -19,7 +19,7 @@ from fermata.sim.hpc.jobs import JobLog
 from fermata.sim.hpc.models import InspectorModel, load_model
 from fermata.sim.hpc.orders import ORDERS
 from fermata.sim.hpc.policies import QUEUE, policy
-from fermata.sim.hpc.queue_models import SETTINGS, load_queue_model
+from fermata.sim.hpc.queue_models import SHIPPED, load_queue_model
 from fermata.sim.hpc.study import LOGS, study_section
 from fermata.sim.hpc.swf import Cleaning, read_log
 from fermata.sim.hpc.tune import Tuned, best_reservation, try_reservations
@@ -111,20 +111,19 @@ def _models(folder: Path | None) -> list[tuple[str, InspectorModel]]:
     if folder is None:
         return []
     paths = sorted(folder.glob("*.onnx"))
-    return [(path.stem, load_model(path)) for path in paths if not path.name.startswith(f"{QUEUE}-")]
+    return [(path.stem, load_model(path)) for path in paths if not path.name.startswith(QUEUE)]
 
 
 def _queues(folder: Path | None) -> list[str]:
     """Return the names of the policies over the queue: what ships, then what the folder has."""
-    own = [] if folder is None else [f"{QUEUE}:{path}" for path in sorted(folder.glob(f"{QUEUE}-*.onnx"))]
-    return [*(f"{QUEUE}:{setting}" for setting in SETTINGS), *own]
+    own = [] if folder is None else [str(path) for path in sorted(folder.glob(f"{QUEUE}*.onnx"))]
+    return [*SHIPPED, *own]
 
 
 def _queue_label(name: str, log: JobLog) -> str:
-    given = name.partition(":")[2]
-    trained_on = load_queue_model(given).trained_on
+    trained_on = load_queue_model(name).trained_on
     carried = "" if trained_on == log.name else f", carried over from {trained_on}"
-    return f"**policy over the queue** `{QUEUE}:{Path(given).name}`{carried}"
+    return f"**policy over the queue** `{Path(name).name}`{carried}"
 
 
 def exact_log(data: Path, name: str) -> JobLog:
@@ -189,7 +188,7 @@ def _utilisation(study: Study, models: list[tuple[str, InspectorModel]], queues:
     compared: list[tuple[str, str, str, Inspector | None]] = [
         (f"`{name}`", model.policy, model.policy, model.inspector(study.log)) for name, model in models
     ]
-    compared += [(f"`{QUEUE}:{Path(name.partition(':')[2]).name}`", YARDSTICK, name, None) for name in queues]
+    compared += [(f"`{Path(name).name}`", YARDSTICK, name, None) for name in queues]
     rows = []
     for label, before, after, inspector in compared:
         base = pooled(run_sequences(study.log, policy(before), study.test))[0]
@@ -265,7 +264,7 @@ def _windows_section(log: JobLog) -> Iterator[str]:
         ("LCFS EASY", "lcfs+easy/skip"),
         ("SAF EASY", YARDSTICK),
         ("SJF skip", "sjf/skip"),
-        *((_queue_label(f"{QUEUE}:{setting}", log), f"{QUEUE}:{setting}") for setting in SETTINGS),
+        *((_queue_label(name, log), name) for name in SHIPPED),
     ):
         windows = Sequences(tuple(WINDOW_JOBS * window for window in range(WINDOWS)), WINDOW_JOBS)
         runs = run_sequences(log, policy(name), windows)

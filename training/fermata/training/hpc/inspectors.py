@@ -1,0 +1,130 @@
+"""Our own training of inspectors: imitate a rule that is worth having, then search around it with whole episodes.
+
+Policy gradients see a hold that pays once in a hundred decisions as noise, and a random inspector of starts only hurts.
+A rule with two numbers (who is long, what they leave free) is most of the gain and takes seconds to tune. The network
+is first fitted to that rule, then improved by the search.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Literal
+
+import numpy as np
+import torch
+from pydantic import Field
+
+from fermata.sim.hpc.experiment import Sequences, draw_sequences, run_sequence
+from fermata.sim.hpc.inspect import FEATURES, MAX_REJECTIONS, SAMPLE, seed_sampling
+from fermata.sim.hpc.jobs import FloatArray, JobLog
+from fermata.sim.hpc.kernel import run
+from fermata.sim.hpc.models import InspectorModel, load_model
+from fermata.sim.hpc.policies import Policy
+from fermata.sim.hpc.policies import policy as named
+from fermata.sim.hpc.tune import best_reservation, try_reservations
+from fermata.sim.hpc.world import World
+from fermata.training.hpc.evolution import single
+from fermata.training.hpc.network import perceptron, theta_of
+from fermata.training.hpc.search import Episode, Generation, SearchConfig, search
+
+_FITS, _FREE, _LOG_ESTIMATE, _FREE_AFTER = 4, 3, 8, 10  # places of features
+_LOG_SCALE = 12.0
+_JOBS = 256
+_TUNED_ON = 40  # sequences
+_IMITATED_ON = 120
+
+
+class InspectorSearchConfig(SearchConfig):
+    """Options of `search_inspector`; `start` is a file."""
+
+    policy: str = Field("saf+easy/skip", description="The scheduler that is inspected.")
+    scope: Literal["picks", "starts"] = Field("starts", description="picks: as the paper; starts: every start.")
+    max_wait_ratio: float = Field(1.06, gt=0.0, description="Bound on wait of the rule that is imitated.")
+    max_rejections: int = Field(
+        MAX_REJECTIONS, ge=1, description="How often a job may be rejected; the paper's limit is 72."
+    )
+    generations: int = Field(100, ge=0, description="Steps of the search.")
+    pairs: int = Field(8, ge=1, description="Mirrored perturbations a generation.")
+    sequences: int = Field(40, ge=1, description="Episodes for each of them.")
+    sigma: float = Field(0.03, gt=0.0, description="Size of a perturbation.")
+    rate: float = Field(0.01, gt=0.0, description="Adam's step.")
+
+
+def search_inspector(
+    log: JobLog,
+    config: InspectorSearchConfig,
+    *,
+    part: str = "train",
+    on_generation: Callable[[Generation], None] | None = None,
+) -> InspectorModel:
+    """Return the best inspector that was found; the same for the same arguments.
+
+    Args:
+        log: the jobs, with the estimates that the inspector will see.
+        config: see `InspectorSearchConfig`.
+        part: where training sequences come from, see `experiment.split`.
+        on_generation: told now and then.
+
+    Raises:
+        InputError: the part is too short, or the policy has no such name.
+        ModelError: `config.start` is no inspector.
+    """
+    torch.set_num_threads(1)
+    policy = named(config.policy)
+    empty = InspectorModel(
+        config.scope,
+        FEATURES,
+        128.0,
+        np.zeros(0),
+        config.policy,
+        log.name,
+        "bsld",
+        config.seed,
+        config.max_rejections,
+    )
+    theta = load_model(config.start).theta if config.start else _imitate(log, policy, empty, config, part)
+    beside = empty.inspector(log)
+
+    def inspect(episode: Episode, world: World, theta: FloatArray) -> None:
+        run(episode.jobs, episode.config, world, beside._replace(theta=theta))
+
+    found = search(log, policy, theta, inspect, config, part=part, on_generation=on_generation)
+    return replace(empty, theta=found)
+
+
+def _imitate(
+    log: JobLog, policy: Policy, model: InspectorModel, config: InspectorSearchConfig, part: str
+) -> FloatArray:
+    """Return weights that decide as the tuned reservation does; an inspector of commitments rejects what is blocked."""
+    torch.manual_seed(config.seed)
+    network = perceptron(FEATURES, 2)
+    sequences = draw_sequences(log, _IMITATED_ON, _JOBS, config.seed + 1, part=part)
+    seen = _states(log, policy, sequences, replace(model, theta=theta_of(network)))
+    base = config.yardstick if config.scope == "starts" else f"{policy.order.name}/strict"
+    shorter = replace(sequences, starts=sequences.starts[:_TUNED_ON])
+    tried = try_reservations(log, shorter, yardstick=config.yardstick, bases=(base,))
+    tuned = best_reservation(tried, config.max_wait_ratio).policy.rules
+    estimate = np.expm1(seen[:, _LOG_ESTIMATE] * _LOG_SCALE)
+    holds = (estimate > tuned.reserve_over_s) & (seen[:, _FREE_AFTER] < tuned.reserve_share) & (seen[:, _FREE] < 1.0)
+    wanted = torch.from_numpy((holds | (seen[:, _FITS] == 0.0)).astype(np.int64))
+    inputs = torch.from_numpy(seen).float()
+    optimiser = torch.optim.Adam(network.parameters(), lr=3e-3)
+    for _ in range(1500):
+        rows = torch.randint(len(inputs), (512,))
+        loss = torch.nn.functional.cross_entropy(network(inputs[rows]), wanted[rows])
+        optimiser.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call, unused-ignore]
+        optimiser.step()
+    return single(theta_of(network))
+
+
+def _states(log: JobLog, policy: Policy, sequences: Sequences, model: InspectorModel) -> FloatArray:
+    """Return what an inspector sees that rejects at random, `[decisions, features]`."""
+    inspector = model.inspector(log, SAMPLE, record=80 * _JOBS)
+    seed_sampling(model.seed)
+    rows = []
+    for start in sequences.starts:
+        schedule = run_sequence(log, policy, start, _JOBS, 0, inspector)
+        rows.append(inspector.seen[: min(schedule.inspections, len(inspector.acted))].copy())
+    return np.concatenate(rows)
