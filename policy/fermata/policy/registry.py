@@ -49,10 +49,10 @@ HEURISTICS: dict[str, Heuristic] = {
 }
 LEARNED = {  # models that ship with the package
     "default": "three actions around the shortest job, for stages of one task each",
-    "queue-swift": "over the whole queue of multi-slot tasks: wait above all",
-    "queue-prompt": "likewise: wait about as long as smallest area first with EASY backfilling, slowdown far below it",
-    "queue-even": "likewise: waits a sixth longer than that",
-    "queue-patient": "likewise: waits half as long again, slowdown above all",
+    "queue-swift": "over a queue of multi-slot tasks; wait above all",
+    "queue-prompt": "over a queue of multi-slot tasks; waits about as long as EASY backfilling, slowdown far below it",
+    "queue-even": "over a queue of multi-slot tasks; waits a sixth longer than queue-prompt for less slowdown",
+    "queue-patient": "over a queue of multi-slot tasks; slowdown above all",
 }
 
 

@@ -32,14 +32,16 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     torch.manual_seed(0)
     export_inspector(InspectorModel("picks", 8, 128.0, theta_of(perceptron(8, 2)), "sjf"), made / "first.onnx")
     for case in CASES:
-        shutil.copy(made / "first.onnx", made / f"{case.name}.onnx")
+        for name in case.runs:
+            shutil.copy(made / "first.onnx", made / name)
     return made
 
 
 def test_every_case_can_be_trained() -> None:
     assert len({case.name for case in CASES}) == len(CASES)
     for case in CASES:
-        assert policy(InspectorConfig.model_validate(case.settings).policy)
+        for settings in case.runs.values():
+            assert policy(InspectorConfig.model_validate(settings).policy)
         assert case.log in LOGS
 
 
@@ -47,7 +49,7 @@ def test_what_is_there_is_not_trained_again(folder: Path, tmp_path: Path) -> Non
     before = {path.name: path.stat().st_mtime_ns for path in folder.iterdir()}
     command = [sys.executable, "-m", "fermata.cli", "hpc", "study", "--data", str(tmp_path), "--out", str(folder)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
-    assert (done.returncode, done.stdout) == (0, f"{len(CASES)} inspectors in {folder}\n")
+    assert (done.returncode, done.stdout) == (0, f"{sum(len(case.runs) for case in CASES)} inspectors in {folder}\n")
     assert {path.name: path.stat().st_mtime_ns for path in folder.iterdir()} == before
 
 
@@ -56,9 +58,9 @@ def test_the_tables_have_every_case_and_a_missing_one_is_named(folder: Path, tmp
     logs = {name: (log, draw_sequences(log, 3, 60, 1, part="test")) for name in LOGS}
     lines = list(study_section(folder, logs, markdown_table))
     rows = [line for line in lines if line.startswith("| ") and "---" not in line]
-    # Nine of three logs on three, three of utilisation, 4 rewards, 3 sets of features, 6 policies, 3 objectives and 8
-    # features of what it learns; each table has a head.
-    assert len(rows) == 9 + 3 + 4 + 3 + 6 + 3 + 8 + 7
+    # Nine of three logs on three, three of seeds and of utilisation, 4 rewards, 3 sets of features, 6 policies, 3
+    # objectives and 8 features of what it learns; each table has a head.
+    assert len(rows) == 9 + 3 + 3 + 4 + 3 + 6 + 3 + 8 + 8
     assert not any("nan" in row for row in rows)
-    with pytest.raises(InputError, match=r"expected sjf-lublin_256\.onnx; fermata hpc study trains it"):
+    with pytest.raises(InputError, match=r"expected sjf-lublin_256-seed0\.onnx; fermata hpc study trains it"):
         list(study_section(tmp_path, logs, markdown_table))

@@ -27,11 +27,11 @@ def study(
     from fermata.training.hpc.train import train_inspector
 
     out.mkdir(parents=True, exist_ok=True)
-    for number, case in enumerate(CASES):
-        path = out / f"{case.name}.onnx"
-        if path.is_file():
+    wanted = [(case.log, name, settings) for case in CASES for name, settings in case.runs.items()]
+    for number, (log, name, settings) in enumerate(wanted):
+        if (out / name).is_file():
             continue
-        print(f"{number + 1} of {len(CASES)}: {case.name}", file=sys.stderr)
-        config = InspectorConfig.model_validate(case.settings)
-        export_inspector(train_inspector(exact_log(data, case.log), config), path)
-    print(f"{len(CASES)} inspectors in {out}")
+        print(f"{number + 1} of {len(wanted)}: {name}", file=sys.stderr)
+        config = InspectorConfig.model_validate(settings)
+        export_inspector(train_inspector(exact_log(data, log), config), out / name)
+    print(f"{len(wanted)} inspectors in {out}")
