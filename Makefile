@@ -95,18 +95,25 @@ results: ## The shipped model's tables in docs/results.md: benchmark, wrong esti
 	$(EVALUATE) --scenarios $(SOME) --set executors=8
 	$(EVALUATE) --scenarios $(SOME) --max-hold 60 --max-wait 300
 
+SEARCH := $(PY) -m fermata.cli hpc train --log $(LUBLIN_MODEL) --part all --estimates exact --method search
+
 inspectors: ## Train the inspectors of docs/results-hpc.md; DATA=DIR holds lublin_256.swf.xz
 	@scripts/bootstrap training
 	@$(MAKE) --no-print-directory $(LUBLIN_MODEL)
-	@$(PY) -m fermata.cli hpc train --log $(LUBLIN_MODEL) --part all --estimates exact --method search \
-	  --policy saf+easy/skip --set max_wait_ratio=1.06 --set wait_price=4 --set generations=100 --set rate=0.02 \
-	  --out $(HPC)/search-saf-easy.onnx
+	@mkdir -p $(HPC)/begun
+	@$(SEARCH) --policy saf+easy/skip --set wait_price=6 --set generations=90 --set rate=0.02 --set pairs=12 \
+	  --set sequences=60 --out $(HPC)/begun/search-saf-easy.onnx
+	@$(SEARCH) --policy saf+easy/skip --set wait_price=5 --set generations=50 --set rate=0.015 --set sigma=0.06 \
+	  --set pairs=16 --set sequences=80 --set 'start="$(HPC)/begun/search-saf-easy.onnx"' --out $(HPC)/search-saf-easy.onnx
+	@$(SEARCH) --policy sjf --set 'scope="picks"' --set max_rejections=300 --set max_wait_ratio=3.5 \
+	  --set wait_price=0.5 --set generations=60 --set rate=0.02 --out $(HPC)/search-sjf.onnx
 	@$(PY) -m fermata.cli hpc train --log $(DATA)/lublin_256.swf.xz --estimates exact --method ppo --policy sjf \
-	  --cleaning schedinspector --out $(HPC)/ppo-sjf.onnx
+	  --cleaning schedinspector --set accept_bias=1 --set policy_rate=0.003 --set value_rate=0.003 --set policy_steps=30 \
+	  --set value_steps=30 --out $(HPC)/ppo-sjf.onnx
 
 QUEUE_MODEL := $(PY) -m fermata.cli hpc train --method queue
 QUEUE_LUBLIN := $(QUEUE_MODEL) --estimates exact --part all --log $(LUBLIN_MODEL)
-QUEUE_SDSC := --set rate=0.03 --set wait_price=2 --set generations=40 --set 'start="prompt"' --cleaning schedinspector
+QUEUE_SDSC := --set rate=0.03 --set wait_price=2 --set generations=40 --set 'start="queue-prompt"' --cleaning schedinspector
 FINER := --set rate=0.02 --set sequences=150 --set pairs=16
 
 queue-policies: ## Train the policies over the queue: what ships, in runs/hpc/shipped, and one each on two logs in DATA
@@ -126,7 +133,7 @@ queue-policies: ## Train the policies over the queue: what ships, in runs/hpc/sh
 	  --out $(HPC)/queue-SDSC-SP2-recon.onnx
 	@$(QUEUE_MODEL) --estimates user $(QUEUE_SDSC) --log $(DATA)/SDSC-SP2-recon.swf.xz \
 	  --out $(HPC)/queue-SDSC-SP2-recon-user.onnx
-	@$(QUEUE_MODEL) --estimates exact --set rate=0.03 --set wait_price=1 --set generations=40 --set 'start="prompt"' \
+	@$(QUEUE_MODEL) --estimates exact --set rate=0.03 --set wait_price=1 --set generations=40 --set 'start="queue-prompt"' \
 	  --log $(DATA)/CTC-SP2-recon.swf.xz --cleaning schedinspector --out $(HPC)/queue-CTC-SP2-recon.onnx
 
 study-hpc: ## Train the inspectors of SchedInspector's tables and figures; goes on where it was ended

@@ -13,7 +13,7 @@ from fermata.policy.queue_features import FEATURE_NAMES, FEATURES
 from fermata.sim.hpc.jobs import FloatArray, JobLog
 from fermata.sim.hpc.policies import policy as named
 from fermata.sim.hpc.queue_models import QueueModel, load_queue_model
-from fermata.sim.hpc.scoring import HIDDEN_UNITS, PARAMETERS, run_scored
+from fermata.sim.hpc.scoring import HIDDEN_UNITS, PARAMETERS
 from fermata.sim.hpc.world import World
 from fermata.training.hpc.evolution import single
 from fermata.training.hpc.search import Episode, Generation, SearchConfig, search
@@ -51,7 +51,7 @@ def train_queue_policy(
 
 def queue_run(episode: Episode, world: World, theta: FloatArray) -> None:
     """Run an episode under weights of the policy over the queue."""
-    run_scored(episode.jobs, episode.config, world, QueueModel(theta).scorer(episode.log))
+    QueueModel(theta).run(episode.jobs, episode.config, world, episode.log)
 
 
 def rule(seed: int) -> FloatArray:
