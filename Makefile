@@ -1,6 +1,6 @@
 # The whole workflow. Every target does its own set-up, so `make demo` in a fresh clone is enough.
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-slow lint types layers check format bench bench-local bench-operator docs crds train results inspectors queue-policies study-hpc results-hpc clean
+.PHONY: help venv demo test test-slow lint types layers check format bench bench-local bench-operator docs crds train results inspectors queue-policies study-hpc windows-hpc results-hpc clean
 
 PY := .venv/bin/python
 # Workers of the test run; WITHOUT_TORCH=1 leaves out the [training] extra, and its tests are then skipped.
@@ -140,8 +140,13 @@ study-hpc: ## Train the inspectors of SchedInspector's tables and figures; goes 
 	@scripts/bootstrap training
 	@$(PY) -m fermata.cli hpc study --data $(DATA) --out $(HPC)/study
 
-results-hpc: inspectors queue-policies study-hpc ## Measure docs/results-hpc.md anew; DATA=DIR holds the three logs
-	@$(PY) -m fermata.cli hpc report --data $(DATA) --inspectors $(HPC) --study $(HPC)/study --out docs/results-hpc.md
+windows-hpc: ## Train and compare Deep Back-Filling's agents; goes on where it was ended
+	@scripts/bootstrap training
+	@$(PY) -m fermata.cli hpc windows --out $(HPC)/windows --log $(DATA)/lublin_256.swf.xz
+
+results-hpc: inspectors queue-policies study-hpc windows-hpc ## Measure docs/results-hpc.md anew; DATA=DIR holds the three logs
+	@$(PY) -m fermata.cli hpc report --data $(DATA) --inspectors $(HPC) --study $(HPC)/study \
+	  --windows $(HPC)/windows --out docs/results-hpc.md
 
 clean: ## Everything that can be made again
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .benchmarks .import_linter_cache .fermata build dist site report.html

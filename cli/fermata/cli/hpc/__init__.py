@@ -9,10 +9,11 @@ from fermata.cli.hpc.simulate import simulate
 from fermata.cli.hpc.study import study
 from fermata.cli.hpc.train import train
 from fermata.cli.hpc.tune import tune
+from fermata.cli.hpc.windows import windows
 
 app = typer.Typer(
     help="Rigid parallel jobs on one machine: simulate, evaluate, tune and train on logs in Standard Workload Format.",
     no_args_is_help=True,
 )
-for command in (simulate, evaluate, tune, train, generate, report, study):
+for command in (simulate, evaluate, tune, train, generate, report, study, windows):
     app.command()(command)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
+from pydantic import BaseModel, ValidationError
 
 from fermata.cli.progress import progress_bar
 from fermata.policy.errors import InputError
@@ -14,12 +16,15 @@ if TYPE_CHECKING:
     from fermata.sim.hpc.inspect import Inspector
     from fermata.sim.hpc.jobs import JobLog
 
+M = TypeVar("M", bound=BaseModel)
+
 Log = Annotated[str, typer.Option(help="A log in Standard Workload Format; .xz or .gz is read as such, - is stdin.")]
 PolicyName = Annotated[
     str,
     typer.Option(
         help="ORDER[+BACKFILL][/START]: fcfs, lcfs, sjf, smallest, saf, srf, f1, p2q, wfp3, unicep or multifactor; "
-        "easy, conservative or published; commit, strict or skip. Or learned: queue-prompt, FILE.onnx. See docs/hpc.md."
+        "easy, conservative or published; commit, strict or skip. Or learned: queue-prompt, FILE.onnx, "
+        "window:FILE.onnx. See docs/hpc.md."
     ),
 ]
 CleaningName = Annotated[str, typer.Option(help="How the log is cleaned: archive or schedinspector.")]
@@ -77,3 +82,16 @@ def draw(log: JobLog, count: int, jobs: int, seed: int, part: str, warm: int, *,
             raise InputError("--published-draws takes sequences of the whole log and an idle machine")
         return published_sequences(log, count, jobs, seed)
     return draw_sequences(log, count, jobs, seed, part=part, warm=warm)
+
+
+def configured(kind: type[M], values: Mapping[str, Any]) -> M:
+    """Return the options of a training run.
+
+    Raises:
+        InputError: one does not exist, or cannot have its value.
+    """
+    try:
+        return kind.model_validate(values)
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise InputError(f"--set {'.'.join(map(str, first['loc']))}: {first['msg']}") from error

@@ -14,12 +14,13 @@ def report(
     out: Annotated[Path, typer.Option("--out", "-o", help="Where to write the page.")],
     inspectors: Annotated[Path | None, typer.Option(help="Folder of inspectors and queue-*.onnx to measure.")] = None,
     study: Annotated[Path | None, typer.Option(help="Folder that `fermata hpc study` filled; adds its tables.")] = None,
+    windows: Annotated[Path | None, typer.Option(help="Folder that `fermata hpc windows` filled, likewise.")] = None,
 ) -> None:
     """Write the results page on rigid jobs: every table, with intervals; takes a few minutes."""
     from fermata.sim.files import atomic_output
     from fermata.sim.hpc.report import results_page
 
-    page = results_page(data, inspectors, study, lambda text: print(text, file=sys.stderr))
+    page = results_page(data, inspectors, study, windows, lambda text: print(text, file=sys.stderr))
     with atomic_output(out) as stream:
         stream.write(page.encode())
     print(f"{out} written")

@@ -1,4 +1,4 @@
-"""`fermata hpc train`: an inspector or a policy over the whole queue, trained on a log and written as ONNX."""
+"""`fermata hpc train`: an inspector, or a policy over the queue or a window of it, from a log to an ONNX file."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from pydantic import ValidationError
 
-from fermata.cli.hpc.options import AsJson, CleaningName, Estimates, Log, Part, Seed, load
+from fermata.cli.hpc.options import AsJson, CleaningName, Estimates, Log, Part, Seed, configured, load
 from fermata.cli.options import parameter
 from fermata.cli.progress import progress_bar
 from fermata.policy.errors import InputError
@@ -18,9 +17,12 @@ from fermata.policy.errors import InputError
 def train(
     log: Log,
     out: Annotated[Path, typer.Option("--out", "-o", help="Where to write the model (.onnx).")],
-    policy: Annotated[str, typer.Option(help="The scheduler that is inspected; queue has none.")] = "sjf",
+    policy: Annotated[str, typer.Option(help="The scheduler that is inspected; queue and window have none.")] = "sjf",
     method: Annotated[
-        str, typer.Option(help="ppo: as SchedInspector; search: our own; queue: a policy over the queue.")
+        str,
+        typer.Option(
+            help="ppo: as SchedInspector; search: our own; queue: a policy over the queue; window: Deep Back-Filling."
+        ),
     ] = "ppo",
     settings: Annotated[
         list[str] | None, typer.Option("--set", help='Change an option, such as epochs=20 or reward="native".')
@@ -34,45 +36,50 @@ def train(
     """Train an inspector that accepts or rejects what a scheduler does, or a scheduler, and export it as ONNX.
 
     `ppo` is SchedInspector's training; `search` imitates a tuned reservation and then searches around it, with a bound
-    on the wait; `queue` is no inspector but a policy of its own. The options of --set are those of
-    `InspectorConfig`, `InspectorSearchConfig` and `QueueConfig`.
+    on the wait; `queue` is no inspector but a policy of its own, and `window` is Deep Back-Filling's agent. The options
+    of --set are those of `InspectorConfig`, `InspectorSearchConfig`, `QueueConfig` and `WindowConfig`.
     """
     from fermata.cli.extras import hpc_training
 
     hpc_training()
     from fermata.training.hpc.config import InspectorConfig
-    from fermata.training.hpc.export import export_inspector, export_queue_model
+    from fermata.training.hpc.export import export_inspector, export_queue_model, export_window_model
     from fermata.training.hpc.inspectors import InspectorSearchConfig, search_inspector
     from fermata.training.hpc.queue import QueueConfig, train_queue_policy
     from fermata.training.hpc.train import train_inspector
+    from fermata.training.hpc.window_config import WindowConfig
+    from fermata.training.hpc.window_train import train_window
 
-    if method not in ("ppo", "search", "queue"):
-        raise InputError(f"--method: expected ppo, search or queue, got {method!r}")
+    if method not in ("ppo", "search", "queue", "window"):
+        raise InputError(f"--method: expected ppo, search, queue or window, got {method!r}")
     if not out.parent.is_dir():
         raise InputError(f"{out.parent}: no such folder")
     chosen = {"seed": seed} | dict(parameter(text) for text in settings or [])
-    config: InspectorConfig | InspectorSearchConfig | QueueConfig
-    try:
-        if method == "queue":
-            config = QueueConfig(**chosen)
-        elif method == "ppo":
-            config = InspectorConfig(**({"policy": policy} | chosen))
-        else:
-            config = InspectorSearchConfig(**({"policy": policy} | chosen))
-    except ValidationError as error:
-        first = error.errors()[0]
-        raise InputError(f"--set {'.'.join(map(str, first['loc']))}: {first['msg']}") from error
+    config: InspectorConfig | InspectorSearchConfig | QueueConfig | WindowConfig
+    if method == "queue":
+        config = configured(QueueConfig, chosen)
+        steps = config.generations
+    elif method == "window":
+        config = configured(WindowConfig, chosen)
+        steps = config.iterations
+    elif method == "ppo":
+        config = configured(InspectorConfig, {"policy": policy} | chosen)
+        steps = config.epochs
+    else:
+        config = configured(InspectorSearchConfig, {"policy": policy} | chosen)
+        steps = config.generations
     given = load(log, cleaning, estimates, seed)
     rows: list[Any] = []
     with progress_bar("training") as progress:
 
         def tell(row: Any) -> None:
             rows.append(row)
-            steps = config.epochs if isinstance(config, InspectorConfig) else config.generations
             progress(row.number / max(steps, 1))
 
         if isinstance(config, QueueConfig):
             export_queue_model(train_queue_policy(given, config, part=part, on_generation=tell), out)
+        elif isinstance(config, WindowConfig):
+            export_window_model(train_window(given, config, part=part, on_iteration=tell), out)
         elif isinstance(config, InspectorConfig):
             export_inspector(train_inspector(given, config, part=part, on_epoch=tell), out)
         else:
@@ -84,5 +91,6 @@ def train(
             )
         )
         return
-    evaluated = f"--policy {out}" if method == "queue" else f"--policy {policy} --inspector {out}"
+    alone = {"queue": f"--policy {out}", "window": f"--policy window:{out}"}
+    evaluated = alone.get(method, f"--policy {policy} --inspector {out}")
     print(f"{out} written; next: fermata hpc evaluate --log LOG {evaluated}")

@@ -2,7 +2,8 @@
 
 A policy is written ORDER, ORDER+BACKFILL or ORDER+BACKFILL/START, with parameters after a colon: `sjf`,
 `saf+easy/skip`, `multifactor:age=2000+easy/skip`, `saf+easy/skip+reserve:over_s=10800,share=0.4`. `queue-prompt` is a
-learned policy over the whole queue that ships, and the path of an .onnx file is one of your own.
+learned policy over the whole queue that ships, the path of an .onnx file is one of your own, and `window:FILE.onnx` is
+a Deep Back-Filling agent, which sees a window of the queue.
 """
 
 from __future__ import annotations

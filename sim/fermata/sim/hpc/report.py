@@ -18,14 +18,14 @@ from fermata.sim.hpc.inspect import PICKS, REJECT_IF_BLOCKED, Inspector, rule_in
 from fermata.sim.hpc.jobs import JobLog
 from fermata.sim.hpc.models import InspectorModel, load_model
 from fermata.sim.hpc.orders import ORDERS
-from fermata.sim.hpc.policies import QUEUE, policy
+from fermata.sim.hpc.policies import QUEUE, WINDOW, policy
 from fermata.sim.hpc.queue_models import SHIPPED, load_queue_model
 from fermata.sim.hpc.study import LOGS, study_section
 from fermata.sim.hpc.swf import Cleaning, read_log
 from fermata.sim.hpc.tune import Tuned, best_reservation, try_reservations
+from fermata.sim.hpc.window_study import windows_section
 
 COUNT, JOBS, SEED = 50, 256, 1
-WINDOWS, WINDOW_JOBS = 10, 1000
 YARDSTICK = "saf+easy/skip"
 EASY_BASES = ("saf+easy/skip", "p2q+easy/skip")
 WAIT_RATIOS = (1.05, 1.15, float("inf"))
@@ -52,7 +52,7 @@ class Study:
         return cells
 
 
-def results_page(data: Path, inspectors: Path | None, study: Path | None, say: Say) -> str:
+def results_page(data: Path, inspectors: Path | None, study: Path | None, windows: Path | None, say: Say) -> str:
     """Return the page.
 
     Args:
@@ -60,6 +60,7 @@ def results_page(data: Path, inspectors: Path | None, study: Path | None, say: S
         inspectors: folder of models that `fermata hpc train` wrote: each inspector is put beside its scheduler on
             every log, and each `queue-*.onnx` beside the policies over the queue that ship.
         study: folder of the inspectors that `fermata hpc study` wrote; its tables are left out without one.
+        windows: folder of the agents that `fermata hpc windows` wrote, likewise.
         say: told what is being measured.
 
     Raises:
@@ -78,7 +79,7 @@ def results_page(data: Path, inspectors: Path | None, study: Path | None, say: S
     say("measuring wrong estimates, orders and windows")
     parts.append("\n".join(_estimates_section(data, studies, queues)))
     parts.append("\n".join(_orders_section(studies[0])))
-    parts.append("\n".join(_windows_section(studies[0].log)))
+    parts.append("\n".join(windows_section(studies[0].log, windows, markdown_table)))
     if study is not None:
         say("measuring SchedInspector's evaluation")
         judged = {each.log.name: (each.log, each.test) for each in studies}
@@ -111,7 +112,7 @@ def _models(folder: Path | None) -> list[tuple[str, InspectorModel]]:
     if folder is None:
         return []
     paths = sorted(folder.glob("*.onnx"))
-    return [(path.stem, load_model(path)) for path in paths if not path.name.startswith(QUEUE)]
+    return [(path.stem, load_model(path)) for path in paths if not path.name.startswith((QUEUE, WINDOW))]
 
 
 def _queues(folder: Path | None) -> list[str]:
@@ -253,27 +254,3 @@ def _orders_section(study: Study) -> Iterator[str]:
         rows.append(cells)
     head = ("order", "commit", "skip", "EASY, commit", "EASY, skip", "conservative, skip")
     yield from markdown_table(head, rows)
-
-
-def _windows_section(log: JobLog) -> Iterator[str]:
-    yield from (f"## Deep Back-Filling's setting: {WINDOWS} windows of {WINDOW_JOBS} jobs of {log.name}", "")
-    rows = []
-    for label, name in (
-        ("FCFS EASY", "fcfs+easy/skip"),
-        ("SJF (cores) EASY", "smallest+easy/skip"),
-        ("LCFS EASY", "lcfs+easy/skip"),
-        ("SAF EASY", YARDSTICK),
-        ("SJF skip", "sjf/skip"),
-        *((_queue_label(name, log), name) for name in SHIPPED),
-    ):
-        windows = Sequences(tuple(WINDOW_JOBS * window for window in range(WINDOWS)), WINDOW_JOBS)
-        runs = run_sequences(log, policy(name), windows)
-        means = pooled(runs)[0]
-        classes = [
-            f"{means[f'wait_{kind}_s']:.0f}" for kind in ("short_narrow", "short_wide", "long_narrow", "long_wide")
-        ]
-        values = (f"{means['wait_s']:.0f}", f"{means['queue_length']:.2f}", f"{means['queue_load']:.1f}")
-        rows.append([label, f"{means['bsld']:.1f}", *values, *classes])
-    head = ("policy", "bsld", "wait, s", "queue length", "work waiting, machine-hours")
-    classes_head = ("wait of short narrow jobs, s", "short wide", "long narrow", "long wide")
-    yield from markdown_table((*head, *classes_head), rows)

@@ -22,6 +22,7 @@ from fermata.sim.hpc.models import TOLERANCE
 from fermata.sim.hpc.window import (
     FEATURE_NAMES,
     FEATURES,
+    FWD_ROW,
     HIDDEN,
     PARAMETERS,
     Agent,
@@ -46,6 +47,7 @@ class WindowModel:
         theta: weights, `[PARAMETERS]`; see `window.Agent`.
         trained_on: name of the log.
         seed: of its training.
+        curve: iterations of training and the mean wait of the agent after them on the sequences that chose, in s.
         features: names of what it reads, in order.
     """
 
@@ -54,6 +56,7 @@ class WindowModel:
     theta: SingleArray
     trained_on: str = ""
     seed: int = 0
+    curve: tuple[tuple[int, float], ...] = ()
     features: tuple[str, ...] = FEATURE_NAMES
 
     def agent(self, mode: int = ARGMAX, *, record: int = 0) -> Agent:
@@ -68,6 +71,19 @@ class WindowModel:
         """Return what the file says about itself, as JSON; the weights as base64 of little-endian float32."""
         weights = base64.b64encode(self.theta.astype("<f4").tobytes()).decode()
         return json.dumps(asdict(self) | {"theta": weights}, sort_keys=True)
+
+
+def shortest_first(head: int, tail: int) -> WindowModel:
+    """Return the agent that starts the shortest job of its window that fits, and chooses Fwd if none does: a rule."""
+    theta = np.zeros(PARAMETERS, dtype=np.float32)
+    first, second = HIDDEN
+    weights = theta[: FEATURES * first].reshape(FEATURES, first)
+    weights[FEATURE_NAMES.index("log_estimate"), 0] = weights[FWD_ROW, 1] = 1.0
+    place = (FEATURES + 1) * first
+    theta[place : place + first * second].reshape(first, second)[[0, 1], [0, 1]] = 1.0
+    place += (first + 1) * second
+    theta[place : place + 2] = -1.0, -1000.0
+    return WindowModel(head, tail, theta)
 
 
 @lru_cache(maxsize=32)
@@ -96,6 +112,7 @@ def _parsed(path: str, text: str) -> WindowModel:
         said: dict[str, Any] = json.loads(text)
         said["theta"] = np.frombuffer(base64.b64decode(said["theta"]), dtype="<f4").astype(np.float32)
         said["features"] = tuple(said["features"])
+        said["curve"] = tuple((int(number), float(wait_s)) for number, wait_s in said["curve"])
         model = WindowModel(**said)
     except (ValueError, TypeError, KeyError) as error:
         raise ModelError(f"{path}: its description cannot be read ({error})") from error

@@ -11,10 +11,12 @@ from torch import nn
 
 from fermata.policy import onnx_file, queue_policy
 from fermata.policy.queue_features import FEATURES
-from fermata.sim.hpc import models
+from fermata.sim.hpc import models, window, window_models
 from fermata.sim.hpc.models import InspectorModel, load_model
 from fermata.sim.hpc.queue_models import QueueModel, load_queue_model
+from fermata.sim.hpc.window_models import WindowModel, load_window_model
 from fermata.training.hpc.network import QueueNetwork, perceptron
+from fermata.training.hpc.window_ppo import WindowNetwork
 from fermata.training.onnx_writer import onnx_of
 
 
@@ -39,6 +41,18 @@ def export_queue_model(model: QueueModel, out: Path) -> None:
     network = QueueNetwork(model.theta)
     names = (queue_policy.INPUT, queue_policy.OUTPUT)
     _export(network, FEATURES, names, (onnx_file.KEY, model.metadata()), load_queue_model, out)
+
+
+def export_window_model(model: WindowModel, out: Path) -> None:
+    """Write a window agent as ONNX, checked likewise.
+
+    Raises:
+        ModelError: the file would not answer as the weights do.
+    """
+    network = WindowNetwork()
+    network.load(model.theta)
+    names = (window_models.INPUT, window_models.OUTPUT)
+    _export(network, window.FEATURES, names, (window_models.KEY, model.metadata()), load_window_model, out)
 
 
 def _export(

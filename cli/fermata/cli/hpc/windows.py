@@ -1,0 +1,56 @@
+"""`fermata hpc windows`: Deep Back-Filling's evaluation; agents that are there are not trained again."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fermata.cli.hpc.options import configured, load
+from fermata.cli.options import parameter
+
+
+def windows(
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the agents and the tables; it is made.")],
+    log: Annotated[
+        str | None, typer.Option(help="lublin_256, on which they are judged; without it they are only trained.")
+    ] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", help="Change an option of training, such as iterations=20.")
+    ] = None,
+) -> None:
+    """Train the agents of Deep Back-Filling's figures on jobs of the model, one file each, and compare them.
+
+    Run it again to go on where it was ended. The tables are FOLDER/windows.md; `fermata hpc report --windows FOLDER`
+    puts them into the page of all results.
+    """
+    from fermata.cli.extras import hpc_training
+
+    hpc_training()
+    from fermata.sim.files import atomic_output
+    from fermata.sim.hpc.lublin import generate
+    from fermata.sim.hpc.report import markdown_table
+    from fermata.sim.hpc.window_study import CASES, TRAINING_JOBS, TRAINING_LOAD, TRAINING_SEED, windows_section
+    from fermata.training.hpc.export import export_window_model
+    from fermata.training.hpc.window_config import WindowConfig
+    from fermata.training.hpc.window_train import train_window
+
+    chosen = dict(parameter(text) for text in settings or [])
+    shapes = [{"head": case.head, "tail": case.tail, "seed": case.seed} for case in CASES]
+    configs = [configured(WindowConfig, shape | chosen) for shape in shapes]
+    judged = None if log is None else load(log, "schedinspector", "exact", 0)
+    out.mkdir(parents=True, exist_ok=True)
+    jobs = generate(TRAINING_JOBS, TRAINING_SEED, load=TRAINING_LOAD)
+    for number, (case, config) in enumerate(zip(CASES, configs, strict=True), 1):
+        path = out / f"{case.name}.onnx"
+        if not path.is_file():
+            print(f"{number} of {len(CASES)}: {case.name}", file=sys.stderr)
+            export_window_model(train_window(jobs, config, part="all"), path)
+    print(f"{len(CASES)} agents in {out}")
+    if judged is None:
+        return
+    with atomic_output(str(out / "windows.md")) as stream:
+        stream.write("\n".join(windows_section(judged, out, markdown_table)).encode())
+    print(f"{out / 'windows.md'} written")

@@ -1,0 +1,33 @@
+"""What a training run of a Deep Back-Filling agent can choose."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class WindowConfig(BaseModel):
+    """Options of `train_window`."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    head: int = Field(32, ge=1, description="Jobs seen from the head of the queue.")
+    tail: int = Field(32, ge=0, description="Jobs seen from its tail; 0: a head-only window.")
+    iterations: int = Field(100, ge=1, description="Batches, each followed by an update.")
+    sequences: int = Field(8, ge=1, description="Episodes a batch.")
+    copies: int = Field(4, ge=1, description="Runs of each; their mean is the baseline for what arrives.")
+    jobs: int = Field(1000, ge=2, description="Jobs of an episode.")
+    judged: int = Field(30, ge=1, description="Episodes of the training part that choose the best iteration.")
+    idle_weight: float = Field(
+        0.0, ge=0.0, le=1.0, description="Share of the reward that is for not leaving cores idle while jobs wait."
+    )
+    horizon_s: float = Field(86_400.0, gt=0.0, description="A reward this much later counts 1/e.")
+    trace_s: float = Field(43_200.0, gt=0.0, description="Beyond this the value network stands for what follows.")
+    clip: float = Field(0.2, gt=0.0, description="PPO's clipping of the probability ratio.")
+    policy_rate: float = Field(2e-3, gt=0.0, description="Adam's learning rate of the policy, falling to a tenth.")
+    value_rate: float = Field(2e-3, gt=0.0)
+    epochs: int = Field(4, ge=1, description="Passes over a batch.")
+    minibatches: int = Field(8, ge=1, description="Steps a pass.")
+    target_kl: float = Field(0.03, gt=0.0, description="A pass that moved the policy further is the batch's last.")
+    entropy: float = Field(0.001, ge=0.0, description="Weight of the entropy bonus.")
+    fwd_bias: float = Field(-2.0, description="Score of Fwd over that of jobs at the start.")
+    seed: int = Field(0, ge=0)

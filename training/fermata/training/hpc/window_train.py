@@ -1,0 +1,82 @@
+"""Train a Deep Back-Filling agent: sample sequences of the training part, run them, update, keep the best iteration.
+
+It begins at an agent that starts any job that fits about equally often; nothing is imitated.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+
+from fermata.sim.hpc.experiment import draw_sequences, split
+from fermata.sim.hpc.jobs import JobLog
+from fermata.sim.hpc.window_models import WindowModel
+from fermata.training.hpc.window_config import WindowConfig
+from fermata.training.hpc.window_ppo import WindowLearner
+from fermata.training.hpc.window_rollouts import RunningMaxima, collect, prepare, waits
+
+_JUDGE_SEED = 90_001
+_JUDGE_EVERY = 5
+
+
+@dataclass(frozen=True)
+class Iteration:
+    """What one batch and its update were like; `judged_wait_s` is the best so far on the sequences that choose."""
+
+    number: int
+    wait_s: float
+    judged_wait_s: float
+    entropy: float
+    kl: float
+    explained: float
+    wall_s: float
+
+
+def train_window(
+    log: JobLog,
+    config: WindowConfig,
+    *,
+    part: str = "train",
+    on_iteration: Callable[[Iteration], None] | None = None,
+) -> WindowModel:
+    """Return the agent of the iteration that waited least on sequences of the training part, likeliest actions.
+
+    Args:
+        log: the jobs, with the estimates that the agent will see.
+        config: see `WindowConfig`.
+        part: where sequences come from, see `experiment.split`.
+        on_iteration: told after every iteration.
+
+    Returns:
+        The same for the same arguments.
+
+    Raises:
+        InputError: the part is too short for the sequences.
+    """
+    torch.set_num_threads(1)
+    chosen = draw_sequences(log, config.judged, config.jobs, config.seed + _JUDGE_SEED, part=part)
+    judged = prepare(log, chosen.starts, config.jobs)
+    first, end = split(log, part)
+    learner, maxima, random = WindowLearner(config), RunningMaxima(), np.random.default_rng(config.seed)
+    model = WindowModel(config.head, config.tail, learner.policy.theta(), log.name, config.seed)
+    best, least = model, float(waits(judged, model).mean())
+    curve = [(0, least)]
+    for number in range(1, config.iterations + 1):
+        began = time.perf_counter()
+        starts = random.integers(first, end - config.jobs + 1, config.sequences).tolist()
+        batch = collect(prepare(log, starts, config.jobs), model, config, maxima, int(random.integers(2**31)))
+        told = learner.update(batch, 1.0 - (number - 1) / config.iterations)
+        model = WindowModel(config.head, config.tail, learner.policy.theta(), log.name, config.seed)
+        if number % _JUDGE_EVERY == 0 or number == config.iterations:
+            wait_s = float(waits(judged, model).mean())
+            curve.append((number, wait_s))
+            if wait_s < least:
+                best, least = model, wait_s
+        if on_iteration is not None:
+            told_wait, took = float(batch.wait_s.mean()), time.perf_counter() - began
+            on_iteration(Iteration(number, told_wait, least, told["entropy"], told["kl"], told["explained"], took))
+    return replace(best, curve=tuple(curve))
