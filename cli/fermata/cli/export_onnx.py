@@ -1,9 +1,12 @@
 """`fermata export-onnx`: turn a finished training run into one ONNX file."""
 
+import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from fermata.policy.errors import InputError
 
 app = typer.Typer()
 
@@ -16,19 +19,38 @@ def export_onnx(
         Path | None, typer.Option(help="Output of fermata evaluate --json, to be kept in the file.")
     ] = None,
     card: Annotated[Path | None, typer.Option(help="Also write a model card in Markdown.")] = None,
+    beside: Annotated[
+        Path | None,
+        typer.Option(help="Of an allocation: write it beside the network of this model, one file for both."),
+    ] = None,
 ) -> None:
     """Export a trained policy as ONNX, checked against torch."""
-    from fermata.cli.extras import export, graph_export, graph_training, training
-    from fermata.policy.errors import InputError
+    from fermata.cli.extras import (
+        export,
+        graph_export,
+        graph_training,
+        spark_export,
+        spark_training,
+        training,
+    )
 
-    graph = _is_graph(run)
-    config, network = (graph_training() if graph else training()).read_run(run)
-    exporter = graph_export() if graph else export()
-    if graph and card is not None:
-        raise InputError("there is no card of a graph policy; fermata policy info shows its metadata", file=card)
+    method = _method(run)
+    trainer, export_of = {
+        None: (training, export),
+        "evolution": (spark_training, spark_export),
+    }.get(method, (graph_training, graph_export))
+    config, network = trainer().read_run(run)
+    exporter = export_of()
+    if method is not None and card is not None:
+        raise InputError("only the teacher's models have a card; fermata policy info shows the metadata", file=card)
+    if method != "evolution" and beside is not None:
+        raise InputError("--beside is for runs that allocate executors", file=run)
     metadata = exporter.metadata_of(config, None if scores is None else _read_scores(scores))
     difference = exporter.export_onnx(network, metadata, out)
     print(f"{out}: largest difference from torch {difference:.2g} (allowed {exporter.TOLERANCE:g})")
+    if beside is not None:
+        exporter.combine(beside, out, out)
+        print(f"{out}: beside {beside}")
     if card is not None:
         from fermata.policy.onnx_policy import OnnxPolicy
         from fermata.training.card import model_card
@@ -37,17 +59,17 @@ def export_onnx(
         print(f"{card}: model card")
 
 
-def _is_graph(run: Path) -> bool:
-    """Tell whether a folder holds a run of a graph policy."""
+def _method(run: Path) -> str | None:
+    """Return how a folder's policy was trained; None: by the teacher, or there is no run."""
     note = run / "config.json"
-    return note.exists() and '"method"' in note.read_text(encoding="utf-8")
+    try:
+        method = json.loads(note.read_text(encoding="utf-8")).get("method") if note.exists() else None
+    except json.JSONDecodeError as error:
+        raise InputError(f"not JSON: {error.msg}", file=note, line=error.lineno) from error
+    return None if method is None else str(method)
 
 
 def _read_scores(path: Path) -> dict[str, object]:
-    import json
-
-    from fermata.policy.errors import InputError
-
     try:
         scores = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:

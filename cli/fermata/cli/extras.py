@@ -33,6 +33,16 @@ def graph_training() -> ModuleType:
     return _need("fermata.training.graph.train", "torch", "training")
 
 
+def spark_training() -> ModuleType:
+    """Return `fermata.training.spark.train`."""
+    return _need("fermata.training.spark.train", "torch", "training")
+
+
+def spark_export() -> ModuleType:
+    """Return `fermata.training.spark.export`."""
+    return _need("fermata.training.spark.export", "torch", "training")
+
+
 def graph_ablation() -> ModuleType:
     """Return `fermata.training.graph.ablation`."""
     return _need("fermata.training.graph.ablation", "torch", "training")

@@ -19,16 +19,26 @@ def train(
             metavar="ADDRESS", help="Gather experience on a Ray cluster; of graph policies, does not change the result."
         ),
     ] = None,
+    tpch_dir: Annotated[
+        str | None, typer.Option(help="Decima's TPC-H data, for a configuration that allocates Spark's executors.")
+    ] = None,
 ) -> None:
     """Train a policy in the simulator; the configuration says by which method."""
-    from fermata.cli.extras import graph_training, training
+    from fermata.cli.extras import graph_training, spark_training, training
     from fermata.policy.errors import InputError
     from fermata.training.graph.config import GraphConfig, read_any
+    from fermata.training.spark.config import AllocationConfig
 
     settings = read_any(config)
     if processes is not None:
         settings = settings.model_copy(update={"processes": processes})
-    if isinstance(settings, GraphConfig):
+    if isinstance(settings, AllocationConfig):
+        if tpch_dir is None or ray is not None:
+            raise InputError(f"{settings.name!r} needs --tpch-dir DIR, the folder with 2g/adj_mat_1.npy, and no --ray")
+        spark_training().train(settings, out, tpch_dir)
+    elif tpch_dir is not None:
+        raise InputError(f"--tpch-dir is for configurations that allocate Spark's executors, not for {settings.name!r}")
+    elif isinstance(settings, GraphConfig):
         graph_training().train(settings, out, ray=ray)
     elif ray is not None:
         raise InputError(f"--ray is for graph policies, and {settings.name!r} is a configuration of the teacher")

@@ -121,7 +121,7 @@ def run_peer(tables: SparkTables, waves: Waves, world: SparkWorld, kind: int) ->
     """Run an episode to its end under one of the peers' heuristics."""
     while run_to_question(tables, waves, world):
         if tables.asks_idle and not _anything_to_choose(tables, world):
-            decline(world)
+            decline(tables, waves, world)
         while world.counter[ASKING] > 0:
             stage, limit = choose(tables, world, kind)
             answer(tables, waves, world, stage, limit)

@@ -262,12 +262,15 @@ def answer(tables: SparkTables, waves: Waves, world: SparkWorld, stage: int, lim
 
 
 @kernel
-def decline(world: SparkWorld) -> None:
-    """Let the executor that the source lets go idle, and promise nothing of the source's others."""
+def decline(tables: SparkTables, waves: Waves, world: SparkWorld) -> None:
+    """Promise nothing more of the source: who has no promise idles, and the others are asked about as they get free."""
     turn = world.counter[TURN]
+    source = _source_of(tables, world, turn) if turn != NONE else pool_source(tables, world.counter[POOL])
     world.counter[ASKING] = 0
     world.counter[ROUND] += 1
-    if turn != NONE:
+    if world.promised_by[source, FIRST_PROMISE] != NONE:
+        _keep_promises(tables, waves, world, source, turn)
+    elif turn != NONE:
         _idle(world, turn)
 
 

@@ -7,23 +7,28 @@ promised or on their way count as running; so any policy of the product answers 
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 from fermata.policy._jit import kernel
-from fermata.policy.action import START
+from fermata.policy.action import START, IllegalActionError
+from fermata.policy.allocation import Allocator, allocator, choose_allocation
 from fermata.policy.decide import Policy
 from fermata.policy.heuristics.base import Heuristic
 from fermata.policy.heuristics.kernel import Rule, choose
 from fermata.policy.rows import peek
 from fermata.policy.state import IDLE, RECENT_ARRIVALS
 from fermata.sim.spark.executors import wanted
-from fermata.sim.spark.protocol import answer, reachable, run_to_question
+from fermata.sim.spark.protocol import answer, decline, reachable, run_to_question
 from fermata.sim.spark.waves import Waves
 from fermata.sim.spark.world import (
     ARRIVED,
     ASKING,
+    E_GOING,
+    E_JOB,
     E_POOL,
     E_STAGE,
     E_TASK,
+    FINISHED,
     J_ATTACHED,
     J_INCOMING,
     J_NEXT,
@@ -41,6 +46,9 @@ from fermata.sim.spark.world import (
 )
 from fermata.sim.world import World, view
 
+if TYPE_CHECKING:
+    from fermata.policy.allocation_policy import AllocationPolicy
+
 
 @kernel
 def _show_jobs(tables: SparkTables, world: SparkWorld, shown: World) -> None:
@@ -53,10 +61,12 @@ def _show_jobs(tables: SparkTables, world: SparkWorld, shown: World) -> None:
         active += 1
         held = world.counter[ASKING] if job == world.counter[SOURCE_JOB] else 0
         board.jobs[job].running = world.job[job, J_ATTACHED] + world.job[job, J_INCOMING] - held
-        left_s = 0.0
+        left_s = path_s = 0.0
         for stage in range(tables.job_stage_ptr[job], tables.job_stage_ptr[job + 1]):
             row = board.stages[stage]
             left_s += world.stage[stage, S_UNFINISHED] * row.estimate_s
+            if world.stage[stage, S_UNFINISHED] > 0:
+                path_s = max(path_s, row.path_s)
             coming = world.stage[stage, S_PROMISED] + world.stage[stage, S_COMING]
             row.pending = max(0, wanted(world, stage))
             row.running = world.stage[stage, S_AT] + coming
@@ -64,14 +74,14 @@ def _show_jobs(tables: SparkTables, world: SparkWorld, shown: World) -> None:
                 row.ready_s = min(row.ready_s, pool.now_s)
                 board.ready[ready] = stage
                 ready += 1
-        board.jobs[job].remaining_work_s = left_s
+        board.jobs[job].remaining_work_s, board.jobs[job].remaining_path_s = left_s, path_s
         job = world.job[job, J_NEXT]
     pool.active, pool.ready = active, ready
 
 
 @kernel
 def _show_executors(world: SparkWorld, shown: World) -> None:
-    """Write what the executors do: as many of the source's as are asked about are free."""
+    """Write what the executors do: as many of the source's as are asked about are free; others may idle too."""
     board = shown.board
     turn = world.counter[TURN]
     stage_asked = world.executor[turn, E_STAGE] if turn != NONE else NONE
@@ -92,6 +102,12 @@ def _show_executors(world: SparkWorld, shown: World) -> None:
             row.stage = stage
             row.free_at_s = began_s + board.stages[stage].estimate_s
             row.job = board.stages[stage].job
+        elif world.executor[executor, E_GOING] >= 0:
+            row.stage = world.executor[executor, E_GOING]
+            row.free_at_s = board.pool[0].now_s + board.stages[row.stage].estimate_s
+            row.job = board.stages[row.stage].job
+        else:
+            row.stage, row.free_at_s, row.job = IDLE, -math.inf, world.executor[executor, E_JOB]
     board.pool[0].free = free
 
 
@@ -109,11 +125,11 @@ def question(tables: SparkTables, world: SparkWorld, shown: World) -> None:
 
 @kernel
 def take(tables: SparkTables, waves: Waves, world: SparkWorld, shown: World, kind: int, stage: int, cap: int) -> None:
-    """Answer the question with an action: anything but a START lets the executors idle."""
+    """Answer the question with an action; after anything but a START executors idle, each as it gets free."""
     if kind == START:
         answer(tables, waves, world, stage, cap - shown.board.stages[stage].running)
     else:
-        answer(tables, waves, world, NONE, world.counter[ASKING])
+        decline(tables, waves, world)
 
 
 @kernel
@@ -124,8 +140,17 @@ def _run_rule(tables: SparkTables, waves: Waves, world: SparkWorld, shown: World
         take(tables, waves, world, shown, kind, stage, cap)
 
 
+@kernel
+def run_allocation(tables: SparkTables, waves: Waves, world: SparkWorld, shown: World, to: Allocator) -> None:
+    """Run an episode to its end under a network that allocates; see `run_policy`."""
+    while run_to_question(tables, waves, world):
+        question(tables, world, shown)
+        kind, stage, cap, _ = choose_allocation(shown.board, to)
+        take(tables, waves, world, shown, kind, stage, cap)
+
+
 def run_policy(tables: SparkTables, waves: Waves, world: SparkWorld, shown: World, policy: Policy) -> None:
-    """Run an episode to its end under any policy: a heuristic compiled, others asked one question at a time.
+    """Run an episode to its end under any policy; a heuristic and an allocation compiled, others by the question.
 
     Args:
         tables: the jobs.
@@ -133,9 +158,24 @@ def run_policy(tables: SparkTables, waves: Waves, world: SparkWorld, shown: Worl
         world: written to; its results are the episode's.
         shown: a new world of the same trace, in which the questions are laid out.
         policy: asked.
+
+    Raises:
+        IllegalActionError: the policy waited although nothing ran, and so for ever.
     """
+    _run(tables, waves, world, shown, policy)
+    if world.counter[FINISHED] < len(tables.job_arrival_ms):
+        at_s = world.counter[NOW_MS] / 1000.0
+        raise IllegalActionError(f"policy {policy.name!r} waits at {at_s:g} s although nothing runs and jobs are left")
+
+
+def _run(tables: SparkTables, waves: Waves, world: SparkWorld, shown: World, policy: Policy) -> None:
     if isinstance(policy, Heuristic):
         _run_rule(tables, waves, world, shown, policy.rule)
+        return
+    network = _allocation_of(policy)
+    if network is not None:
+        to = allocator(network.theta, network.may_wait, len(tables.job_arrival_ms), len(tables.stage_job))
+        run_allocation(tables, waves, world, shown, to)
         return
     while run_to_question(tables, waves, world):
         question(tables, world, shown)
@@ -143,3 +183,14 @@ def run_policy(tables: SparkTables, waves: Waves, world: SparkWorld, shown: Worl
         if peek(shown.board.pool).ready:
             kind, stage, cap, _ = policy.choose(view(shown))
         take(tables, waves, world, shown, kind, stage, cap)
+
+
+def _allocation_of(policy: Policy) -> AllocationPolicy | None:
+    """Return the network of a policy that decides here, or None; ONNX Runtime is loaded only by who has loaded it."""
+    if isinstance(policy, Heuristic):
+        return None
+    from fermata.policy.allocation_policy import AllocationPolicy, CombinedPolicy
+
+    if isinstance(policy, CombinedPolicy):
+        return policy.allocation
+    return policy if isinstance(policy, AllocationPolicy) else None

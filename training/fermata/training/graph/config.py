@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from fermata.policy.graph_actions import Space
 from fermata.policy.graph_state import CRITICAL_PATH_FEATURES, DECIMA_FEATURES, OPTION_FEATURES, WIDTH_FEATURES
 from fermata.training.config import TrainConfig, Workloads, read_raw, validated
+from fermata.training.spark.config import AllocationConfig
 
 Positive = Annotated[float, Field(gt=0)]
 Share = Annotated[float, Field(ge=0, le=1)]
@@ -149,13 +150,15 @@ class GraphConfig(_Section):
         return hashlib.sha256(text.encode()).hexdigest()
 
 
-def read_any(source: str) -> TrainConfig | GraphConfig:
-    """Read a configuration, shipped or a YAML file: of a graph policy if it has a `method`, else of the teacher.
+def read_any(source: str) -> TrainConfig | GraphConfig | AllocationConfig:
+    """Read a configuration, shipped or a YAML file: its `method` says of what kind; the teacher's has none.
 
     Raises:
         InputError: no such file, or something in it is not as expected; names file and field.
     """
     raw, path = read_raw(source)
+    if isinstance(raw, dict) and raw.get("method") == "evolution":
+        return validated(AllocationConfig, raw, path)
     if isinstance(raw, dict) and "method" in raw:
         return validated(GraphConfig, raw, path)
     return validated(TrainConfig, raw, path)

@@ -28,14 +28,28 @@ class Evolution:
         self._noise = np.zeros((2 * pairs, len(centre)))
         self._generations = 0
 
-    def candidates(self, random: np.random.Generator) -> FloatArray:
-        """Return what to measure next, `[2 * pairs, parameters]`."""
+    def candidates(self, random: np.random.Generator, searched: NDArray[np.bool_] | None = None) -> FloatArray:
+        """Return what to measure next, `[2 * pairs, parameters]`; with `searched`, only those parameters differ."""
         half = random.standard_normal((self._pairs, len(self.centre)))
+        if searched is not None:
+            half *= searched
         self._noise = np.concatenate([half, -half])
         return np.asarray(self.centre + self._sigma * self._noise)
 
-    def learn(self, costs: FloatArray) -> None:
-        """Move the centre, given what the candidates cost, `[2 * pairs]`, all on the same sequences."""
+    def state(self) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Return centre and moments, what `resume` takes, between two generations."""
+        return self.centre, self._moment, self._spread
+
+    def resume(self, centre: FloatArray, moment: FloatArray, spread: FloatArray, generations: int) -> None:
+        """Go on where another search was after so many generations."""
+        self.centre, self._moment, self._spread, self._generations = centre, moment, spread, generations
+
+    def learn(self, costs: FloatArray, rate: float | None = None) -> None:
+        """Move the centre, given what the candidates cost, `[2 * pairs]`, all on the same sequences.
+
+        `rate`: of this step; by default as at the beginning.
+        """
+        step = self._rate if rate is None else rate
         ranks = np.empty(len(costs))
         ranks[np.argsort(costs)] = np.linspace(-0.5, 0.5, len(costs))
         slope = ranks @ self._noise / (len(costs) * self._sigma)
@@ -43,7 +57,7 @@ class Evolution:
         self._moment = 0.9 * self._moment + 0.1 * slope
         self._spread = 0.99 * self._spread + 0.01 * slope**2
         correction = np.sqrt(1.0 - 0.99**self._generations) / (1.0 - 0.9**self._generations)
-        self.centre = single(self.centre - self._rate * correction * self._moment / (np.sqrt(self._spread) + 1e-8))
+        self.centre = single(self.centre - step * correction * self._moment / (np.sqrt(self._spread) + 1e-8))
 
 
 def single(theta: FloatArray) -> FloatArray:

@@ -1,0 +1,1 @@
+"""Training of policies that allocate executors, in Decima's Spark model."""

@@ -1,0 +1,244 @@
+"""A training run of an allocation: an evolution strategy from the tuned heuristic's neighbourhood, resumable.
+
+The folder holds the configuration, the state of the search after each generation, and TensorBoard's logs. Random
+numbers follow from the seed and the generation, so a run that was killed goes on as if it had not been.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import signal
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from torch.utils.tensorboard import SummaryWriter
+
+from fermata.policy.allocation import ANSWERS, DECIMA_FEATURES, FEATURES, FULL, HIDDEN, LAYER, LINEAR, PARAMETERS, SIZE
+from fermata.policy.errors import InputError
+from fermata.training.hpc.evolution import Evolution, single
+from fermata.training.spark.config import AllocationConfig
+from fermata.training.spark.episodes import Case, judged_cases, log_ratios, training_cases
+
+CONFIG_FILE, STATE_FILE = "config.json", "search.npz"
+_AVERAGE = 0.9  # of the mean centre, a generation
+# Where a search begins: score and logarithm of the cap by input. It is `srwf-work-share` with what short searches find
+# first: finer caps, the longest path first, and an executor's own job before others. Waiting is near enough to be
+# found, and far enough to do no harm.
+_FIRST = {
+    "log_work_s": (-3.0, 3.0),
+    "source": (1.0, 0.4),
+    "path_share": (0.5, 0.0),
+    "locked": (0.2, 0.3),
+    "load": (0.0, -0.3),
+    "active_jobs": (0.0, -0.3),
+    "wait": (-12.0, 0.0),
+}
+_FIRST_GRAIN_S, _FIRST_FULL = 28.0, 8.0
+
+FloatArray = NDArray[np.float64]
+
+
+def first_weights(seed: int) -> FloatArray:
+    """Return weights near the tuned heuristic's; the units are random and lead nowhere yet."""
+    theta = np.zeros(PARAMETERS)
+    linear = theta[:LINEAR].reshape(SIZE + 1, ANSWERS)
+    for name, answers in _FIRST.items():
+        linear[FEATURES.index(name)] = answers
+    linear[SIZE, 1] = -np.log(_FIRST_GRAIN_S)
+    theta[LINEAR:LAYER] = 0.3 * np.random.default_rng(seed).standard_normal(LAYER - LINEAR)
+    theta[FULL] = _FIRST_FULL
+    return theta
+
+
+def searched(config: AllocationConfig) -> NDArray[np.bool_]:
+    """Tell which weights a run may change: those of inputs that it does not read stay zero."""
+    read = np.array([config.inputs == "full" or name in DECIMA_FEATURES for name in (*FEATURES, "constant")])
+    read[[FEATURES.index("wait"), SIZE]] = config.action_space == "wait", True
+    one = np.ones(1, np.bool_)
+    return np.concatenate([np.repeat(read, ANSWERS), np.repeat(read, HIDDEN), np.repeat(one, HIDDEN * ANSWERS), one])
+
+
+class _State(NamedTuple):
+    """Where a run is."""
+
+    generation: int
+    search: Evolution
+    mean: FloatArray
+    best: FloatArray
+    least: float  # what the best costs on the judged episodes
+
+
+@lru_cache(maxsize=1)
+def _cases(config: AllocationConfig, folder: str, generation: int) -> list[Case]:
+    return training_cases(config, folder, generation)
+
+
+def _cost(ratios: dict[str, float]) -> float:
+    return sum(ratios.values())
+
+
+def _measure(theta: FloatArray, config: AllocationConfig, folder: str, generation: int) -> float:
+    """Return what a candidate costs on the episodes of a generation."""
+    return _cost(log_ratios(_cases(config, folder, generation), theta, config.action_space == "wait"))
+
+
+def train(config: AllocationConfig, run: Path, folder: str, console: Console | None = None) -> FloatArray:
+    """Run, or go on with, a training run and return its best weights.
+
+    Args:
+        config: what to do.
+        run: folder of the run; created if it is not there.
+        folder: Decima's TPC-H data.
+        console: where progress is shown; standard error by default.
+
+    Raises:
+        InputError: `run` holds a run of another configuration, or the data cannot be read.
+    """
+    _prepare(config, run)
+    waits, keeps = config.action_space == "wait", searched(config)
+    judged = judged_cases(config, folder)
+    state = _read_state(config, run)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    log = SummaryWriter(str(run / "tensorboard"))
+    with (
+        Progress(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=console or Console(stderr=True)) as bar,
+        _workers(config.processes) as workers,
+    ):
+        total = config.search.generations
+        task = bar.add_task("generations", total=total, completed=state.generation)
+        while True:
+            if state.generation % config.search.judge_every == 0 or state.generation == total:
+                state = _judge(state, judged, waits, log, bar.console)
+                _write_state(state, run)
+            if state.generation == total:
+                break
+            state = _step(state, config, folder, keeps, workers)
+            _write_state(state, run)
+            bar.advance(task)
+    log.close()
+    return state.best
+
+
+def _step(
+    state: _State,
+    config: AllocationConfig,
+    folder: str,
+    keeps: NDArray[np.bool_],
+    workers: ProcessPoolExecutor | None,
+) -> _State:
+    """Play one generation."""
+    rates = (config.search.rate, config.search.last_rate)
+    rate = rates[0] + (rates[1] - rates[0]) * state.generation / config.search.generations
+    candidates = state.search.candidates(np.random.default_rng([config.seed, state.generation]), keeps)
+    measure = partial(_measure, config=config, folder=folder, generation=state.generation)
+    if workers is None:
+        costs = [measure(each) for each in candidates]
+    else:
+        share = -(-len(candidates) // config.processes)
+        costs = list(workers.map(measure, candidates, chunksize=share))
+    state.search.learn(np.array(costs), rate)
+    mean = _AVERAGE * state.mean + (1.0 - _AVERAGE) * state.search.centre
+    return state._replace(generation=state.generation + 1, mean=mean)
+
+
+def _judge(state: _State, judged: Sequence[Case], waits: bool, log: SummaryWriter, console: Console) -> _State:
+    """Look at the centre of the search and at its mean; keep the better if it is the best so far."""
+    for name, centre in (("centre", state.search.centre), ("mean", single(state.mean))):
+        ratios = log_ratios(judged, centre, waits)
+        for kind, ratio in ratios.items():
+            log.add_scalar(f"{name}/{kind}", 100.0 * np.expm1(ratio), state.generation)
+        if _cost(ratios) < state.least:
+            state = state._replace(best=centre, least=_cost(ratios))
+            said = ", ".join(f"{kind} {100.0 * np.expm1(ratio):+.1f}%" for kind, ratio in ratios.items())
+            console.print(f"generation {state.generation}: {said} against the better tuned heuristic")
+    return state
+
+
+@contextmanager
+def _workers(processes: int) -> Iterator[ProcessPoolExecutor | None]:
+    """Give worker processes, or None for one."""
+    if processes == 1:
+        yield None
+        return
+    # Spawned, not forked: a fork of a process with threads (torch, progress) may hang.
+    context = multiprocessing.get_context("spawn")
+    pool = ProcessPoolExecutor(processes, mp_context=context, initializer=_ignore_interrupt)
+    try:
+        yield pool
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _ignore_interrupt() -> None:
+    """Leave Ctrl-C to the parent, which stops the pool."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _prepare(config: AllocationConfig, run: Path) -> None:
+    """Create the run's folder, or check that it belongs to this configuration."""
+    run.mkdir(parents=True, exist_ok=True)
+    note = run / CONFIG_FILE
+    if not note.exists():
+        note.write_text(config.model_dump_json(indent=2) + "\n", encoding="utf-8")
+    elif (there := read_note(run)) is None or there.digest != config.digest:
+        raise InputError("holds a run of another configuration; use another folder", file=run)
+
+
+def read_note(run: Path) -> AllocationConfig | None:
+    """Return the configuration of a run's folder if it is a run of this kind."""
+    note = run / CONFIG_FILE
+    text = note.read_text(encoding="utf-8") if note.exists() else ""
+    return AllocationConfig.model_validate_json(text) if '"method": "evolution"' in text else None
+
+
+def _read_state(config: AllocationConfig, run: Path) -> _State:
+    path = run / STATE_FILE
+    search = config.search
+    start = np.where(searched(config), first_weights(config.seed), 0.0)
+    evolution = Evolution(start, search.pairs, search.sigma, search.rate)
+    if not path.exists():
+        return _State(0, evolution, evolution.centre, evolution.centre, np.inf)
+    with np.load(path, allow_pickle=False) as file:
+        evolution.resume(file["centre"], file["moment"], file["spread"], int(file["generation"]))
+        return _State(int(file["generation"]), evolution, file["mean"], file["best"], float(file["least"]))
+
+
+def _write_state(state: _State, run: Path) -> None:
+    """Write the state whole or not at all."""
+    partial_path = run / f"{STATE_FILE}.partial"
+    with partial_path.open("wb") as file:
+        centre, moment, spread = state.search.state()
+        np.savez(
+            file,
+            generation=state.generation,
+            centre=centre,
+            moment=moment,
+            spread=spread,
+            mean=state.mean,
+            best=state.best,
+            least=state.least,
+        )
+    partial_path.replace(run / STATE_FILE)
+
+
+def read_run(run: Path) -> tuple[AllocationConfig, FloatArray]:
+    """Return the configuration and the best weights of a finished run.
+
+    Raises:
+        InputError: there is no finished run in this folder.
+    """
+    config = read_note(run)
+    if config is None:
+        raise InputError("is not a training run of an allocation", file=run)
+    state = _read_state(config, run)
+    if not np.isfinite(state.least) or state.generation < config.search.generations:
+        raise InputError("this run is not finished; go on with it by fermata train", file=run)
+    return config, state.best
