@@ -72,10 +72,14 @@ crds: ## Custom resource definitions, from the models, into deploy/crds/
 	@$(PY) -m fermata.operator.crds
 	@$(PY) -m fermata.operator.crds deploy/helm/fermata/crds
 
-train: ## Train the shipped model's configuration and export it, in runs/
+train: ## Train the shipped model's configuration and export it, in runs/; TPCH=DIR: and the allocation on Spark beside it
 	@scripts/bootstrap training
 	@$(PY) -m fermata.cli train --config default --out runs/default
 	@$(PY) -m fermata.cli export-onnx runs/default --out runs/default/policy.onnx
+ifdef TPCH
+	@$(PY) -m fermata.cli train --config spark-default --tpch-dir $(TPCH) --out runs/spark
+	@$(PY) -m fermata.cli export-onnx runs/spark --beside runs/default/policy.onnx --out runs/default/combined.onnx
+endif
 
 HPC := runs/hpc
 LUBLIN_MODEL := $(HPC)/lublin-model.swf.xz

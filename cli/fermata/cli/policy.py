@@ -17,6 +17,7 @@ def info(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Check a policy as the operator would, and say what it is."""
+    from fermata.policy.allocation_policy import AllocationPolicy
     from fermata.policy.graph_policy import GraphPolicy
     from fermata.policy.heuristics.base import Heuristic
     from fermata.policy.onnx_policy import OnnxPolicy
@@ -27,8 +28,10 @@ def info(
     facts: dict[str, object] = {"name": loaded.name}
     if isinstance(loaded, Heuristic):
         facts |= {"kind": "heuristic", "summary": loaded.summary, "parameters": sorted(loaded.parameters)}
-    if isinstance(loaded, OnnxPolicy | GraphPolicy | QueuePolicy):
+    if isinstance(loaded, OnnxPolicy | GraphPolicy | QueuePolicy | AllocationPolicy):
         told = {key: value for key, value in loaded.metadata.items() if key != "theta"}  # its weights, once more
+        if isinstance(told.get("allocation"), dict):
+            told["allocation"] = {key: value for key, value in told["allocation"].items() if key != "theta"}
         facts |= {"kind": "onnx", "sha256": loaded.digest, **told}
     if as_json:
         print(json.dumps(facts))

@@ -166,20 +166,21 @@ def test_rows_say_what_they_are() -> None:
     assert rows[:-1, PLACE["path_share"]].max() == 1.0
 
 
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    pytest.importorskip("torch", reason="needs the [training] extra")
+    from fermata.training.spark.config import AllocationConfig
+    from fermata.training.spark.export import TOLERANCE, export_onnx, metadata_of
+
+    config = AllocationConfig(
+        name="test", method="evolution", published=({"setting": "tpch_e1", "episodes": 1, "judged": 1},)
+    )
+    out = tmp_path_factory.mktemp("allocation") / "spark.onnx"
+    assert export_onnx(weights(), metadata_of(config), out) < TOLERANCE
+    return out
+
+
 class TestFiles:
-    @pytest.fixture(scope="class")
-    def file(self, tmp_path_factory: pytest.TempPathFactory) -> Path:
-        pytest.importorskip("torch", reason="needs the [training] extra")
-        from fermata.training.spark.config import AllocationConfig
-        from fermata.training.spark.export import TOLERANCE, export_onnx, metadata_of
-
-        config = AllocationConfig(
-            name="test", method="evolution", published=({"setting": "tpch_e1", "episodes": 1, "judged": 1},)
-        )
-        out = tmp_path_factory.mktemp("allocation") / "spark.onnx"
-        assert export_onnx(weights(), metadata_of(config), out) < TOLERANCE
-        return out
-
     def test_a_file_decides_as_the_kernel(self, file: Path) -> None:
         from fermata.policy.model_file import load_model
 

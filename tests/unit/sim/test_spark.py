@@ -10,8 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.spark_workloads import VARIED, workload
 
+from fermata.policy.action import WAIT, Action, IllegalActionError
 from fermata.policy.errors import InputError
 from fermata.policy.registry import load
+from fermata.policy.state import ClusterState
 from fermata.sim.spark.episode import SparkWorkload, peer_episode, policy_episode
 from fermata.sim.spark.experiment import episode_of
 from fermata.sim.spark.peers import PEERS
@@ -86,6 +88,21 @@ def workloads(draw: st.DrawFn) -> SparkWorkload:
         jobs.append((arrival_s, stages))
         arrival_s += draw(st.integers(0, 30))
     return workload(jobs, VARIED)
+
+
+class Never:
+    """A policy that starts nothing."""
+
+    name = "never"
+
+    def choose(self, state: ClusterState) -> Action:
+        return Action(WAIT)
+
+
+def test_waiting_for_ever_is_an_error() -> None:
+    jobs = workload([(0.0, [(2, [])])])
+    with pytest.raises(IllegalActionError, match="'never' waits at 0 s although nothing runs"):
+        policy_episode(jobs, jobs.waves(2, seed=1), Never())
 
 
 @given(jobs=workloads(), executors=st.integers(1, 12), seed=st.integers(0, 99))

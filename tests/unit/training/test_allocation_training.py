@@ -1,0 +1,128 @@
+"""Training of an allocation on TPC-H: it learns, resumes, exports, and is what the command line runs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.shared_data import require_shared
+
+torch = pytest.importorskip("torch", reason="needs the [training] extra")
+
+from typer.testing import CliRunner
+
+from fermata.cli.main import app
+from fermata.policy.allocation import ANSWERS, DECIMA_FEATURES, FEATURES, LAYER, LINEAR, SIZE
+from fermata.policy.errors import InputError
+from fermata.policy.model_file import load_model
+from fermata.training.graph.config import read_any
+from fermata.training.spark import train as trainer
+from fermata.training.spark.config import AllocationConfig
+from fermata.training.spark.episodes import judged_cases, log_ratios, training_cases
+
+TPCH = str(require_shared("data", "tpch"))
+pytestmark = pytest.mark.training
+
+
+def tiny(**changes: object) -> AllocationConfig:
+    given = {
+        "name": "tiny",
+        "method": "evolution",
+        "published": [{"setting": "tpch_e1", "episodes": 1, "jobs": 4, "judged": 1}],
+        "varied": {"episodes": 1, "jobs": 3},
+        "search": {"generations": 3, "pairs": 2, "judge_every": 2},
+        "processes": 1,
+    }
+    return AllocationConfig.model_validate(given | changes)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    run = tmp_path_factory.mktemp("allocation") / "run"
+    trainer.train(tiny(), run, TPCH)
+    return run
+
+
+class KilledError(Exception):
+    pass
+
+
+def test_a_run_that_was_killed_ends_with_the_same_weights(
+    finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    step, steps = trainer._step, []
+
+    def dies_in_the_second(*args: object) -> object:
+        steps.append(1)
+        if len(steps) == 2:
+            raise KilledError
+        return step(*args)
+
+    monkeypatch.setattr(trainer, "_step", dies_in_the_second)
+    with pytest.raises(KilledError):
+        trainer.train(tiny(), tmp_path / "run", TPCH)
+    monkeypatch.setattr(trainer, "_step", step)
+    with pytest.raises(InputError, match="not finished"):
+        trainer.read_run(tmp_path / "run")
+    again = trainer.train(tiny(), tmp_path / "run", TPCH)
+    np.testing.assert_array_equal(again, trainer.read_run(finished)[1])
+    ours, theirs = (np.load(run / "search.npz")["centre"] for run in (tmp_path / "run", finished))
+    np.testing.assert_array_equal(ours, theirs)
+
+
+def test_a_search_lowers_what_it_is_judged_by(tmp_path: Path) -> None:
+    published = [{"setting": "tpch_c", "episodes": 2, "jobs": 8, "judged": 2}]
+    config = tiny(published=published, varied={"episodes": 0}, search={"generations": 4, "pairs": 4, "judge_every": 1})
+    cases = judged_cases(config, TPCH)
+    first = np.where(trainer.searched(config), trainer.first_weights(config.seed), 0.0)
+    best = trainer.train(config, tmp_path / "run", TPCH)
+    assert log_ratios(cases, best, True)["tpch_c"] < log_ratios(cases, first, True)["tpch_c"]
+
+
+def test_episodes_are_the_same_for_all_candidates_and_new_in_each_generation() -> None:
+    one, again, other = (training_cases(tiny(), TPCH, generation) for generation in (0, 0, 1))
+    assert [each.base_jct_s for each in one] == [each.base_jct_s for each in again]
+    assert not {each.base_jct_s for each in one} & {each.base_jct_s for each in other}
+    assert [each.kind for each in one] == ["tpch_e1", "varied"]
+
+
+def test_what_decima_does_not_read_has_no_weight(tmp_path: Path) -> None:
+    config = tiny(inputs="decima", action_space="none", search={"generations": 1, "pairs": 1, "judge_every": 1})
+    theta = trainer.train(config, tmp_path / "run", TPCH)
+    unread = [number for number, name in enumerate(FEATURES) if name not in DECIMA_FEATURES]
+    assert not theta[:LINEAR].reshape(SIZE + 1, ANSWERS)[unread].any()
+    assert not theta[LINEAR:LAYER].reshape(SIZE + 1, -1)[unread].any()
+    assert theta[LINEAR:LAYER].reshape(SIZE + 1, -1)[FEATURES.index("source")].all()
+
+
+@pytest.mark.parametrize("name", ["spark-default", "spark-decima"])
+def test_shipped_configurations(name: str) -> None:
+    config = read_any(name)
+    assert isinstance(config, AllocationConfig)
+    assert (config.inputs, config.action_space) == (("full", "wait") if name == "spark-default" else ("decima", "none"))
+
+
+def test_the_command_line_trains_exports_and_simulates(finished: Path, tmp_path: Path) -> None:
+    def run(*args: str) -> str:
+        answer = CliRunner().invoke(app, [*args])
+        assert answer.exit_code == 0, answer.output
+        return answer.stdout
+
+    config = tmp_path / "tiny.yaml"
+    config.write_text(tiny().model_dump_json(), encoding="utf-8")  # JSON is YAML, too
+    run("train", "--config", str(config), "--out", str(finished), "--tpch-dir", TPCH)
+    out = tmp_path / "tiny.onnx"
+    run("export-onnx", str(finished), "--out", str(out))
+    np.testing.assert_array_equal(load_model(out).theta, trainer.read_run(finished)[1])
+    setting = ("--scenario", "tpch_c", "--tpch-dir", TPCH, "--seeds", "1-1", "--json")
+    told = json.loads(run("simulate", *setting, "--policy", str(out)))
+    assert told["jobs"] == 50
+    assert told["avg_jct_s"] < json.loads(run("simulate", *setting, "--policy", "spark-fair"))["avg_jct_s"]
+
+
+def test_training_without_the_data_is_an_input_error(tmp_path: Path) -> None:
+    answer = CliRunner().invoke(app, ["train", "--config", "spark-default", "--out", str(tmp_path / "run")])
+    assert isinstance(answer.exception, InputError)
+    assert "--tpch-dir" in str(answer.exception)
