@@ -59,7 +59,7 @@ def test_the_section_shows_what_the_agents_do(folder: Path) -> None:
     # The rule beside it is the same agent here.
     (rule,) = (line for line in lines if line.startswith("| 20 | shortest first |"))
     assert rule.replace("shortest first", "DBF") == row
-    assert any(line.startswith("| 10 + 10 | 2 | 9 | 7 |") for line in lines)
+    assert any(line.startswith("| 10 + 10 | 0 | 9 | 7 |") for line in lines)
     shares = stale_shares(log, load_window_model(f"{folder}/window-20+0-seed0.onnx"), drawn)
     assert cells[4] == f"{100 * shares.mean():.1f}"
     assert 0.0 < shares.max() < 1.0
@@ -71,7 +71,7 @@ def test_without_a_folder_the_policies_stand_alone_and_a_missing_agent_is_named(
     alone = "\n".join(windows_section(log, None, markdown_table))
     assert "SJF skip" in alone
     assert "DBF" not in alone
-    with pytest.raises(InputError, match=r"expected window-5\+0-seed0\.onnx in .*; fermata hpc windows trains"):
+    with pytest.raises(InputError, match=r"expected window-10\+0-seed0\.onnx in .*; fermata hpc windows trains"):
         list(windows_section(log, tmp_path, markdown_table))
 
 

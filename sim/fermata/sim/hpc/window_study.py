@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from fermata.policy.errors import InputError
 from fermata.sim.hpc.experiment import Sequences, run_sequences
+from fermata.sim.hpc.gates import POINT, Gate
 from fermata.sim.hpc.jobs import JobLog
 from fermata.sim.hpc.orders import order
 from fermata.sim.hpc.policies import WINDOW, Policy, policy
@@ -30,7 +31,7 @@ Table = Callable[[Sequence[str], Sequence[Sequence[str]]], Iterator[str]]
 
 # Every agent is trained on jobs of the Lublin-Feitelson model, so none has seen what it is judged on.
 TRAINING_JOBS, TRAINING_SEED, TRAINING_LOAD = 120_000, 701, 1.06
-SEEDS = (0, 1, 2)
+SEEDS = (0,)
 WINDOWS, WINDOW_JOBS = 10, 1000
 _T_9 = 2.262  # 97.5% of Student's distribution with the nine degrees of freedom that ten windows have
 
@@ -49,15 +50,12 @@ class Case:
         return f"window-{self.head}+{self.tail}-seed{self.seed}"
 
 
-# Window sizes, each head-only and split; then how a window of 20 is split. The gate's two have three seeds.
-SIZES = ((5, (3, 2)), (10, (5, 5)), (20, (10, 10)), (64, (32, 32)))
+# Window sizes, each head-only and split; then how a window of 20 is split.
+SIZES = ((10, (5, 5)), (20, (10, 10)), (64, (32, 32)))
 SPLITS = ((20, 0), (15, 5), (10, 10), (5, 15))
 _SHAPES = dict.fromkeys([*((size, 0) for size, _ in SIZES), *(split for _, split in SIZES), *SPLITS])
-_REPEATED = ((20, 0), (10, 10))
-_COMPARED = (*_REPEATED, (64, 0), (32, 32))
-CASES = tuple(
-    Case(head, tail, seed) for seed in SEEDS for head, tail in _SHAPES if seed == 0 or (head, tail) in _REPEATED
-)
+_COMPARED = ((20, 0), (10, 10), (64, 0), (32, 32))
+CASES = tuple(Case(head, tail, seed) for seed in SEEDS for head, tail in _SHAPES)
 
 _RULES = (
     ("FCFS EASY", "fcfs+easy/skip"),
@@ -66,6 +64,7 @@ _RULES = (
     ("SAF EASY", "saf+easy/skip"),
     ("SJF skip", "sjf/skip"),
 )
+_AIMED = ("wait_s", "queue_length")
 _CLASSES = ("short_narrow", "short_wide", "long_narrow", "long_wide")
 
 
@@ -80,6 +79,13 @@ class _Measured:
         """Return the mean over windows and half of its 95% interval."""
         values = scale * self.figures[key]
         return f"{np.nanmean(values):.{digits}f} ± {_half(values):.{digits}f}"
+
+    def average(self, key: str) -> float:
+        """Return the mean over windows."""
+        return float(self.figures[key].mean())
+
+    def __str__(self) -> str:
+        return f"{self.average('wait_s'):.0f} s / {self.average('queue_length'):.2f}"
 
     def mean(self, key: str, digits: int = 0, scale: float = 1.0) -> str:
         """Return the mean over windows that have such jobs."""
@@ -110,6 +116,7 @@ def windows_section(log: JobLog, folder: Path | None, table: Table) -> Iterator[
     agents = {} if folder is None else {shape: _agent(log, folder, *shape) for shape in _SHAPES}
     compared = [*rules, *(agents[shape] for shape in _COMPARED if agents), *queues]
     yield from _overview(compared, rules[-1], table)
+    yield from _aims(rules, agents, queues, table)
     if agents:
         yield from _sizes(log, agents, table)
         yield from _splits(agents, table)
@@ -183,6 +190,31 @@ def _overview(compared: Sequence[_Measured], yardstick: _Measured, table: Table)
         ),
         rows,
     )
+
+
+def _aims(
+    rules: Sequence[_Measured], agents: dict[tuple[int, int], _Measured], queues: Sequence[_Measured], table: Table
+) -> Iterator[str]:
+    """Yield what was aimed at and whether it is reached."""
+    gates = []
+    if agents:
+        best, dbf = [min(each.average(key) for each in rules[:3]) for key in _AIMED], agents[(32, 32)]
+        what = f"DBF, window 32 + 32: below FCFS, SJF (cores) and LCFS EASY ({best[0]:.0f} s / {best[1]:.2f})"
+        gates.append(
+            Gate(what, str(dbf), all(dbf.average(key) < least for key, least in zip(_AIMED, best, strict=True)))
+        )
+        whole, parted = agents[(20, 0)], agents[(10, 10)]
+        gaps = [100.0 * (parted.average(key) / whole.average(key) - 1.0) for key in _AIMED]
+        told = f"{gaps[0]:+.0f}% / {gaps[1]:+.0f}%"
+        gates.append(Gate("DBF, 10 + 10: wait and queue length 40% below head-only 20", told, max(gaps) <= -40.0))
+    saf, sjf = rules[-2:]
+    own = min(queues, key=lambda each: each.average("wait_s"))
+    met = all(own.average(key) < sjf.average(key) for key in _AIMED)
+    gates.append(Gate(f"policy over the queue: below SJF skip ({sjf})", f"{own} ({own.label})", met))
+    points = [100.0 * (own.average("utilization") - each.average("utilization")) for each in (saf, sjf)]
+    told = f"{points[0]:+.1f} of SAF EASY, {points[1]:+.1f} of SJF skip"
+    gates.append(Gate("its utilisation: within a point", told, min(points) >= -POINT))
+    yield from table(("aim", "figure", "met"), [gate.row for gate in gates])
 
 
 def _sizes(log: JobLog, agents: dict[tuple[int, int], _Measured], table: Table) -> Iterator[str]:
