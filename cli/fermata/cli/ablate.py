@@ -15,7 +15,9 @@ def ablate(
     config: Annotated[
         str, typer.Option(help="What the agents have in common: a shipped configuration of a graph policy, or a file.")
     ] = "graph-paper",
-    scenarios: Annotated[str, typer.Option(help="'all', or names separated by commas.")] = "syn_60,syn_80",
+    scenarios: Annotated[
+        str, typer.Option(help="Names separated by commas, at a load of their own as in mixed@0.8.")
+    ] = "syn_60,syn_80",
     seeds: Annotated[str, typer.Option(help="A-B, of the evaluation's episodes.")] = "2000-2004",
     training_seeds: Annotated[str, typer.Option(help="A-B; one agent of each kind for each.")] = "1-1",
     episode_jobs: Annotated[
@@ -35,7 +37,6 @@ def ablate(
     from fermata.cli.extras import graph_ablation
     from fermata.cli.options import seed_range
     from fermata.policy.errors import InputError
-    from fermata.training.evaluate import names_of
     from fermata.training.graph.config import GraphConfig, read_any
 
     base = read_any(config)
@@ -43,15 +44,20 @@ def ablate(
         raise InputError(f"{config!r} is no configuration of a graph policy: it has no method")
     if processes is not None:
         base = base.model_copy(update={"processes": processes})
-    names = names_of(scenarios)
-    cells = graph_ablation().ablate(base, out, names, seed_range(seeds), seed_range(training_seeds), jobs=episode_jobs)
+    names = [name.strip() for name in scenarios.split(",")]
+    found = graph_ablation().ablate(base, out, names, seed_range(seeds), seed_range(training_seeds), jobs=episode_jobs)
     if as_json:
-        print(json.dumps({"config": base.name, "cells": [cell._asdict() for cell in cells]}))
+        lists = {name: [each._asdict() for each in rows] for name, rows in found._asdict().items()}
+        print(json.dumps({"config": base.name} | lists))
         return
-    table = Table(title=f"{base.name}: mean JCT against each scenario's base, %; negative is better")
-    for column in ("(features, idling)", *names):
-        table.add_column(column)
-    for variant in dict.fromkeys(cell.variant for cell in cells):
-        row = [cell for cell in cells if cell.variant == variant]
-        table.add_row(variant, *(f"{cell.change_pct:+.2f} ± {cell.ci95:.2f}" for cell in row))
+    title = f"{base.name}: mean JCT, %; negative is better; 95% over training seeds / over episodes"
+    table = Table("(features, idling)", *names, title=title)
+    for rows, field in ((found.cells, "variant"), (found.effects, "part")):
+        for which in dict.fromkeys(getattr(each, field) for each in rows):
+            row = [each for each in rows if getattr(each, field) == which]
+            table.add_row(
+                which,
+                *(f"{each.change_pct:+.2f} ± {each.ci95_training:.2f} / {each.ci95_episodes:.2f}" for each in row),
+            )
+        table.add_section()
     Console().print(table)

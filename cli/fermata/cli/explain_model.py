@@ -19,6 +19,7 @@ from fermata.policy.errors import InputError, MissingExtraError
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from fermata.policy.graph_policy import GraphPolicy
     from fermata.policy.onnx_policy import OnnxPolicy
     from fermata.sim.explain import Explanation
     from fermata.sim.metrics import Interval
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 _SHOWN = ("express_k2", "k8s_poisson", "dag_pods")  # holding pays in them, and none takes long
 _ROWS = 10  # of a table at the terminal
+_GRAPH_JOBS = 500  # of an episode under a graph policy, at the most
 
 
 def explain(
@@ -37,7 +39,10 @@ def explain(
     seeds: Annotated[str, typer.Option(help="A-B, or one seed; intervals are over them.")] = "7000-7004",
     out: Annotated[Path | None, typer.Option(help="Write it as an HTML page.")] = None,
     top: Annotated[
-        int, typer.Option(help="So many features, and all groups, are also kept from it in whole episodes; 0: none.")
+        int,
+        typer.Option(
+            help="So many features, and all groups, are also kept from it in whole episodes; not graph policies."
+        ),
     ] = 6,
     states: Annotated[int, typer.Option(help="States that are kept of each episode.")] = 500,
     max_hold: Annotated[float, typer.Option(help="Longest time for which one stage may be held, seconds.")] = math.inf,
@@ -52,18 +57,23 @@ def explain(
     which it holds against all states; partial dependence of the hold on the next completion and on the waiting longs;
     how often it does what. All with 95% intervals over seeds.
     """
+    from fermata.policy.graph_policy import GraphPolicy
     from fermata.policy.guardrails import Guardrails
-    from fermata.sim.explain import Workload
+    from fermata.sim.explain import Workload, explain_graph
     from fermata.sim.explain import explain as look_into
 
     _check(top, states, max_hold, max_wait, out)
     policy, numbers = _model(model), seed_range(seeds)
-    chosen = [
-        Workload(each.name, each.executors, each.generate, each.warm) for each in _scenarios(scenario or list(_SHOWN))
-    ]
+    drawn = _scenarios(scenario or list(_SHOWN))
+    if isinstance(policy, GraphPolicy):  # a decision of it takes a hundred times as long
+        drawn = [each.with_(jobs=min(each.jobs, _GRAPH_JOBS), warm=min(each.warm, _GRAPH_JOBS // 10)) for each in drawn]
+    chosen = [Workload(each.name, each.executors, each.generate, each.warm) for each in drawn]
     limits = Guardrails(max_hold, max_wait)
     with progress_bar(f"looking into {policy.name}") as progress:
-        found = look_into(policy, chosen, numbers, limits=limits, most=states, top=top, progress=progress)
+        if isinstance(policy, GraphPolicy):
+            found = explain_graph(policy, chosen, numbers, limits=limits, most=states, progress=progress)
+        else:
+            found = look_into(policy, chosen, numbers, limits=limits, most=states, top=top, progress=progress)
     if out is not None:
         _write_page(found, out)
     if as_json:
@@ -83,13 +93,14 @@ def _check(top: int, states: int, max_hold: float, max_wait: float, out: Path | 
         raise InputError("cannot write it: no such folder", file=out)
 
 
-def _model(spec: str) -> OnnxPolicy:
+def _model(spec: str) -> OnnxPolicy | GraphPolicy:
+    from fermata.policy.graph_policy import GraphPolicy
     from fermata.policy.heuristics.base import Heuristic
     from fermata.policy.onnx_policy import OnnxPolicy
     from fermata.policy.registry import load
 
     policy = load(spec)
-    if not isinstance(policy, OnnxPolicy):
+    if not isinstance(policy, OnnxPolicy | GraphPolicy):
         what = "is a rule, not a model" if isinstance(policy, Heuristic) else "is a model of another kind"
         raise InputError(f"policy {spec!r} {what}; expected default, or an .onnx file of its kind")
     return policy

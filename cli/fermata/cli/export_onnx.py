@@ -41,8 +41,8 @@ def export_onnx(
     }.get(method, (graph_training, graph_export))
     config, network = trainer().read_run(run)
     exporter = export_of()
-    if method is not None and card is not None:
-        raise InputError("only the teacher's models have a card; fermata policy info shows the metadata", file=card)
+    if method == "evolution" and card is not None:
+        raise InputError("an allocation has no card; fermata policy info shows the metadata", file=card)
     if method != "evolution" and beside is not None:
         raise InputError("--beside is for runs that allocate executors", file=run)
     metadata = exporter.metadata_of(config, None if scores is None else _read_scores(scores))
@@ -52,10 +52,12 @@ def export_onnx(
         exporter.combine(beside, out, out)
         print(f"{out}: beside {beside}")
     if card is not None:
-        from fermata.policy.onnx_policy import OnnxPolicy
+        from fermata.policy.model_file import load_model
         from fermata.training.card import model_card
+        from fermata.training.graph.card import graph_card
 
-        card.write_text(model_card(out.stem, OnnxPolicy.load(out).digest, metadata, config), encoding="utf-8")
+        text = (model_card if method is None else graph_card)(out.stem, load_model(out).digest, metadata, config)
+        card.write_text(text, encoding="utf-8")
         print(f"{card}: model card")
 
 

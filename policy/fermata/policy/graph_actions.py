@@ -1,8 +1,8 @@
 """What a graph network's answer may mean: action spaces, and from scores to one action.
 
 A choice is made in parts: a startable stage or a wait, then how much of the stage to start, and in the papers' space
-for how long to hold it first. What is not allowed has a score of `IMPOSSIBLE`, so it is never the best and is drawn
-with probability 0.
+for how long to hold it first. What is not allowed has a score of `IMPOSSIBLE`, so it is never the best
+and is drawn with probability 0.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fermata.policy.action import HOLD, START, WAIT, Action
-from fermata.policy.graph_state import Floats, Menu
+from fermata.policy.graph_state import Mask, Menu, Positions
 
 WAIT_SPACE, PAPER_SPACE, NO_IDLING = "wait", "paper", "none"
 SPACES = (WAIT_SPACE, PAPER_SPACE, NO_IDLING)
@@ -65,30 +65,47 @@ def best(scores: Scores) -> Choice:
     return Choice(row, int(np.argmax(scores.option[row])), int(np.argmax(scores.delay[row])))
 
 
-def action_of(menu: Menu, choice: Choice, space: Space) -> Action:
-    """Return the action that a choice stands for."""
+def action_of(menu: Menu, choice: Choice, space: Space, state: int = 0) -> Action:
+    """Return the action that a choice in one of the menu's states stands for."""
     if choice.row == WAIT_CHOICE:
-        return Action(WAIT, -1, 0, menu.wake_s if space.wake_up else math.inf)
+        return Action(WAIT, -1, 0, float(menu.wake_s[state]) if space.wake_up else math.inf)
     stage = int(menu.stages[choice.row])
     if choice.delay > 0:
-        until_s = menu.now_s + choice.delay * float(menu.task_s[choice.row]) / space.steps
-        if until_s > menu.now_s:  # a hold below the clock's resolution is none
+        now_s = float(menu.now_s[state])
+        until_s = now_s + choice.delay * float(menu.task_s[choice.row]) / space.steps
+        if until_s > now_s:  # a hold below the clock's resolution is none
             return Action(HOLD, stage, 0, until_s)
     return Action(START, stage, int(menu.caps[choice.row, choice.option]), math.inf)
 
 
-def draw(scores: Scores, random: np.random.Generator) -> Choice:
-    """Return a choice drawn with the probabilities that the scores are the logarithms of, part by part."""
-    row = _drawn(np.append(scores.stage, scores.wait), random)
-    if row == len(scores.stage):
-        return Choice(WAIT_CHOICE)
-    return Choice(row, _drawn(scores.option[row], random), _drawn(scores.delay[row], random))
+class BatchScores(NamedTuple):
+    """A network's answer for `s` states with `c` choices in all; see `Scores`."""
+
+    stage: NDArray[np.floating]  # [c]
+    option: NDArray[np.floating]  # [c, OPTIONS]
+    delay: NDArray[np.floating]  # [c, delays]
+    wait: NDArray[np.floating]  # [s]
+    first: Positions  # [s + 1] where the choices of each state begin; each has at least one
 
 
-def _drawn(scores: NDArray[np.floating], random: np.random.Generator) -> int:
-    """Return an index drawn from a softmax; one number is drawn even where there is no choice."""
-    at = random.random()
-    weight: Floats = np.exp(scores.astype(np.float64) - scores.max())
-    weight[scores <= 0.5 * IMPOSSIBLE] = 0.0
-    total = np.cumsum(weight)
-    return int(np.searchsorted(total, at * total[-1], side="right"))
+class Choices(NamedTuple):
+    """What was chosen in each state: a row of the choices of all (or WAIT_CHOICE), an option and a delay of it."""
+
+    row: Positions  # [s]
+    option: Positions  # [s]
+    delay: Positions  # [s]
+
+
+def choices_of(row: Positions, waits: Mask, option: Positions, delay: Positions) -> Choices:
+    """Return choices in which a wait has no parts."""
+    return Choices(np.where(waits, WAIT_CHOICE, row), np.where(waits, 0, option), np.where(waits, 0, delay))
+
+
+def best_choices(scores: BatchScores) -> Choices:
+    """Return the choices with the highest scores, part by part; ties go to the lower index, and to a start."""
+    begin = scores.first[:-1]
+    highest = np.maximum.reduceat(scores.stage, begin)
+    is_highest = np.flatnonzero(scores.stage == np.repeat(highest, np.diff(scores.first)))
+    row = is_highest[np.searchsorted(is_highest, begin)]
+    option, delay = scores.option[row].argmax(axis=1), scores.delay[row].argmax(axis=1)
+    return choices_of(row, scores.wait > highest, option, delay)

@@ -16,9 +16,9 @@ import numpy as np
 import onnxruntime as ort
 
 from fermata.policy.action import Action
-from fermata.policy.board import Board, state_of
+from fermata.policy.board import Board
 from fermata.policy.errors import ModelError
-from fermata.policy.graph_actions import IMPOSSIBLE, SPACES, Scores, Space, action_of, best
+from fermata.policy.graph_actions import IMPOSSIBLE, SPACES, WAIT_SPACE, BatchScores, Scores, Space, action_of, best
 from fermata.policy.graph_state import (
     JOB_FEATURES,
     OPTION_FEATURES,
@@ -29,12 +29,14 @@ from fermata.policy.graph_state import (
     Dag,
     GraphReader,
     GraphState,
+    Positions,
     graph_state,
 )
 from fermata.policy.onnx_file import RUNTIME_ERRORS, OnnxFile, first_line, open_onnx
-from fermata.policy.state import ClusterState
+from fermata.policy.rows import column
 
 _MOST_STEPS = 1000
+_ONE_STATE = np.empty(0, np.int64)  # where its choices begin is not asked
 
 
 @dataclass(frozen=True)
@@ -95,8 +97,8 @@ class GraphPolicy(GraphReader):
             )
             self.scores(graph)
 
-    def scores(self, graph: GraphState) -> Scores:
-        """Return the scores of the choices of one state.
+    def answers(self, graph: GraphState, first: Positions) -> BatchScores:
+        """Return the scores of the choices of some states, whose choices begin at `first` [s + 1].
 
         Raises:
             ModelError: the runtime fails, an output has another shape than it must, or a score is not a number.
@@ -107,7 +109,7 @@ class GraphPolicy(GraphReader):
         except (*RUNTIME_ERRORS, TypeError) as error:
             raise ModelError(f"policy {self.name!r} failed: {first_line(error)}") from error
         choices = len(graph.choice_stage)
-        expected = ((choices,), (choices, OPTIONS), (choices, self.space.delays), (1,))
+        expected = ((choices,), (choices, OPTIONS), (choices, self.space.delays), (len(graph.can_wait),))
         if tuple(each.shape for each in (stage, option, delay, wait)) != expected:
             raise ModelError(f"policy {self.name!r}: expected scores of shapes {expected}")
         if not all(np.isfinite(each).all() for each in (stage, option, delay, wait)):
@@ -115,8 +117,13 @@ class GraphPolicy(GraphReader):
         # Whatever a file answers, what is not allowed stays impossible.
         option = np.where(graph.option_mask, option, IMPOSSIBLE)
         delay[:, 1:] = np.where(graph.can_hold[:, np.newaxis], delay[:, 1:], IMPOSSIBLE)
-        idle = self.space.kind == "wait" and bool(graph.can_wait[0])
-        return Scores(stage, option, delay, float(wait[0]) if idle else IMPOSSIBLE)
+        idle = graph.can_wait if self.space.kind == WAIT_SPACE else np.zeros_like(graph.can_wait)
+        return BatchScores(stage, option, delay, np.where(idle, wait, IMPOSSIBLE), first)
+
+    def scores(self, graph: GraphState) -> Scores:
+        """Return the scores of the choices of one state; raises what `answers` does."""
+        stage, option, delay, wait, _ = self.answers(graph, _ONE_STATE)
+        return Scores(stage, option, delay, float(wait[0]))
 
     def knowing(self, dag: Dag) -> GraphPolicy:
         """Return the same policy for states whose stages have these edges."""
@@ -128,17 +135,21 @@ class GraphPolicy(GraphReader):
         Raises:
             ModelError: the model fails or answers NaN, or a job has several stages and its DAG is not known.
         """
-        state = state_of(board)
-        graph, menu = graph_state(board, self._dag_of(state), state)
+        graph, menu = graph_state(board, self.dag_of(board))
         return action_of(menu, best(self.scores(graph)), self.space)
 
-    def _dag_of(self, state: ClusterState) -> Dag:
-        stages = len(state.stage_job)
+    def dag_of(self, board: Board) -> Dag:
+        """Return the edges between the stages of a board.
+
+        Raises:
+            ModelError: a job has several stages and its DAG is not known.
+        """
+        stages = len(board.stages)
         if self.dag is not None:
             if len(self.dag.child_ptr) <= stages:
                 raise ModelError(f"policy {self.name!r} knows {len(self.dag.child_ptr) - 1} of {stages} stages")
             return self.dag
-        if np.bincount(state.stage_job, minlength=1).max() > 1:
+        if np.bincount(column(board.stages, "job"), minlength=1).max() > 1:
             raise ModelError(f"policy {self.name!r} reads the edges between stages, and this state comes without them")
         return Dag(np.zeros(stages + 1, np.int64), np.empty(0, np.int32))
 

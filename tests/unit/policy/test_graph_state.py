@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fermata.policy.action import START, WAIT, any_startable, problem_of, startable
-from fermata.policy.board import Board, board_of
+from fermata.policy.board import Board, board_of, state_of
 from fermata.policy.graph_actions import (
     IMPOSSIBLE,
     NO_IDLING,
@@ -16,7 +16,6 @@ from fermata.policy.graph_actions import (
     Space,
     action_of,
     best,
-    draw,
 )
 from fermata.policy.graph_state import (
     JOB_FEATURES,
@@ -24,7 +23,9 @@ from fermata.policy.graph_state import (
     STAGE_FEATURES,
     Dag,
     GraphState,
+    Seen,
     graph_state,
+    graph_states,
     join,
     part,
 )
@@ -67,7 +68,7 @@ def diamond(scale: float = 1.0) -> Trace:
 
 def test_a_diamond_beside_a_single_stage_reads_as_worked_out_by_hand() -> None:
     world, dag = first_decision(diamond(), 4)
-    graph, menu = graph_state(world.board, dag, view(world))
+    graph, menu = graph_state(board_of(view(world)), dag)
     assert list(zip(graph.edge_parent, graph.edge_child, strict=True)) == [(0, 1), (0, 2), (1, 3), (2, 3)]
     assert graph.stage_job.tolist() == [0, 0, 0, 0, 1]
     assert menu.stages.tolist() == [0, 4]
@@ -88,7 +89,7 @@ def test_what_is_finished_is_not_in_it() -> None:
     apply(world, START, 0, 1, np.inf)
     apply(world, START, 4, 1, np.inf)
     assert advance(world) == DECIDE
-    graph, menu = graph_state(world.board, dag, view(world))
+    graph, menu = graph_state(board_of(view(world)), dag)
     assert list(zip(graph.edge_parent, graph.edge_child, strict=True)) == [(0, 2), (1, 2)]
     assert menu.stages.tolist() == [1, 2]
     assert graph.can_wait[0]
@@ -117,7 +118,7 @@ def walked(name: str, decisions: int, **changes: float) -> list[State]:
     found: list[State] = []
     while len(found) < decisions:
         while any_startable(world.board) and len(found) < decisions:
-            graph, menu = graph_state(world.board, dag, view(world))
+            graph, menu = graph_state(board_of(view(world)), dag)
             found.append((graph, board_of(view(world))))
             row = int(random.integers(len(menu.stages)))
             options = np.flatnonzero(graph.option_mask[row])
@@ -156,6 +157,56 @@ def test_states_that_were_joined_come_apart_again() -> None:
             np.testing.assert_array_equal(one, other, err_msg=name)
 
 
+@pytest.mark.parametrize("name", ["dag_wide", "mold_80"])
+def test_states_read_together_are_those_read_one_by_one(name: str) -> None:
+    boards = [board for _, board in walked(name, 15)]
+    parents = scenario(name).with_(jobs=60).generate(3)
+    own = Dag.of_parents(parents.parent_ptr, parents.parent)
+    dag, bases = Dag.stacked([own, own])
+    seen = [Seen(board, base=bases[i % 2]) for i, board in enumerate(boards)]
+    together, menu = graph_states(seen, dag)
+    alone = [graph_state(board, own) for board in boards]
+    for field, one, other in zip(GraphState._fields, together, join([graph for graph, _ in alone]), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-6, err_msg=field)
+        assert one.dtype == other.dtype
+    assert menu.first.tolist() == np.cumsum([0, *(len(each.stages) for _, each in alone)]).tolist()
+    for name_of in ("now_s", "wake_s", "stages", "caps", "task_s"):
+        np.testing.assert_array_equal(getattr(menu, name_of), np.concatenate([getattr(m, name_of) for _, m in alone]))
+
+
+def test_rows_before_the_oldest_active_job_and_of_jobs_to_come_are_not_needed() -> None:
+    trace = scenario("dag_pods").with_(jobs=40).generate(5)
+    world, dag = first_decision(trace, 4)
+    for _ in range(60):
+        state = view(world)
+        if any_startable(world.board):
+            left = (state.stage_pending > 0) | (state.stage_running > 0)
+            part_of = Seen(world.board, first=int(left.argmax()), end=len(state.stage_job))
+            for one, other in zip(graph_states([part_of], dag)[0], graph_state(board_of(state), dag)[0], strict=True):
+                np.testing.assert_array_equal(one, other)
+            apply(world, START, int(graph_state(board_of(state), dag)[1].stages[0]), 1, np.inf)
+        assert advance(world) == DECIDE
+
+
+def test_jobs_whose_stages_are_scattered_read_the_same() -> None:
+    (_, board), *_ = walked("dag_wide", 1)
+    state = state_of(board)
+    order = np.random.default_rng(1).permutation(len(state.stage_job))
+    place = np.argsort(order)
+    scattered = state._replace(
+        **{name: getattr(state, name)[order] for name in state._fields if name.startswith("stage_")},
+        ready_stages=place[state.ready_stages].astype(np.int32),
+        executor_stage=np.where(state.executor_stage < 0, state.executor_stage, place[state.executor_stage]),
+    )
+    nothing = Dag(np.zeros(len(order) + 1, np.int64), np.empty(0, np.int32))
+    one, other = (graph_state(board_of(each), nothing)[0] for each in (state, scattered))
+    np.testing.assert_allclose(one.job_x, other.job_x, rtol=1e-6)
+    kept = np.flatnonzero((state.stage_pending > 0) | (state.stage_running > 0))
+    rows = np.argsort(place[kept])
+    np.testing.assert_allclose(one.stage_x[rows], other.stage_x, rtol=1e-6)
+    np.testing.assert_array_equal(one.stage_job[rows], other.stage_job)
+
+
 def scores(stage: list[float], wait: float = IMPOSSIBLE, delay: list[list[float]] | None = None) -> Scores:
     option = np.full((len(stage), OPTIONS), IMPOSSIBLE)
     option[:, 0] = 0.0
@@ -166,15 +217,6 @@ def test_the_best_choice_is_the_highest_and_a_tie_is_started() -> None:
     assert best(scores([1.0, 3.0, 3.0])) == Choice(1, 0, 0)
     assert best(scores([1.0, 3.0], wait=3.0)) == Choice(1, 0, 0)
     assert best(scores([1.0, 3.0], wait=3.1)) == Choice(WAIT_CHOICE)
-
-
-def test_draws_follow_the_scores_and_never_take_the_impossible() -> None:
-    random = np.random.default_rng(1)
-    told = scores([0.0, np.log(2.0), IMPOSSIBLE], wait=0.0)
-    counts = np.zeros(4)
-    for _ in range(4000):
-        counts[draw(told, random).row] += 1
-    np.testing.assert_allclose(counts / 4000.0, [0.25, 0.5, 0.0, 0.25], atol=0.03)
 
 
 def test_the_papers_space_holds_for_a_part_of_a_tasks_length_and_only_once() -> None:

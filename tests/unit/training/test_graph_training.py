@@ -6,37 +6,58 @@ import signal
 import subprocess
 import sys
 import time
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch", reason="needs the [training] extra")
 
+from fermata.cli.main import run
 from fermata.policy.action import START, WAIT
 from fermata.policy.board import board_of
 from fermata.policy.decide import decide
 from fermata.policy.errors import InputError, MissingExtraError, ModelError
-from fermata.policy.graph_actions import IMPOSSIBLE
+from fermata.policy.features import FEATURES
+from fermata.policy.graph_actions import IMPOSSIBLE, BatchScores, Scores, best, best_choices
 from fermata.policy.graph_policy import GraphPolicy
-from fermata.policy.graph_state import Dag, GraphState, graph_state, join
+from fermata.policy.graph_state import (
+    JOB_FEATURES,
+    OPTION_FEATURES,
+    OPTIONS,
+    STAGE_FEATURES,
+    STATE_FEATURES,
+    Dag,
+    GraphState,
+    graph_state,
+    join,
+)
 from fermata.policy.guardrails import Guardrails
 from fermata.policy.heuristics.sjf import SJF
+from fermata.policy.heuristics.srwf import SRWF
 from fermata.policy.model_file import load_model
 from fermata.policy.onnx_policy import OnnxPolicy
 from fermata.policy.registry import load, shipped_model
 from fermata.sim.experiment import knowing
+from fermata.sim.explain import Workload, explain_graph
+from fermata.sim.explain.chapter import chapter_of
+from fermata.sim.explain.graph import _with_next
 from fermata.sim.scenarios import scenario
 from fermata.sim.simulate import simulate
 from fermata.training import train as teacher
 from fermata.training.config import TrainConfig, read_config
 from fermata.training.graph import ablation
 from fermata.training.graph import train as trainer
+from fermata.training.graph.card import graph_card
+from fermata.training.graph.choices import drawn_choices
 from fermata.training.graph.config import ActionSpace, GraphConfig, Inputs, NetworkConfig, read_any
 from fermata.training.graph.costs import CostToGo, advantages
 from fermata.training.graph.export import PARITY_STAGES, TOLERANCE, export_onnx, metadata_of, random_state
 from fermata.training.graph.network import GraphNetwork, tensors
 from fermata.training.graph.rollouts import Unit, drawn_scenario, run_unit, weights_of
+from fermata.training.graph.scenarios import named
 from fermata.training.graph.update import generalised_advantages, judge, ppo
 from fermata.training.graph.workers import workers
 
@@ -188,7 +209,7 @@ def test_advantages_are_against_the_other_rollouts_at_the_same_time() -> None:
 def test_generalised_advantages_without_a_critic_are_what_is_left_to_pay() -> None:
     config = smoke()
     network = GraphNetwork(config.network)
-    decisions = run_unit(Unit(config, 0, 0, weights_of(network)))
+    decisions = run_unit(Unit(config, 0, (0,), weights_of(network)))
     raw, returns = generalised_advantages(decisions, np.zeros(len(decisions.cost)), 1.0)
     np.testing.assert_allclose(raw, -decisions.cost, atol=1e-9)
     np.testing.assert_allclose(returns, -decisions.cost, atol=1e-9)
@@ -197,12 +218,12 @@ def test_generalised_advantages_without_a_critic_are_what_is_left_to_pay() -> No
 def test_rollouts_follow_from_the_unit_alone_and_differ_by_their_actions() -> None:
     config = smoke()
     weights = weights_of(GraphNetwork(config.network))
-    one, two = (run_unit(Unit(config, 2, 1, weights)) for _ in range(2))
+    one, two = (run_unit(Unit(config, 2, (1,), weights)) for _ in range(2))
     for a, b in zip(one.graph, two.graph, strict=True):
         np.testing.assert_array_equal(a, b)
     np.testing.assert_array_equal(one.row, two.row)
     assert one.advantage.std() > 0.0
-    other = run_unit(Unit(config, 3, 1, weights))
+    other = run_unit(Unit(config, 3, (1,), weights))
     assert len(other.row) != len(one.row) or (other.row != one.row).any()
 
 
@@ -210,7 +231,7 @@ def test_ppo_moves_towards_what_was_better() -> None:
     config = smoke(method="ppo")
     torch.manual_seed(0)
     network = GraphNetwork(config.network)
-    decisions = run_unit(Unit(config, 0, 0, weights_of(network)))
+    decisions = run_unit(Unit(config, 0, (0, 1, 2), weights_of(network)))
     waits = (decisions.row == -1).astype(np.float64)
     assert 0 < waits.sum() < len(waits)
     decisions = decisions._replace(advantage=waits - waits.mean(), counts=np.ones(len(waits), np.bool_))
@@ -350,20 +371,109 @@ def test_files_that_do_not_fit_are_refused(
 
 def test_an_ablation_is_one_run_a_variant_and_seed_and_goes_on_where_it_was(tmp_path: Path) -> None:
     base = smoke(iterations=1)
-    kept = [ablation.VARIANTS[3]]
+    kept = [ablation.VARIANTS[1], ablation.VARIANTS[3]]
     inputs = [ablation.configured(base, variant, 5).network.inputs for variant in ablation.VARIANTS]
     assert [(each.critical_path, each.width) for each in inputs] == [
         (True, True), (False, False), (True, True), (False, False), (True, False), (False, True)
     ]  # fmt: skip
-    arguments = (base, tmp_path, ["express_k2"], [2000, 2001], [1])
-    cells = ablation.ablate(*arguments, variants=kept, jobs=40)
-    assert [(cell.variant, cell.scenario, cell.training_seeds) for cell in cells] == [("(0,0)", "express_k2", 1)]
-    run = tmp_path / "0-0-1"
-    assert (run / "network.pt").exists()
-    assert GraphPolicy.load(run / "policy.onnx").space.kind == "none"
-    (run / "policy.onnx").unlink()
-    assert ablation.ablate(*arguments, variants=kept, jobs=40) == cells
-    assert not (run / "policy.onnx").exists()
+    arguments = (base, tmp_path, ["express_k2", "mixed@0.8"], [2000, 2001], [1, 2])
+    found = ablation.ablate(*arguments, variants=kept, jobs=40)
+    assert [(cell.variant, cell.scenario, cell.training_seeds) for cell in found.cells] == [
+        ("(0,1)", "express_k2", 2), ("(0,1)", "mixed@0.8", 2), ("(0,0)", "express_k2", 2), ("(0,0)", "mixed@0.8", 2)
+    ]  # fmt: skip
+    assert [effect.part for effect in found.effects] == ["idling, without features"] * 2
+    config, network = trainer.read_run(tmp_path / "0-0-1")
+    assert config.network.space.kind == "none"
+    assert all(cell.held_s == 0.0 for cell in found.cells if cell.variant == "(0,0)")
+    # The figures are those of the exported file in the simulator, asked one decision at a time.
+    export_onnx(network, metadata_of(config), tmp_path / "policy.onnx")
+    policy, drawn = load(tmp_path / "policy.onnx"), scenario("express_k2").with_(jobs=40, warm=4)
+    known = json.loads((tmp_path / "0-0-1" / "scores.json").read_text())["scores"]["express_k2"]
+    for seed, jct_s, base_s in zip((2000, 2001), known["jct_s"], known["base_jct_s"], strict=True):
+        trace = drawn.generate(seed)
+        assert simulate(trace, 2, policy).job_jct_s[4:].mean() == pytest.approx(jct_s)
+        assert simulate(trace, 2, SJF).job_jct_s[4:].mean() == pytest.approx(base_s)
+    (tmp_path / "0-0-1" / "network.pt").unlink()
+    assert ablation.ablate(*arguments, variants=kept, jobs=40) == found
+    assert not (tmp_path / "0-0-1" / "network.pt").exists()
+
+
+def test_an_ablations_intervals_are_over_agents_and_over_episodes_and_its_effects_are_paired() -> None:
+    scores = {
+        "(1,1)": [
+            ablation._Scores([9.0, 18.0], [10.0, 20.0], [0.0, 2.0]),
+            ablation._Scores([10.0, 20.0], [10.0, 20.0], [0, 0]),
+        ],
+        "(1,0)": [ablation._Scores([10.0, 20.0], [10.0, 20.0], [0.0, 0.0])] * 2,
+    }
+    changes = ablation._percent(scores["(1,1)"])
+    np.testing.assert_allclose(changes, [[-10.0, -10.0], [0.0, 0.0]])
+    mean, training, episodes = ablation._interval(changes)
+    assert mean == pytest.approx(-5.0)
+    assert training == pytest.approx(12.706 * np.std([-10.0, 0.0], ddof=1) / np.sqrt(2), rel=1e-3)
+    assert episodes == pytest.approx(0.0, abs=1e-9)
+    (effect,) = ablation._effects({(name, "x"): each for name, each in scores.items()}, ["x"])
+    assert (effect.part, effect.change_pct) == ("idling, with features", pytest.approx(-5.0))
+
+
+@pytest.mark.parametrize(("name", "message"), [("nothing", "no scenario"), ("mixed@high", "expected a load")])
+def test_a_scenario_that_is_not_there_is_told(name: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        named(name)
+
+
+def batch(network: GraphNetwork, *stages: int) -> tuple[BatchScores, list[Scores]]:
+    """Scores of some states together, and of each alone."""
+    single = graphs(*stages)
+    first = np.cumsum([0, *(len(graph.choice_stage) for graph in single)])
+    stage, option, delay, wait = asked(network, join(single))
+    each = [
+        Scores(stage[i:j], option[i:j], delay[i:j], float(wait[state])) for state, (i, j) in enumerate(pairwise(first))
+    ]
+    return BatchScores(stage, option, delay, wait, first), each
+
+
+@pytest.mark.parametrize("kind", ["wait", "paper", "none"])
+def test_the_best_choices_of_many_states_are_those_of_each(kind: str) -> None:
+    torch.manual_seed(5)
+    network = GraphNetwork(NetworkConfig(width=8, hidden=8, prior=0.0, first_wait=0.0, space=ActionSpace(kind=kind)))
+    together, each = batch(network, 9, 40, 10, 80, 12)
+    for bonus in (0.0, 50.0):
+        waiting = together._replace(wait=together.wait + bonus)
+        got = best_choices(waiting)
+        for state, alone in enumerate(each):
+            expected = best(alone._replace(wait=alone.wait + bonus))
+            row = got.row[state] - together.first[state] if got.row[state] >= 0 else got.row[state]
+            assert (row, got.option[state], got.delay[state]) == expected
+
+
+def test_draws_follow_the_scores_and_never_take_the_impossible() -> None:
+    stage = np.array([0.0, np.log(2.0), 5.0])
+    option = np.full((3, OPTIONS), IMPOSSIBLE)
+    option[:, :2] = np.log([1.0, 3.0])
+    told = BatchScores(stage, option, np.zeros((3, 1)), np.array([0.0, IMPOSSIBLE]), np.array([0, 2, 3]))
+    random = np.random.default_rng(1)
+    drawn = [drawn_choices(told, random) for _ in range(4000)]
+    rows = np.array([each.row for each in drawn])
+    np.testing.assert_allclose([(rows[:, 0] == row).mean() for row in (0, 1, -1)], [0.25, 0.5, 0.25], atol=0.03)
+    assert (rows[:, 1] == 2).all()
+    options = np.array([each.option for each in drawn])
+    assert (options[:, 1] == 1).mean() == pytest.approx(0.75, abs=0.03)
+    assert options.max() == 1
+
+
+def test_a_sequences_decisions_are_linked_from_first_to_last() -> None:
+    config = smoke()
+    weights = weights_of(GraphNetwork(config.network))
+    decisions = run_unit(Unit(config, 0, (0, 1), weights))
+    starts = set(range(len(decisions.row))) - set(decisions.following.tolist())
+    assert len(starts) == 2 * config.rollouts.repeats
+    for at in starts:
+        lasted = 0
+        while at >= 0:
+            lasted, last, at = lasted + 1, at, int(decisions.following[at])
+        assert lasted > 1
+        assert decisions.kept[last] == 0.0
 
 
 @pytest.mark.slow
@@ -405,3 +515,100 @@ def test_a_named_scenario_is_drawn_at_the_loads_of_the_configuration() -> None:
     assert low <= loads[1] <= high
     assert {scenario.jobs for scenario, _ in drawn} == {50}
     assert drawn[0][1] != drawn[1][1]
+
+
+def leaning(wait: float, **changes: object) -> GraphNetwork:
+    """A network that is sure of its prior, and of a wait or a hold by so much where it is possible."""
+    torch.manual_seed(2)
+    config = NetworkConfig(width=8, hidden=8, wait_prior=0.0, **changes)
+    network = GraphNetwork(config)
+    with torch.no_grad():
+        for layer in (network.stage_score, network.option_score, network.wait_head[2], network.delay_head[2]):
+            layer.weight.zero_()
+        network.wait_head[2].bias.fill_(wait)
+        network.delay_head[2].bias[1:] = wait
+    return network
+
+
+def model(network: GraphNetwork, path: Path) -> GraphPolicy:
+    config = smoke(network=network.config)
+    export_onnx(network, metadata_of(config), path)
+    return GraphPolicy.load(path)
+
+
+WORKLOADS = [
+    Workload(each.name, each.executors, each.generate, each.warm)
+    for each in (scenario("express_k2").with_(jobs=60, warm=5), scenario("dag_pods").with_(jobs=40, warm=4))
+]
+
+
+def test_what_a_graph_policy_does_and_depends_on_is_what_its_weights_say(tmp_path: Path) -> None:
+    # It starts the job with the least work left, whatever else it reads.
+    found = explain_graph(model(leaning(-30.0), tmp_path / "rule.onnx"), WORKLOADS, [3, 4], most=60)
+    importance = {each.name: each.changed.mean for each in found.importance}
+    assert len(importance) == len(STAGE_FEATURES) + len(JOB_FEATURES) + len(STATE_FEATURES) + len(OPTION_FEATURES)
+    assert found.importance[0].name == "job: log of remaining work over unit"
+    assert importance.pop("job: log of remaining work over unit") > 0.1
+    importance.pop("option: share of what it could begin")
+    assert set(importance.values()) == {0.0}
+    assert [each.shares[0].mean for each in found.behaviour] == [1.0, 1.0]
+    assert not found.distributions
+    traces = [scenario("express_k2").with_(jobs=60).generate(seed) for seed in (3, 4)]
+    jct_s = [simulate(trace, 2, SRWF).job_jct_s[5:].mean() for trace in traces]
+    assert found.behaviour[0].avg_jct_s.mean == pytest.approx(np.mean(jct_s))
+    chapter = chapter_of(found)
+    assert "importance" in {drawing.name for drawing in chapter.drawings}
+    assert any("scores, not costs" in note for note in chapter.notes)
+
+
+def test_a_graph_policy_that_waits_wherever_it_can_is_seen_to(tmp_path: Path) -> None:
+    space = ActionSpace(kind="wait")
+    found = explain_graph(model(leaning(50.0, space=space), tmp_path / "idle.onnx"), WORKLOADS[:1], [3, 4], most=80)
+    busy = found.states.rows[:, FEATURES.index("free share")] < 1.0
+    np.testing.assert_array_equal(found.states.held, busy)
+    assert found.distributions[0].distance > 0.3
+    if found.dependence.states:
+        assert {each.mean for each in found.dependence.on_next[0].held} == {1.0}
+
+
+def test_the_next_completion_is_changed_on_all_levels() -> None:
+    (graph,) = graphs(30)
+    at = FEATURES.index("next completion / unit")
+    ratio = float(np.expm1(graph.state_x[0, at]))
+    same, twice = (_with_next(graph, factor * ratio) for factor in (1.0, 2.0))
+    np.testing.assert_allclose(same.stage_x, graph.stage_x, atol=1e-5)
+    np.testing.assert_allclose(same.job_x, graph.job_x, atol=1e-5)
+    column = STAGE_FEATURES.index("next completion / task")
+    np.testing.assert_allclose(np.expm1(twice.stage_x[:, column]), 2.0 * np.expm1(graph.stage_x[:, column]), rtol=1e-4)
+
+
+def test_a_graph_policy_is_explained_at_the_command_line(exported: Path, tmp_path: Path, capsys: Any) -> None:
+    page = tmp_path / "page.html"
+    arguments = [str(exported), "--scenario", "express_k2", "--seeds", "7000", "--states", "30", "--out", str(page)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sys.argv", ["fermata", "policy", "explain", *arguments, "--json"])
+        with pytest.raises(SystemExit) as stopped:
+            run()
+    assert not stopped.value.code
+    told = json.loads(capsys.readouterr().out)
+    assert {each["name"].split(":")[0] for each in told["importance"]} == {"stage", "job", "state", "option"}
+    assert told["dependence"]["on_waiting_longs"] == []
+    assert "scores, not costs" in page.read_text()
+
+
+def test_a_card_says_what_a_graph_policy_is_and_where_it_was_taught(smoke_run: Path, tmp_path: Path) -> None:
+    card = tmp_path / "card.md"
+    arguments = [str(smoke_run), "--out", str(tmp_path / "m.onnx"), "--card", str(card)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sys.argv", ["fermata", "export-onnx", *arguments])
+        with pytest.raises(SystemExit) as stopped:
+            run()
+    assert not stopped.value.code
+    text = card.read_text()
+    assert GraphPolicy.load(tmp_path / "m.onnx").digest in text
+    assert "nothing until the next event" in text
+    assert "2-3 executors, load 0.5-0.6" in text
+    assert "begins at shortest remaining work first" in text
+    config, _ = trainer.read_run(smoke_run)
+    config = config.model_copy(update={"scenario": "mixed"})
+    assert "trained on `mixed`" in graph_card("m", "0", metadata_of(config), config)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from fermata.policy.learned import ACTIONS
 from fermata.sim.explain import figures
 from fermata.sim.explain.explanation import Explanation
@@ -20,9 +22,11 @@ def chapter_of(found: Explanation) -> Chapter:
     drawings = [figures.permutation(found.features)]
     if tried:
         drawings.append(figures.worth(tried))
-    if dependence.states:
+    if dependence.on_next:
         drawings.append(figures.dependence_on_next(dependence.on_next))
+    if dependence.on_longs:
         drawings.append(figures.dependence_on_longs(dependence.on_longs))
+    if any(each.saves for each in dependence.on_next):
         drawings.append(figures.saving_on_next(dependence.on_next))
     drawings.append(figures.behaviour(found.behaviour))
     if found.distributions:
@@ -51,6 +55,14 @@ def _notes(found: Explanation) -> list[str]:
         notes.append("One seed: there are no intervals.")
     if not found.distributions:
         notes.append("It waited in none of these states, so there is nothing to set against all states.")
+    if np.isnan(found.states.costs).all():
+        notes.append(
+            "A graph policy gives scores, not costs: what a hold saves is not known. It starts the head where it "
+            "starts a stage of the job with the least remaining work; a hold of one stage counts as a wait. Inputs are "
+            "named with their level and dealt out anew among all its rows. How many jobs wait cannot be changed "
+            "without other jobs in the graph, so no dependence on it is drawn; nor were whole episodes run without "
+            "an input."
+        )
     if found.dependence.states:
         notes.append(
             f"The dependence of the hold is over {found.dependence.states:,} states in which a job is the shortest "

@@ -11,11 +11,13 @@ import numpy as np
 
 from fermata.policy.errors import InputError
 from fermata.policy.features import FEATURES
+from fermata.policy.graph_policy import GraphPolicy
 from fermata.policy.guardrails import Guardrails
 from fermata.policy.learned import ACTIONS
 from fermata.policy.onnx_policy import OnnxPolicy
 from fermata.sim.explain.dependence import Curve, Dependence, dependence
 from fermata.sim.explain.distributions import Distribution, distributions
+from fermata.sim.explain.graph import collect_graphs, dependence_on_next, permuted_inputs
 from fermata.sim.explain.importance import Importance, jct_without, permuted
 from fermata.sim.explain.states import States, Workload, collect, interval, places_of
 from fermata.sim.metrics import Interval
@@ -77,6 +79,36 @@ class Explanation:
         }
         known: dict[str, Any] = _known(found)
         return known
+
+
+def explain_graph(
+    policy: GraphPolicy,
+    workloads: Sequence[Workload],
+    seeds: Sequence[int],
+    *,
+    limits: Guardrails = Guardrails(),  # noqa: B008 - an immutable tuple
+    most: int = STATES,
+    progress: Callable[[float], object] = lambda _: None,
+) -> Explanation:
+    """Say the same of a graph policy, as far as it has a meaning; see `fermata.sim.explain.graph`.
+
+    Raises:
+        InputError: nothing to explain from, or a warm-up that leaves no job.
+        ModelError: the model fails or answers NaN.
+        StuckError: it waits although nothing will happen any more.
+    """
+    if not workloads or not seeds or most < 1:
+        raise InputError("expected at least one workload, one seed and one state of each episode")
+    found = collect_graphs(policy, workloads, seeds, limits, most, lambda share: progress(0.5 * share))
+    return Explanation(
+        name=policy.name,
+        digest=policy.digest,
+        states=found.states,
+        behaviour=tuple(_behaviours(found.states)),
+        importance=tuple(permuted_inputs(policy, found, lambda share: progress(0.5 + 0.5 * share))),
+        distributions=tuple(distributions(found.states)),
+        dependence=dependence_on_next(policy, found),
+    )
 
 
 def explain(

@@ -156,7 +156,7 @@ def dependence_on_longs(curves: Sequence[Curve]) -> Drawing:
 
 
 def _waiting(fixed: float) -> str:
-    return f"{fixed:.0f} waiting"
+    return f"{fixed:.0f} waiting" if math.isfinite(fixed) else "as many as wait"
 
 
 def _curves(

@@ -9,19 +9,27 @@ Source: the idle-slots paper's Table I; (0, 0) has Decima's features and action 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from rich.console import Console
 
-from fermata.sim.metrics import mean_ci95
-from fermata.training.evaluate import Conditions, evaluate
+from fermata.policy.errors import InputError
+from fermata.policy.registry import load
+from fermata.policy.rows import column
+from fermata.sim.metrics import Interval, mean_ci95
+from fermata.sim.simulate import simulate
+from fermata.sim.trace import Trace
 from fermata.training.graph.config import GraphConfig
-from fermata.training.graph.export import export_onnx, metadata_of
+from fermata.training.graph.network import GraphNetwork
+from fermata.training.graph.rollouts import play_best
+from fermata.training.graph.scenarios import base_named, named
 from fermata.training.graph.train import train
+
+Floats = NDArray[np.float64]
 
 
 class Variant(NamedTuple):
@@ -41,6 +49,14 @@ VARIANTS = (
     Variant("(0.5,1) critical path", True, False, True),
     Variant("(0.5,1) width", False, True, True),
 )
+# What a part is worth: the agents that have it against those that lack it, all else alike.
+EFFECTS = (
+    ("idling, with features", "(1,1)", "(1,0)"),
+    ("idling, without features", "(0,1)", "(0,0)"),
+    ("features, with idling", "(1,1)", "(0,1)"),
+    ("features, without idling", "(1,0)", "(0,0)"),
+    ("both", "(1,1)", "(0,0)"),
+)
 
 
 class Cell(NamedTuple):
@@ -49,8 +65,35 @@ class Cell(NamedTuple):
     variant: str
     scenario: str
     change_pct: float
-    ci95: float  # over training seeds; over episodes if there is one training seed
+    ci95_training: float  # over training seeds, each a mean over the episodes; 0 for a single one
+    ci95_episodes: float  # over the episodes' seeds, each a mean over the agents
     training_seeds: int
+    held_s: float  # a job
+
+
+class Effect(NamedTuple):
+    """What a part changes, in percent of the mean JCT without it: paired over training seeds, and over episodes."""
+
+    part: str
+    scenario: str
+    change_pct: float
+    ci95_training: float
+    ci95_episodes: float
+
+
+class Table(NamedTuple):
+    """All that an ablation found."""
+
+    cells: list[Cell]
+    effects: list[Effect]
+
+
+class _Scores(NamedTuple):
+    """One agent in one scenario, by episode."""
+
+    jct_s: list[float]
+    base_jct_s: list[float]
+    held_s: list[float]
 
 
 def configured(base: GraphConfig, variant: Variant, seed: int) -> GraphConfig:
@@ -71,27 +114,67 @@ def _folder(out: Path, variant: Variant, seed: int) -> Path:
     return out / f"{variant.name.translate(str.maketrans('(, ', '---')).replace(')', '').strip('-')}-{seed}"
 
 
-def _scores(
-    config: GraphConfig, run: Path, scenarios: Sequence[str], seeds: Sequence[int], jobs: int | None, console: Console
-) -> dict[str, tuple[float, float]]:
-    """Train and evaluate one agent, or read what an earlier call found: change and interval by scenario."""
-    asked = {"scenarios": list(scenarios), "seeds": list(seeds), "jobs": jobs, "config": config.digest}
+class _Asked(NamedTuple):
+    """The episodes of one scenario, and what its base takes for them."""
+
+    name: str
+    warm: int
+    episodes: list[tuple[Trace, int]]
+    base_jct_s: list[float]
+
+    @classmethod
+    def of(cls, name: str, seeds: Sequence[int], jobs: int | None) -> _Asked:
+        scenario = named(name, jobs)
+        base = load(base_named(name))
+        traces = [scenario.generate(seed) for seed in seeds]
+        base_s = [simulate(trace, scenario.executors, base).job_jct_s[scenario.warm :] for trace in traces]
+        return cls(
+            name,
+            scenario.warm,
+            [(trace, scenario.executors) for trace in traces],
+            [float(jct_s.mean()) for jct_s in base_s],
+        )
+
+    def scores(self, network: GraphNetwork) -> _Scores:
+        jct_s, held_s = [], []
+        for world, (trace, _) in zip(play_best(network, self.episodes), self.episodes, strict=True):
+            done_s = column(world.job_progress, "completion_s") - trace.job_arrival_s
+            jct_s.append(float(done_s[self.warm :].mean()))
+            held_s.append(float(column(world.board.jobs, "held_s")[self.warm :].mean()))
+        return _Scores(jct_s, self.base_jct_s, held_s)
+
+
+def _of_agent(config: GraphConfig, run: Path, asked: Sequence[_Asked], key: object, console: Console) -> list[_Scores]:
+    """Train and evaluate one agent, or read what an earlier call found."""
     note = run / "scores.json"
+    wanted = json.loads(json.dumps({"asked": key, "config": config.digest}))
     if note.exists():
         known = json.loads(note.read_text(encoding="utf-8"))
-        if known["asked"] == asked:
-            return {name: (score["vs_base_pct"], score["vs_base_ci95"]) for name, score in known["scores"].items()}
-    network = train(config, run, console)
-    model = run / "policy.onnx"
-    export_onnx(network, metadata_of(config), model)
-    found = {
-        score.scenario: asdict(score)
-        for score in evaluate(str(model), scenarios, seeds, 1, conditions=Conditions(jobs=jobs))
+        if known["key"] == wanted:
+            return [_Scores(**known["scores"][each.name]) for each in asked]
+    network = train(config, run, console).eval()
+    found = [each.scores(network) for each in asked]
+    content = {
+        "key": wanted,
+        "scores": {each.name: scores._asdict() for each, scores in zip(asked, found, strict=True)},
     }
     partial = note.with_suffix(".partial")
-    partial.write_text(json.dumps({"asked": asked, "scores": found}, indent=2), encoding="utf-8")
+    partial.write_text(json.dumps(content, indent=2), encoding="utf-8")
     partial.replace(note)
-    return {name: (score["vs_base_pct"], score["vs_base_ci95"]) for name, score in found.items()}
+    return found
+
+
+def _interval(changes: Floats) -> tuple[float, float, float]:
+    """Return the mean of [training seeds, episodes], and its intervals over each of the two."""
+    over: list[Interval] = [mean_ci95(changes.mean(axis=axis).tolist()) for axis in (1, 0)]
+    return float(changes.mean()), over[0].ci95, over[1].ci95
+
+
+def _percent(scores: Sequence[_Scores]) -> Floats:
+    """Return the change against the base of each agent in each episode, [training seeds, episodes]."""
+    jct_s, base_s = (np.array([getattr(each, name) for each in scores]) for name in ("jct_s", "base_jct_s"))
+    changes: Floats = 100.0 * (jct_s / base_s - 1.0)
+    return changes
 
 
 def ablate(
@@ -104,34 +187,47 @@ def ablate(
     variants: Sequence[Variant] = VARIANTS,
     jobs: int | None = None,
     console: Console | None = None,
-    on_cells: Callable[[list[Cell]], None] | None = None,
-) -> list[Cell]:
-    """Train every variant with every training seed, evaluate each, and return the table's cells.
+) -> Table:
+    """Train every variant with every training seed, evaluate each, and return the table.
 
     Args:
         base: what the agents have in common; its inputs and action space are those of (1,1).
         out: folder of the runs; what is there is not done again.
-        scenarios: to evaluate in.
+        scenarios: to evaluate in; see `fermata.training.graph.scenarios.named`.
         seeds: of the evaluation's episodes, two or more.
         training_seeds: one agent of each variant for each.
         variants: rows of the table.
         jobs: of an episode; by default the scenario's own.
         console: where progress is shown; standard error by default.
-        on_cells: told of each variant's cells as soon as they are known.
+
+    Raises:
+        InputError: no such scenario, or fewer than two seeds.
     """
+    if len(seeds) < 2:
+        raise InputError(f"expected at least 2 seeds for an interval, got {len(seeds)}")
     shown = console or Console(stderr=True)
-    cells: list[Cell] = []
-    for variant in variants:
-        found = [
-            _scores(configured(base, variant, seed), _folder(out, variant, seed), scenarios, seeds, jobs, shown)
-            for seed in training_seeds
-        ]
-        row = []
+    asked = [_Asked.of(name, seeds, jobs) for name in scenarios]
+    key = {"scenarios": list(scenarios), "seeds": list(seeds), "jobs": jobs}
+    found: dict[tuple[str, str], list[_Scores]] = {}
+    # A seed after the other, so that a part of the work is a smaller table rather than a part of one.
+    for seed in training_seeds:
+        for variant in variants:
+            scores = _of_agent(configured(base, variant, seed), _folder(out, variant, seed), asked, key, shown)
+            for name, one in zip(scenarios, scores, strict=True):
+                found.setdefault((variant.name, name), []).append(one)
+    cells = [
+        Cell(variant, name, *_interval(_percent(scores)), len(scores), float(np.mean([each.held_s for each in scores])))
+        for (variant, name), scores in found.items()
+    ]
+    return Table(cells, _effects(found, scenarios))
+
+
+def _effects(found: dict[tuple[str, str], list[_Scores]], scenarios: Sequence[str]) -> list[Effect]:
+    """Compare the variants that differ in one part."""
+    effects = []
+    for part, with_, without in EFFECTS:
         for name in scenarios:
-            changes = [scores[name][0] for scores in found]
-            half = mean_ci95(changes).ci95 if len(changes) > 1 else found[0][name][1]
-            row.append(Cell(variant.name, name, float(np.mean(changes)), half, len(changes)))
-        cells += row
-        if on_cells is not None:
-            on_cells(row)
-    return cells
+            if (with_, name) in found and (without, name) in found:
+                one, other = (np.array([each.jct_s for each in found[which, name]]) for which in (with_, without))
+                effects.append(Effect(part, name, *_interval(100.0 * (one / other - 1.0))))
+    return effects

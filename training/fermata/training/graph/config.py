@@ -91,6 +91,7 @@ class Rollouts(_Section):
 
     sequences: int = Field(default=2, ge=1)
     repeats: int = Field(default=8, ge=2)
+    together: int = Field(default=2, ge=1)  # sequences that one process plays at the same time
     jobs: tuple[int, int] = (60, 300)  # mean length, first and last iteration
     most_jobs: int = Field(default=1000, ge=1)  # lengths above are cut
     warm_jobs: int = Field(default=40, ge=0)  # under the base policy before the agent takes over

@@ -45,6 +45,11 @@ def tensors(graph: GraphState) -> tuple[Tensor, ...]:
     return tuple(torch.from_numpy(np.ascontiguousarray(array)) for array in graph)
 
 
+def _counts(segment: Tensor, into: Tensor) -> Tensor:
+    """Return how many rows there are of each segment, [len(into), 1]."""
+    return into[:, :1].index_add(0, segment, torch.ones_like(segment, dtype=into.dtype).unsqueeze(1))
+
+
 def _mlp(inputs: int, hidden: int, outputs: int) -> nn.Sequential:
     return nn.Sequential(nn.Linear(inputs, hidden), nn.ReLU(), nn.Linear(hidden, outputs))
 
@@ -119,15 +124,13 @@ class GraphNetwork(nn.Module):  # type: ignore[misc] # torch is not followed by 
     def _read(self, name: str, x: Tensor) -> Tensor:
         """Return inputs normalised, bounded and masked."""
         mean, scale, mask = (getattr(self, f"{name}_{what}") for what in ("mean", "scale", "mask"))
-        return ((x - mean) / scale).clamp(-BOUND, BOUND) * mask
+        # The mask is in factor and offset, which an exported file has as constants.
+        return (x * (mask / scale) - mean * mask / scale).clamp(-BOUND, BOUND)
 
     def _gathered(self, x: Tensor, segment: Tensor, into: Tensor) -> Tensor:
         """Return the sums of rows of `x` by segment, or their means; shape and zeros as `into`."""
-        total = into.index_put((segment,), x, accumulate=True)
-        if self.config.aggregate == "sum":
-            return total
-        count = into[:, :1].index_put((segment,), torch.ones_like(x[:, :1]), accumulate=True)
-        return total / count.clamp(min=1.0)
+        total = into.index_add(0, segment, x)
+        return total if self.config.aggregate == "sum" else total / _counts(segment, into).clamp(min=1.0)
 
     def _messages(self, own: Tensor, child: Tensor, parent: Tensor) -> Tensor:
         """Return the stages' embeddings after `rounds` rounds of messages.
@@ -136,21 +139,20 @@ class GraphNetwork(nn.Module):  # type: ignore[misc] # torch is not followed by 
         by level, for DAGs up to that depth.
         """
         zeros = torch.zeros_like(own)
-        one = torch.ones_like(parent, dtype=own.dtype).unsqueeze(1)
-        children = zeros[:, :1].index_put((parent,), one, accumulate=True)
-        told_by = (children > 0).to(own.dtype)
-        divisor = children.clamp(min=1.0) if self.config.aggregate == "mean" else torch.ones_like(children)
+        children = _counts(parent, zeros)
+        told_by = children.clamp(max=1.0)
         embedding = own
         for _ in range(self.config.rounds):
-            message = self.tell(embedding)[child]
-            heard = zeros.index_put((parent,), message, accumulate=True) / divisor
+            heard = zeros.index_add(0, parent, self.tell(embedding).index_select(0, child))
+            if self.config.aggregate == "mean":
+                heard = heard / children.clamp(min=1.0)
             embedding = own + self.hear(heard) * told_by
         return embedding
 
     def _levels(
         self, x: tuple[Tensor, Tensor, Tensor], stage_job: Tensor, child: Tensor, parent: Tensor, job_state: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the embeddings of stages [n, width], jobs [j, width] and states [s, 2 * width]."""
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Return the embeddings of stages [n, width], jobs [j, width], and of states [s, width], by jobs and own."""
         stage_x, job_x, state_x = x
         own = self.embed(stage_x)
         # Where there is no edge the rounds change nothing; an exported file always runs them.
@@ -161,7 +163,7 @@ class GraphNetwork(nn.Module):  # type: ignore[misc] # torch is not followed by 
         jobs = torch.relu(self._gathered(told, stage_job, torch.zeros_like(job_own)) + job_own)
         state_own = self.pool_own(state_x)
         pool = self._gathered(self.pool(jobs), job_state, torch.zeros_like(state_own))
-        return stages, jobs, torch.cat([pool, state_own], dim=1)
+        return stages, jobs, pool, state_own
 
     def forward(
         self,
@@ -202,13 +204,14 @@ class GraphNetwork(nn.Module):  # type: ignore[misc] # torch is not followed by 
     ) -> tuple[Answer, Tensor]:
         """Return the scores of all choices and the value of each state [s]; arguments as the fields of `GraphState`."""
         x = self._read("stage", stage_x), self._read("job", job_x), self._read("state", state_x)
-        stages, jobs, states = self._levels(x, stage_job, edge_child, edge_parent, job_state)
-        job = stage_job[choice_stage]
-        half = states[:, : self.config.width] + states[:, self.config.width :]
-        context = torch.cat([x[0][choice_stage], stages[choice_stage], jobs[job], half[job_state[job]]], dim=1)
+        stages, jobs, pool, state_own = self._levels(x, stage_job, edge_child, edge_parent, job_state)
+        job = stage_job.index_select(0, choice_stage)
+        states, own = torch.cat([pool, state_own], dim=1), torch.cat([x[0], stages], dim=1)
+        about = (own, choice_stage), (jobs, job), (pool + state_own, job_state.index_select(0, job))
+        context = torch.cat([each.index_select(0, row) for each, row in about], dim=1)
         stage = self.stage_score(torch.relu(self.stage_head(context))).squeeze(1)
         # The same features as the heads read, but never normalised: an order that holds on any scale.
-        stage = stage - self.config.prior * job_x[job, PRIOR_COLUMN]
+        stage = stage - self.config.prior * job_x[:, PRIOR_COLUMN].index_select(0, job)
         hidden = self.option_context(context).unsqueeze(1) + self.option_head(self._read("option", option_x))
         option = self.option_score(torch.relu(hidden)).squeeze(2) + self.config.cap_prior * option_x[:, :, 0]
         return Answer(

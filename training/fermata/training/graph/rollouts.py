@@ -1,13 +1,15 @@
 """Experience of a graph policy: the same arrivals, played several times at once with sampled actions.
 
-A unit follows from the configuration, the iteration, its number and the network alone, and its rollouts are always
-evaluated together, so what it gives does not depend on who does it.
+A unit follows from the configuration, the iteration, its numbers and the network alone, and its rollouts are always
+evaluated together, so what it gives does not depend on who does it. What an evaluation costs is hardly more for many
+states than for one, so all rollouts of a unit decide at the same time.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -15,33 +17,36 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fermata.policy.action import WAIT, any_startable
+from fermata.policy._jit import kernel
+from fermata.policy.action import WAIT, Action, any_startable
 from fermata.policy.errors import FermataError
-from fermata.policy.graph_actions import WAIT_CHOICE, Choice, Scores, Space, action_of, best, draw
-from fermata.policy.graph_state import Dag, GraphState, Menu, graph_state, join
-from fermata.policy.heuristics.kernel import choose
+from fermata.policy.features import ORDER, SIZE, FeatureRow, candidates
+from fermata.policy.graph_actions import WAIT_CHOICE, BatchScores, Choice, Choices, Space, action_of, best_choices
+from fermata.policy.graph_state import Dag, GraphState, Menu, Seen, graph_states, join, pool_of
+from fermata.policy.heuristics.kernel import Rule, choose
 from fermata.policy.heuristics.srwf import SRWF
-from fermata.policy.rows import column, peek
+from fermata.policy.rows import column, listed, peek
 from fermata.sim.engine import DECIDE, DONE, advance, apply
+from fermata.sim.learned_loop import next_decision
 from fermata.sim.scenarios import Scenario
-from fermata.sim.scenarios import scenario as named_scenario
 from fermata.sim.simulate import simulate
 from fermata.sim.trace import Trace
-from fermata.sim.world import World, new_world, tables_of, view
+from fermata.sim.world import World, new_world, tables_of
+from fermata.training.graph.choices import drawn_choices
 from fermata.training.graph.config import GraphConfig
 from fermata.training.graph.costs import CostToGo, advantages
 from fermata.training.graph.network import GraphNetwork, tensors
+from fermata.training.graph.scenarios import named
 from fermata.training.workloads import draw as draw_scenario
 
 Floats = NDArray[np.float64]
 Weights = dict[str, NDArray[np.generic]]
 _HELD_OUT = 2**31  # first number of the sequences that no update sees
 _SLOWDOWN_S = 10.0  # jobs shorter than this count as so long
-_DECIDED_TOGETHER = 64  # in held-out episodes
 
 
 class Decisions(NamedTuple):
-    """Decisions of several rollouts under each other, `d` in all."""
+    """Decisions of several rollouts under each other, in the order in which they were made; `d` in all."""
 
     graph: GraphState  # of d states
     row: NDArray[np.int64]  # [d] chosen stage, as a row of `graph.choice_stage`; WAIT_CHOICE for a wait
@@ -51,15 +56,16 @@ class Decisions(NamedTuple):
     cost: Floats  # [d] to go: jobs in the system for each executor, faded
     kept: Floats  # [d] what the fading leaves until the rollout's next decision; 0 at its last
     counts: NDArray[np.bool_]  # [d] is to be learned from: made before the last arrival
+    following: NDArray[np.int64]  # [d] the rollout's next decision; -1 at its last
 
 
 @dataclass(frozen=True)
 class Unit:
-    """One arrival sequence of one iteration, and the network that plays it."""
+    """Some arrival sequences of one iteration, and the network that plays them."""
 
     config: GraphConfig
     iteration: int
-    number: int
+    numbers: tuple[int, ...]
     weights: Weights
 
 
@@ -77,81 +83,90 @@ def weights_of(network: GraphNetwork) -> Weights:
     return {name: value.detach().numpy().copy() for name, value in network.state_dict().items()}
 
 
-def _to_decision(world: World, waited: bool) -> bool:
-    """Go to the next state in which something can be started; tell whether there is one."""
-    while True:
-        if waited:
-            outcome = int(advance(world))
-            if outcome == DONE:
-                return False
-            if outcome != DECIDE:
-                raise FermataError(f"an episode is stuck at {peek(world.board.pool).now_s:g} s")
-        if any_startable(world.board):
-            return True
-        waited = True
+@kernel
+def _go_on(world: World, order: Rule, kind: int, stage: int, cap: int, until_s: float, x: FeatureRow) -> int:
+    """Take an action and go to the next decision; returns what `advance` says, and the pool's features in `x`."""
+    apply(world, kind, stage, cap, until_s)
+    return int(next_decision(world, order, kind == WAIT, x))
 
 
-@dataclass
 class Player:
-    """One episode under way."""
+    """One episode under way.
 
-    world: World
-    dag: Dag
+    Args:
+        world: the episode; it is gone on with.
+        stage_ptr: [jobs + 1] where each job's stages begin.
+        base: where its stages begin in the `Dag` of all episodes.
+    """
+
+    def __init__(self, world: World, stage_ptr: NDArray[np.int64], base: int = 0) -> None:
+        self.world, self._stage_ptr, self._base = world, stage_ptr.tolist(), base
+        self._x = np.zeros(SIZE)
+
+    def begin(self) -> bool:
+        """Go to the first decision; tell whether there is one."""
+        return self._decides(next_decision(self.world, ORDER, True, self._x))
+
+    def take(self, action: Action) -> bool:
+        """Take an action and go to the next decision; tell whether there is one."""
+        return self._decides(_go_on(self.world, ORDER, *action, self._x))
+
+    def _decides(self, outcome: int) -> bool:
+        if outcome not in (DECIDE, DONE):
+            raise FermataError(f"an episode is stuck at {peek(self.world.board.pool).now_s:g} s")
+        return outcome == DECIDE
+
+    def seen(self, space: Space) -> Seen:
+        """Return the board with the rows on it that count."""
+        board = self.world.board
+        pool = pool_of(board)
+        oldest = int(listed(board.active, pool.active).min())
+        wake_s = candidates(board, ORDER).wake_s if space.wake_up else math.inf
+        return Seen(board, self._stage_ptr[oldest], self._stage_ptr[pool.recent_end], self._base, self._x, wake_s)
+
+
+class Step(NamedTuple):
+    """What was chosen in the states of some episodes at once."""
+
     graph: GraphState
     menu: Menu
-
-    @classmethod
-    def of(cls, world: World, dag: Dag) -> Player | None:
-        """Return an episode at its first decision, or None if it has none."""
-        return cls(world, dag, *graph_state(world.board, dag, view(world))) if _to_decision(world, True) else None
-
-    def take(self, choice: Choice, space: Space) -> bool:
-        """Take a choice and go to the next decision; tell whether there is one."""
-        action = action_of(self.menu, choice, space)
-        apply(self.world, *action)
-        if not _to_decision(self.world, action.kind == WAIT):
-            return False
-        self.graph, self.menu = graph_state(self.world.board, self.dag, view(self.world))
-        return True
+    players: list[int]  # [s]
+    choices: Choices
 
 
-def _scores(network: GraphNetwork, graphs: list[GraphState]) -> list[Scores]:
+def _scores(network: GraphNetwork, graph: GraphState, menu: Menu) -> BatchScores:
     """Return the scores of several states, evaluated together."""
-    with torch.no_grad():
-        answer = network(*tensors(join(graphs)))
-    stage, option, delay, wait = (each.numpy() for each in answer)
-    ends = np.cumsum([len(graph.choice_stage) for graph in graphs]).tolist()
-    found, first = [], 0
-    for i, end in enumerate(ends):
-        found.append(Scores(stage[first:end], option[first:end], delay[first:end], float(wait[i])))
-        first = end
-    return found
+    with torch.inference_mode():
+        stage, option, delay, wait = network(*tensors(graph))
+    return BatchScores(stage.numpy(), option.numpy(), delay.numpy(), wait.numpy(), menu.first)
 
 
 def play(
     network: GraphNetwork,
     players: list[Player],
-    choose_from: Callable[[int, Scores], Choice],
-    note: Callable[[int, Player, Choice], None] = lambda *_: None,
+    dag: Dag,
+    choose_from: Callable[[BatchScores], Choices],
+    note: Callable[[Step], None] = lambda _: None,
 ) -> None:
-    """Play episodes to their ends, side by side; `note` is told of every choice before it is taken."""
+    """Play episodes to their ends, side by side; `note` is told of all choices before they are taken."""
     space = network.config.space.space
-    under_way = list(enumerate(players))
+    under_way = [number for number, player in enumerate(players) if player.begin()]
     while under_way:
-        answers = _scores(network, [player.graph for _, player in under_way])
-        left = []
-        for (number, player), scores in zip(under_way, answers, strict=True):
-            choice = choose_from(number, scores)
-            note(number, player, choice)
-            if player.take(choice, space):
-                left.append((number, player))
-        under_way = left
+        graph, menu = graph_states([players[number].seen(space) for number in under_way], dag)
+        choices = choose_from(_scores(network, graph, menu))
+        note(Step(graph, menu, under_way, choices))
+        chosen = [Choice(*parts) for parts in zip(*(part.tolist() for part in choices), strict=True)]
+        under_way = [
+            number
+            for state, (number, choice) in enumerate(zip(under_way, chosen, strict=True))
+            if players[number].take(action_of(menu, choice, space, state))
+        ]
 
 
 def _warmed(trace: Trace, executors: int, jobs: int) -> World:
     """Return an episode in which so many jobs have arrived under shortest remaining work first."""
     world = new_world(tables_of(trace, executors), executors)
-    while peek(world.clock).arrived < jobs and _to_decision(world, True):
+    while peek(world.clock).arrived < jobs and advance(world) == DECIDE:
         while any_startable(world.board):
             apply(world, *choose(world.board, SRWF.rule))
     return world
@@ -178,7 +193,7 @@ def drawn_scenario(config: GraphConfig, iteration: int, number: int, jobs: int) 
     if number < _HELD_OUT and iteration < opening:
         high = low + (high - low) * (iteration + 1) / opening
     if config.scenario is not None:
-        chosen = named_scenario(config.scenario).with_(jobs=jobs, load=float(random.uniform(low, high)))
+        chosen = named(config.scenario).with_(jobs=jobs, load=float(random.uniform(low, high)))
         return chosen, int(random.integers(2**31))
     scenario = draw_scenario(random, ranges.model_copy(update={"load": (low, high)}), jobs)
     return scenario, int(random.integers(2**31))
@@ -193,37 +208,52 @@ def _length(config: GraphConfig, iteration: int, number: int) -> int:
     return int(np.clip(round(drawn), 10, rollouts.most_jobs))
 
 
+class Arrivals(NamedTuple):
+    """One arrival sequence."""
+
+    trace: Trace
+    executors: int
+    fade_s: float  # time constant with which costs fade
+
+
+def _arrivals(unit: Unit, number: int) -> Arrivals:
+    """Draw a sequence."""
+    config = unit.config
+    jobs = config.rollouts.warm_jobs + _length(config, unit.iteration, number)
+    scenario, seed = drawn_scenario(config, unit.iteration, number, jobs)
+    trace = scenario.generate(seed)
+    fade_s = config.update.horizon_jobs * float(trace.job_arrival_s[-1]) / trace.jobs
+    return Arrivals(trace, scenario.executors, fade_s)
+
+
 def run_unit(unit: Unit) -> Decisions:
-    """Play one arrival sequence `repeats` times and return the decisions with what they were worth."""
+    """Play each arrival sequence `repeats` times and return the decisions with what they were worth."""
     config = unit.config
     network = network_of(config, unit.weights)
-    jobs = config.rollouts.warm_jobs + _length(config, unit.iteration, unit.number)
-    scenario, seed = drawn_scenario(config, unit.iteration, unit.number, jobs)
-    trace = scenario.generate(seed)
-    begun = _warmed(trace, scenario.executors, min(config.rollouts.warm_jobs, trace.jobs - 1))
-    dag = Dag.of_parents(trace.parent_ptr, trace.parent)
-    worlds = [copy.deepcopy(begun) for _ in range(config.rollouts.repeats)]
-    players = [player for player in (Player.of(world, dag) for world in worlds) if player is not None]
-    randoms = [np.random.default_rng([seed, repeat]) for repeat in range(len(players))]
-    steps: list[list[tuple[GraphState, Choice, float]]] = [[] for _ in players]
-    play(
-        network,
-        players,
-        lambda number, scores: draw(scores, randoms[number]),
-        lambda number, player, choice: steps[number].append((player.graph, choice, player.menu.now_s)),
-    )
-    return _valued(config, trace, scenario.executors, [player.world for player in players], steps)
+    sequences = [_arrivals(unit, number) for number in unit.numbers]
+    dag, bases = Dag.stacked([Dag.of_parents(each.trace.parent_ptr, each.trace.parent) for each in sequences])
+    players = []
+    for (trace, executors, _), base in zip(sequences, bases, strict=True):
+        begun = _warmed(trace, executors, min(config.rollouts.warm_jobs, trace.jobs - 1))
+        worlds = [copy.deepcopy(begun) for _ in range(config.rollouts.repeats)]
+        players += [Player(world, trace.job_stage_ptr, base) for world in worlds]
+    random = np.random.default_rng([config.seed, unit.iteration, unit.numbers[0], 2])
+    steps: list[Step] = []
+    play(network, players, dag, lambda scores: drawn_choices(scores, random), steps.append)
+    return _valued(config, sequences, players, steps)
 
 
-def _valued(
-    config: GraphConfig,
-    trace: Trace,
-    executors: int,
-    worlds: list[World],
-    steps: list[list[tuple[GraphState, Choice, float]]],
-) -> Decisions:
-    """Return the decisions of finished rollouts of one sequence with their costs and advantages."""
-    fade_s = config.update.horizon_jobs * float(trace.job_arrival_s[-1]) / trace.jobs
+class _Values(NamedTuple):
+    """What the decisions of the rollouts of one sequence were worth, by rollout."""
+
+    advantage: list[Floats]
+    cost: list[Floats]
+    kept: list[Floats]
+    counts: list[NDArray[np.bool_]]
+
+
+def _values(config: GraphConfig, sequence: Arrivals, worlds: list[World], times_s: list[Floats]) -> _Values:
+    trace, executors, fade_s = sequence
     costs = [
         CostToGo(
             trace.job_arrival_s,
@@ -233,26 +263,69 @@ def _valued(
         )
         for world in worlds
     ]
-    times_s = [np.array([time_s for _, _, time_s in rollout]) for rollout in steps]
-    unit = fade_s * executors
     told = [cost.at(time_s) for cost, time_s in zip(costs, times_s, strict=True)]
     # A percent is a percent: a crowded sequence must not drown out the others.
     level = max(float(np.concatenate(told).mean()), 1e-9)
-    kept = [np.append(np.exp(-np.diff(time_s) / fade_s), 0.0) for time_s in times_s]
-    graphs = [graph for rollout in steps for graph, _, _ in rollout]
-    choices = [choice for rollout in steps for _, choice, _ in rollout]
-    first = np.cumsum([0, *(len(graph.choice_stage) for graph in graphs[:-1])])
-    row = np.array([choice.row for choice in choices], np.int64)
-    return Decisions(
-        graph=join(graphs),
-        row=np.where(row == WAIT_CHOICE, WAIT_CHOICE, row + first),
-        option=np.array([choice.option for choice in choices], np.int64),
-        delay=np.array([choice.delay for choice in choices], np.int64),
-        advantage=np.concatenate(advantages(costs, times_s)) / level,
-        cost=np.concatenate(told) / unit,
-        kept=np.concatenate(kept),
-        counts=np.concatenate(times_s) <= trace.job_arrival_s[-1],
+    return _Values(
+        advantage=[each / level for each in advantages(costs, times_s)],
+        cost=[each / (fade_s * executors) for each in told],
+        kept=[np.append(np.exp(-np.diff(time_s) / fade_s), 0.0) for time_s in times_s],
+        counts=[time_s <= trace.job_arrival_s[-1] for time_s in times_s],
     )
+
+
+def _valued(config: GraphConfig, sequences: list[Arrivals], players: list[Player], steps: list[Step]) -> Decisions:
+    """Return the decisions of finished rollouts with their costs and advantages."""
+    player = np.concatenate([step.players for step in steps])
+    now_s = np.concatenate([step.menu.now_s for step in steps])
+    at = [np.flatnonzero(player == number) for number in range(len(players))]
+    repeats = config.rollouts.repeats
+    values = [
+        _values(
+            config,
+            sequence,
+            [each.world for each in players[first : first + repeats]],
+            [now_s[rows] for rows in at[first : first + repeats]],
+        )
+        for first, sequence in zip(range(0, len(players), repeats), sequences, strict=True)
+    ]
+    order = np.concatenate(at)
+    columns = {}
+    for name in _Values._fields:
+        by_rollout = np.concatenate([each for value in values for each in getattr(value, name)])
+        columns[name] = np.empty_like(by_rollout)
+        columns[name][order] = by_rollout
+    following = np.full(len(player), -1)
+    for rows in at:
+        following[rows[:-1]] = rows[1:]
+    return Decisions(
+        graph=join([step.graph for step in steps]),
+        row=_rows(steps),
+        option=np.concatenate([step.choices.option for step in steps]),
+        delay=np.concatenate([step.choices.delay for step in steps]),
+        following=following,
+        **columns,
+    )
+
+
+def _rows(steps: list[Step]) -> NDArray[np.int64]:
+    """Return the chosen rows among the choices of all steps."""
+    first = np.cumsum([0, *(len(step.menu.stages) for step in steps[:-1])]).tolist()
+    rows = [step.choices.row for step in steps]
+    return np.concatenate(
+        [np.where(row == WAIT_CHOICE, WAIT_CHOICE, row + at) for row, at in zip(rows, first, strict=True)]
+    )
+
+
+def play_best(network: GraphNetwork, episodes: Sequence[tuple[Trace, int]]) -> list[World]:
+    """Play episodes of so many executors each with the likeliest actions, side by side, and return how they ended."""
+    dag, bases = Dag.stacked([Dag.of_parents(trace.parent_ptr, trace.parent) for trace, _ in episodes])
+    players = [
+        Player(new_world(tables_of(trace, executors), executors), trace.job_stage_ptr, base)
+        for (trace, executors), base in zip(episodes, bases, strict=True)
+    ]
+    play(network, players, dag, best_choices)
+    return [player.world for player in players]
 
 
 class HeldOut(NamedTuple):
@@ -266,23 +339,15 @@ class HeldOut(NamedTuple):
 def score_held_out(held: HeldOut) -> list[float]:
     """Return the cost of each held-out episode under the likeliest actions, over that of the base policy."""
     config = held.config
-    network = network_of(config, held.weights)
-    traces: list[tuple[Trace, int]] = []
+    episodes: list[tuple[Trace, int]] = []
     for number in held.numbers:
         scenario, seed = drawn_scenario(config, 0, _HELD_OUT + number, config.selection.jobs)
-        traces.append((scenario.generate(seed), scenario.executors))
-    players = []
-    for trace, executors in traces:
-        player = Player.of(
-            new_world(tables_of(trace, executors), executors), Dag.of_parents(trace.parent_ptr, trace.parent)
-        )
-        if player is not None:
-            players.append(player)
-    play(network, players, lambda _, scores: best(scores))
+        episodes.append((scenario.generate(seed), scenario.executors))
     told = []
-    for (trace, executors), player in zip(traces, players, strict=True):
-        weight = weights_of_jobs(trace, player.world, config.objective)
-        jct_s = column(player.world.job_progress, "completion_s") - trace.job_arrival_s
+    worlds = play_best(network_of(config, held.weights), episodes)
+    for (trace, executors), world in zip(episodes, worlds, strict=True):
+        weight = weights_of_jobs(trace, world, config.objective)
+        jct_s = column(world.job_progress, "completion_s") - trace.job_arrival_s
         base_s = simulate(trace, executors, SRWF).job_jct_s
         told.append(float((weight * jct_s).sum() / (weight * base_s).sum()))
     return told

@@ -29,7 +29,7 @@ from fermata.training.graph.update import METHODS, Told, between
 from fermata.training.graph.workers import Workers, workers
 
 CONFIG_FILE, CHECKPOINT_FILE, NETWORK_FILE = "config.json", "checkpoint.pt", "network.pt"
-_HELD_OUT_UNIT = 4  # episodes that are played side by side
+_HELD_OUT_UNIT = 8  # episodes that are played side by side
 
 
 class Progressed(NamedTuple):
@@ -96,10 +96,14 @@ def _prepare(config: GraphConfig, run: Path) -> None:
 
 def _joined(parts: list[Decisions]) -> Decisions:
     """Return the decisions of several units under each other."""
-    first = np.cumsum([0, *(len(part.graph.choice_stage) for part in parts[:-1])])
+    choices = np.cumsum([0, *(len(part.graph.choice_stage) for part in parts[:-1])])
+    rows = np.cumsum([0, *(len(part.row) for part in parts[:-1])])
     moved = [
-        part._replace(row=np.where(part.row < 0, part.row, part.row + at))
-        for part, at in zip(parts, first, strict=True)
+        part._replace(
+            row=np.where(part.row < 0, part.row, part.row + choice),
+            following=np.where(part.following < 0, -1, part.following + row),
+        )
+        for part, choice, row in zip(parts, choices, rows, strict=True)
     ]
     graph = join([part.graph for part in moved])
     others = {name: np.concatenate([getattr(part, name) for part in moved]) for name in Decisions._fields[1:]}
@@ -109,7 +113,8 @@ def _joined(parts: list[Decisions]) -> Decisions:
 def _iterate(config: GraphConfig, at: Progressed, who: Workers) -> tuple[Progressed, Told]:
     """Gather the experience of one iteration and learn from it."""
     weights = weights_of(at.network)
-    units = [Unit(config, at.iteration, number, weights) for number in range(config.rollouts.sequences)]
+    numbers, together = range(config.rollouts.sequences), config.rollouts.together
+    units = [Unit(config, at.iteration, tuple(numbers[i : i + together]), weights) for i in numbers[::together]]
     decisions = _joined(who.map(run_unit, units))
     if at.iteration == 0:
         at.network.normalise(decisions.graph)
@@ -122,7 +127,7 @@ def _iterate(config: GraphConfig, at: Progressed, who: Workers) -> tuple[Progres
 
 
 def _with(unit: Unit, weights: dict[str, Any]) -> Unit:
-    return Unit(unit.config, unit.iteration, unit.number, weights)
+    return Unit(unit.config, unit.iteration, unit.numbers, weights)
 
 
 def _look(config: GraphConfig, at: Progressed, who: Workers) -> tuple[Progressed, float]:

@@ -130,13 +130,13 @@ def generalised_advantages(decisions: Decisions, value: Floats, gae_lambda: floa
     """
     cost, kept = decisions.cost, decisions.kept
     advantage = np.zeros(len(cost))
-    following = 0.0
     for i in range(len(cost) - 1, -1, -1):
-        last = kept[i] == 0.0
-        reward = -cost[i] if last else -(cost[i] - kept[i] * cost[i + 1])
-        next_value = 0.0 if last else kept[i] * value[i + 1]
-        following = reward + next_value - value[i] + (0.0 if last else kept[i] * gae_lambda * following)
-        advantage[i] = following
+        after = decisions.following[i]
+        if after < 0:
+            advantage[i] = -cost[i] - value[i]
+            continue
+        reward = kept[i] * cost[after] - cost[i]
+        advantage[i] = reward + kept[i] * (value[after] + gae_lambda * advantage[after]) - value[i]
     return advantage, advantage + value
 
 
@@ -187,5 +187,5 @@ def ppo(
     return Told(entropy, *_facts(decisions), norm_of, kl, loss_of_value)
 
 
-_CHUNK = 128  # neighbouring decisions that stay together
+_CHUNK = 512  # neighbouring decisions that stay together
 METHODS = {"reinforce": reinforce, "ppo": ppo}
