@@ -1,6 +1,6 @@
 # The whole workflow. Every target does its own set-up, so `make demo` in a fresh clone is enough.
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-slow lint types layers check format bench bench-local bench-operator docs crds train results inspectors queue-policies study-hpc windows-hpc results-hpc clean
+.PHONY: help venv demo test test-slow lint types layers check format bench bench-local bench-operator docs crds train results results-papers inspectors queue-policies study-hpc windows-hpc results-hpc clean
 
 PY := .venv/bin/python
 # Workers of the test run; WITHOUT_TORCH=1 leaves out the [training] extra, and its tests are then skipped.
@@ -98,6 +98,16 @@ results: ## The shipped model's tables in docs/results.md: benchmark, wrong esti
 	$(EVALUATE) --scenarios $(SOME) --set executors=3
 	$(EVALUATE) --scenarios $(SOME) --set executors=8
 	$(EVALUATE) --scenarios $(SOME) --max-hold 60 --max-wait 300
+
+PAPERS := runs/papers
+ABLATE := $(PY) -m fermata.cli ablate --training-seeds 1-5 --seeds 2000-2007 --processes 1 --json
+
+results-papers: ## The idle-slots papers' table and figures, in docs/results-papers.md; trains thirty agents
+	@scripts/bootstrap dev,training
+	@mkdir -p $(PAPERS)
+	@$(ABLATE) --config graph-paper --scenarios syn_60,syn_80 --episode-jobs 800 \
+	  --out $(PAPERS)/synthetic > $(PAPERS)/synthetic.json
+	@$(PY) scripts/results_papers.py $(PAPERS)/synthetic.json
 
 SEARCH := $(PY) -m fermata.cli hpc train --log $(LUBLIN_MODEL) --part all --estimates exact --method search
 
