@@ -117,20 +117,22 @@ inspectors: ## Train the inspectors of docs/results-hpc.md; DATA=DIR holds lubli
 	@mkdir -p $(HPC)/begun
 	@$(SEARCH) --policy saf+easy/skip --set wait_price=6 --set generations=90 --set rate=0.02 --set pairs=12 \
 	  --set sequences=60 --out $(HPC)/begun/search-saf-easy.onnx
-	@$(SEARCH) --policy saf+easy/skip --set wait_price=5 --set generations=50 --set rate=0.015 --set sigma=0.06 \
+	@$(SEARCH) --policy saf+easy/skip --set wait_price=5.5 --set generations=20 --set rate=0.015 --set sigma=0.06 \
 	  --set pairs=16 --set sequences=80 --set 'start="$(HPC)/begun/search-saf-easy.onnx"' --out $(HPC)/search-saf-easy.onnx
 	@$(SEARCH) --policy sjf --set 'scope="picks"' --set max_rejections=300 --set max_wait_ratio=3.5 \
 	  --set wait_price=0.5 --set generations=60 --set rate=0.02 --out $(HPC)/search-sjf.onnx
 	@$(PY) -m fermata.cli hpc train --log $(DATA)/lublin_256.swf.xz --estimates exact --method ppo --policy sjf \
-	  --cleaning schedinspector --set accept_bias=1 --set policy_rate=0.003 --set value_rate=0.003 --set policy_steps=30 \
-	  --set value_steps=30 --out $(HPC)/ppo-sjf.onnx
+	  --cleaning schedinspector --set accept_bias=1 --set epochs=20 --set trajectories=50 --set select_sequences=30 --set policy_rate=0.003 \
+	  --set value_rate=0.003 --set policy_steps=30 --set value_steps=30 --out $(HPC)/ppo-sjf.onnx
 
 QUEUE_MODEL := $(PY) -m fermata.cli hpc train --method queue
 QUEUE_LUBLIN := $(QUEUE_MODEL) --estimates exact --part all --log $(LUBLIN_MODEL)
+QUEUE_NOISY := $(QUEUE_MODEL) --estimates user --cleaning schedinspector --set 'estimates=["lognormal:0.7"]' \
+  --set 'start="queue-even"' --set rate=0.03 --set wait_price=3 --set generations=30
 QUEUE_SDSC := --set rate=0.03 --set wait_price=2 --set generations=40 --set 'start="queue-prompt"' --cleaning schedinspector
 FINER := --set rate=0.02 --set sequences=150 --set pairs=16
 
-queue-policies: ## Train the policies over the queue: what ships, in runs/hpc/shipped, and one each on two logs in DATA
+queue-policies: ## Train the policies over the queue: what ships, in runs/hpc/shipped, and others on two logs in DATA
 	@scripts/bootstrap training
 	@mkdir -p $(HPC)/shipped
 	@$(MAKE) --no-print-directory $(LUBLIN_MODEL)
@@ -143,12 +145,20 @@ queue-policies: ## Train the policies over the queue: what ships, in runs/hpc/sh
 	  --set generations=60 --set 'start="$(HPC)/shipped/queue-prompt.onnx"' --out $(HPC)/shipped/queue-swift.onnx
 	@$(QUEUE_LUBLIN) --set rate=0.03 --set wait_price=1.5 --set generations=40 \
 	  --set 'start="$(HPC)/shipped/begin.onnx"' --out $(HPC)/shipped/queue-patient.onnx
+	@$(QUEUE_LUBLIN) --set rate=0.03 --set wait_price=4 --set idle_price=0.6 --set generations=40 \
+	  --set 'start="$(HPC)/shipped/queue-prompt.onnx"' --out $(HPC)/shipped/queue-busy.onnx
+	@$(QUEUE_LUBLIN) --set rate=0.03 --set wait_price=8 --set 'estimates=["accuracy"]' --set generations=40 \
+	  --set 'start="$(HPC)/shipped/queue-swift.onnx"' --out $(HPC)/shipped/queue-robust.onnx
+	@$(QUEUE_LUBLIN) --set rate=0.03 --set wait_price=4 --set 'estimates=["lognormal:0.7","accuracy"]' \
+	  --set generations=40 --set 'start="$(HPC)/shipped/queue-prompt.onnx"' --out $(HPC)/queue-lublin-model-noisy.onnx
 	@$(QUEUE_MODEL) --estimates exact $(QUEUE_SDSC) --log $(DATA)/SDSC-SP2-recon.swf.xz \
 	  --out $(HPC)/queue-SDSC-SP2-recon.onnx
 	@$(QUEUE_MODEL) --estimates user $(QUEUE_SDSC) --log $(DATA)/SDSC-SP2-recon.swf.xz \
 	  --out $(HPC)/queue-SDSC-SP2-recon-user.onnx
 	@$(QUEUE_MODEL) --estimates exact --set rate=0.03 --set wait_price=1 --set generations=40 --set 'start="queue-prompt"' \
 	  --log $(DATA)/CTC-SP2-recon.swf.xz --cleaning schedinspector --out $(HPC)/queue-CTC-SP2-recon.onnx
+	@for log in SDSC-SP2-recon CTC-SP2-recon; do \
+	  $(QUEUE_NOISY) --log $(DATA)/$$log.swf.xz --out $(HPC)/queue-$$log-noisy.onnx || exit 1; done
 
 study-hpc: ## Train the inspectors of SchedInspector's tables and figures; goes on where it was ended
 	@scripts/bootstrap training

@@ -15,17 +15,19 @@ from fermata.policy.queue_policy import QueuePolicy
 from fermata.policy.registry import load
 from fermata.policy.state import ClusterState
 from fermata.sim.hpc import JobLog, Rules, Start, policy, simulate
+from fermata.sim.hpc.estimates import with_estimates
 from fermata.sim.hpc.experiment import draw_sequences, pooled, run_sequences
 from fermata.sim.hpc.inspect import PICKS, REJECT_IF_BLOCKED, rule_inspector
 from fermata.sim.hpc.lublin import generate
 from fermata.sim.hpc.metrics import bounded_slowdowns
 from fermata.sim.hpc.orders import order
-from fermata.sim.hpc.queue_models import SHIPPED, QueueModel
+from fermata.sim.hpc.queue_models import QueueModel
 from fermata.sim.hpc.scoring import LONGEST_IDLE_S, PARAMETERS
 from fermata.sim.simulate import simulate as simulate_dag
 from fermata.sim.trace_builder import one_stage_trace
 
 PLACE = {name: number for number, name in enumerate(FEATURE_NAMES)}
+FRONT = ("swift", "busy", "prompt", "even", "patient")
 FREE_CHOICE = Rules(start=Start.SKIP)
 
 
@@ -102,14 +104,24 @@ def test_what_ships_beats_saf_easy_on_fresh_jobs_and_its_settings_are_a_front() 
     log = generate(12_000, 4711, load=1.06)
     sequences = draw_sequences(log, 40, 256, 9, part="all")
     base = pooled(run_sequences(log, policy("saf+easy/skip"), sequences))[0]
-    found = [pooled(run_sequences(log, policy(each), sequences))[0] for each in SHIPPED]
+    found = [pooled(run_sequences(log, policy(f"queue-{each}"), sequences))[0] for each in FRONT]
     slowdowns, waits = [each["bsld"] for each in found], [each["wait_s"] for each in found]
-    swift, prompt = 0, 1
+    swift, busy, prompt = (FRONT.index(each) for each in ("swift", "busy", "prompt"))
+    assert found[busy]["utilization"] > base["utilization"] - 0.01
+    assert found[busy]["utilization"] > found[prompt]["utilization"]
     assert slowdowns[prompt] < 0.5 * base["bsld"]
     assert waits[prompt] < 1.1 * base["wait_s"]
     assert waits[swift] < base["wait_s"]
     assert slowdowns == sorted(slowdowns, reverse=True)
     assert waits == sorted(waits)
+
+
+def test_what_ships_for_typed_estimates_beats_saf_easy_under_them() -> None:
+    log = with_estimates(generate(12_000, 4711, load=1.06), "accuracy", 5)
+    sequences = draw_sequences(log, 40, 256, 9, part="all")
+    base, found = (pooled(run_sequences(log, policy(name), sequences))[0] for name in ("saf+easy/skip", "queue-robust"))
+    assert found["bsld"] < 0.8 * base["bsld"]
+    assert found["wait_s"] < 1.05 * base["wait_s"]
 
 
 def test_the_file_that_ships_schedules_multi_slot_tasks_of_a_cluster() -> None:

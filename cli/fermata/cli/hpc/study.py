@@ -28,6 +28,7 @@ def study(
 
     out.mkdir(parents=True, exist_ok=True)
     wanted = [(case.log, name, settings) for case in CASES for name, settings in case.runs.items()]
+    wanted.sort(key=lambda each: int(each[2]["seed"]))  # every case once, then again
     for number, (log, name, settings) in enumerate(wanted):
         if (out / name).is_file():
             continue

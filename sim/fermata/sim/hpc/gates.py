@@ -93,9 +93,9 @@ def utilisation_gate(which: str, points: Sequence[Point], shipped: Sequence[str]
     """Return whether a policy that ships stays within a point of utilisation, and which do not."""
     own = [p for p in points if p.name in shipped]
     kept, lost = [p for p in own if p.points >= -POINT], [p for p in own if p.points < -POINT]
-    told = "within: " + (", ".join(f"`{p.name}` {p.points:+.1f}" for p in kept) or "none")
+    told = "within: " + (", ".join(f"`{p.name}` {p.points:+.2f}" for p in kept) or "none")
     if lost:
-        told += "; not: " + ", ".join(f"`{p.name}` {p.points:+.1f}" for p in lost)
+        told += "; not: " + ", ".join(f"`{p.name}` {p.points:+.2f}" for p in lost)
     return Gate(f"{which}: utilisation within a point of SAF EASY", told, bool(kept))
 
 

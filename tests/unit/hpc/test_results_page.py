@@ -1,0 +1,55 @@
+"""The results page: every section is there, measured, with models of a folder in it and what was aimed at on top."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from fermata.policy.registry import shipped_model
+from fermata.sim.files import atomic_output
+from fermata.sim.hpc import report, window_study
+from fermata.sim.hpc.lublin import generate
+from fermata.sim.hpc.models import InspectorModel
+from fermata.sim.hpc.queue_models import SHIPPED
+from fermata.sim.hpc.study import LOGS
+from fermata.sim.hpc.swf import swf_lines
+
+pytestmark = pytest.mark.training
+torch = pytest.importorskip("torch")
+
+from fermata.training.hpc.export import export_inspector
+from fermata.training.hpc.network import perceptron, theta_of
+
+
+def test_the_page_has_every_section_and_what_was_aimed_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, few in (("COUNT", 3), ("JOBS", 30), ("WAIT_RATIOS", (9.0,)), ("WINDOWS", 3), ("WINDOW_JOBS", 50)):
+        monkeypatch.setattr(report, name, few)
+        if name.startswith("WINDOW"):
+            monkeypatch.setattr(window_study, name, few)
+    for number, name in enumerate(LOGS):
+        with atomic_output(tmp_path / f"{name}.swf.xz") as stream:
+            stream.write("".join(f"{line}\n" for line in swf_lines(generate(300, number, load=1.1), "test")).encode())
+    models = tmp_path / "models"
+    models.mkdir()
+    shutil.copy(shipped_model("queue-even"), models / "queue-mine.onnx")
+    torch.manual_seed(0)
+    inspector = InspectorModel("picks", 8, 128.0, theta_of(perceptron(8, 2)), "sjf", "x", max_rejections=300)
+    export_inspector(inspector, models / "mine.onnx")
+    page = report.results_page(tmp_path, models, None, None, lambda text: None)
+    heads = [line for line in page.splitlines() if line.startswith("## ")]
+    assert [head.split(",")[0] for head in heads[:4]] == ["## What was aimed at", *(f"## {name}" for name in LOGS)]
+    assert len(heads) == 1 + 3 + 3
+    assert page.count("| inspector `mine` of picks on `sjf`, 300 rejections at most, carried over from x |") == 3
+    # A row a log and a row of each of the six wrong estimates.
+    for name in SHIPPED:
+        assert page.count(f"**policy over the queue** `{name}`, carried over from lublin-model |") == 3 + 6
+    assert page.count("**policy over the queue** `queue-mine.onnx`, carried over from lublin-model |") == 3 + 6
+    aims = page.partition("## What was aimed at")[2].partition("## lublin_256")[0]
+    rows = [line for line in aims.splitlines() if line.startswith("| ")][2:]
+    # Seven of Lublin's log; a front on two draws of each log; reservations on two draws of two logs; utilisation on
+    # three logs and the windows; six kinds of wrong estimates; the windows' wait. All is carried over.
+    assert len(rows) == 7 + 6 + 4 + 4 + 6 + 1
+    assert all(row.endswith((" yes |", " **no** |")) for row in rows)
+    assert "nan" not in page
