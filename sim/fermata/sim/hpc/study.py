@@ -134,8 +134,8 @@ def study_section(
     shelf = _Shelf({case.name: [load_model(folder / name) for name in case.runs] for case in CASES}, logs)
     yield from ("## SchedInspector's evaluation", "")
     yield f"Inspectors of picks, trained by PPO on the first fifth of a log: {BUDGET['epochs']} epochs of"
-    yield f"{BUDGET['trajectories']} sequences of 128 jobs (published: 40 of 100), {BUDGET['policy_steps']} larger steps"
-    yield "an epoch (80), from a network that accepts three picks in four (half of them). The epoch is chosen on"
+    yield f"{BUDGET['trajectories']} sequences of 128 jobs (published: 40 of 100), {BUDGET['policy_steps']} larger"
+    yield "steps an epoch (80), from a network that accepts three picks in four (half of them). The epoch is chosen on"
     yield f"{BUDGET['select_sequences']} sequences of 256 jobs of the same fifth; all is judged on the test sequences,"
     yield "by the likeliest action. SJF with `commit`, no backfilling, unless said; 72 rejections at most."
     yield f"{_SEEDS} seeds for the percentage reward on each log (their mean), one for everything else, so differences"
