@@ -119,8 +119,7 @@ inspectors: ## Train the inspectors of docs/results-hpc.md; DATA=DIR holds lubli
 	@$(SEARCH) --policy sjf --set 'scope="picks"' --set max_rejections=300 --set max_wait_ratio=3.5 \
 	  --set wait_price=0.5 --set generations=60 --set rate=0.02 --out $(HPC)/search-sjf.onnx
 	@$(PY) -m fermata.cli hpc train --log $(DATA)/lublin_256.swf.xz --estimates exact --method ppo --policy sjf \
-	  --cleaning schedinspector --set accept_bias=1 --set epochs=20 --set trajectories=50 --set select_sequences=30 --set policy_rate=0.003 \
-	  --set value_rate=0.003 --set policy_steps=30 --set value_steps=30 --out $(HPC)/ppo-sjf.onnx
+	  --cleaning schedinspector --out $(HPC)/ppo-sjf.onnx
 
 QUEUE_MODEL := $(PY) -m fermata.cli hpc train --method queue
 QUEUE_LUBLIN := $(QUEUE_MODEL) --estimates exact --part all --log $(LUBLIN_MODEL)

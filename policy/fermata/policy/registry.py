@@ -50,7 +50,7 @@ HEURISTICS: dict[str, Heuristic] = {
 LEARNED = {  # models that ship with the package
     "default": "three actions around the shortest job, for stages of one task each",
     "queue-swift": "over a queue of multi-slot tasks; wait above all",
-    "queue-busy": "over a queue of multi-slot tasks; utilisation within about a point of EASY backfilling's",
+    "queue-busy": "over a queue of multi-slot tasks; utilisation near that of EASY backfilling",
     "queue-prompt": "over a queue of multi-slot tasks; waits about as long as EASY backfilling, slowdown far below it",
     "queue-even": "over a queue of multi-slot tasks; waits a sixth longer than queue-prompt for less slowdown",
     "queue-patient": "over a queue of multi-slot tasks; slowdown above all",
