@@ -45,6 +45,8 @@ def export_onnx(
         raise InputError("an allocation has no card; fermata policy info shows the metadata", file=card)
     if method != "evolution" and beside is not None:
         raise InputError("--beside is for runs that allocate executors", file=run)
+    if beside is not None and beside.resolve() == out.resolve():
+        raise InputError("--beside and --out are the same file; expected two", file=out)
     metadata = exporter.metadata_of(config, None if scores is None else _read_scores(scores))
     difference = exporter.export_onnx(network, metadata, out)
     print(f"{out}: largest difference from torch {difference:.2g} (allowed {exporter.TOLERANCE:g})")

@@ -49,7 +49,8 @@ class Search(_Section):
     pairs: int = Field(default=16, ge=1)  # mirrored perturbations a generation
     sigma: Positive = 0.05  # size of a perturbation
     rate: Positive = 0.02  # Adam's step at first ...
-    last_rate: Positive = 0.005  # ... and at last, falling linearly
+    last_rate: Positive = 0.005  # ... and after so many generations, falling linearly (default: all):
+    falls_for: int | None = Field(default=None, ge=1)
     judge_every: int = Field(default=10, ge=1)  # generations between two looks at the judged episodes
 
 

@@ -135,8 +135,9 @@ def _step(
     workers: ProcessPoolExecutor | None,
 ) -> _State:
     """Play one generation."""
-    rates = (config.search.rate, config.search.last_rate)
-    rate = rates[0] + (rates[1] - rates[0]) * state.generation / config.search.generations
+    search = config.search
+    done = min(1.0, state.generation / (search.falls_for or search.generations))
+    rate = search.rate + (search.last_rate - search.rate) * done
     candidates = state.search.candidates(np.random.default_rng([config.seed, state.generation]), keeps)
     measure = partial(_measure, config=config, folder=folder, generation=state.generation)
     if workers is None:
