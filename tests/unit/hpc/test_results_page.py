@@ -23,6 +23,7 @@ from fermata.training.hpc.export import export_inspector
 from fermata.training.hpc.network import perceptron, theta_of
 
 
+@pytest.mark.slow
 def test_the_page_has_every_section_and_what_was_aimed_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, few in (("COUNT", 3), ("JOBS", 30), ("WAIT_RATIOS", (9.0,)), ("WINDOWS", 3), ("WINDOW_JOBS", 50)):
         monkeypatch.setattr(report, name, few)

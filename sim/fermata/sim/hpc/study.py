@@ -138,8 +138,8 @@ def study_section(
     yield "steps an epoch (80), from a network that accepts three picks in four (half of them). The epoch is chosen on"
     yield f"{BUDGET['select_sequences']} sequences of 256 jobs of the same fifth; all is judged on the test sequences,"
     yield "by the likeliest action. SJF with `commit`, no backfilling, unless said; 72 rejections at most."
-    yield f"{_SEEDS} seeds for the percentage reward on each log (their mean), one for everything else, so differences"
-    yield from ("between single rows say little: the seeds below differ by more.", "")
+    yield f"{_SEEDS} seeds for the percentage reward on each log (their mean), one for everything else: what two seeds"
+    yield from ("of one row differ by, below, two rows may differ by, too.", "")
     plain = ("bsld", "wait, s", "inspected: bsld", "wait, s")
     yield from ("Trained on one log and used on another (the paper's Table 4):", "")
     yield from table(
