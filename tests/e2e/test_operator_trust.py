@@ -109,6 +109,16 @@ def test_a_pool_in_which_nothing_runs_holds_nothing(cluster: Cluster) -> None:
     assert cluster.wait_for("lonely")["heldSeconds"] == pytest.approx(0.0, abs=0.05)
 
 
+def test_an_idle_pool_that_may_hold_lets_the_follower_go_first(cluster: Cluster) -> None:
+    cluster.pool("patient", executors=1, policy={"name": "hold-follower:delay=60,split=5"}, holdWhenIdle=True)
+    cluster.submit("the-long", "patient", [stage("a", LONG_S)])
+    cluster.wait_for("the-long", "Held", "True")
+    assert cluster.jobs("the-long") == {}
+    cluster.submit("the-short", "patient", [stage("a", 0.2)])
+    assert cluster.wait_for("the-short")["heldSeconds"] == pytest.approx(0.0, abs=0.05)
+    cluster.wait_for("the-long", "Running", "True")
+
+
 def test_shadow_records_what_the_policy_would_have_done(cluster: Cluster, folder: Path) -> None:
     cluster.pool("shadowed", executors=2, mode="Shadow", policy=HOLDING, fallback="fifo")
     cluster.submit("shadowed-1", "shadowed", [stage("a", 4.0)])

@@ -103,6 +103,7 @@ def build_state(
     now_s: float,
     paused: Collection[tuple[str, str]] = (),
     cache: dict[str, Rows] | None = None,
+    trust: tuple[float, float] = (0.0, 0.0),
 ) -> tuple[ClusterState, Keys]:
     """Return the state of one pool, and what its indices stand for.
 
@@ -116,6 +117,7 @@ def build_state(
         now_s: seconds since the epoch.
         paused: stages not to be started now.
         cache: rows by workflow uid, read and written: only what changed is looked at stage by stage.
+        trust: mean error and share of misses of recent estimates (`fermata.policy.estimate_error`).
     """
     known: dict[str, Rows] = {} if cache is None else cache
     rows = [_cached(view, known) for view in views]
@@ -182,6 +184,8 @@ def build_state(
         ready_stages=np.flatnonzero((floats["ready_s"] < math.inf) & (ints["pending"] > 0)).astype(np.int32),
         recent_arrival_s=_floats([arrival.arrival_s for arrival in recent]),
         recent_work_s=_floats([arrival.work_s for arrival in recent]),
+        estimate_error=trust[0],
+        estimate_misses=trust[1],
     )
     return state, keys
 

@@ -16,6 +16,7 @@ from fermata.operator.facts import Meta, WorkflowFact
 from fermata.operator.names import LABEL_FAMILY
 from fermata.operator.resources import StageSpec
 from fermata.operator.times import parse
+from fermata.policy.estimate_error import after_task
 
 UNKNOWN_S = 60.0  # of a task of which nothing at all is known
 LEAST_S = 0.001
@@ -111,6 +112,13 @@ class Estimates:
         self._stages: dict[tuple[str, str, str], _Recent] = {}
         self._classes: dict[int, _Recent] = {}
         self._pool = _Recent(_REMEMBERED_CLASS)
+        self.trust = 0.0, 0.0  # how far off estimates were lately, `fermata.policy.estimate_error`
+        self._measured = 0
+
+    def measure(self, duration_s: float, estimate_s: float) -> None:
+        """Note how long a task of a finished stage took, and how long it had been expected to take."""
+        self.trust = after_task(*self.trust, self._measured, duration_s, estimate_s)
+        self._measured += 1
 
     def learn(self, meta: Meta, stage: str, slots: int, duration_s: float, end_s: float) -> bool:
         """Take a finished stage; tell whether it was new.
@@ -138,7 +146,10 @@ class Estimates:
         for row in workflow.status.stages:
             if row.state == "Succeeded" and row.run_seconds is not None and row.completion_time:
                 duration_s = task_duration_s(row.run_seconds, row.tasks, row.parallelism or 1)
-                self.learn(workflow.meta, row.name, slots.get(row.name, 1), duration_s, parse(row.completion_time))
+                ended_s = parse(row.completion_time)
+                new = self.learn(workflow.meta, row.name, slots.get(row.name, 1), duration_s, ended_s)
+                if new and row.estimate_seconds:
+                    self.measure(duration_s, row.estimate_seconds)
 
     def lessons(self, meta: Meta, stage: str) -> int:
         """Return how many runs of a family's stage are known."""

@@ -18,6 +18,7 @@ from fermata.operator.past import PastJob
 from fermata.policy.action import HOLD, START, Action
 from fermata.policy.decide import Policy, decide
 from fermata.policy.errors import FermataError
+from fermata.policy.estimate_error import after_task
 from fermata.policy.graph import job_shape, path_lengths
 from fermata.policy.graph_state import Dag, knowing
 from fermata.policy.guardrails import Guardrails
@@ -101,6 +102,7 @@ class _Replay:
         self.active: list[int] = []
         self.runs: list[tuple[float, int, int, list[int]]] = []  # heap: end, order of start, stage, executors
         self.started = self.arrived = 0
+        self.trust, self.measured = (0.0, 0.0), 0
         self.now_s = -math.inf
         past = list(history)[-RECENT_ARRIVALS:]
         self.before = len(past)
@@ -164,6 +166,9 @@ class _Replay:
         _, _, stage, executors = heapq.heappop(self.runs)
         job = int(self.job_of[stage])
         self.running[stage] -= 1
+        expected_s = float(self.estimate_s[stage])
+        self.trust = after_task(*self.trust, self.measured, self.duration_s[stage], expected_s)
+        self.measured += 1
         self.remaining_s[job] = max(self.remaining_s[job] - self.slots[stage] * self.estimate_s[stage], 0.0)
         if self.pending[stage] > 0 and self.running[stage] < self.cap[stage]:
             self._run(stage, executors)
@@ -244,4 +249,6 @@ class _Replay:
             ready_stages=np.array(self.ready, dtype=np.int32),
             recent_arrival_s=self.recent_arrival_s[recent],
             recent_work_s=self.recent_work_s[recent],
+            estimate_error=self.trust[0],
+            estimate_misses=self.trust[1],
         )

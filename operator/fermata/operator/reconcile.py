@@ -259,6 +259,7 @@ class PoolReconciler:
             if not self._estimates.learn(seen.fact.meta, spec.name, spec.slots, duration_s, stage.end_s):
                 continue
             if job.estimate_s:
+                self._estimates.measure(duration_s, job.estimate_s)
                 source = "learned" if spec.estimate_seconds is None else "given"
                 self._tools.metrics.estimate.labels(self.pool, source).observe(duration_s / job.estimate_s)
             # The first few runs change an estimate; looking at the whole family after each one would not scale.
@@ -333,6 +334,7 @@ class PoolReconciler:
             now_s,
             self._applier.paused(now_s),
             self._rows,
+            self._estimates.trust,
         )
         decision = await self._seat.decide(state, spec, limits, may_hold=may_hold, dag=lambda: dag_of(views, keys))
         self._tools.recorder.write(self.pool, spec.fallback, state, keys, decision)
@@ -345,7 +347,7 @@ class PoolReconciler:
         A hold was within the limits when it was committed to. Since then the pool may have been edited, its holding
         switched off, the stage released, or the last running task of the pool have ended.
         """
-        idle = not self._tools.store.busy_jobs[self.pool]
+        idle = not limits.hold_when_idle and not self._tools.store.busy_jobs[self.pool]
         for uid, account in self._ledger.accounts.items():
             for name, until_s in list(account.hold_until_s.items()):
                 known = self._views.get(uid)

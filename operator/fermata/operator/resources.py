@@ -277,6 +277,10 @@ class ExecutorPoolSpec(_Spec):
     max_wait_seconds: SecondsOrZero | None = Field(
         default=None, description="Age from which a ready stage is not held any more; unlimited if absent."
     )
+    hold_when_idle: bool = Field(
+        default=False,
+        description="Whether a timed hold may leave the whole pool idle, for a job that is expected to follow.",
+    )
     decision_deadline_seconds: Annotated[int, Field(ge=1, le=60)] = Field(
         default=1, description="A policy that takes longer for a decision is late, and the fallback makes it."
     )

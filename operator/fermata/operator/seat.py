@@ -267,10 +267,10 @@ FOREVER_S = float(MAX_SECONDS)
 
 
 def limits_of(spec: ExecutorPoolSpec) -> Guardrails:
-    """Return the guardrails of a pool; a pool where nothing runs is never held."""
+    """Return the guardrails of a pool."""
     unlimited = float("inf")
     return Guardrails(
         max_hold_s=unlimited if spec.max_hold_seconds is None else float(spec.max_hold_seconds),
         max_wait_s=unlimited if spec.max_wait_seconds is None else float(spec.max_wait_seconds),
-        hold_when_idle=False,
+        hold_when_idle=spec.hold_when_idle,
     )

@@ -29,6 +29,9 @@ class Pool:
     active: int = 0  # how many of `Board.active` count
     recent_begin: int = 0  # the recent arrivals are rows [recent_begin, recent_end) of `Board.arrivals`
     recent_end: int = 0
+    estimate_error: float = 0.0
+    estimate_misses: float = 0.0
+    measured: int = 0  # how many tasks both are of, as far as that is known
 
 
 @dataclass(slots=True)
@@ -121,6 +124,8 @@ def board_of(state: ClusterState) -> Board:
         "ready": len(state.ready_stages),
         "active": len(state.active_jobs),
         "recent_end": len(state.recent_arrival_s),
+        "estimate_error": state.estimate_error,
+        "estimate_misses": state.estimate_misses,
     }
     jobs = {name: getattr(state, f"job_{name}") for name in _JOB}
     jobs |= {"remaining_path_s": _remaining_path_s(state), "narrow": _narrow(state)}
@@ -171,4 +176,6 @@ def state_of(board: Board, jobs: int | None = None, stages: int | None = None) -
         ready_stages=listed(board.ready, int(pool.ready)),
         recent_arrival_s=column(board.arrivals, "arrival_s", end)[begin:],
         recent_work_s=column(board.arrivals, "work_s", end)[begin:],
+        estimate_error=float(pool.estimate_error),
+        estimate_misses=float(pool.estimate_misses),
     )

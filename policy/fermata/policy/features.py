@@ -22,7 +22,7 @@ from fermata.policy.board import Board, board_of
 from fermata.policy.heuristics.kernel import BY_REMAINING_WORK, FILL, NEVER, Rule, first_stage
 from fermata.policy.state import ClusterState
 
-SCHEMA = "fermata.head-alternative-wait/3"
+SCHEMA = "fermata.head-alternative-wait/4"
 
 FEATURES: tuple[str, ...] = (
     "log executors",
@@ -64,6 +64,14 @@ FEATURES: tuple[str, ...] = (
     "active jobs per executor",
     "stages left of the head's job are one task",
     "active jobs with a stage of more than one task, share",
+    "error of recent estimates",
+    "time since the last arrival / unit",
+    "last arrival / unit",
+    "arrivals like the head that one of under half a unit follows, share",
+    "time until the next arrival after one like the head / unit",
+    "misses of recent estimates",
+    "startable stages of jobs that have an executor",
+    "busy executors with the alternative's job, share",
 )
 SIZE = len(FEATURES)
 FeatureRow = NDArray[np.float64] | NDArray[np.float32]  # [SIZE]
@@ -127,6 +135,9 @@ def candidates(board: Board, order: Rule) -> Candidates:
     nearest, _, _, _ = _three_nearest(board)
     now_s = board.pool[0].now_s
     wake_s = now_s + max(0.2 * nearest, 0.02 * unit)
+    # Where nothing runs only an arrival can be worth waiting for, and not for longer than starting would take.
+    if board.pool[0].free == len(board.executors):
+        wake_s = now_s + 0.1 * unit if now_s - board.stages[head].ready_s < unit else math.inf
     # A task that overruns its estimate says nothing of when it ends, and a time that is not after now is no wake-up.
     if nearest == 0.0 or not wake_s > now_s:
         wake_s = math.inf
@@ -135,14 +146,14 @@ def candidates(board: Board, order: Rule) -> Candidates:
 
 @part
 def _waiting(board: Board, unit: float, out: FeatureRow, at: int) -> None:
-    """Fill in counts (4) and work (4) of the jobs that wait for a first executor, by size around the head's."""
+    """Fill in counts (4) and work (4) of the jobs that wait for an executor, by size around the head's."""
     for i in range(8):
         out[at + i] = 0.0
-    for i in range(board.pool[0].ready):
-        stage = board.ready[i]
-        if not startable(board, stage):
+    for i in range(board.pool[0].active):
+        job = board.jobs[board.active[i]]
+        if job.running > 0:
             continue
-        ratio = board.jobs[board.stages[stage].job].remaining_work_s / unit
+        ratio = job.remaining_work_s / unit
         size = 0 if ratio <= 2.0 else 1 if ratio <= 5.0 else 2 if ratio <= 15.0 else 3
         out[at + size] += 1.0
         out[at + 4 + size] += ratio
@@ -153,15 +164,21 @@ def _waiting(board: Board, unit: float, out: FeatureRow, at: int) -> None:
 
 @part
 def _arrivals(board: Board, unit: float, nearest_s: float, task_s: float, out: FeatureRow, at: int) -> None:
-    """Fill in what recent arrivals say of the rate and the mix (10), from `at` on; and one for the head's task."""
+    """Fill in what recent arrivals say of the rate and the mix (10), from `at` on; and of the head's task and kind."""
     pool = board.pool[0]
     seen = pool.recent_end - pool.recent_begin
     span_s = pool.now_s - board.arrivals[pool.recent_begin].arrival_s if seen > 0 else 0.0
     # One arrival more than intervals: the first one opens the window.
     rate = (seen - 1) / span_s if seen > 1 and span_s > 0.0 else 0.0
     total, under, upto, over_work, under_work = 0.0, 0, 0, 0.0, 0.0
+    alike, followed, gaps_s, was_alike, last_s = 0, 0, 0.0, False, 0.0
     for i in range(pool.recent_begin, pool.recent_end):
-        work_s = board.arrivals[i].work_s
+        work_s, arrival_s = board.arrivals[i].work_s, board.arrivals[i].arrival_s
+        if was_alike:
+            alike += 1
+            gaps_s += arrival_s - last_s
+            followed += 1 if work_s < 0.5 * unit else 0
+        was_alike, last_s = 0.5 * unit <= work_s <= 2.0 * unit, arrival_s
         total += work_s
         if work_s < 0.5 * unit:
             under += 1
@@ -183,6 +200,12 @@ def _arrivals(board: Board, unit: float, nearest_s: float, task_s: float, out: F
     out[at + 8] = over_work / total if total > 0.0 else 0.0
     out[at + 9] = under_work / under / unit if under > 0 else 0.0
     out[34] = _log_ratio(rate * under / count * task_s, 1.0)
+    out[40] = _log_ratio(pool.now_s - last_s, unit) if seen > 0 else 0.0
+    out[41] = _log_ratio(board.arrivals[pool.recent_end - 1].work_s, unit) if seen > 0 else 0.0
+    # Of what never was there, what holds for all arrivals is the best guess.
+    out[42] = followed / alike if alike > 0 else under / count
+    gap_s = gaps_s / alike if alike > 0 else 1.0 / rate if rate > 0.0 else math.inf
+    out[43] = _log_ratio(gap_s, unit)
 
 
 @kernel
@@ -227,6 +250,15 @@ def features(board: Board, choice: Candidates, out: FeatureRow) -> None:
     out[36] = math.log1p(board.pool[0].active / executors)
     out[37] = 1.0 if unit <= 1.000001 * stage.slots * task_s else 0.0
     out[38] = wide / max(board.pool[0].active, 1)
+    out[39] = board.pool[0].estimate_error
+    out[44] = board.pool[0].estimate_misses
+    begun = 0
+    for i in range(board.pool[0].ready):
+        begun += 1 if board.jobs[board.stages[board.ready[i]].job].running > 0 else 0
+    out[45] = math.log1p(begun)
+    out[46] = 0.0
+    if choice.alternative >= 0:
+        out[46] = board.jobs[board.stages[choice.alternative].job].running / executors
 
 
 @kernel

@@ -27,6 +27,7 @@ ACTIONS = ("start the head", "start the alternative", "wait")
 # Features are bounded to so many standard deviations; beyond, each one costs PENALTY mean JCTs.
 BOUND, PENALTY = 5.0, 1.0
 CROWD = 3.0  # ready stages an executor, above which nothing is held
+IDLE_MARGIN = 0.1  # mean JCTs that a wait must save, beyond the margin, for a pool in which nothing runs
 
 FloatArray = NDArray[np.float64]
 
@@ -79,11 +80,14 @@ def crowded(board: Board) -> bool:
 
 @kernel
 def pick(board: Board, choice: Candidates, costs: FloatArray, margin: float, may_wait: bool) -> int:
-    """Return the index of the action that looks cheapest; waiting is impossible while nothing runs."""
+    """Return the index of the action that looks cheapest; to leave a whole pool idle takes more than the margin."""
     best, least = START_HEAD, costs[START_HEAD] - margin
     if choice.alternative >= 0 and costs[START_ALTERNATIVE] < least:
         best, least = START_ALTERNATIVE, costs[START_ALTERNATIVE]
-    if may_wait and board.pool[0].free < len(board.executors) and costs[WAIT_FOR_EVENT] < least:
+    if board.pool[0].free == len(board.executors):
+        least -= IDLE_MARGIN
+        may_wait = may_wait and not math.isinf(choice.wake_s)
+    if may_wait and costs[WAIT_FOR_EVENT] < least:
         best = WAIT_FOR_EVENT
     return best
 

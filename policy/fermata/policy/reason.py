@@ -101,6 +101,17 @@ def _arrivals(values: Values) -> str:
     return f"{100 * shorter:.0f}% of recent arrivals are under half its length"
 
 
+def _followers(values: Values) -> str:
+    share = values["arrivals like the head that one of under half a unit follows, share"]
+    after = _times(math.expm1(values["time until the next arrival after one like the head / unit"]))
+    return f"{100 * share:.0f}% of jobs like it were followed by one of under half its length, after {after} of it"
+
+
+def _estimates(values: Values) -> str:
+    factor = math.exp(values["error of recent estimates"])
+    return "recent estimates were right" if factor < 1.1 else f"recent estimates were off by a factor of {factor:.1f}"
+
+
 def _shape(values: Values) -> str:
     share = values["head's task / unit"]
     return "it is one task" if share > 0.995 else f"a task of it is {_times(share)} of what is left of it"
@@ -157,6 +168,17 @@ GROUPS: tuple[Group, ...] = (
         _arrivals,
     ),
     Group(
+        "followers",
+        (
+            "time since the last arrival / unit",
+            "last arrival / unit",
+            "arrivals like the head that one of under half a unit follows, share",
+            "time until the next arrival after one like the head / unit",
+        ),
+        _followers,
+    ),
+    Group("estimates", ("error of recent estimates", "misses of recent estimates"), _estimates),
+    Group(
         "shape of the head",
         (
             "head's task / unit",
@@ -173,6 +195,8 @@ GROUPS: tuple[Group, ...] = (
             "log executors",
             "free share",
             "busy executors with the head's job, share",
+            "busy executors with the alternative's job, share",
+            "startable stages of jobs that have an executor",
             "executors held by other jobs with less left, share",
             "active jobs per executor",
             "active jobs with a stage of more than one task, share",
@@ -181,58 +205,18 @@ GROUPS: tuple[Group, ...] = (
     ),
 )
 
-# For models that do not say what they were taught: medians over the states of the benchmark scenarios (seeds 7000-7002)
-# in which the shipped model could wait, each scenario counting the same. Medians, as nothing is 0.3 of an alternative.
-_TYPICAL: Mapping[str, float] = {
-    "log executors": 1.39,
-    "free share": 0.333,
-    "busy executors with the head's job, share": 0,
-    "next completion / unit": 0.385,
-    "second completion / unit": 1.55,
-    "third completion / unit": 9.21,
-    "mean remaining of busy executors / unit": 0.936,
-    "waiting jobs up to 2 units": 0.693,
-    "waiting jobs of 2 to 5 units": 0,
-    "waiting jobs of 5 to 15 units": 0,
-    "waiting jobs over 15 units": 0,
-    "waiting work up to 2 units": 0.693,
-    "waiting work of 2 to 5 units": 0,
-    "waiting work of 5 to 15 units": 0,
-    "waiting work over 15 units": 0,
-    "alternative exists": 0,
-    "alternative / unit": 0,
-    "jobs before the alternative": 0,
-    "next completion / alternative": 0,
-    "load by recent arrivals": 0.72,
-    "arrivals during the head": 0.683,
-    "arrivals of under half a unit during the head": 0,
-    "arrivals of under half a unit before the next completion": 0,
-    "arrivals of up to 2 units during the head": 0.493,
-    "arrivals of up to 2 units before the next completion": 0.438,
-    "share of arrivals under half a unit": 0,
-    "share of arrivals up to 2 units": 0.897,
-    "share of arriving work over 2 units": 0.718,
-    "mean arrival under half a unit / unit": 0,
-    "head's task / unit": 1,
-    "head's path / unit": 1,
-    "head's pending tasks": 0.693,
-    "head's job's average width": 0.693,
-    "next completion / head's task": 0.415,
-    "arrivals of under half a unit during the head's task": 0,
-    "executors held by other jobs with less left, share": 0,
-    "active jobs per executor": 0.693,
-    "stages left of the head's job are one task": 1,
-    "active jobs with a stage of more than one task, share": 0,
-}
-
 
 def typical(policy: Estimator) -> NDArray[np.float32]:
-    """Return the typical features [SIZE]: the middle of what a model was taught, if its metadata says it."""
+    """Return the typical features [SIZE]: the middle of what a model was taught.
+
+    Raises:
+        ModelError: its metadata do not say what that is.
+    """
     taught = policy.metadata.get("envelope")
-    if isinstance(taught, Mapping) and all(len(taught.get(side, ())) == len(FEATURES) for side in ("low", "high")):
-        middle: NDArray[np.float64] = 0.5 * (np.array(taught["low"]) + np.array(taught["high"]))
-        return middle.astype(np.float32)
-    return np.array([_TYPICAL.get(name, 0.0) for name in FEATURES], np.float32)
+    if not isinstance(taught, Mapping) or any(len(taught.get(side, ())) != len(FEATURES) for side in ("low", "high")):
+        raise ModelError(f"the model's metadata have no envelope of its {len(FEATURES)} features")
+    middle: NDArray[np.float64] = 0.5 * (np.array(taught["low"]) + np.array(taught["high"]))
+    return middle.astype(np.float32)
 
 
 def reason_of(policy: Estimator, row: NDArray[np.float32], action: int = WAIT_FOR_EVENT) -> Reason:
@@ -244,7 +228,7 @@ def reason_of(policy: Estimator, row: NDArray[np.float32], action: int = WAIT_FO
         action: index into `fermata.policy.learned.ACTIONS`, not that of starting the head.
 
     Raises:
-        ModelError: the model fails or answers NaN.
+        ModelError: the model fails or answers NaN, or does not say what it was taught.
     """
     if not START_HEAD < action < len(ACTIONS):
         raise ValueError(f"expected an action other than starting the head, got {action}")

@@ -25,7 +25,7 @@ _INDEX_FIELDS = frozenset(
     for name, kind in ClusterState.__annotations__.items()
     if "IndexArray" in (kind if isinstance(kind, str) else getattr(kind, "__forward_arg__", str(kind)))
 )
-_SCALARS = ("now_s", "free")
+_SCALARS = ("now_s", "free", "estimate_error", "estimate_misses")
 
 
 class Record(NamedTuple):
@@ -47,7 +47,7 @@ def _out(value: Any) -> Any:
 def _state_out(state: ClusterState) -> dict[str, Any]:
     fields: dict[str, Any] = {}
     for name, value in state._asdict().items():
-        fields[name] = _out(float(value)) if name == "now_s" else value if name in _SCALARS else value.tolist()
+        fields[name] = value.tolist() if name not in _SCALARS else value if name == "free" else _out(float(value))
     for name, value in fields.items():
         if isinstance(value, list) and name not in _INDEX_FIELDS:
             fields[name] = [_out(number) for number in value]
@@ -112,6 +112,8 @@ def loads(line: str) -> Record:
 
 def _state_in(raw: dict[str, Any]) -> ClusterState:
     fields: dict[str, Any] = {"now_s": float(raw["now_s"]), "free": int(raw["free"])}
+    # Lines that were written before states carried them have none.
+    fields |= {name: float(raw.get(name, 0.0)) for name in ("estimate_error", "estimate_misses")}
     for name in ClusterState._fields:
         if name not in _SCALARS:
             kind = np.int32 if name in _INDEX_FIELDS else np.float64

@@ -12,6 +12,7 @@ import math
 
 from fermata.policy._jit import inlined, kernel, part
 from fermata.policy.action import START, WAIT
+from fermata.policy.estimate_error import after_task
 from fermata.policy.rows import copy_row
 from fermata.policy.state import IDLE, RECENT_ARRIVALS
 from fermata.policy.transition import begin, drop_ready, executors_per_task, moldable_duration
@@ -157,6 +158,8 @@ def _complete(world: World) -> None:
     job.remaining_work_s = max(job.remaining_work_s - row.slots * row.estimate_s, 0.0)
     if task.fails:
         _fail_job(world, stage)
+    else:
+        _measure(world, now_s - task.start_s, board.executors[executor].free_at_s - task.start_s)
     if world.clock[0].sticky and row.pending > 0 and row.running < row.cap:
         _continue(world, stage, executor)
         return
@@ -176,6 +179,15 @@ def _complete(world: World) -> None:
         progress.run_s += now_s - progress.run_since_s
     if row.pending == 0 and row.running == 0:
         _finish_stage(world, stage)
+
+
+@inlined
+def _measure(world: World, duration_s: float, expected_s: float) -> None:
+    """Note how far a task's duration was from what was expected of it."""
+    pool = world.board.pool[0]
+    error, misses = after_task(pool.estimate_error, pool.estimate_misses, pool.measured, duration_s, expected_s)
+    pool.estimate_error, pool.estimate_misses = error, misses
+    pool.measured += 1
 
 
 @part

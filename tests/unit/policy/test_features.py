@@ -19,6 +19,7 @@ from fermata.policy.action import any_startable
 from fermata.policy.board import board_of
 from fermata.policy.features import FEATURES, SIZE, observe
 from fermata.policy.graph import job_shape
+from fermata.policy.registry import load
 from fermata.policy.rows import column
 from fermata.policy.state import ClusterState
 from fermata.sim.world import new_world, tables_of
@@ -120,6 +121,30 @@ def test_features_of_a_dag_s_head() -> None:
     assert feature(row, "stages left of the head's job are one task") == 0.0
     width = job_shape(np.array([0, 2]), np.array([6.0, 4.0]), np.array([6.0, 4.0]))[2][0]
     assert feature(row, "head's job's average width") == pytest.approx(np.log1p(width))
+
+
+def test_what_follows_a_job_like_the_head() -> None:
+    # Longs of 20 s at 0, 100, 200 and 300 s; the first two are followed by shorts of 4 s after 2 and 6 s.
+    arrivals = ((0.0, 20.0), (2.0, 4.0), (100.0, 20.0), (106.0, 4.0), (200.0, 20.0), (300.0, 20.0))
+    state = next(each for each in states_of(one_stage_jobs(*arrivals), 1, load("fifo")) if each.now_s == 300.0)
+    _, row = observe(state._replace(now_s=305.0))
+    assert feature(row, "time since the last arrival / unit") == pytest.approx(np.log1p(5.0 / 20.0))
+    assert feature(row, "last arrival / unit") == pytest.approx(np.log1p(1.0))
+    assert feature(row, "arrivals like the head that one of under half a unit follows, share") == pytest.approx(2 / 3)
+    after = feature(row, "time until the next arrival after one like the head / unit")
+    assert after == pytest.approx(np.log1p((2.0 + 6.0 + 100.0) / 3.0 / 20.0))
+
+
+def test_what_never_came_is_followed_by_anything() -> None:
+    state = first_state(one_stage_jobs((0.0, 4.0), (0.0, 20.0)), 2)
+    _, row = observe(started(state, 0, 1)._replace(now_s=9.0, recent_work_s=np.array([4.0, 4.0])))
+    assert feature(row, "arrivals like the head that one of under half a unit follows, share") == 1.0
+
+
+def test_an_idle_pool_may_wait_for_as_long_as_its_head_takes() -> None:
+    state = first_state(one_stage_jobs((0.0, 20.0)), 2)
+    for now_s, wake_s in ((0.0, 2.0), (19.0, 21.0), (20.0, np.inf), (50.0, np.inf)):
+        assert observe(state._replace(now_s=now_s))[0].wake_s == pytest.approx(wake_s)
 
 
 def test_a_wait_for_a_task_that_overruns_lasts_until_the_next_event() -> None:

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from tests.models import linear_model
 
-from fermata.policy import reason
 from fermata.policy.action import WAIT
 from fermata.policy.decide import Step
 from fermata.policy.errors import ModelError
@@ -24,16 +23,16 @@ from fermata.sim.simulate import simulate
 
 SHORT = "share of arrivals under half a unit"
 NEXT = "next completion / unit"
+ENVELOPE = {"envelope": {"low": [0.0] * SIZE, "high": np.linspace(0.0, 0.2, SIZE).tolist()}}
 
 
-def test_every_feature_is_in_one_group_and_has_a_typical_value() -> None:
+def test_every_feature_is_in_one_group() -> None:
     assert Counter(name for group in GROUPS for name in group.features) == Counter(FEATURES)
     assert sorted(column for group in GROUPS for column in group.columns) == list(range(SIZE))
-    assert set(reason._TYPICAL) == set(FEATURES)
 
 
 def test_a_linear_model_owes_each_group_its_weights(tmp_path: Path) -> None:
-    policy = linear_model(tmp_path / "m.onnx", {SHORT: 0.5, NEXT: -0.25}, at_zero=0.1)
+    policy = linear_model(tmp_path / "m.onnx", {SHORT: 0.5, NEXT: -0.25}, at_zero=0.1, metadata=ENVELOPE)
     usual = typical(policy)
     row = usual.copy()
     row[FEATURES.index(SHORT)] = 0.8
@@ -43,19 +42,21 @@ def test_a_linear_model_owes_each_group_its_weights(tmp_path: Path) -> None:
     assert found.saves == pytest.approx(0.1 + 0.5 * 0.8 - 0.25 * np.log1p(1.5), abs=1e-6)
     assert adds.pop("recent arrivals") == pytest.approx(0.5 * (0.8 - usual[FEATURES.index(SHORT)]), abs=1e-6)
     assert adds.pop("completions") == pytest.approx(-0.25 * (np.log1p(1.5) - usual[FEATURES.index(NEXT)]), abs=1e-6)
-    assert list(adds.values()) == pytest.approx([0.0] * 4, abs=1e-6)
+    assert list(adds.values()) == pytest.approx([0.0] * 6, abs=1e-6)
     assert found.arguments[0][0] == "recent arrivals"
     assert found.words == ("80% of recent arrivals are under half its length",)
 
 
 def test_typical_is_the_middle_of_what_a_model_was_taught(tmp_path: Path) -> None:
-    envelope = {"low": [0.0] * SIZE, "high": np.arange(SIZE, dtype=float).tolist()}
-    policy = linear_model(tmp_path / "m.onnx", {SHORT: 1.0}, metadata={"envelope": envelope})
-    assert typical(policy).tolist() == (0.5 * np.arange(SIZE)).tolist()
+    policy = linear_model(tmp_path / "m.onnx", {SHORT: 1.0}, metadata=ENVELOPE)
+    assert typical(policy) == pytest.approx(np.linspace(0.0, 0.1, SIZE), rel=1e-6)
+    for foreign in ({}, {"envelope": {"low": [0.0], "high": [1.0]}}):
+        with pytest.raises(ModelError, match=f"no envelope of its {SIZE} features"):
+            typical(linear_model(tmp_path / "m.onnx", {SHORT: 1.0}, metadata=foreign))
 
 
 def test_starting_the_head_needs_no_reason(tmp_path: Path) -> None:
-    policy = linear_model(tmp_path / "m.onnx", {SHORT: 1.0})
+    policy = linear_model(tmp_path / "m.onnx", {SHORT: 1.0}, metadata=ENVELOPE)
     for action in (START_HEAD, 3):
         with pytest.raises(ValueError, match="other than starting the head"):
             reason_of(policy, np.zeros(SIZE, np.float32), action)

@@ -38,10 +38,9 @@ def test_a_fork_with_its_own_future_ends_as_the_episode(name: str) -> None:
     while advance(world) == DECIDE:
         while _look(world, ORDER, np.zeros(SIZE)):
             arrived = int(peek(world.clock).arrived)
-            # The library's first gap counts from now, so only at an arrival is its future exactly this one's.
-            at_arrival = peek(world.board.pool).now_s == tables.job_arrival_s[arrived - 1]
-            if at_arrival and 405 < arrived < JOBS - 10 and arrived % 9 == 0:
-                assert splice(fork, world, library, arrived, JOBS - arrived)
+            since_s = float(peek(world.board.pool).now_s - tables.job_arrival_s[arrived - 1])
+            if 405 < arrived < JOBS - 10 and arrived % 9 == 0:
+                assert splice(fork, world, library, arrived, JOBS - arrived, since_s)
                 kept = int(peek(fork.world.clock).arrived)
                 old = [*listed(fork.kept, kept), *range(arrived, JOBS)]
                 _finish(fork.world, base)
@@ -59,5 +58,5 @@ def test_a_fork_that_is_too_small_says_so() -> None:
     tables = tables_of(scenario.generate(1), scenario.executors)
     world, library = new_world(tables, scenario.executors), new_world(tables, scenario.executors)
     advance(world)
-    assert not splice(new_fork(scenario.executors, Room(20, 20, 20, 1)), world, library, 1, 50)
-    assert splice(new_fork(scenario.executors, Room(60, 60, 60, 1)), world, library, 1, 50)
+    assert not splice(new_fork(scenario.executors, Room(20, 20, 20, 1)), world, library, 1, 50, 0.0)
+    assert splice(new_fork(scenario.executors, Room(60, 60, 60, 1)), world, library, 1, 50, 0.0)

@@ -14,7 +14,7 @@ import numpy as np
 
 from fermata.policy.features import ORDER
 from fermata.policy.heuristics.base import Heuristic
-from fermata.policy.heuristics.kernel import BY_REMAINING_WORK, FILL, SWITCH, Rule
+from fermata.policy.heuristics.kernel import BY_REMAINING_WORK, FILL, FOLLOWER, SWITCH, Rule
 from fermata.policy.heuristics.srwf import SRWF
 from fermata.policy.learned import Network, network_of
 from fermata.sim.scenarios import Scenario
@@ -51,27 +51,40 @@ def _mean_jct_s(trace: Trace, executors: int, rule: Rule) -> float:
 
 
 def tuned_rule(trace: Trace, executors: int) -> Rule:
-    """Return the best of the hold-switch family on an episode; never a hold that does not pay."""
+    """Return the best of the hold families on an episode; never a hold that does not pay."""
     work_s = np.quantile(tables_of(trace, executors).job_work_s, [0.3, 0.97])
-    eager = Rule(order=BY_REMAINING_WORK, fill=FILL)
+    task_s = np.quantile(trace.stage_estimate_s, [0.3, 0.97])
     split_s = float(np.sqrt(work_s[0] * work_s[1]))
+    eager = Rule(order=BY_REMAINING_WORK, fill=FILL, split_s=split_s)
+    least = 0.995 * _mean_jct_s(trace, executors, eager)  # holding must be worth half a percent
 
-    def cost(rule: Rule) -> float:
-        return _mean_jct_s(trace, executors, rule)
-
-    best, least = eager, cost(eager) * 0.995  # holding must be worth half a percent
-    for tau_s in (0.0, *(float(share * work_s[1]) for share in (0.05, 0.15, 0.3, 0.5, 0.8))):
-        for max_longs in (4, 1000):
-            rule = Rule(order=BY_REMAINING_WORK, hold=SWITCH, split_s=split_s, tau_s=tau_s, max_longs=max_longs)
-            value = cost(rule)
+    def better(best: Rule, rules: list[Rule]) -> Rule:
+        nonlocal least
+        for rule in rules:
+            value = _mean_jct_s(trace, executors, rule)
             if value < least:
                 best, least = rule, value
-    for theta_s in (float(share * work_s[0]) for share in (0.5, 1.0, 2.0, 4.0)):
-        rule = best._replace(hold=SWITCH, split_s=split_s, theta_s=theta_s, theta_per_short_s=0.5 * float(work_s[0]))
-        value = cost(rule)
-        if value < least:
-            best, least = rule, value
-    return best
+        return best
+
+    # An executor is taken for the length of a task: that, not the work of its job, is what a hold is weighed against.
+    holds = [
+        eager._replace(hold=SWITCH, tau_s=share * long_s, tau_per_long_s=more * long_s, max_longs=longs)
+        for long_s in [float(task_s[1])]
+        for share in (0.0, 0.05, 0.1, 0.15, 0.3, 0.5, 0.8)
+        for longs, more in ((4, 0.0), (1000, 0.0), (1000, 0.1), (1000, 0.2), (1000, 0.3))
+    ]
+    follows = [eager._replace(hold=FOLLOWER, follower_s=float(share * work_s[1])) for share in (0.1, 0.3, 0.8)]
+    best = better(eager, [*holds, *follows])
+    if best.hold == FOLLOWER:
+        return best
+    short_s = float(task_s[0])
+    return better(
+        best,
+        [
+            best._replace(hold=SWITCH, theta_s=share * short_s, theta_per_short_s=0.5 * short_s)
+            for share in (0.5, 1.0, 2.0, 4.0)
+        ],
+    )
 
 
 def _horizon(scenario: Scenario, library: Trace, bounds: tuple[int, int]) -> int:

@@ -30,6 +30,8 @@ class Workloads(_Section):
     long_share: tuple[Positive, Positive] = (0.015, 0.5)  # log-uniform
     dag_share: Share = 0.25  # of the scenarios
     wide_share: Share = 0.65  # of the DAGs: their stages have several tasks; in the others one, as pods do
+    pair_share: Share = 0.0  # of the scenarios: long jobs that are each followed by a short one
+    noise_share: Share = 0.0  # of the scenarios: estimates are wrong, in one of the ways of `--noise`
 
 
 class Teacher(_Section):

@@ -169,10 +169,10 @@ def _copy_pool(fork: Fork, world: World, count: int) -> None:
 
 
 @kernel
-def splice(fork: Fork, world: World, library: World, first: int, arrivals: int) -> bool:
+def splice(fork: Fork, world: World, library: World, first: int, arrivals: int, since_s: float) -> bool:
     """Make the fork a copy of `world` whose future is `arrivals` jobs of `library` from job `first` on.
 
-    The first of them arrives after the gap that it has in the library, counted from now.
+    The first of them arrives after the gap that it has in the library, counted from the last arrival in `world`.
 
     Args:
         fork: written to.
@@ -180,6 +180,7 @@ def splice(fork: Fork, world: World, library: World, first: int, arrivals: int) 
         library: an episode in which nothing has happened.
         first: at least 1.
         arrivals: first + arrivals is at most the library's jobs.
+        since_s: time since that last arrival, at most the gap.
 
     Returns:
         Whether the fork was large enough.
@@ -195,7 +196,7 @@ def splice(fork: Fork, world: World, library: World, first: int, arrivals: int) 
     _copy_pool(fork, world, count)
     to = fork.world
     clock, seen = to.clock[0], to.board.pool[0].recent_end
-    shift_s = to.board.pool[0].now_s - library.board.jobs[first - 1].arrival_s
+    shift_s = to.board.pool[0].now_s - since_s - library.board.jobs[first - 1].arrival_s
     for i in range(arrivals):
         at = _append_job(fork, at, library, first + i)
         if at.jobs < 0:

@@ -29,7 +29,7 @@ from fermata.policy.learned import (
     action_of,
     choose_learned,
 )
-from fermata.policy.rows import peek
+from fermata.policy.rows import column, peek
 from fermata.sim.engine import DECIDE, advance, apply
 from fermata.sim.world import World
 from fermata.training.fork import Fork, splice
@@ -106,7 +106,15 @@ def rollout(world: World, picked: int, base: Base, limits: Guardrails) -> float:
 
 @kernel
 def try_actions(
-    fork: Fork, world: World, library: World, first: int, plan: Plan, legal: int, base: Base, totals_s: FloatArray
+    fork: Fork,
+    world: World,
+    library: World,
+    first: int,
+    since_s: float,
+    plan: Plan,
+    legal: int,
+    base: Base,
+    totals_s: FloatArray,
 ) -> bool:
     """Try each legal action in one future: write the sums of completion times; False if the fork is too small.
 
@@ -115,6 +123,7 @@ def try_actions(
         world: the episode at a decision; left as it is.
         library: where the future comes from, from job `first` on.
         first: at least 1.
+        since_s: time since the last arrival, at most the gap before job `first`.
         plan: says how long the future is.
         legal: a bit for each action.
         base: followed after the action.
@@ -122,7 +131,7 @@ def try_actions(
     """
     for picked in range(len(totals_s)):
         if (legal >> picked) & 1:
-            if not splice(fork, world, library, first, plan.horizon):
+            if not splice(fork, world, library, first, plan.horizon, since_s):
                 return False
             totals_s[picked] = rollout(fork.world, picked, base, NO_LIMITS)
     return True
@@ -139,7 +148,7 @@ def _look(world: World, order: Rule, x: NDArray[np.float64]) -> int:
     legal = 1 << START_HEAD
     if choice.alternative >= 0:
         legal |= 1 << START_ALTERNATIVE
-    if board.pool[0].free < len(board.executors):
+    if board.pool[0].free < len(board.executors) or not math.isinf(choice.wake_s):
         legal |= 1 << WAIT_FOR_EVENT
     return legal
 
@@ -162,6 +171,9 @@ class Teacher:
     def __init__(self, world: World, library: World, fork: Fork, behaviour: Base, base: Base, plan: Plan) -> None:
         self.world, self.library, self.fork = world, library, fork
         self.behaviour, self.base, self.plan = behaviour, base, plan
+        jobs = int(peek(library.clock).jobs)
+        self._work_s = np.maximum(column(library.board.jobs, "work_s", jobs), 1e-9)
+        self._gap_s = np.diff(column(library.board.jobs, "arrival_s", jobs))  # [jobs - 1] until the next one
 
     def collect(self, seed: int, states: int) -> tuple[FloatArray, FloatArray]:
         """Run the base episode and label up to `states` of its decisions.
@@ -199,10 +211,27 @@ class Teacher:
         plan = self.plan
         costs = np.full(len(ACTIONS), math.nan)
         costs[legal] = 0.0
-        for first in rng.integers(1, peek(self.library.clock).jobs - plan.horizon, plan.futures):
+        firsts, since_s = self._futures()
+        for first in rng.choice(firsts, plan.futures):
             totals_s = np.zeros(len(ACTIONS))
-            if not try_actions(self.fork, self.world, self.library, int(first), plan, bits, self.base, totals_s):
+            at = int(first)
+            if not try_actions(self.fork, self.world, self.library, at, since_s, plan, bits, self.base, totals_s):
                 return None
             costs[legal] += (totals_s[legal] - totals_s[START_HEAD]) / plan.unit_s / plan.futures
         clipped: FloatArray = np.clip(costs, -plan.max_label, plan.max_label)
         return clipped
+
+    def _futures(self) -> tuple[NDArray[np.int64], float]:
+        """Return the jobs of the library that could be the next to arrive, and the time since the last one did.
+
+        What comes may depend on what came last: each candidate follows a job about as large, and by a longer gap than
+        has passed.
+        """
+        board, end = self.world.board, int(peek(self.library.clock).jobs) - self.plan.horizon
+        last = peek(board.jobs, int(peek(self.world.clock).arrived) - 1)
+        since_s = float(peek(board.pool).now_s) - float(last.arrival_s)
+        alike = np.abs(np.log(self._work_s[: end - 1] / max(float(last.work_s), 1e-9))) < math.log(1.5)
+        likely = alike & (self._gap_s[: end - 1] > since_s)
+        if not likely.any():
+            return np.arange(1, end), 0.0
+        return np.flatnonzero(likely) + 1, since_s

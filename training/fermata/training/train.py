@@ -8,10 +8,8 @@ same network as one that was not.
 from __future__ import annotations
 
 import math
-import multiprocessing
-import signal
 from collections.abc import Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from concurrent.futures import Future, as_completed
 from pathlib import Path
 
 import numpy as np
@@ -28,14 +26,10 @@ from fermata.training.collect import Unit, label_unit
 from fermata.training.config import TrainConfig
 from fermata.training.fit import Labels, fit
 from fermata.training.network import CostNetwork
+from fermata.training.processes import workers
 
 CONFIG_FILE = "config.json"
 _APART = 1000  # between the seeds of the tries
-
-
-def _ignore_interrupt() -> None:
-    """Leave Ctrl-C to the parent, which stops the pool."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _prepare(config: TrainConfig, run: Path) -> None:
@@ -66,9 +60,7 @@ def _label_round(config: TrainConfig, number: int, network: Network | None, run:
     task = progress.add_task(f"round {number + 1}: labels", total=len(units), completed=len(units) - len(left))
     if not left:
         return
-    # Spawned, not forked: a fork of a process with threads (torch, progress) may hang.
-    context = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(config.processes, mp_context=context, initializer=_ignore_interrupt)
+    pool = workers(config.processes)
     try:
         waiting: list[Future[Path]] = [pool.submit(label_unit, config, unit, network, folder) for unit in left]
         for done in as_completed(waiting):
@@ -117,10 +109,15 @@ def _fit_round(config: TrainConfig, number: int, run: Path, progress: Progress, 
     networks = [fitted(k) for k in range(tries)]
     network = networks[0] if tries == 1 else _best(networks, config, progress.console)
     progress.update(task, completed=tries * epochs)
+    _save(network, path)
+    return network
+
+
+def _save(network: CostNetwork, path: Path) -> None:
+    """Write a network's weights, whole or not at all."""
     partial = path.with_suffix(".partial")
     torch.save(network.state_dict(), partial)
     partial.replace(path)
-    return network
 
 
 def _best(networks: Sequence[CostNetwork], config: TrainConfig, console: Console) -> CostNetwork:

@@ -7,12 +7,15 @@ themselves are never trained on.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 
-from fermata.sim.scenarios import Scenario
+from fermata.sim.generate.estimates import Noise
+from fermata.sim.scenarios import Recipe, Scenario
 from fermata.sim.scenarios.layered import JobClass, LayeredDags
 from fermata.sim.scenarios.normal_longs import NormalLongs
+from fermata.sim.scenarios.pairs import Pairs
 from fermata.sim.scenarios.pods import LognormalPods
 from fermata.sim.scenarios.two_sizes import TwoSizes
 from fermata.training.config import Workloads
@@ -23,7 +26,26 @@ def _log_uniform(rng: np.random.Generator, low: float, high: float) -> float:
 
 
 def draw(rng: np.random.Generator, ranges: Workloads, jobs: int) -> Scenario:
-    """Draw one scenario: executors, load, size ratio, long share and the shape of the jobs."""
+    """Draw one scenario: executors, load, size ratio, long share, the jobs' shape, and how wrong estimates are."""
+    scenario = _draw_jobs(rng, ranges, jobs)
+    if not _happens(rng, ranges.noise_share):
+        return scenario
+    return replace(scenario, estimates=_draw_noise(rng))
+
+
+def _happens(rng: np.random.Generator, share: float) -> bool:
+    """Draw whether something happens; what never does takes nothing from the stream."""
+    return share > 0.0 and bool(rng.random() < share)
+
+
+def _draw_noise(rng: np.random.Generator) -> Noise:
+    kind = int(rng.integers(0, 5))
+    if kind < 2:
+        return Noise("lognormal", float(rng.uniform(0.1, 1.2)))
+    return Noise("class-means") if kind == 2 else Noise("class-flips", _log_uniform(rng, 0.02, 0.4))
+
+
+def _draw_jobs(rng: np.random.Generator, ranges: Workloads, jobs: int) -> Scenario:
     dag = bool(rng.random() < ranges.dag_share)
     executors = int(rng.integers(ranges.executors[0], ranges.executors[1] + 1))
     load = float(rng.uniform(*ranges.load))
@@ -33,10 +55,17 @@ def draw(rng: np.random.Generator, ranges: Workloads, jobs: int) -> Scenario:
     if dag:
         return _draw_dag(rng, ranges.wide_share, executors, load, ratio, long_share, short_s, jobs)
     kind = int(rng.integers(0, 3))
-    if kind == 0:
-        recipe: TwoSizes | NormalLongs | LognormalPods = TwoSizes(
-            load=load, long_share=long_share, short_s=short_s, long_s=short_s * ratio
+    if _happens(rng, ranges.pair_share):
+        pairs = Pairs(
+            load=float(rng.uniform(0.15, 0.7)),
+            long_s=short_s * ratio,
+            short_s=short_s,
+            mean_follow_s=short_s * ratio * _log_uniform(rng, 0.02, 1.0),
         )
+        # Where there are many executors, one is free when the second of a pair comes.
+        return Scenario("random-pairs", int(rng.integers(1, 4)), jobs, 0, "SRWF", pairs)
+    if kind == 0:
+        recipe: Recipe = TwoSizes(load=load, long_share=long_share, short_s=short_s, long_s=short_s * ratio)
     elif kind == 1:
         recipe = NormalLongs(load=load, long_share=long_share, short_s=short_s, long_s=short_s * ratio)
     else:

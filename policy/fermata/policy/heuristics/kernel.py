@@ -191,7 +191,10 @@ def followed_by_s(board: Board, stage: int, rule: Rule) -> float:
 
 @part
 def waiting_by_class(board: Board, split_s: float) -> tuple[int, int, int]:
-    """Return how many startable stages belong to short and to long jobs, and the long one of least work (or -1)."""
+    """Return the startable stages of short jobs, the long jobs without an executor, and the first long stage (or -1).
+
+    A long job that runs and could use one executor more does not wait: what it gains by one is little.
+    """
     shorts, longs, first_long = 0, 0, -1
     for i in range(board.pool[0].ready):
         stage = board.ready[i]
@@ -201,12 +204,14 @@ def waiting_by_class(board: Board, split_s: float) -> tuple[int, int, int]:
         if work_s <= split_s:
             shorts += 1
             continue
-        longs += 1
         if first_long >= 0:
             best_s = board.jobs[board.stages[first_long].job].remaining_work_s
             if work_s > best_s or (work_s == best_s and not _before(board, stage, first_long)):
                 continue
         first_long = stage
+    for i in range(board.pool[0].active):
+        job = board.jobs[board.active[i]]
+        longs += 1 if job.running == 0 and job.remaining_work_s > split_s else 0
     return shorts, longs, first_long
 
 
@@ -269,7 +274,7 @@ def choose_with(board: Board, rule: Rule, head: int) -> tuple[int, int, int, flo
         spare_s = next_s - rule.tau_s - rule.tau_per_long_s * (longs - 1)
         if shorts == 0 and longs < rule.max_longs and now_s + spare_s > now_s:
             return WAIT, -1, 0, now_s + spare_s
-        if shorts > 0 and longs > 0 and next_s <= rule.theta_s - rule.theta_per_short_s * (shorts - 1):
+        if shorts > 0 and first_long >= 0 and next_s <= rule.theta_s - rule.theta_per_short_s * (shorts - 1):
             head = first_long
     return start_of(board, head, rule)
 
