@@ -27,6 +27,7 @@ ACTIONS = ("start the head", "start the alternative", "wait")
 # Features are bounded to so many standard deviations; beyond, each one costs PENALTY mean JCTs.
 BOUND, PENALTY = 5.0, 1.0
 CROWD = 3.0  # ready stages an executor, above which nothing is held
+MISS_MARGIN = 2.0  # mean JCTs more that an action must save if all recent estimates were off by a factor of three
 IDLE_MARGIN = 0.1  # mean JCTs that a wait must save, beyond the margin, for a pool in which nothing runs
 
 FloatArray = NDArray[np.float64]
@@ -81,7 +82,7 @@ def crowded(board: Board) -> bool:
 @kernel
 def pick(board: Board, choice: Candidates, costs: FloatArray, margin: float, may_wait: bool) -> int:
     """Return the index of the action that looks cheapest; to leave a whole pool idle takes more than the margin."""
-    best, least = START_HEAD, costs[START_HEAD] - margin
+    best, least = START_HEAD, costs[START_HEAD] - margin - MISS_MARGIN * board.pool[0].estimate_misses
     if choice.alternative >= 0 and costs[START_ALTERNATIVE] < least:
         best, least = START_ALTERNATIVE, costs[START_ALTERNATIVE]
     if board.pool[0].free == len(board.executors):
