@@ -1,0 +1,65 @@
+"""From costs to an action: what it takes to leave the head."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from tests.episodes import first_state, one_stage_jobs, started
+
+from fermata.policy.action import START, WAIT
+from fermata.policy.board import board_of
+from fermata.policy.features import observe_board
+from fermata.policy.learned import CROWD, IDLE_MARGIN, MISS_MARGIN, cheapest
+from fermata.policy.state import ClusterState
+
+MARGIN = 0.03
+
+
+def kind_of(state: ClusterState, wait_cost: float) -> int:
+    board = board_of(state)
+    choice, _ = observe_board(board)
+    return int(cheapest(board, choice, np.array([0.0, 0.0, wait_cost]), MARGIN)[0])
+
+
+def busy() -> ClusterState:
+    """One of two executors is free, and one job waits."""
+    return started(first_state(one_stage_jobs((0.0, 4.0), (0.0, 20.0)), 2), 1, 1)
+
+
+def idle() -> ClusterState:
+    return first_state(one_stage_jobs((0.0, 20.0)), 2)
+
+
+@pytest.mark.parametrize(
+    ("state", "needed"),
+    [
+        (busy(), MARGIN),
+        (busy()._replace(estimate_misses=0.2), MARGIN + 0.2 * MISS_MARGIN),
+        (idle(), MARGIN + IDLE_MARGIN),
+        (idle()._replace(estimate_misses=0.1), MARGIN + IDLE_MARGIN + 0.1 * MISS_MARGIN),
+    ],
+)
+def test_a_wait_must_save_its_margin(state: ClusterState, needed: float) -> None:
+    assert kind_of(state, -needed - 0.001) == WAIT
+    assert kind_of(state, -needed + 0.001) == START
+
+
+def test_an_idle_pool_waits_no_longer_than_its_head_takes() -> None:
+    assert kind_of(idle()._replace(now_s=19.0), -9.0) == WAIT
+    assert kind_of(idle()._replace(now_s=20.0), -9.0) == START
+
+
+def test_nothing_is_held_in_a_crowd() -> None:
+    executors = 2
+    for jobs, kind in ((1 + int(CROWD * executors), WAIT), (2 + int(CROWD * executors), START)):
+        state = first_state(one_stage_jobs(*[(0.0, 4.0)] * jobs), executors)
+        assert kind_of(started(state, 0, 1), -9.0) == kind
+
+
+def test_waiting_for_nothing_is_no_action() -> None:
+    board = board_of(idle()._replace(now_s=1000.0))
+    choice, _ = observe_board(board)
+    assert math.isinf(choice.wake_s)
+    assert cheapest(board, choice, np.array([0.0, 0.0, -math.inf]), MARGIN)[0] == START
