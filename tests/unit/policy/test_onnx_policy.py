@@ -99,9 +99,14 @@ def test_no_wait_in_a_crowd(tmp_path: Path, waiting: int, kind: int) -> None:
     assert policy.choose(started(first_state(one_stage_jobs(*jobs), 2), 0, 1)).kind == kind
 
 
-def test_no_wait_while_nothing_runs_and_no_alternative_where_there_is_none(tmp_path: Path) -> None:
-    policy = OnnxPolicy.load(written(tmp_path, model((0.0, -9.0, -9.0))))
-    assert policy.choose(first_state(one_stage_jobs((0.0, 4.0)), 2)) == Action(START, 0, 1)
+def test_an_idle_pool_waits_for_a_while_if_that_saves_much_and_no_alternative_is_started_where_there_is_none(
+    tmp_path: Path,
+) -> None:
+    state = first_state(one_stage_jobs((0.0, 4.0)), 2)
+    little, much = (OnnxPolicy.load(written(tmp_path, model((0.0, -9.0, cost)))) for cost in (-0.05, -9.0))
+    assert little.choose(state) == Action(START, 0, 1)
+    assert much.choose(state) == Action(WAIT, until_s=0.4)
+    assert much.choose(state._replace(now_s=4.0)) == Action(START, 0, 1)
 
 
 @pytest.mark.parametrize(
