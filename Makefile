@@ -17,6 +17,7 @@ venv: ## .venv with everything that developing needs
 # What `make results` asks of the shipped model.
 EVALUATE := $(PY) -m fermata.cli evaluate default
 SOME := syn_80,norm50,norm200,express_k2,express_k2_80,k8s_poisson
+MIXES := syn_80,norm50,norm200,express_k2,express_k2_80
 
 demo: ## Three pools side by side on an embedded control plane, in under two minutes
 	@scripts/bootstrap operator,sim
@@ -97,6 +98,9 @@ results: ## The shipped model's tables in docs/results.md: benchmark, wrong esti
 	$(EVALUATE) --scenarios $(SOME) --set load=0.9
 	$(EVALUATE) --scenarios $(SOME) --set executors=3
 	$(EVALUATE) --scenarios $(SOME) --set executors=8
+	$(EVALUATE) --scenarios $(MIXES) --set long_share=0.03
+	$(EVALUATE) --scenarios $(MIXES) --set long_share=0.3
+	$(EVALUATE) --scenarios $(MIXES) --set long_s=1000
 	$(EVALUATE) --scenarios $(SOME) --max-hold 60 --max-wait 300
 
 PAPERS := runs/papers

@@ -26,7 +26,7 @@ ACTIONS = ("start the head", "start the alternative", "wait")
 
 # Features are bounded to so many standard deviations; beyond, each one costs PENALTY mean JCTs.
 BOUND, PENALTY = 5.0, 1.0
-CROWD = 3.0  # ready stages an executor, above which nothing is held
+CROWD = 2.0  # ready stages an executor, above which nothing is held
 MISS_MARGIN = 2.0  # mean JCTs more that an action must save if all recent estimates were off by a factor of three
 IDLE_MARGIN = 0.1  # mean JCTs that a wait must save, beyond the margin, for a pool in which nothing runs
 

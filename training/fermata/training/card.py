@@ -33,12 +33,14 @@ def model_card(name: str, digest: str, metadata: Mapping[str, Any], config: Trai
         f"    - long over short {ranges.size_ratio[0]:g}-{ranges.size_ratio[1]:g}",
         f"    - share of long jobs {ranges.long_share[0]:g}-{ranges.long_share[1]:g}",
         f"    - {ranges.dag_share:.0%} of them with DAG jobs",
+        f"    - {ranges.noise_share:.0%} of them with wrong estimates",
         "",
     ]
-    return "\n".join(lines + _scores(metadata.get("scores") or {})) + "\n"
+    return "\n".join(lines + score_lines(metadata.get("scores") or {})) + "\n"
 
 
-def _scores(scores: Mapping[str, Any]) -> list[str]:
+def score_lines(scores: Mapping[str, Any]) -> list[str]:
+    """Return a model's scores as lines of Markdown."""
     if not scores:
         return ["No scores were recorded."]
     seeds = scores["seeds"]

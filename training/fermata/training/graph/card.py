@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from fermata.training.card import _scores
+from fermata.training.card import score_lines
 from fermata.training.graph.config import GraphConfig
 
 _MAY = {
@@ -50,4 +50,4 @@ def graph_card(name: str, digest: str, metadata: Mapping[str, Any], config: Grap
             f"    - share of long jobs {ranges.long_share[0]:g}-{ranges.long_share[1]:g}",
             f"    - {ranges.dag_share:.0%} of them with DAG jobs",
         ]
-    return "\n".join([*lines, "", *_scores(metadata.get("scores") or {})]) + "\n"
+    return "\n".join([*lines, "", *score_lines(metadata.get("scores") or {})]) + "\n"
