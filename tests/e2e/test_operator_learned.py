@@ -17,7 +17,7 @@ from fermata.policy.record import loads, replay
 
 pytestmark = pytest.mark.e2e
 
-SHORT_S, LONG_S, GAP_S, SHORTS = 0.3, 8, 0.8, 18
+SHORT_S, LONG_S, GAP_S, SHORTS = 0.3, 8, 0.6, 24
 
 # Without an estimate, which is in whole seconds: the operator learns it from the first short workflows.
 SHORT = {key: value for key, value in stage("only", SHORT_S).items() if key != "estimateSeconds"}
@@ -26,14 +26,14 @@ SHORT = {key: value for key, value in stage("only", SHORT_S).items() if key != "
 def test_the_shipped_model_decides_and_its_decisions_replay(cluster: Cluster, folder: Path) -> None:
     cluster.pool("learned", executors=2, policy={"name": "default"}, maxHoldSeconds=6)
     cluster.wait_for_pool("learned", "PolicyReady", "True")
-    # Short workflows at an even pace, and half-way two that are estimated long: while the first runs, the second is
-    # held for the short ones to come.
+    # Short workflows at an even pace, and two thirds of the way two that are estimated long: while the first runs, the
+    # second is held for the short ones to come.
     names = []
     for number in range(SHORTS):
         cluster.submit(f"model-short-{number}", "learned", [SHORT])
         names.append(f"model-short-{number}")
-        if number == SHORTS // 2:
-            for name, seconds in (("model-long-0", LONG_S), ("model-long-1", SHORT_S)):
+        for name, seconds, after in (("model-long-0", LONG_S, 16), ("model-long-1", SHORT_S, 17)):
+            if number == after:
                 cluster.submit(name, "learned", [stage("only", seconds, estimateSeconds=LONG_S)])
                 names.append(name)
         time.sleep(GAP_S)

@@ -18,10 +18,12 @@ from fermata.operator.resources import StageSpec
 from fermata.operator.times import parse
 from fermata.policy.estimate_error import after_task
 
-UNKNOWN_S = 60.0  # of a task of which nothing at all is known
+UNKNOWN, UNKNOWN_S = "unknown", 60.0  # of a task of which nothing at all is known
 LEAST_S = 0.001
 _REMEMBERED = 20  # latest durations of each stage of a family: enough for a median, few enough to follow a drift
 _REMEMBERED_CLASS = 500
+# A pool begins as if so many tasks had been as expected: one of a new family that was not is no reason for distrust.
+_TRUSTED = 10
 # What generateName and people append to tell one run from the next.
 _RUN_SUFFIX = re.compile(r"-(?:[0-9]+|[a-z0-9]{5})$")
 
@@ -113,7 +115,7 @@ class Estimates:
         self._classes: dict[int, _Recent] = {}
         self._pool = _Recent(_REMEMBERED_CLASS)
         self.trust = 0.0, 0.0  # how far off estimates were lately, `fermata.policy.estimate_error`
-        self._measured = 0
+        self._measured = _TRUSTED
 
     def measure(self, duration_s: float, estimate_s: float) -> None:
         """Note how long a task of a finished stage took, and how long it had been expected to take."""
@@ -148,7 +150,7 @@ class Estimates:
                 duration_s = task_duration_s(row.run_seconds, row.tasks, row.parallelism or 1)
                 ended_s = parse(row.completion_time)
                 new = self.learn(workflow.meta, row.name, slots.get(row.name, 1), duration_s, ended_s)
-                if new and row.estimate_seconds:
+                if new and row.estimate_seconds and row.estimate_source != UNKNOWN:
                     self.measure(duration_s, row.estimate_seconds)
 
     def lessons(self, meta: Meta, stage: str) -> int:
@@ -167,4 +169,4 @@ class Estimates:
             return self._classes[stage.slots].mean(f"stages of {slots} in the pool")
         if self._classes:
             return self._pool.mean("stages in the pool")
-        return Estimate(UNKNOWN_S, "unknown")
+        return Estimate(UNKNOWN_S, UNKNOWN)

@@ -19,7 +19,7 @@ from fermata.operator import reasons
 from fermata.operator.apply import AT_ONCE, RETRY_S, Applier, limited
 from fermata.operator.build_state import Arrival, HoldTimes, Keys, Rows, build_state, dag_of
 from fermata.operator.cluster import Cluster, ClusterError
-from fermata.operator.estimates import Estimates, family_of, task_duration_s
+from fermata.operator.estimates import UNKNOWN_S, Estimates, family_of, task_duration_s
 from fermata.operator.events import Events
 from fermata.operator.facts import PoolFact, WorkflowFact
 from fermata.operator.holding import Holding, Situation
@@ -259,7 +259,9 @@ class PoolReconciler:
             if not self._estimates.learn(seen.fact.meta, spec.name, spec.slots, duration_s, stage.end_s):
                 continue
             if job.estimate_s:
-                self._estimates.measure(duration_s, job.estimate_s)
+                # What was no more than a guess says nothing of how far estimates can be trusted.
+                if spec.estimate_seconds is not None or job.estimate_s != UNKNOWN_S:
+                    self._estimates.measure(duration_s, job.estimate_s)
                 source = "learned" if spec.estimate_seconds is None else "given"
                 self._tools.metrics.estimate.labels(self.pool, source).observe(duration_s / job.estimate_s)
             # The first few runs change an estimate; looking at the whole family after each one would not scale.

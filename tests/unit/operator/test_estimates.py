@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from itertools import permutations
 from typing import Any
 
@@ -100,3 +101,13 @@ def test_a_finished_stage_teaches_before_its_workflow_has_finished() -> None:
 )
 def test_families(name: str, labels: dict[str, str], family: str) -> None:
     assert family_of(meta_of(workflow(name, stage("a"), labels=labels))) == family
+
+
+def test_trust_begins_high_and_falls_with_what_was_off() -> None:
+    estimates = Estimates()
+    assert estimates.trust == (0.0, 0.0)
+    estimates.measure(30.0, 3.0)  # one task of eleven, the ten that every pool begins with included
+    assert estimates.trust == pytest.approx((math.log(10.0) / 11.0, 1.0 / 11.0))
+    for _ in range(300):
+        estimates.measure(30.0, 3.0)
+    assert estimates.trust == pytest.approx((math.log(10.0), 1.0), rel=0.1)

@@ -92,7 +92,7 @@ def test_the_cheapest_action_is_taken(tmp_path: Path, costs: tuple[float, ...], 
     assert answer.until_s == pytest.approx(expected.until_s)
 
 
-@pytest.mark.parametrize(("waiting", "kind"), [(6, WAIT), (7, START)])
+@pytest.mark.parametrize(("waiting", "kind"), [(4, WAIT), (5, START)])
 def test_no_wait_in_a_crowd(tmp_path: Path, waiting: int, kind: int) -> None:
     policy = OnnxPolicy.load(written(tmp_path, model((0.0, 1.0, -9.0))))
     jobs = [(0.0, 20.0), *[(0.0, 4.0)] * waiting]
