@@ -178,13 +178,22 @@ def over_processes(run: Callable[[U], R], units: Sequence[U], processes: int) ->
     waiting: deque[Future[R]] = deque()
     try:
         for unit in units:
-            waiting.append(pool.submit(run, unit))
+            waiting.append(_submit(pool, run, unit))
             if len(waiting) > 2 * processes:  # enough to keep all busy; each may hold an episode
                 yield waiting.popleft().result()
         while waiting:
             yield waiting.popleft().result()
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _submit(pool: ProcessPoolExecutor, run: Callable[[U], R], unit: U) -> Future[R]:
+    """Submit a unit; a process that is started for it is deaf to Ctrl-C from its first instruction on."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # inherited
+    try:
+        return pool.submit(run, unit)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _leave_interrupts_to_the_parent() -> None:
