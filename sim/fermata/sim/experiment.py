@@ -6,12 +6,10 @@ figures cannot depend on how many there are. Nothing here knows files, tables or
 
 from __future__ import annotations
 
-import multiprocessing
-import signal
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Mapping, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
@@ -22,6 +20,7 @@ from fermata.policy.guardrails import Guardrails
 from fermata.policy.registry import load
 from fermata.sim.failures import Failures
 from fermata.sim.metrics import job_shapes, mean_ci95, summarize
+from fermata.sim.processes import Workers
 from fermata.sim.scenarios import Scenario
 from fermata.sim.simulate import Episode, Interrupted, Observer, Progress, simulate
 from fermata.sim.trace import Trace
@@ -172,32 +171,17 @@ def over_processes(run: Callable[[U], R], units: Sequence[U], processes: int) ->
     if processes <= 1:
         yield from map(run, units)
         return
-    # Spawned rather than forked: ONNX Runtime and Numba have threads that a fork would lose.
-    context = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(processes, mp_context=context, initializer=_leave_interrupts_to_the_parent)
+    pool = Workers(processes)
     waiting: deque[Future[R]] = deque()
     try:
         for unit in units:
-            waiting.append(_submit(pool, run, unit))
+            waiting.append(pool.submit(run, unit))
             if len(waiting) > 2 * processes:  # enough to keep all busy; each may hold an episode
                 yield waiting.popleft().result()
         while waiting:
             yield waiting.popleft().result()
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
-
-
-def _submit(pool: ProcessPoolExecutor, run: Callable[[U], R], unit: U) -> Future[R]:
-    """Submit a unit; a process that is started for it is deaf to Ctrl-C from its first instruction on."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # inherited
-    try:
-        return pool.submit(run, unit)
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-def _leave_interrupts_to_the_parent() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def pooled(by_seed: Mapping[int, Figures]) -> dict[str, Any]:

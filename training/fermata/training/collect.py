@@ -53,7 +53,7 @@ def _mean_jct_s(trace: Trace, executors: int, rule: Rule) -> float:
 def tuned_rule(trace: Trace, executors: int) -> Rule:
     """Return the best of the hold families on an episode; never a hold that does not pay."""
     work_s = np.quantile(tables_of(trace, executors).job_work_s, [0.3, 0.97])
-    task_s = np.quantile(trace.stage_estimate_s, [0.3, 0.97])
+    short_s, long_s = (float(each) for each in np.quantile(trace.stage_estimate_s, [0.3, 0.97]))
     split_s = float(np.sqrt(work_s[0] * work_s[1]))
     eager = Rule(order=BY_REMAINING_WORK, fill=FILL, split_s=split_s)
     least = 0.995 * _mean_jct_s(trace, executors, eager)  # holding must be worth half a percent
@@ -69,7 +69,6 @@ def tuned_rule(trace: Trace, executors: int) -> Rule:
     # An executor is taken for the length of a task: that, not the work of its job, is what a hold is weighed against.
     holds = [
         eager._replace(hold=SWITCH, tau_s=share * long_s, tau_per_long_s=more * long_s, max_longs=longs)
-        for long_s in [float(task_s[1])]
         for share in (0.0, 0.05, 0.1, 0.15, 0.3, 0.5, 0.8)
         for longs, more in ((4, 0.0), (1000, 0.0), (1000, 0.1), (1000, 0.2), (1000, 0.3))
     ]
@@ -77,7 +76,6 @@ def tuned_rule(trace: Trace, executors: int) -> Rule:
     best = better(eager, [*holds, *follows])
     if best.hold == FOLLOWER:
         return best
-    short_s = float(task_s[0])
     return better(
         best,
         [

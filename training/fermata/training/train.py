@@ -21,12 +21,12 @@ from torch.utils.tensorboard import SummaryWriter
 
 from fermata.policy.errors import InputError
 from fermata.policy.learned import Network
+from fermata.sim.processes import Workers
 from fermata.training.choose import held_out_cases, judge
 from fermata.training.collect import Unit, label_unit
 from fermata.training.config import TrainConfig
 from fermata.training.fit import Labels, fit
 from fermata.training.network import CostNetwork
-from fermata.training.processes import workers
 
 CONFIG_FILE = "config.json"
 _APART = 1000  # between the seeds of the tries
@@ -60,7 +60,7 @@ def _label_round(config: TrainConfig, number: int, network: Network | None, run:
     task = progress.add_task(f"round {number + 1}: labels", total=len(units), completed=len(units) - len(left))
     if not left:
         return
-    pool = workers(config.processes)
+    pool = Workers(config.processes)
     try:
         waiting: list[Future[Path]] = [pool.submit(label_unit, config, unit, network, folder) for unit in left]
         for done in as_completed(waiting):

@@ -5,16 +5,14 @@ Results come back in the order of the units, and a unit's result does not depend
 
 from __future__ import annotations
 
-import multiprocessing
 import os
-import signal
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from fermata.policy.errors import InputError, MissingExtraError
+from fermata.sim.processes import Workers as Pool
 
 U = TypeVar("U")
 R = TypeVar("R")
@@ -46,8 +44,7 @@ class Here(Workers):
 
 
 def _begin() -> None:
-    """Leave Ctrl-C to the parent, and the cores to the other processes."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    """Leave the cores to the other processes."""
     os.environ["OMP_NUM_THREADS"] = "1"
 
 
@@ -55,9 +52,7 @@ class Processes(Workers):
     """Processes of this machine, kept between calls: they import torch once."""
 
     def __init__(self, processes: int) -> None:
-        # Spawned, not forked: a fork of a process with threads (torch, progress) may hang.
-        context = multiprocessing.get_context("spawn")
-        self._pool = ProcessPoolExecutor(processes, mp_context=context, initializer=_begin)
+        self._pool = Pool(processes, _begin)
 
     def map(self, function: Callable[[U], R], units: Sequence[U]) -> list[R]:
         """Return `function(unit)` for each unit, in order."""

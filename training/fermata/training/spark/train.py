@@ -6,10 +6,7 @@ numbers follow from the seed and the generation, so a run that was killed goes o
 
 from __future__ import annotations
 
-import multiprocessing
-import signal
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from functools import lru_cache, partial
 from pathlib import Path
@@ -23,6 +20,7 @@ from torch.utils.tensorboard import SummaryWriter
 
 from fermata.policy.allocation import ANSWERS, DECIMA_FEATURES, FEATURES, FULL, HIDDEN, LAYER, LINEAR, PARAMETERS, SIZE
 from fermata.policy.errors import InputError
+from fermata.sim.processes import Workers
 from fermata.training.hpc.evolution import Evolution, single
 from fermata.training.spark.config import AllocationConfig
 from fermata.training.spark.episodes import Case, judged_cases, log_ratios, training_cases
@@ -132,7 +130,7 @@ def _step(
     config: AllocationConfig,
     folder: str,
     keeps: NDArray[np.bool_],
-    workers: ProcessPoolExecutor | None,
+    workers: Workers | None,
 ) -> _State:
     """Play one generation."""
     search = config.search
@@ -164,23 +162,16 @@ def _judge(state: _State, judged: Sequence[Case], waits: bool, log: SummaryWrite
 
 
 @contextmanager
-def _workers(processes: int) -> Iterator[ProcessPoolExecutor | None]:
+def _workers(processes: int) -> Iterator[Workers | None]:
     """Give worker processes, or None for one."""
     if processes == 1:
         yield None
         return
-    # Spawned, not forked: a fork of a process with threads (torch, progress) may hang.
-    context = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(processes, mp_context=context, initializer=_ignore_interrupt)
+    pool = Workers(processes)
     try:
         yield pool
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
-
-
-def _ignore_interrupt() -> None:
-    """Leave Ctrl-C to the parent, which stops the pool."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _prepare(config: AllocationConfig, run: Path) -> None:
