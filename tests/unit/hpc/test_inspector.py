@@ -13,6 +13,7 @@ from fermata.policy.errors import ModelError
 from fermata.sim.hpc import JobLog, policy, simulate
 from fermata.sim.hpc.experiment import draw_sequences, pooled, run_sequence, run_sequences
 from fermata.sim.hpc.inspect import (
+    FEATURES,
     PICKS,
     REJECT_IF_BLOCKED,
     SAMPLE,
@@ -42,7 +43,7 @@ def model_of(features: int, seed: int = 0, scope: str = "picks") -> InspectorMod
     return InspectorModel(scope, features, 128.0, theta_of(perceptron(features, 2)))
 
 
-@pytest.mark.parametrize("features", [7, 8, 20])
+@pytest.mark.parametrize("features", [7, 8, FEATURES])
 def test_the_kernels_network_is_torchs(features: int) -> None:
     network = perceptron(features, 2)
     theta = theta_of(network)
@@ -75,6 +76,20 @@ def test_the_published_features_of_one_pick_by_hand() -> None:
     )
 
 
+def test_the_last_feature_counts_the_submissions_of_an_hour() -> None:
+    # Four jobs that fit side by side; the submissions of the last hour, the job's own among them: 1, 2, 3, 2.
+    zeros, one = np.zeros(4, dtype=np.int64), np.ones(4)
+    submit = np.array([0.0, 600.0, 3599.0, 4200.0])
+    log = JobLog("hand", 4, np.arange(1, 5), submit, 9e4 * one, 9e4 * one, one.astype(np.int64), zeros, zeros)
+    theta = np.zeros(parameters(FEATURES))
+    theta[-2] = 50.0
+    inspector = replace(model_of(FEATURES, scope="starts"), theta=theta).inspector(log, SAMPLE, record=10)
+    chosen = policy("saf+easy/skip")
+    schedule = simulate(log, chosen.order, chosen.rules, inspector)
+    assert schedule.inspections == 4
+    np.testing.assert_allclose(inspector.seen[:4, FEATURES - 1], np.log1p([1.0, 2.0, 3.0, 2.0]) / 4.0)
+
+
 def test_rejections_stop_at_the_limit_in_training_too() -> None:
     log, chosen = generate(150, 4, load=1.0), policy("sjf")
     theta = np.zeros(parameters(8))
@@ -91,9 +106,9 @@ def test_rejections_stop_at_the_limit_in_training_too() -> None:
 @pytest.mark.parametrize("name", ["sjf", "saf+easy/skip", "fcfs+conservative", "sjf/skip"])
 def test_an_inspector_that_accepts_everything_changes_nothing(scope: str, name: str) -> None:
     log, chosen = generate(300, 6, load=1.2), policy(name)
-    theta = np.zeros(parameters(20))
+    theta = np.zeros(parameters(FEATURES))
     theta[-2] = 1.0
-    inspector = replace(model_of(20, scope=scope), theta=theta).inspector(log)
+    inspector = replace(model_of(FEATURES, scope=scope), theta=theta).inspector(log)
     inspected = simulate(log, chosen.order, chosen.rules, inspector)
     np.testing.assert_array_equal(inspected.start_s, simulate(log, chosen.order, chosen.rules).start_s)
     assert inspected.inspections > 0
@@ -213,7 +228,7 @@ def test_search_holds_long_jobs_where_that_pays() -> None:
 
 def test_an_exported_inspector_decides_as_before(tmp_path: Path) -> None:
     model = replace(
-        model_of(20, 3, "starts"), policy="sjf", trained_on="x", objective="bsld", seed=7, max_rejections=300
+        model_of(FEATURES, 3, "starts"), policy="sjf", trained_on="x", objective="bsld", seed=7, max_rejections=300
     )
     export_inspector(model, tmp_path / "a.onnx")
     loaded = load_model(tmp_path / "a.onnx")

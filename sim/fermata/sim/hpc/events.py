@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from fermata.policy._jit import kernel
+from fermata.policy.queue_features import RECENT_S
 from fermata.sim.hpc.priority import drain_usage
 from fermata.sim.hpc.world import (
     EVENTS,
@@ -90,6 +91,15 @@ def _submit_next(jobs: Jobs, world: World) -> None:
 def next_submission(jobs: Jobs, world: World) -> float:
     """Return when the next job is submitted; infinity after the last (seconds)."""
     return jobs.submit[world.counts[NEXT]] if world.counts[NEXT] < len(jobs.submit) else np.inf
+
+
+@kernel
+def recent_submissions(jobs: Jobs, world: World) -> int:
+    """Return how many jobs were submitted in the last `RECENT_S` seconds."""
+    recent = world.counts[NEXT]
+    while recent > 0 and jobs.submit[recent - 1] > world.clock[NOW] - RECENT_S:
+        recent -= 1
+    return int(world.counts[NEXT] - recent)
 
 
 @kernel

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fermata.policy._jit import kernel
-from fermata.sim.hpc.events import next_submission
+from fermata.sim.hpc.events import next_submission, recent_submissions
 from fermata.sim.hpc.shadow import cores_needed, expected_end, shadow
 from fermata.sim.hpc.world import (
     DECISIONS,
@@ -44,7 +44,7 @@ WAIT_SCALE_S = 43_200.0
 HIDDEN = (32, 16, 8)
 BOUND_S = 10.0
 PUBLISHED_FEATURES = 8
-FEATURES = 20
+FEATURES = 21
 UNITS = sum(HIDDEN) + 2
 
 
@@ -104,7 +104,8 @@ def describe(jobs: Jobs, config: Config, world: World, inspector: Inspector, job
 
     The first eight are SchedInspector's: wait, estimate, cores, free cores, whether it fits, how often it was
     rejected, what one rejection adds to the bounded slowdowns in the queue, and how many jobs could be backfilled
-    around it. The others say, on logarithmic scales, what a hold depends on: lengths against the machine's future.
+    around it. The others say, on logarithmic scales, what a hold depends on: lengths against the machine's future, and
+    how many jobs came in the last hour, which says what may come while it lasts.
     """
     machine, free, now = world.counts[MACHINE], world.counts[FREE], world.clock[NOW]
     needed, estimate = cores_needed(jobs, config, world, job), jobs.estimate[job]
@@ -155,6 +156,7 @@ def describe(jobs: Jobs, config: Config, world: World, inspector: Inspector, job
     seen[17] = np.log1p(left_work / machine) / 12.0
     seen[18] = np.log1p(soonest) / 12.0
     seen[19] = np.log1p(now - jobs.submit[job]) / 12.0
+    seen[20] = np.log1p(recent_submissions(jobs, world)) / 4.0
 
 
 @kernel

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fermata.policy._jit import kernel
-from fermata.policy.queue_features import BOUND_S, DAY_S, FEATURES, INTERVAL_S, RECENT_S
-from fermata.sim.hpc.events import advance, start_job
+from fermata.policy.queue_features import BOUND_S, DAY_S, FEATURES, INTERVAL_S
+from fermata.sim.hpc.events import advance, recent_submissions, start_job
 from fermata.sim.hpc.shadow import expected_end, shadow
 from fermata.sim.hpc.world import (
     DECISIONS,
@@ -141,10 +141,7 @@ def describe_machine(jobs: Jobs, world: World, scorer: Scorer) -> None:
     seen[14] = jobs.cores[world.queue[place]] / machine if place >= 0 else 0.0
     seen[15] = np.log1p(world.counts[WAITING]) / 6.0
     seen[18] = np.log1p(work / machine) / 12.0
-    recent = world.counts[NEXT]
-    while recent > 0 and jobs.submit[recent - 1] > now - RECENT_S:
-        recent -= 1
-    seen[19] = np.log1p(world.counts[NEXT] - recent) / 4.0
+    seen[19] = np.log1p(recent_submissions(jobs, world)) / 4.0
     angle = 2.0 * np.pi * now / DAY_S
     seen[20] = np.sin(angle)
     seen[21] = np.cos(angle)

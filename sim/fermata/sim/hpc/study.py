@@ -15,7 +15,7 @@ import numpy as np
 
 from fermata.policy.errors import InputError
 from fermata.sim.hpc.experiment import Sequences, pooled, run_sequence, run_sequences
-from fermata.sim.hpc.inspect import SAMPLE, Inspector, seed_sampling
+from fermata.sim.hpc.inspect import FEATURES, SAMPLE, Inspector, seed_sampling
 from fermata.sim.hpc.jobs import JobLog
 from fermata.sim.hpc.models import InspectorModel, load_model
 from fermata.sim.hpc.policies import policy
@@ -60,7 +60,7 @@ _OTHERS = tuple(Case(f"sjf-{log}", "percentage, 8 features, bsld", log, seeds=_S
 _REWARDS = tuple(Case(f"reward-{kind}", kind, LUBLIN, {"reward": kind}) for kind in ("native", "winloss", "logarithm"))
 _FEATURES = (
     Case("features-7", "7, the published code's", LUBLIN, {"features": 7}),
-    Case("features-20", "20, ours beside them", LUBLIN, {"features": 20}),
+    Case(f"features-{FEATURES}", f"{FEATURES}, ours beside them", LUBLIN, {"features": FEATURES}),
 )
 _POLICIES = tuple(
     Case(f"policy-{number}", name, LUBLIN, {"policy": name})

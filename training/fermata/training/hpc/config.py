@@ -6,6 +6,8 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from fermata.sim.hpc.inspect import FEATURES
+
 
 class InspectorConfig(BaseModel):
     """Options of `train_inspector`."""
@@ -14,7 +16,9 @@ class InspectorConfig(BaseModel):
 
     policy: str = Field("sjf", description="The scheduler that is inspected.")
     scope: Literal["picks", "starts"] = Field("picks", description="picks: as the paper; starts: every start.")
-    features: int = Field(8, ge=1, le=20, description="Features read, from the first; 7 the code's, 8 the paper's.")
+    features: int = Field(
+        8, ge=1, le=FEATURES, description="Features read, from the first; 7 the code's, 8 the paper's."
+    )
     objective: Literal["bsld", "wait", "mbsld", "slowdown", "utilization"] = Field(
         "bsld", description="What a sequence costs."
     )
