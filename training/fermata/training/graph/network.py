@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fermata.policy.graph_actions import IMPOSSIBLE, PAPER_SPACE, WAIT_SPACE
+from fermata.policy.graph_actions import IMPOSSIBLE, WAIT_SPACE
 from fermata.policy.graph_state import (
     JOB_FEATURES,
     OPTION_FEATURES,
@@ -48,6 +48,11 @@ def tensors(graph: GraphState) -> tuple[Tensor, ...]:
 def _counts(segment: Tensor, into: Tensor) -> Tensor:
     """Return how many rows there are of each segment, [len(into), 1]."""
     return into[:, :1].index_add(0, segment, torch.ones_like(segment, dtype=into.dtype).unsqueeze(1))
+
+
+def _taken(x: Tensor, at: Tensor) -> Tensor:
+    """Return rows of `x`; of all the ways to say so this one is a single node of an exported file."""
+    return nn.functional.embedding(at, x)
 
 
 def _mlp(inputs: int, hidden: int, outputs: int) -> nn.Sequential:
@@ -86,7 +91,7 @@ class GraphNetwork(nn.Module):  # type: ignore[misc] # torch is not followed by 
         self.pool_own = _mlp(len(STATE_FEATURES), 2 * hidden, width)
         self.stage_head = nn.Linear(len(STAGE_FEATURES) + 3 * width, hidden)
         self.stage_score = nn.Linear(hidden, 1)
-        self.option_head = nn.Linear(len(OPTION_FEATURES), hidden)
+        self.option_head = nn.Linear(len(OPTION_FEATURES), hidden, bias=False)  # `option_context` has one
         self.option_context = nn.Linear(len(STAGE_FEATURES) + 3 * width, hidden)
         self.option_score = nn.Linear(hidden, 1)
         self.delay_head = _mlp(len(STAGE_FEATURES) + 3 * width, hidden, config.space.delays)
@@ -133,20 +138,23 @@ class GraphNetwork(nn.Module):  # type: ignore[misc] # torch is not followed by 
         return total if self.config.aggregate == "sum" else total / _counts(segment, into).clamp(min=1.0)
 
     def _messages(self, own: Tensor, child: Tensor, parent: Tensor) -> Tensor:
-        """Return the stages' embeddings after `rounds` rounds of messages.
+        """Return the stages' embeddings after `rounds` rounds of messages; a stage without children hears zeros.
 
         All stages at once, so that after r rounds everything of height up to r is final: the same as Decima's level
         by level, for DAGs up to that depth.
         """
+        first, last = self.hear[0], self.hear[2]
+        if child.shape[0] == 0 and not torch.compiler.is_exporting():  # an exported file always runs the rounds
+            return own + self.hear(own.new_zeros(1, own.shape[1]))
         zeros = torch.zeros_like(own)
-        children = _counts(parent, zeros)
-        told_by = children.clamp(max=1.0)
+        children = _counts(parent, zeros).clamp(min=1.0) if self.config.aggregate == "mean" else None
+        before = own + last.bias
         embedding = own
         for _ in range(self.config.rounds):
-            heard = zeros.index_add(0, parent, self.tell(embedding).index_select(0, child))
-            if self.config.aggregate == "mean":
-                heard = heard / children.clamp(min=1.0)
-            embedding = own + self.hear(heard) * told_by
+            heard = zeros.index_add(0, parent, _taken(self.tell(embedding), child))
+            if children is not None:
+                heard = heard / children
+            embedding = torch.addmm(before, torch.relu(first(heard)), last.weight.T)
         return embedding
 
     def _levels(
@@ -155,9 +163,7 @@ class GraphNetwork(nn.Module):  # type: ignore[misc] # torch is not followed by 
         """Return the embeddings of stages [n, width], jobs [j, width], and of states [s, width], by jobs and own."""
         stage_x, job_x, state_x = x
         own = self.embed(stage_x)
-        # Where there is no edge the rounds change nothing; an exported file always runs them.
-        skip = child.shape[0] == 0 if not torch.compiler.is_exporting() else False
-        stages = own if skip or self.config.rounds == 0 else self._messages(own, child, parent)
+        stages = own if self.config.rounds == 0 else self._messages(own, child, parent)
         told = self.job(torch.cat([stage_x, stages], dim=1))
         job_own = self.job_own(job_x)
         jobs = torch.relu(self._gathered(told, stage_job, torch.zeros_like(job_own)) + job_own)
@@ -205,27 +211,25 @@ class GraphNetwork(nn.Module):  # type: ignore[misc] # torch is not followed by 
         """Return the scores of all choices and the value of each state [s]; arguments as the fields of `GraphState`."""
         x = self._read("stage", stage_x), self._read("job", job_x), self._read("state", state_x)
         stages, jobs, pool, state_own = self._levels(x, stage_job, edge_child, edge_parent, job_state)
-        job = stage_job.index_select(0, choice_stage)
+        job = stage_job.gather(0, choice_stage)
         states, own = torch.cat([pool, state_own], dim=1), torch.cat([x[0], stages], dim=1)
-        about = (own, choice_stage), (jobs, job), (pool + state_own, job_state.index_select(0, job))
-        context = torch.cat([each.index_select(0, row) for each, row in about], dim=1)
+        about = (own, choice_stage), (jobs, job), (pool + state_own, job_state.gather(0, job))
+        context = torch.cat([_taken(each, row) for each, row in about], dim=1)
         stage = self.stage_score(torch.relu(self.stage_head(context))).squeeze(1)
         # The same features as the heads read, but never normalised: an order that holds on any scale.
-        stage = stage - self.config.prior * job_x[:, PRIOR_COLUMN].index_select(0, job)
+        stage = stage - self.config.prior * job_x[:, PRIOR_COLUMN].gather(0, job)
         hidden = self.option_context(context).unsqueeze(1) + self.option_head(self._read("option", option_x))
         option = self.option_score(torch.relu(hidden)).squeeze(2) + self.config.cap_prior * option_x[:, :, 0]
         return Answer(
             stage=stage,
             option=torch.where(option_mask, option, IMPOSSIBLE),
-            delay=self._delays(context, can_hold),
+            delay=self._delays(context, can_hold) if self.config.space.delays > 1 else stage.detach().unsqueeze(1),
             wait=self._waits(states, state_x, can_wait),
         ), self.value_head(states).squeeze(1)
 
     def _delays(self, context: Tensor, can_hold: Tensor) -> Tensor:
-        """Return [c, delays]: only a stage that was never held may be held, and only in the papers' space."""
+        """Return [c, delays]: only a stage that was never held may be held."""
         score = self.delay_head(context)
-        if self.config.space.kind != PAPER_SPACE:
-            return score
         later = torch.where(can_hold.unsqueeze(1), score[:, 1:], IMPOSSIBLE)
         return torch.cat([score[:, :1], later], dim=1)
 
