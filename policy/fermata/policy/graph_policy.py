@@ -116,7 +116,8 @@ class GraphPolicy(GraphReader):
             raise ModelError(f"policy {self.name!r} answered with a number that is not finite")
         # Whatever a file answers, what is not allowed stays impossible.
         option = np.where(graph.option_mask, option, IMPOSSIBLE)
-        delay[:, 1:] = np.where(graph.can_hold[:, np.newaxis], delay[:, 1:], IMPOSSIBLE)
+        if self.space.delays > 1:
+            delay[:, 1:] = np.where(graph.can_hold[:, np.newaxis], delay[:, 1:], IMPOSSIBLE)
         idle = graph.can_wait if self.space.kind == WAIT_SPACE else np.zeros_like(graph.can_wait)
         return BatchScores(stage, option, delay, np.where(idle, wait, IMPOSSIBLE), first)
 

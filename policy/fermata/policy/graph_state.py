@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from fermata.policy.board import Arrival, Board, Executor, Job, Pool, Stage
 from fermata.policy.decide import BoardPolicy, Policy
 from fermata.policy.features import FEATURES, observe_board
-from fermata.policy.rows import Rows, column, dtype_of, listed
+from fermata.policy.rows import Rows, column, listed, records
 
 SCHEMA = "fermata.graph/1"
 
@@ -93,7 +93,6 @@ SMALLER_COLUMN = STATE_FEATURES.index("share of arrivals under half a unit")
 OPTIONS = 8
 _FAR = 1e4  # ratios above this say no more
 _HALVINGS = np.arange(OPTIONS)
-_STAGE, _JOB, _EXECUTOR, _ARRIVAL = (dtype_of(kind) for kind in (Stage, Job, Executor, Arrival))
 # Rows of which log(1 + x) is taken, all at once: a call of numpy costs more than what it does here.
 _STAGE_LOGS = np.array([3, 4, 5, 7, 12, 13, 17, 19])
 _JOB_LOGS = np.array([0, 2, 3, 5, 6, 8, 9, 10])
@@ -191,9 +190,10 @@ def knowing(policy: Policy, dag: Callable[[], Dag]) -> Policy:
 
 
 def _log1p(value: Floats) -> Floats:
-    """Return log(1 + value), bounded for very large values; 0 for negative ones."""
-    found: Floats = np.log1p(np.minimum(np.maximum(value, 0.0), _FAR))
-    return found
+    """Turn values into log(1 + value), bounded for very large values; 0 for negative ones."""
+    np.maximum(value, 0.0, out=value)
+    np.minimum(value, _FAR, out=value)
+    return np.log1p(value, out=value)
 
 
 class _Read(NamedTuple):
@@ -203,6 +203,8 @@ class _Read(NamedTuple):
     executors: Positions  # [s] how many
     stages: NDArray[Any]  # [n] records of `Stage`
     stage_at: Positions  # [n] their indices on their board
+    windows: list[int]  # [s] where the rows of each board begin among all that were looked through
+    row_of: Positions  # of each row that was looked through, -1 where nothing is left of the stage
     stage_state: Positions  # [n]
     ready: Mask  # [n] is on its board's list of ready stages
     jobs: NDArray[Any]  # [j] records of `Job`
@@ -213,21 +215,12 @@ class _Read(NamedTuple):
     next_s: Floats  # [s] to the next completion; inf where nothing runs
 
 
-def _records(rows: Rows[Any], kind: np.dtype[np.void], at: Positions | None = None) -> NDArray[Any]:
-    """Return some rows, or all, as plain bytes: numpy copies records field by field, which takes ten times as long."""
-    if isinstance(rows, np.ndarray):
-        found: NDArray[Any] = rows.view(f"V{kind.itemsize}")
-        return found if at is None else found.take(at)
-    out = np.empty(len(rows) if at is None else len(at), kind)
-    for name in kind.names or ():
-        values = column(rows, name)
-        out[name] = values if at is None else values[at]
-    return out.view(f"V{kind.itemsize}")
-
-
-def _joined(parts: list[NDArray[Any]], kind: np.dtype[np.void]) -> NDArray[Any]:
-    """Return records under each other."""
-    return (parts[0] if len(parts) == 1 else np.concatenate(parts)).view(kind)
+def _joined(parts: list[NDArray[Any]]) -> NDArray[Any]:
+    """Return arrays under each other; records as plain bytes, because numpy joins them field by field."""
+    if len(parts) == 1:
+        return parts[0]
+    kind = parts[0].dtype
+    return np.concatenate([part.view(f"V{kind.itemsize}") for part in parts]).view(kind)
 
 
 def pool_of(board: Board) -> Pool:
@@ -238,28 +231,33 @@ def pool_of(board: Board) -> Pool:
 
 def _read(seen: Sequence[Seen]) -> _Read:
     """Gather what is unfinished."""
-    pools, stages, stage_at, ready, last = [], [], [], [], []
+    pools, stages, stage_at, rows_of, ready, last = [], [], [], [], [], []
+    windows, found = [0], 0
     for each in seen:
         board, first = each.board, each.first
         pool = pool_of(board)
-        left = column(board.stages, "pending", each.end)[first:] > 0
-        left |= column(board.stages, "running", each.end)[first:] > 0
-        listed_ready = np.zeros(len(left), np.bool_)
-        listed_ready[listed(board.ready, pool.ready) - first] = True
-        at = left.nonzero()[0]
+        pending, running = (column(board.stages, name, each.end)[first:] for name in ("pending", "running"))
+        at = np.logical_or(pending, running).nonzero()[0]
+        is_ready = np.zeros(len(pending), np.bool_)
+        is_ready[listed(board.ready, pool.ready) - first] = True
+        row_of = np.full(len(pending), -1)
+        row_of[at] = np.arange(found, found + len(at))
+        found += len(at)
+        windows.append(windows[-1] + len(pending))
+        rows_of.append(row_of)
         pools.append(pool)
-        ready.append(listed_ready[at])
+        ready.append(is_ready[at])
         stage_at.append(at + first)
-        stages.append(_records(board.stages, _STAGE, stage_at[-1]))
-        last.append(_records(board.executors, _EXECUTOR))
-    rows, executors = _joined(stages, _STAGE), _joined(last, _EXECUTOR)
+        stages.append(records(board.stages, Stage, stage_at[-1]))
+        last.append(records(board.executors, Executor))
+    rows, executors = _joined(stages), _joined(last)
     stage_state, executor_state = _numbered(stages), _numbered(last)
     # Jobs are told apart by state and index.
     span = 1 + max(int(rows["job"].max(initial=0)), int(executors["job"].max(initial=0)))
     keys, stage_job = _distinct(stage_state * span + rows["job"])
     job_state, job_at = np.divmod(keys, span)
     ends = np.searchsorted(job_state, np.arange(len(seen) + 1)).tolist()
-    jobs = [_records(each.board.jobs, _JOB, job_at[ends[i] : ends[i + 1]]) for i, each in enumerate(seen)]
+    jobs = [records(each.board.jobs, Job, job_at[ends[i] : ends[i + 1]]) for i, each in enumerate(seen)]
     counts = np.array([len(each) for each in last])
     now_s = np.array([pool.now_s for pool in pools])
     free_at_s = np.where(executors["stage"] >= 0, executors["free_at_s"], np.inf)
@@ -272,10 +270,12 @@ def _read(seen: Sequence[Seen]) -> _Read:
         pools=pools,
         executors=counts,
         stages=rows,
-        stage_at=np.concatenate(stage_at),
+        stage_at=_joined(stage_at),
+        windows=windows[:-1],
+        row_of=_joined(rows_of),
         stage_state=stage_state,
-        ready=np.concatenate(ready),
-        jobs=_joined(jobs, _JOB),
+        ready=_joined(ready),
+        jobs=_joined(jobs),
         job_at=job_at,
         job_state=job_state,
         stage_job=stage_job,
@@ -298,10 +298,11 @@ def _spread(by_state: NDArray[Any], state: Positions) -> NDArray[Any]:
 
 def _distinct(keys: Positions) -> tuple[Positions, Positions]:
     """Return the distinct keys in order, and for each key its row among them."""
-    steps = np.diff(keys, prepend=keys[:1] - 1)
-    if steps.min() < 0:  # nobody says that a state's stages stand in the order of their jobs, but most do
+    is_new = np.ones(len(keys), np.bool_)
+    np.not_equal(keys[1:], keys[:-1], out=is_new[1:])
+    if (keys[1:] < keys[:-1]).any():  # nobody says that a state's stages stand in the order of their jobs, but most do
         return np.unique(keys, return_inverse=True)
-    return keys[steps > 0], np.cumsum(steps > 0) - 1
+    return keys[is_new], is_new.cumsum() - 1
 
 
 def _edges(read: _Read, seen: Sequence[Seen], dag: Dag) -> tuple[Positions, Positions]:
@@ -312,23 +313,20 @@ def _edges(read: _Read, seen: Sequence[Seen], dag: Dag) -> tuple[Positions, Posi
     nothing = np.empty(0, np.int64)
     if len(dag.child) == 0:
         return nothing, nothing
-    base = np.array([each.base for each in seen])[read.stage_state]
-    stages = read.stage_at + base
+    state = read.stage_state
+    stages = read.stage_at + _spread(np.array([each.base for each in seen]), state)
     first = dag.child_ptr[stages]
     count = dag.child_ptr[stages + 1] - first
     total = int(count.sum())
     if total == 0:
         return nothing, nothing
-    parent = np.repeat(np.arange(len(stages)), count)
-    at = np.arange(total) + np.repeat(first - (np.cumsum(count) - count), count)
-    # Several states may have the same stages, so a stage is looked for among those of its parent's state.
-    span = len(dag.child_ptr)
-    offset = read.stage_state * span
-    keys = offset + stages
-    wanted = offset[parent] + dag.child[at]
-    child = np.searchsorted(keys, wanted)
+    parent = np.arange(len(stages)).repeat(count)
+    at = np.arange(total) + (first - (count.cumsum() - count)).repeat(count)
+    # A job's stages are all among the rows that were looked through; several states may have the same.
+    moved = np.array([window - each.base - each.first for window, each in zip(read.windows, seen, strict=True)])
+    child = read.row_of[dag.child[at] + _spread(moved, state[parent])]
     # Nothing is left to start of the children of a failed job, so they are not among the stages.
-    there = keys[np.minimum(child, len(keys) - 1)] == wanted
+    there = child >= 0
     return (child, parent) if there.all() else (child[there], parent[there])
 
 
@@ -392,8 +390,10 @@ def _stage_features(read: _Read, common: _Common, left_s: Floats, longest_s: Flo
     pending, running, slots = (rows[name].astype(np.float64) for name in ("pending", "running", "slots"))
     serial, path_s = rows["serial_fraction"], rows["path_s"]
     task_s = np.maximum(rows["estimate_s"], 1e-9)
-    moldable = ~np.isnan(serial)
-    room = np.where(moldable, free, np.minimum(pending, free // slots) * slots)
+    moldable, waits = ~np.isnan(serial), pending > 0
+    room = np.minimum(pending, np.floor(free / slots)) * slots
+    if moldable.any():
+        room = np.where(moldable & waits, free, room)
     out = np.empty((len(STAGE_FEATURES), len(rows)))
     out[0] = read.jobs["running"][job] / executors
     out[1] = read.last_used[job]
@@ -404,9 +404,9 @@ def _stage_features(read: _Read, common: _Common, left_s: Floats, longest_s: Flo
     out[6] = np.minimum(task_s * slots / left_s[job], 2.0)
     out[7] = running
     out[8] = slots / executors
-    out[9] = (rows["ready_s"] <= now_s) & (pending > 0)
+    out[9] = (rows["ready_s"] <= now_s) & waits
     out[10] = 0.0
-    out[11] = np.where(pending > 0, room / executors, 0.0)
+    out[11] = room / executors
     out[12] = _spread(read.next_s, state) / task_s
     out[13] = smaller[job] * task_s
     out[14] = moldable
@@ -419,54 +419,59 @@ def _stage_features(read: _Read, common: _Common, left_s: Floats, longest_s: Flo
     return out
 
 
-def _startable(read: _Read, now_s: Floats, free: Floats) -> Positions:
-    """Return the rows of the stages that can be started now; see `fermata.policy.action.startable`."""
-    rows, state = read.stages, read.stage_state
+def _startable(read: _Read, now_s: Floats, free: Floats) -> tuple[Positions, NDArray[Any]]:
+    """Return which rows are of stages that can be started now, and their records.
+
+    See `fermata.policy.action.startable`.
+    """
+    at = read.ready.nonzero()[0]
+    rows, state = records(read.stages, Stage, at), read.stage_state[at]
     now_s, free = _spread(now_s, state), _spread(free, state)
     legal = (
-        read.ready
-        & (rows["pending"] > 0)
+        (rows["pending"] > 0)
         & (rows["ready_s"] <= now_s)
         & (rows["slots"] <= free)
         & (rows["running"] < rows["max_cap"])
         & ~(rows["hold_until_s"] > now_s)
     )
-    return legal.nonzero()[0]
+    return at[legal], records(rows, Stage, legal.nonzero()[0])
 
 
-def _options(read: _Read, choice: Positions, common: _Common) -> tuple[Floats, Mask, Positions]:
+def _options(read: _Read, choice: Positions, rows: NDArray[Any], common: _Common) -> tuple[Floats32, Mask, Positions]:
     """Return features [c, OPTIONS, OPTION_FEATURES], mask and caps [c, OPTIONS] of the starts of some stages."""
-    rows, state = read.stages[choice], read.stage_state[choice]
+    state = read.stage_state[choice]
     running, pending, slots = (rows[name].astype(np.int64) for name in ("running", "pending", "slots"))
     _, free, executors, unit_s = (_spread(each, state)[:, np.newaxis] for each in common)
     serial = rows["serial_fraction"]
     moldable = ~np.isnan(serial)
-    most = np.where(moldable, free[:, 0], np.minimum(pending, free[:, 0] // slots)).astype(np.int64)
+    most = np.where(moldable, free[:, 0], np.minimum(pending, np.floor(free[:, 0] / slots))).astype(np.int64)
     most = np.minimum(most, rows["max_cap"] - running)[:, np.newaxis]
     count = -(-most >> _HALVINGS)  # the most, and rounded up its half, its quarter, ...
     mask = np.ones(count.shape, np.bool_)
     mask[:, 1:] = count[:, 1:] < count[:, :-1]
     caps = running[:, np.newaxis] + count
     left = pending[:, np.newaxis]
-    taken = count * np.where(moldable, 1, slots)[:, np.newaxis]
+    each_takes = slots
     rest_s = left / caps
     if moldable.any():
+        each_takes = np.where(moldable, 1, slots)
         fraction = np.where(moldable, serial, 1.0)[:, np.newaxis]
         rest_s = np.where(moldable[:, np.newaxis], fraction + (1.0 - fraction) / count, rest_s)
+    taken = count * each_takes[:, np.newaxis]
     held = read.jobs["running"][read.stage_job[choice]][:, np.newaxis]
-    out = np.empty((*count.shape, len(OPTION_FEATURES)))
-    out[..., 0] = count / most
-    out[..., 1] = taken / free
-    out[..., 2] = (held + taken) / executors
-    out[..., 3] = left / count
-    out[..., 4] = rest_s * (rows["estimate_s"][:, np.newaxis] / unit_s)
-    out[..., 3:] = _log1p(out[..., 3:])
-    return out, mask, caps
+    out = np.empty((len(OPTION_FEATURES), *count.shape))
+    out[0] = count / most
+    out[1] = taken / free
+    out[2] = (held + taken) / executors
+    out[3] = left / count
+    out[4] = rest_s * (rows["estimate_s"][:, np.newaxis] / unit_s)
+    _log1p(out[3:])
+    return _rows(out), mask, caps
 
 
 def _rows(features: Floats) -> Floats32:
     """Return features that were computed one under another as the rows that a network takes."""
-    return np.ascontiguousarray(features.T, np.float32)
+    return features.transpose(*range(1, features.ndim), 0).astype(np.float32, order="C")
 
 
 def _unfold(rows: Rows[Any], kind: type, at: Iterable[int], values: Iterable[tuple[Any, ...]]) -> None:
@@ -486,9 +491,8 @@ def _observed(seen: Seen, read: _Read, state: int, startable: Positions) -> tupl
         jobs = read.job_state == state
         _unfold(board.stages, Stage, read.stage_at[startable].tolist(), read.stages[startable].tolist())
         _unfold(board.jobs, Job, read.job_at[jobs].tolist(), read.jobs[jobs].tolist())
-        recent = slice(pool.recent_begin, pool.recent_end)
-        arrivals = [column(board.arrivals, name)[recent].tolist() for name in _ARRIVAL.names or ()]
-        _unfold(board.arrivals, Arrival, range(recent.start, recent.stop), zip(*arrivals, strict=True))
+        recent = np.arange(pool.recent_begin, pool.recent_end)
+        _unfold(board.arrivals, Arrival, recent.tolist(), records(board.arrivals, Arrival, recent).tolist())
     choice, pool_x = observe_board(board)
     return pool_x, choice.wake_s
 
@@ -503,7 +507,7 @@ def graph_states(seen: Sequence[Seen], dag: Dag) -> tuple[GraphState, Menu]:
     read = _read(seen)
     now_s = np.array([pool.now_s for pool in read.pools])
     free = np.array([pool.free for pool in read.pools], np.float64)
-    choice = _startable(read, now_s, free)
+    choice, chosen = _startable(read, now_s, free)
     choice_job = read.stage_job[choice]
     left_s = np.maximum(read.jobs["remaining_work_s"], 1e-9)
     first = np.searchsorted(read.stage_state[choice], np.arange(len(seen) + 1))
@@ -519,8 +523,7 @@ def graph_states(seen: Sequence[Seen], dag: Dag) -> tuple[GraphState, Menu]:
         stage_x[16] = np.log1p(np.bincount(parent, minlength=len(read.stages)))
     stage_x[10, choice] = 1.0
     job_x[12, choice_job] = 1.0
-    option_x, option_mask, caps = _options(read, choice, common)
-    chosen = read.stages[choice]
+    option_x, option_mask, caps = _options(read, choice, chosen, common)
     told = [_observed(each, read, i, choice[first[i] : first[i + 1]]) for i, each in enumerate(seen)]
     graph = GraphState(
         stage_x=_rows(stage_x),
@@ -531,7 +534,7 @@ def graph_states(seen: Sequence[Seen], dag: Dag) -> tuple[GraphState, Menu]:
         job_state=read.job_state,
         state_x=np.array([x for x, _ in told], np.float32),
         choice_stage=choice,
-        option_x=option_x.astype(np.float32),
+        option_x=option_x,
         option_mask=option_mask,
         can_hold=(chosen["cap"] == 0) & np.isneginf(chosen["hold_until_s"]),
         can_wait=free < common.executors,

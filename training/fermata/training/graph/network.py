@@ -45,13 +45,21 @@ def tensors(graph: GraphState) -> tuple[Tensor, ...]:
     return tuple(torch.from_numpy(np.ascontiguousarray(array)) for array in graph)
 
 
-def _counts(segment: Tensor, into: Tensor) -> Tensor:
-    """Return how many rows there are of each segment, [len(into), 1]."""
-    return into[:, :1].index_add(0, segment, torch.ones_like(segment, dtype=into.dtype).unsqueeze(1))
+# An exported file takes as long as it has nodes: so much less is the arithmetic of a decision. So what follows says in
+# few nodes what torch has many ways to say.
+def _zeros(x: Tensor, width: int) -> Tensor:
+    """Return zeros, [rows of x, width]."""
+    return x @ x.new_zeros(x.shape[1], width)
+
+
+def _counted(layer: nn.Linear, x: Tensor) -> Tensor:
+    """Return a layer's outputs and, as the last column, a 1 for each row: what is summed later counts the rows."""
+    weight = nn.functional.pad(layer.weight, (0, 0, 0, 1))
+    return nn.functional.linear(x, weight, nn.functional.pad(layer.bias, (0, 1), value=1.0))
 
 
 def _taken(x: Tensor, at: Tensor) -> Tensor:
-    """Return rows of `x`; of all the ways to say so this one is a single node of an exported file."""
+    """Return rows of `x`."""
     return nn.functional.embedding(at, x)
 
 
@@ -132,10 +140,14 @@ class GraphNetwork(nn.Module):  # type: ignore[misc] # torch is not followed by 
         # The mask is in factor and offset, which an exported file has as constants.
         return (x * (mask / scale) - mean * mask / scale).clamp(-BOUND, BOUND)
 
-    def _gathered(self, x: Tensor, segment: Tensor, into: Tensor) -> Tensor:
-        """Return the sums of rows of `x` by segment, or their means; shape and zeros as `into`."""
-        total = into.index_add(0, segment, x)
-        return total if self.config.aggregate == "sum" else total / _counts(segment, into).clamp(min=1.0)
+    def _gathered(self, mlp: nn.Sequential, x: Tensor, segment: Tensor, into: Tensor) -> Tensor:
+        """Return the sums or means by segment of what a network says of the rows of `x`, for each row of `into`."""
+        hidden, last = mlp[:-1](x), mlp[-1]
+        if self.config.aggregate == "sum":
+            return _zeros(into, last.out_features).index_add(0, segment, last(hidden))
+        total = _zeros(into, last.out_features + 1).index_add(0, segment, _counted(last, hidden))
+        told, count = total.split([last.out_features, 1], dim=1)
+        return told / count
 
     def _messages(self, own: Tensor, child: Tensor, parent: Tensor) -> Tensor:
         """Return the stages' embeddings after `rounds` rounds of messages; a stage without children hears zeros.
@@ -146,8 +158,11 @@ class GraphNetwork(nn.Module):  # type: ignore[misc] # torch is not followed by 
         first, last = self.hear[0], self.hear[2]
         if child.shape[0] == 0 and not torch.compiler.is_exporting():  # an exported file always runs the rounds
             return own + self.hear(own.new_zeros(1, own.shape[1]))
-        zeros = torch.zeros_like(own)
-        children = _counts(parent, zeros).clamp(min=1.0) if self.config.aggregate == "mean" else None
+        zeros = _zeros(own, own.shape[1])
+        children = None
+        if self.config.aggregate == "mean":
+            one = torch.ones_like(parent, dtype=own.dtype).unsqueeze(1)
+            children = zeros[:, :1].index_add(0, parent, one).clamp(min=1.0)
         before = own + last.bias
         embedding = own
         for _ in range(self.config.rounds):
@@ -164,11 +179,10 @@ class GraphNetwork(nn.Module):  # type: ignore[misc] # torch is not followed by 
         stage_x, job_x, state_x = x
         own = self.embed(stage_x)
         stages = own if self.config.rounds == 0 else self._messages(own, child, parent)
-        told = self.job(torch.cat([stage_x, stages], dim=1))
-        job_own = self.job_own(job_x)
-        jobs = torch.relu(self._gathered(told, stage_job, torch.zeros_like(job_own)) + job_own)
+        about = self._gathered(self.job, torch.cat([stage_x, stages], dim=1), stage_job, job_x)
+        jobs = torch.relu(about + self.job_own(job_x))
+        pool = self._gathered(self.pool, jobs, job_state, state_x)
         state_own = self.pool_own(state_x)
-        pool = self._gathered(self.pool(jobs), job_state, torch.zeros_like(state_own))
         return stages, jobs, pool, state_own
 
     def forward(
