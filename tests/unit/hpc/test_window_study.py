@@ -12,12 +12,13 @@ import onnx
 import pytest
 
 from fermata.policy.errors import InputError
-from fermata.sim.hpc import policy
+from fermata.sim.hpc import policy, window_study
 from fermata.sim.hpc.experiment import Sequences, pooled, run_sequences
 from fermata.sim.hpc.lublin import generate
 from fermata.sim.hpc.report import markdown_table
+from fermata.sim.hpc.window_measure import habits
 from fermata.sim.hpc.window_models import KEY, load_window_model, shortest_first
-from fermata.sim.hpc.window_study import CASES, SIZES, SPLITS, stale_shares, windows_section
+from fermata.sim.hpc.window_study import AIMED_PAIR, CASES, SEEDS, SIZES, SPLITS, windows_section
 
 pytestmark = pytest.mark.training
 pytest.importorskip("torch")
@@ -45,29 +46,55 @@ def test_cases_are_the_windows_of_the_tables_and_none_twice() -> None:
     assert all(sum(split) == size for size, split in SIZES)
     assert all(sum(split) == 20 for split in SPLITS)
     assert len({case.name for case in CASES}) == len(CASES)
+    # What is aimed at is trained several times.
+    assert [sum((case.head, case.tail) == shape for case in CASES) for shape in AIMED_PAIR] == [len(SEEDS)] * 2
 
 
+@pytest.fixture
+def few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fewer and shorter windows than the paper's."""
+    for name, value in (("WINDOWS", 4), ("WINDOW_JOBS", 400), ("MORE_WINDOWS", 3), ("LONGER", (1, 2))):
+        monkeypatch.setattr(window_study, name, value)
+
+
+def cells_of(lines: list[str], begin: str) -> list[list[str]]:
+    """The cells of every row that begins so."""
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith(begin)]
+
+
+@pytest.mark.usefixtures("few")
 def test_the_section_shows_what_the_agents_do(folder: Path) -> None:
-    log = generate(10_000, 5, load=1.06)
+    log, drawn = generate(1600, 5, load=2.0), Sequences((0, 400, 800, 1200), 400)
     lines = list(windows_section(log, folder, markdown_table))
-    drawn = Sequences(tuple(range(0, 10_000, 1000)), 1000)
-    (row,) = (line for line in lines if line.startswith("| 20 | DBF |"))
-    cells = [cell.strip() for cell in row.strip("|").split("|")]
-    for cell, shape in ((cells[2], "20+0"), (cells[6], "10+10")):
-        means = pooled(run_sequences(log, policy(f"window:{folder}/window-{shape}-seed0.onnx"), drawn))[0]
-        assert cell.split(" ± ")[0] == f"{means['wait_s']:.0f}"
-    # The rule beside it is the same agent here.
-    (rule,) = (line for line in lines if line.startswith("| 20 | shortest first |"))
-    assert rule.replace("shortest first", "DBF") == row
-    assert any(line.startswith("| 10 + 10 | 0 | 9 | 7 |") for line in lines)
-    shares = stale_shares(log, load_window_model(f"{folder}/window-20+0-seed0.onnx"), drawn)
-    assert cells[4] == f"{100 * shares.mean():.1f}"
-    assert 0.0 < shares.max() < 1.0
-    assert np.all(stale_shares(log, shortest_first(1000, 0), drawn) == 0.0)
+    agents = [policy(f"window:{folder}/window-{shape}-seed0.onnx") for shape in ("20+0", "10+10")]
+    whole, parted = ([row["wait_s"] for row in run_sequences(log, each, drawn)] for each in agents)
+    gap = 100.0 * (np.mean(parted) / np.mean(whole) - 1.0)
+    assert gap < -5.0
+    # The rule beside an agent is the same agent here.
+    (row,), (rule,) = cells_of(lines, "| 20 | DBF |"), cells_of(lines, "| 20 | shortest first |")
+    assert [row[2].split(" ± ")[0], row[6].split(" ± ")[0]] == [f"{np.mean(whole):.0f}", f"{np.mean(parted):.0f}"]
+    assert row[-1].split(" ± ")[0] == f"{gap:+.0f}"
+    assert rule[2:] == row[2:]
+    stale, fwd = habits(log, load_window_model(f"{folder}/window-20+0-seed0.onnx"), drawn)
+    assert row[4] == f"{100 * stale.mean():.1f} / {100 * fwd.mean():.1f}"
+    # Three times the same training, window by window, and all that is put together.
+    (training,) = cells_of(lines, "| DBF, seed 2 | these |")
+    assert training[2:] == [row[2], row[6], row[-1]]
+    (more,), (more_rule,) = cells_of(lines, "| DBF | 3 more |"), cells_of(lines, "| shortest first | 3 more |")
+    assert more[2:] == more_rule[2:] != training[2:]
+    (window,) = cells_of(lines, "| 800 | ")
+    assert window[3:5] == [f"{whole[2]:.0f}", f"{parted[2]:.0f}"]
+    (two,) = cells_of(lines, "| 2 of 800 | ")
+    longer = pooled(run_sequences(log, agents[0], Sequences((0, 800), 800)))[0]["wait_s"]
+    assert two[1] == two[4] == f"{longer:.0f}"
+    assert any(line.startswith("| 10 + 10 | 9 (9-9) | 7 (7-7) |") for line in lines)
+    assert any(line.startswith("| 5 + 5 | 9 | 7 |") for line in lines)
+    assert "nan" not in "".join(lines)
 
 
+@pytest.mark.usefixtures("few")
 def test_without_a_folder_the_policies_stand_alone_and_a_missing_agent_is_named(tmp_path: Path) -> None:
-    log = generate(10_000, 5, load=1.06)
+    log = generate(1600, 5, load=1.06)
     alone = "\n".join(windows_section(log, None, markdown_table))
     assert "SJF skip" in alone
     assert "DBF" not in alone

@@ -23,7 +23,7 @@ torch = pytest.importorskip("torch")
 
 from fermata.training.hpc.export import export_window_model
 from fermata.training.hpc.window_config import WindowConfig
-from fermata.training.hpc.window_ppo import WindowLearner, WindowNetwork, log_sum
+from fermata.training.hpc.window_ppo import Standard, WindowLearner, WindowNetwork, log_sum
 from fermata.training.hpc.window_rollouts import (
     Batch,
     RunningMaxima,
@@ -48,6 +48,11 @@ def batch_of(rewards: list[float], passed: list[float], ends: list[int], at: lis
     return Batch(
         rows, none, none, single, np.array(rewards), np.array(passed), times, np.array(ends), np.zeros(len(ends))
     )
+
+
+def same_units() -> Standard:
+    """Features as they are."""
+    return Standard(np.zeros(FEATURES, dtype=np.float32), np.ones(FEATURES, dtype=np.float32))
 
 
 def test_a_reward_is_relative_to_the_largest_step_so_far() -> None:
@@ -97,8 +102,29 @@ def test_the_kernels_network_is_torchs_and_weights_come_back() -> None:
     assert (network.theta() == theta).all()
 
 
+def test_units_are_those_of_jobs_and_fold_into_the_weights() -> None:
+    random = np.random.default_rng(2)
+    rows = random.normal(5.0, 3.0, (500, FEATURES)).astype(np.float32)
+    rows[:, FWD_ROW] = 0.0
+    rows[:, 1] = 7.0
+    fwd = np.full((40, FEATURES), 90.0, dtype=np.float32)
+    fwd[:, FWD_ROW] = 1.0
+    standard = Standard.of(np.concatenate([fwd, rows]))
+    # Rows of Fwd do not count; its mark, and what is always the same, stay as they are.
+    units = standard.apply(rows)
+    varied = np.setdiff1d(np.arange(FEATURES), [1, FWD_ROW])
+    np.testing.assert_allclose(units[:, varied].mean(axis=0), 0.0, atol=1e-5)
+    np.testing.assert_allclose(units[:, varied].std(axis=0), 1.0, atol=1e-5)
+    assert (units[:, 1] == 7.0).all()
+    assert (standard.apply(fwd)[:, FWD_ROW] == 1.0).all()
+    theta, room = random_theta(8), np.zeros(sum(HIDDEN), dtype=np.float32)
+    np.testing.assert_allclose(
+        [score(standard.fold(theta), row, room) for row in rows], [score(theta, row, room) for row in units], atol=1e-2
+    )
+
+
 def test_training_begins_with_any_job_and_little_fwd() -> None:
-    learner = WindowLearner(WindowConfig(fwd_bias=-4.0))
+    learner = WindowLearner(WindowConfig(fwd_bias=-4.0), same_units())
     rows = torch.rand(200, FEATURES)
     rows[:, FWD_ROW] = 0.0
     jobs = learner.policy(rows).detach()
@@ -109,12 +135,13 @@ def test_training_begins_with_any_job_and_little_fwd() -> None:
 
 
 def test_recorded_chances_are_those_of_the_network_that_is_updated() -> None:
-    learner = WindowLearner(TINY)
-    log = generate(300, 5, load=1.2)
-    model = WindowModel(TINY.head, TINY.tail, learner.policy.theta())
-    batch = collect(prepare(log, [0, 100], 60), model, TINY, RunningMaxima(), 7)
+    episodes = prepare(generate(300, 5, load=1.2), [0, 100], 60)
+    anything = WindowModel(TINY.head, TINY.tail, WindowLearner(TINY, same_units()).theta())
+    learner = WindowLearner(TINY, Standard.of(collect(episodes, anything, TINY, RunningMaxima(), 6).rows))
+    model = WindowModel(TINY.head, TINY.tail, learner.theta())
+    batch = collect(episodes, model, TINY, RunningMaxima(), 7)
     owner = torch.from_numpy(np.repeat(np.arange(len(batch.sizes)), batch.sizes))
-    scores = learner.policy(torch.from_numpy(batch.rows)).detach()
+    scores = learner.policy(torch.from_numpy(learner.standard.apply(batch.rows))).detach()
     taken = torch.from_numpy(np.cumsum(batch.sizes) - batch.sizes + batch.acted)
     chances = scores[taken] - log_sum(scores, owner, len(batch.sizes))
     np.testing.assert_allclose(chances.numpy(), batch.log_chance, atol=1e-4)
@@ -130,7 +157,7 @@ def test_ppo_learns_to_start_the_short_ones_first() -> None:
     )
     told: list[Iteration] = []
     best = train_window(log, config, part="all", on_iteration=told.append)
-    begun = WindowModel(20, 20, WindowLearner(config).policy.theta())
+    begun = WindowModel(20, 20, WindowLearner(config, same_units()).theta())
     unseen = prepare(generate(4000, 16, load=1.2), range(0, 3000, 250), 250)
     assert waits(unseen, best).mean() < 0.9 * waits(unseen, begun).mean()
     assert [each.number for each in told] == [*range(1, 26)]

@@ -105,7 +105,7 @@ def new_agent(head: int, tail: int, theta: SingleArray, mode: int, *, record: in
         np.zeros(sum(HIDDEN), dtype=np.float32),
         np.zeros(slots + 1, dtype=np.float32),
         np.zeros(3),
-        np.zeros((record * (slots + 1), FEATURES), dtype=np.float32),
+        np.empty((record * (slots + 1), FEATURES), dtype=np.float32),  # most of it is never touched
         np.zeros(record, dtype=np.int64),
         np.zeros(record, dtype=np.int64),
         np.zeros(record, dtype=np.float32),

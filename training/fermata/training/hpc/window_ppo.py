@@ -5,6 +5,9 @@ Source: Schulman et al., "Proximal Policy Optimization Algorithms", 2017.
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import NamedTuple
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -20,6 +23,7 @@ IntArray = NDArray[np.int64]
 
 _MAX_NORM = 0.5  # of a gradient
 _VALUE_UNITS = 32
+_LEAST_SPREAD = 1e-3
 
 
 class WindowNetwork(nn.Module):  # type: ignore[misc] # torch is not followed by mypy
@@ -48,7 +52,7 @@ class WindowNetwork(nn.Module):  # type: ignore[misc] # torch is not followed by
             last.weight[0, 0] = fwd_bias
 
     def theta(self) -> SingleArray:
-        """Return the weights as `window.score` wants them."""
+        """Return the weights in the order of `window.score`."""
         parts = [
             part for layer in self.layers[::2] for part in (layer.weight.detach().T.flatten(), layer.bias.detach())
         ]
@@ -65,16 +69,47 @@ class WindowNetwork(nn.Module):  # type: ignore[misc] # torch is not followed by
                 layer.bias.copy_(bias)
 
 
+class Standard(NamedTuple):
+    """Mean and standard deviation of every feature over the rows of jobs, `[FEATURES]` each; networks read units of it.
+
+    Source: Andrychowicz et al., "What matters for on-policy deep actor-critic methods?", ICLR 2021, section 3.3.
+    """
+
+    mean: SingleArray
+    scale: SingleArray
+
+    @classmethod
+    def of(cls, rows: SingleArray) -> Standard:
+        """Measure rows, `[rows, FEATURES]`; what marks Fwd, or does not vary, keeps its unit."""
+        jobs = rows[rows[:, FWD_ROW] == 0.0]
+        mean, scale = jobs.mean(axis=0, dtype=np.float64), jobs.std(axis=0, dtype=np.float64)
+        varied = (scale > _LEAST_SPREAD) & (np.arange(FEATURES) != FWD_ROW)
+        return cls(np.where(varied, mean, 0.0).astype(np.float32), np.where(varied, scale, 1.0).astype(np.float32))
+
+    def apply(self, rows: SingleArray) -> SingleArray:
+        """Return rows in standard units."""
+        return (rows - self.mean) / self.scale
+
+    def fold(self, theta: SingleArray) -> SingleArray:
+        """Return the weights that do with rows what `theta` does with them in standard units."""
+        folded, first = theta.copy(), HIDDEN[0]
+        weights = folded[: FEATURES * first].reshape(FEATURES, first)
+        weights /= self.scale[:, None]
+        folded[FEATURES * first : (FEATURES + 1) * first] -= self.mean @ weights
+        return folded
+
+
 class WindowLearner:
     """Policy and value networks with their optimisers.
 
     Args:
         config: see `WindowConfig`.
+        standard: units of the features.
     """
 
-    def __init__(self, config: WindowConfig) -> None:
+    def __init__(self, config: WindowConfig, standard: Standard) -> None:
         torch.manual_seed(config.seed)
-        self.config = config
+        self.config, self.standard = config, standard
         self.policy = WindowNetwork()
         self.policy.begin(config.fwd_bias)
         self.value = nn.Sequential(
@@ -89,6 +124,10 @@ class WindowLearner:
         self._scale = 0.0  # of returns, which the value network gives in units of it; set by the first batch
         self._random = np.random.default_rng(config.seed)
 
+    def theta(self) -> SingleArray:
+        """Return the policy's weights as `window.score` wants them."""
+        return self.standard.fold(self.policy.theta())
+
     def update(self, batch: Batch, left: float) -> dict[str, float]:
         """Improve both networks on one batch; returns the divergence, the entropy and what the values explain.
 
@@ -100,6 +139,7 @@ class WindowLearner:
         for group in self._policy_steps.param_groups:
             group["lr"] = config.policy_rate * (0.1 + 0.9 * left)
         first_rows = np.cumsum(batch.sizes) - batch.sizes
+        batch = replace(batch, rows=self.standard.apply(batch.rows))
         states = torch.from_numpy(batch.rows[first_rows, OF_JOB:])
         with torch.no_grad():
             values = self.value(states).squeeze(1).double().numpy() * self._scale

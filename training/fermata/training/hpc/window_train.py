@@ -6,7 +6,7 @@ It begins at an agent that starts any job that fits about equally often; nothing
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -14,10 +14,11 @@ import torch
 
 from fermata.sim.hpc.experiment import draw_sequences, split
 from fermata.sim.hpc.jobs import JobLog
+from fermata.sim.hpc.window import PARAMETERS
 from fermata.sim.hpc.window_models import WindowModel
 from fermata.training.hpc.window_config import WindowConfig
-from fermata.training.hpc.window_ppo import WindowLearner
-from fermata.training.hpc.window_rollouts import RunningMaxima, collect, prepare, waits
+from fermata.training.hpc.window_ppo import Standard, WindowLearner
+from fermata.training.hpc.window_rollouts import Episode, RunningMaxima, collect, prepare, waits
 
 _JUDGE_SEED = 90_001
 _JUDGE_EVERY = 5
@@ -61,8 +62,9 @@ def train_window(
     chosen = draw_sequences(log, config.judged, config.jobs, config.seed + _JUDGE_SEED, part=part)
     judged = prepare(log, chosen.starts, config.jobs)
     first, end = split(log, part)
-    learner, maxima, random = WindowLearner(config), RunningMaxima(), np.random.default_rng(config.seed)
-    model = WindowModel(config.head, config.tail, learner.policy.theta(), log.name, config.seed)
+    maxima, random = RunningMaxima(), np.random.default_rng(config.seed)
+    learner = WindowLearner(config, _standard(judged, config))
+    model = WindowModel(config.head, config.tail, learner.theta(), log.name, config.seed)
     best, least = model, float(waits(judged, model).mean())
     curve = [(0, least)]
     for number in range(1, config.iterations + 1):
@@ -70,7 +72,7 @@ def train_window(
         starts = random.integers(first, end - config.jobs + 1, config.sequences).tolist()
         batch = collect(prepare(log, starts, config.jobs), model, config, maxima, int(random.integers(2**31)))
         told = learner.update(batch, 1.0 - (number - 1) / config.iterations)
-        model = WindowModel(config.head, config.tail, learner.policy.theta(), log.name, config.seed)
+        model = WindowModel(config.head, config.tail, learner.theta(), log.name, config.seed)
         if number % _JUDGE_EVERY == 0 or number == config.iterations:
             wait_s = float(waits(judged, model).mean())
             curve.append((number, wait_s))
@@ -80,3 +82,10 @@ def train_window(
             told_wait, took = float(batch.wait_s.mean()), time.perf_counter() - began
             on_iteration(Iteration(number, told_wait, least, told["entropy"], told["kl"], told["explained"], took))
     return replace(best, curve=tuple(curve))
+
+
+def _standard(episodes: Sequence[Episode], config: WindowConfig) -> Standard:
+    """Return the units of features as an agent meets them that starts any job that fits."""
+    anything = WindowModel(config.head, config.tail, np.zeros(PARAMETERS, dtype=np.float32))
+    maxima = RunningMaxima()  # of no reward that counts
+    return Standard.of(collect(episodes, anything, config, maxima, config.seed).rows)
