@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -93,13 +94,27 @@ def test_the_section_shows_what_the_agents_do(folder: Path) -> None:
 
 
 @pytest.mark.usefixtures("few")
-def test_without_a_folder_the_policies_stand_alone_and_a_missing_agent_is_named(tmp_path: Path) -> None:
+def test_without_a_folder_the_policies_stand_alone_and_one_without_agents_is_refused(tmp_path: Path) -> None:
     log = generate(1600, 5, load=1.06)
     alone = "\n".join(windows_section(log, None, markdown_table))
     assert "SJF skip" in alone
     assert "DBF" not in alone
-    with pytest.raises(InputError, match=r"expected window-10\+0-seed0\.onnx in .*; fermata hpc windows trains"):
+    with pytest.raises(InputError, match=r"expected window-10\+0-seed0\.onnx and others in .*windows trains them"):
         list(windows_section(log, tmp_path, markdown_table))
+
+
+@pytest.mark.usefixtures("few")
+def test_what_is_not_trained_yet_is_named_and_left_out(folder: Path, tmp_path: Path) -> None:
+    for name in ("20+0-seed0", "20+0-seed1", "10+10-seed1", "5+5-seed0"):
+        shutil.copy(folder / f"window-{name}.onnx", tmp_path)
+    lines = list(windows_section(generate(1600, 5, load=1.06), tmp_path, markdown_table))
+    (missing,) = (line for line in lines if line.startswith("Not trained yet, and left out: "))
+    assert missing.count("`window-") == len(CASES) - 3
+    assert "`window-20+0-seed0`" in missing  # no pair without the other of its seed
+    assert [row[0] for row in cells_of(lines, "| DBF, seed ")] == ["DBF, seed 1"] * 2
+    assert cells_of(lines, "| 20 | DBF |")
+    assert not cells_of(lines, "| 10 | DBF |")
+    assert cells_of(lines, "| 10 | shortest first |")
 
 
 def test_the_command_goes_on_where_it_was(folder: Path) -> None:

@@ -23,7 +23,7 @@ from fermata.sim.hpc.policies import WINDOW, Policy, policy
 from fermata.sim.hpc.queue_models import SHIPPED
 from fermata.sim.hpc.rules import Rules, Start
 from fermata.sim.hpc.window_measure import FloatArray, Measured, change, half_width, measure
-from fermata.sim.hpc.window_models import load_window_model, shortest_first
+from fermata.sim.hpc.window_models import WindowModel, shortest_first
 
 Shape = tuple[int, int]  # head and tail
 Table = Callable[[Sequence[str], Sequence[Sequence[str]]], Iterator[str]]
@@ -78,11 +78,12 @@ def windows_section(log: JobLog, folder: Path | None, table: Table) -> Iterator[
 
     Args:
         log: `lublin_256`, of which ten windows of 1,000 jobs are judged.
-        folder: of the agents that `fermata hpc windows` trained; without one the other policies stand alone.
+        folder: of the agents that `fermata hpc windows` trained; those that are not there yet are named and left out.
+            Without one the other policies stand alone.
         table: lays a head and rows out.
 
     Raises:
-        InputError: an agent is missing.
+        InputError: there is no agent at all.
         ModelError: a file is no window agent.
     """
     yield from (f"## Deep Back-Filling's setting: {WINDOWS} windows of {WINDOW_JOBS} jobs of {log.name}", "")
@@ -97,11 +98,15 @@ def windows_section(log: JobLog, folder: Path | None, table: Table) -> Iterator[
         yield from _aims(rules, {}, {}, queues, table)
         yield from _classes([*rules, *queues], table)
         return
-    chosen = {shape: _trained(folder, *shape) for shape in SHAPES}
+    chosen = _trained(folder)
+    missing = [f"`{case.name}`" for case in CASES if case.seed not in chosen.get((case.head, case.tail), {})]
+    if missing:
+        yield from (f"Not trained yet, and left out: {', '.join(missing)}.", "")
     agents = {shape: _measure_agent(log, each, shape, drawn) for shape, each in chosen.items()}
+    compared = [*rules, *(agents[shape] for shape in _COMPARED if shape in agents), *queues]
     more_log, more_drawn = generate(MORE_WINDOWS * WINDOW_JOBS, MORE_SEED, load=TRAINING_LOAD), _windows(MORE_WINDOWS)
-    more = {shape: _measure_agent(more_log, chosen[shape], shape, more_drawn) for shape in AIMED_PAIR}
-    compared = [*rules, *(agents[shape] for shape in _COMPARED), *queues]
+    pair = {shape: chosen[shape] for shape in AIMED_PAIR} if set(AIMED_PAIR) <= set(chosen) else {}
+    more = {shape: _measure_agent(more_log, each, shape, more_drawn) for shape, each in pair.items()}
     yield from _overview(compared, rules[-1], table)
     yield from _aims(rules, agents, more, queues, table)
     yield "Window sizes, head-only and split: agents, and for comparison the rule that starts the shortest job of its"
@@ -109,13 +114,14 @@ def windows_section(log: JobLog, folder: Path | None, table: Table) -> Iterator[
     yield "would; Fwd the share of decisions, which are asked for when something fits, that leave it where it is. The"
     yield from ("change's interval is that of a ratio of means.", "")
     yield from _sizes(log, agents, drawn, table)
-    more_rules = {shape: measure(more_log, "", [_rule(*shape)], more_drawn) for shape in AIMED_PAIR}
-    yield from _more(agents, more, more_rules, table)
-    yield from _one_by_one(log, agents, table)
-    yield from _longer(log, chosen, table)
+    if pair:
+        more_rules = {shape: measure(more_log, "", [_rule(*shape)], more_drawn) for shape in AIMED_PAIR}
+        yield from _more(tuple(pair[AIMED_PAIR[0]]), agents, more, more_rules, table)
+        yield from _one_by_one(log, agents, table)
+        yield from _longer(log, pair, table)
     yield from _splits(agents, table)
     yield from _classes(compared, table)
-    yield from _curves(folder, table)
+    yield from _curves(chosen, table)
 
 
 def _windows(many: int | None = None, together: int = 1) -> Sequences:
@@ -124,16 +130,23 @@ def _windows(many: int | None = None, together: int = 1) -> Sequences:
     return Sequences(tuple(jobs * window for window in range((many or WINDOWS) // together)), jobs)
 
 
-def _trained(folder: Path, head: int, tail: int) -> list[Policy]:
-    paths = [folder / f"{case.name}.onnx" for case in CASES if (case.head, case.tail) == (head, tail)]
-    for path in paths:
-        if not path.is_file():
-            raise InputError(f"expected {path.name} in {folder}; fermata hpc windows trains what is missing")
-    return [policy(f"{WINDOW}:{path}") for path in paths]
+def _trained(folder: Path) -> dict[Shape, dict[int, Policy]]:
+    """Return the agents of a folder by shape and seed; of the pair that is aimed at, the seeds that both have."""
+    found: dict[Shape, dict[int, Policy]] = {}
+    for case in CASES:
+        path = folder / f"{case.name}.onnx"
+        if path.is_file():
+            found.setdefault((case.head, case.tail), {})[case.seed] = policy(f"{WINDOW}:{path}")
+    if not found:
+        raise InputError(f"expected {CASES[0].name}.onnx and others in {folder}; fermata hpc windows trains them")
+    whole, parted = (found.get(shape, {}) for shape in AIMED_PAIR)
+    for seed in whole.keys() ^ parted.keys() if whole and parted else ():
+        (whole if seed in whole else parted).pop(seed)
+    return {shape: each for shape, each in found.items() if each}
 
 
-def _measure_agent(log: JobLog, chosen: Sequence[Policy], shape: Shape, drawn: Sequences) -> Measured:
-    return measure(log, f"DBF, window {shape[0]} + {shape[1]}", chosen, drawn)
+def _measure_agent(log: JobLog, chosen: dict[int, Policy], shape: Shape, drawn: Sequences) -> Measured:
+    return measure(log, f"DBF, window {shape[0]} + {shape[1]}", list(chosen.values()), drawn)
 
 
 def _rule(head: int, tail: int) -> Policy:
@@ -184,11 +197,12 @@ def _aims(
 ) -> Iterator[str]:
     """Yield what was aimed at and whether it is reached."""
     gates = []
-    if agents:
+    if (32, 32) in agents:
         best, dbf = [min(each.average(key) for each in rules[:3]) for key in _AIMED], agents[(32, 32)]
         what = f"DBF, window 32 + 32: below FCFS, SJF (cores) and LCFS EASY ({best[0]:.0f} s / {best[1]:.2f})"
         below = all(dbf.average(key) < least for key, least in zip(_AIMED, best, strict=True))
         gates.append(Gate(what, str(dbf), below))
+    if more:
         gates.append(_split_gate("DBF, 10 + 10: wait and queue length 40% below head-only 20", agents))
         gates.append(_split_gate(f"the same on {MORE_WINDOWS} windows of other jobs of the model", more))
     saf, sjf = rules[-2:]
@@ -212,10 +226,10 @@ def _sizes(log: JobLog, agents: dict[Shape, Measured], drawn: Sequences, table: 
     rows = []
     for size, split in SIZES:
         shapes = ((size, 0), split)
-        for kind, (whole, parted) in (
-            ("DBF", [agents[shape] for shape in shapes]),
-            ("shortest first", [measure(log, "", [_rule(*shape)], drawn) for shape in shapes]),
-        ):
+        pairs = {"shortest first": [measure(log, "", [_rule(*shape)], drawn) for shape in shapes]}
+        if all(shape in agents for shape in shapes):
+            pairs = {"DBF": [agents[shape] for shape in shapes], **pairs}
+        for kind, (whole, parted) in pairs.items():
             cells = [
                 cell
                 for each in (whole, parted)
@@ -238,13 +252,17 @@ def _gap(whole: dict[str, FloatArray], parted: dict[str, FloatArray]) -> str:
 
 
 def _more(
-    agents: dict[Shape, Measured], more: dict[Shape, Measured], more_rules: dict[Shape, Measured], table: Table
+    seeds: Sequence[int],
+    agents: dict[Shape, Measured],
+    more: dict[Shape, Measured],
+    more_rules: dict[Shape, Measured],
+    table: Table,
 ) -> Iterator[str]:
     """Yield the pair that is aimed at, training by training, and on many windows."""
     yield "The window of 20, training by training, wait in s; then all of it, and the rule, on"
     yield from (f"{MORE_WINDOWS} windows of other jobs of the model (seed {MORE_SEED}):", "")
     rows = []
-    for number, seed in enumerate(SEEDS):
+    for number, seed in enumerate(seeds):
         for what, found in (("these", agents), (f"{MORE_WINDOWS} more", more)):
             rows.append(_pair(f"DBF, seed {seed}", what, [found[shape].trainings[number] for shape in AIMED_PAIR]))
     rows.sort(key=lambda row: row[1] != "these")
@@ -272,7 +290,7 @@ def _one_by_one(log: JobLog, agents: dict[Shape, Measured], table: Table) -> Ite
     yield from table(("first job", "load", "20 + 0 stale %", "20 + 0", "10 + 10", "change, %"), rows)
 
 
-def _longer(log: JobLog, chosen: dict[Shape, list[Policy]], table: Table) -> Iterator[str]:
+def _longer(log: JobLog, chosen: dict[Shape, dict[int, Policy]], table: Table) -> Iterator[str]:
     """Yield what becomes of the window of 20 when the machine is not emptied after every window."""
     yield "The same jobs in longer windows, of which the machine is idle at the start only; wait in s of the agents and"
     yield from ("of the rule:", "")
@@ -280,7 +298,8 @@ def _longer(log: JobLog, chosen: dict[Shape, list[Policy]], table: Table) -> Ite
     for together in LONGER:
         drawn = _windows(together=together)
         cells = [f"{len(drawn.starts)} of {drawn.jobs}"]
-        for policies in ([chosen[shape] for shape in AIMED_PAIR], [[_rule(*shape)] for shape in AIMED_PAIR]):
+        trained = [list(chosen[shape].values()) for shape in AIMED_PAIR]
+        for policies in (trained, [[_rule(*shape)] for shape in AIMED_PAIR]):
             whole, parted = (measure(log, "", each, drawn).average("wait_s") for each in policies)
             cells += [f"{whole:.0f}", f"{parted:.0f}", f"{100.0 * (parted / whole - 1.0):+.0f}"]
         rows.append(cells)
@@ -291,11 +310,13 @@ def _longer(log: JobLog, chosen: dict[Shape, list[Policy]], table: Table) -> Ite
 def _splits(agents: dict[Shape, Measured], table: Table) -> Iterator[str]:
     yield from ("How a window of 20 is split:", "")
     rows = []
-    for head, tail in SPLITS:
-        each = agents[(head, tail)]
+    for shape in SPLITS:
+        if shape not in agents:
+            continue
+        each = agents[shape]
         rows.append(
             [
-                f"{head} + {tail}",
+                f"{shape[0]} + {shape[1]}",
                 each.cell("wait_s"),
                 each.cell("queue_length", 2),
                 each.mean("bsld", 1),
@@ -312,16 +333,13 @@ def _classes(compared: Sequence[Measured], table: Table) -> Iterator[str]:
     yield from table(("policy", *(kind.replace("_", " ") for kind in _CLASSES)), rows)
 
 
-def _curves(folder: Path, table: Table) -> Iterator[str]:
+def _curves(chosen: dict[Shape, dict[int, Policy]], table: Table) -> Iterator[str]:
     yield "Mean wait on the model's jobs that choose the best iteration, s, after so many iterations; of several"
     yield from ("trainings their mean, least and most:", "")
     rows = []
-    for head, tail in SHAPES:
-        curves = [
-            dict(load_window_model(str(folder / f"{case.name}.onnx")).curve)
-            for case in CASES
-            if (case.head, case.tail) == (head, tail)
-        ]
+    for (head, tail), policies in chosen.items():
+        models = [each.model for each in policies.values()]
+        curves = [dict(model.curve) for model in models if isinstance(model, WindowModel)]
         cells = []
         for at in _SHOWN_ITERATIONS:
             waits = [curve[at] for curve in curves if at in curve]
