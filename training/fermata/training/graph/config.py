@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from fermata.policy.graph_actions import Space
 from fermata.policy.graph_state import CRITICAL_PATH_FEATURES, DECIMA_FEATURES, OPTION_FEATURES, WIDTH_FEATURES
 from fermata.training.config import TrainConfig, Workloads, read_raw, validated
+from fermata.training.graph.objectives import Objective
 from fermata.training.spark.config import AllocationConfig
 
 Positive = Annotated[float, Field(gt=0)]
@@ -133,7 +134,7 @@ class GraphConfig(_Section):
     name: str
     method: Literal["reinforce", "ppo"]
     seed: int = Field(default=1, ge=0)
-    objective: Literal["jct", "weighted_jct", "slowdown"] = "jct"
+    objective: Objective = "jct"  # see `fermata.training.graph.objectives`
     iterations: int = Field(ge=1)
     network: NetworkConfig = NetworkConfig()
     scenario: str | None = None  # its jobs and executors, at loads of `workloads`; by default random scenarios

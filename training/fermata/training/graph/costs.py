@@ -1,9 +1,9 @@
 """What an episode costs from some moment on, and how much of it an action is to blame for.
 
-The cost rate at a time is the sum of the weights of the jobs in the system; for weights of 1 its integral is the sum of
-their completion times minus arrivals. Costs fade with a time constant: what happens long after an action says little
-of it and adds noise. Arrivals and completions are known exactly afterwards, so the cost to go is known at every time,
-not only at decisions.
+The cost rate at a time is the sum of the weights of the stays under way (`fermata.training.graph.objectives`); where
+these are the jobs in the system and the weights 1, its integral is the sum of their JCTs. Costs fade with a time
+constant: what happens long after an action says little of it and adds noise. Arrivals and completions are known exactly
+afterwards, so the cost to go is known at every time, not only at decisions.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ class CostToGo:
     """The faded cost from any time on.
 
     Args:
-        arrival_s: [jobs]
-        completion_s: [jobs]
-        weight: [jobs] what a second of a job in the system costs.
+        begin_s: [stays]
+        end_s: [stays]
+        weight: [stays] what a second of each costs.
         fade_s: time constant of the fading.
     """
 
-    def __init__(self, arrival_s: Floats, completion_s: Floats, weight: Floats, fade_s: float) -> None:
-        times_s = np.concatenate([arrival_s, completion_s])
+    def __init__(self, begin_s: Floats, end_s: Floats, weight: Floats, fade_s: float) -> None:
+        times_s = np.concatenate([begin_s, end_s])
         order = np.argsort(times_s, kind="stable")
         self._times_s, self._fade_s = times_s[order], fade_s
         self._rate = np.cumsum(np.concatenate([weight, -weight])[order])  # after each event

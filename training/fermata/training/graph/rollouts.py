@@ -36,13 +36,13 @@ from fermata.training.graph.choices import drawn_choices
 from fermata.training.graph.config import GraphConfig
 from fermata.training.graph.costs import CostToGo, advantages
 from fermata.training.graph.network import GraphNetwork, tensors
+from fermata.training.graph.objectives import Stays, stays
 from fermata.training.graph.scenarios import named
 from fermata.training.workloads import draw as draw_scenario
 
 Floats = NDArray[np.float64]
 Weights = dict[str, NDArray[np.generic]]
 _HELD_OUT = 2**31  # first number of the sequences that no update sees
-_SLOWDOWN_S = 10.0  # jobs shorter than this count as so long
 
 
 class Decisions(NamedTuple):
@@ -172,16 +172,10 @@ def _warmed(trace: Trace, executors: int, jobs: int) -> World:
     return world
 
 
-def weights_of_jobs(trace: Trace, world: World, objective: str) -> Floats:
-    """Return what a second of each job in the system costs, [jobs]; 1 on average."""
-    if objective == "jct":
-        return np.ones(trace.jobs)
-    if objective == "weighted_jct":
-        weight = trace.job_weight
-    else:
-        weight = 1.0 / np.maximum(column(world.board.jobs, "critical_path_s"), _SLOWDOWN_S)
-    mean: Floats = weight / weight.mean()
-    return mean
+def _paid(config: GraphConfig, trace: Trace, executors: int, world: World) -> Stays:
+    """Return what a finished episode is paid for."""
+    completion_s = column(world.job_progress, "completion_s")
+    return stays(config.objective, trace, executors, completion_s, column(world.board.jobs, "critical_path_s"))
 
 
 def drawn_scenario(config: GraphConfig, iteration: int, number: int, jobs: int) -> tuple[Scenario, int]:
@@ -254,15 +248,7 @@ class _Values(NamedTuple):
 
 def _values(config: GraphConfig, sequence: Arrivals, worlds: list[World], times_s: list[Floats]) -> _Values:
     trace, executors, fade_s = sequence
-    costs = [
-        CostToGo(
-            trace.job_arrival_s,
-            column(world.job_progress, "completion_s"),
-            weights_of_jobs(trace, world, config.objective),
-            fade_s,
-        )
-        for world in worlds
-    ]
+    costs = [CostToGo(*_paid(config, trace, executors, world), fade_s) for world in worlds]
     told = [cost.at(time_s) for cost, time_s in zip(costs, times_s, strict=True)]
     # A percent is a percent: a crowded sequence must not drown out the others.
     level = max(float(np.concatenate(told).mean()), 1e-9)
@@ -346,8 +332,8 @@ def score_held_out(held: HeldOut) -> list[float]:
     told = []
     worlds = play_best(network_of(config, held.weights), episodes)
     for (trace, executors), world in zip(episodes, worlds, strict=True):
-        weight = weights_of_jobs(trace, world, config.objective)
-        jct_s = column(world.job_progress, "completion_s") - trace.job_arrival_s
-        base_s = simulate(trace, executors, SRWF).job_jct_s
-        told.append(float((weight * jct_s).sum() / (weight * base_s).sum()))
+        paid = _paid(config, trace, executors, world)
+        base = simulate(trace, executors, SRWF)
+        critical_path_s = column(world.board.jobs, "critical_path_s")
+        told.append(paid.cost / stays(config.objective, trace, executors, base.job_completion_s, critical_path_s).cost)
     return told
