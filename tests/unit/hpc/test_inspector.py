@@ -239,6 +239,27 @@ def test_an_exported_inspector_decides_as_before(tmp_path: Path) -> None:
     np.testing.assert_array_equal(ours.start_s, theirs.start_s)
 
 
+def test_a_widened_inspector_decides_as_before() -> None:
+    theta = np.random.default_rng(0).normal(0.0, 1.0, parameters(20))
+    narrow = replace(model_of(20, scope="starts"), theta=theta)
+    log, chosen = generate(300, 5, load=1.2), policy("saf+easy/skip")
+    wide = narrow.widened(FEATURES)
+    ours, theirs = (run_sequence(log, chosen, 0, 300, 0, each.inspector(log)) for each in (narrow, wide))
+    assert (wide.features, len(wide.theta)) == (FEATURES, parameters(FEATURES))
+    assert 0 < ours.rejections < ours.inspections
+    np.testing.assert_array_equal(ours.start_s, theirs.start_s)
+    with pytest.raises(ModelError, match="an inspector of 20 features cannot go on with 8"):
+        narrow.widened(8)
+
+
+def test_a_search_goes_on_from_an_inspector_of_fewer_features(tmp_path: Path) -> None:
+    start, log = model_of(8, 3, "starts"), generate(600, 2, load=1.1)
+    export_inspector(start, tmp_path / "start.onnx")
+    config = InspectorSearchConfig(start=str(tmp_path / "start.onnx"), generations=0, judged=4, jobs=60)
+    found = search_inspector(log, config, part="all")
+    np.testing.assert_allclose(found.theta, start.widened(FEATURES).theta, atol=1e-7)
+
+
 def test_a_file_that_is_no_inspector_is_refused(tmp_path: Path) -> None:
     import onnx
 

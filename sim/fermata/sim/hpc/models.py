@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +18,7 @@ from fermata.policy.onnx_file import open_onnx
 from fermata.sim.hpc.inspect import (
     ARGMAX,
     FEATURES,
+    HIDDEN,
     MAX_INTERVAL_S,
     MAX_REJECTIONS,
     PICKS,
@@ -78,6 +79,19 @@ class InspectorModel:
             np.zeros(FEATURES),
             np.zeros(UNITS),
         )
+
+    def widened(self, features: int) -> InspectorModel:
+        """Return one that reads so many features and decides the same: what is new has weights of zero.
+
+        Raises:
+            ModelError: it reads more than that already.
+        """
+        if features < self.features:
+            raise ModelError(f"an inspector of {self.features} features cannot go on with {features}")
+        first = self.theta[: self.features * HIDDEN[0]].reshape(HIDDEN[0], self.features)
+        new = np.zeros((HIDDEN[0], features - self.features))
+        theta = np.concatenate([np.hstack([first, new]).ravel(), self.theta[self.features * HIDDEN[0] :]])
+        return replace(self, features=features, theta=theta)
 
     def metadata(self) -> str:
         """Return what the file says about itself, as JSON; the weights as base64 of little-endian float32."""

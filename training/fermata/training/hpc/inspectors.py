@@ -40,6 +40,9 @@ class InspectorSearchConfig(SearchConfig):
 
     policy: str = Field("saf+easy/skip", description="The scheduler that is inspected.")
     scope: Literal["picks", "starts"] = Field("starts", description="picks: as the paper; starts: every start.")
+    features: int = Field(
+        FEATURES, ge=_FREE_AFTER + 1, le=FEATURES, description="Features read, from the first; `start` may read fewer."
+    )
     max_wait_ratio: float = Field(1.06, gt=0.0, description="Bound on wait of the rule that is imitated.")
     max_rejections: int = Field(
         MAX_REJECTIONS, ge=1, description="How often a job may be rejected; the paper's limit is 72."
@@ -68,13 +71,13 @@ def search_inspector(
 
     Raises:
         InputError: the part is too short, or the policy has no such name.
-        ModelError: `config.start` is no inspector.
+        ModelError: `config.start` is no inspector, or one that reads more features.
     """
     torch.set_num_threads(1)
     policy = named(config.policy)
     empty = InspectorModel(
         config.scope,
-        FEATURES,
+        config.features,
         128.0,
         np.zeros(0),
         config.policy,
@@ -83,7 +86,10 @@ def search_inspector(
         config.seed,
         config.max_rejections,
     )
-    theta = load_model(config.start).theta if config.start else _imitate(log, policy, empty, config, part)
+    if config.start:
+        theta = load_model(config.start).widened(config.features).theta
+    else:
+        theta = _imitate(log, policy, empty, config, part)
     beside = empty.inspector(log)
 
     def inspect(episode: Episode, world: World, theta: FloatArray) -> None:
@@ -98,7 +104,7 @@ def _imitate(
 ) -> FloatArray:
     """Return weights that decide as the tuned reservation does; an inspector of commitments rejects what is blocked."""
     torch.manual_seed(config.seed)
-    network = perceptron(FEATURES, 2)
+    network = perceptron(config.features, 2)
     sequences = draw_sequences(log, _IMITATED_ON, _JOBS, config.seed + 1, part=part)
     seen = _states(log, policy, sequences, replace(model, theta=theta_of(network)))
     base = config.yardstick if config.scope == "starts" else f"{policy.order.name}/strict"
