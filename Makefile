@@ -118,9 +118,9 @@ SEARCH := $(PY) -m fermata.cli hpc train --log $(LUBLIN_MODEL) --part all --esti
 inspectors: ## Train the inspectors of docs/results-hpc.md; DATA=DIR holds lublin_256.swf.xz
 	@scripts/bootstrap training
 	@$(MAKE) --no-print-directory $(LUBLIN_MODEL)
-	@$(SEARCH) --policy saf+easy/skip --set wait_price=6 --set generations=90 --set rate=0.02 --set pairs=12 \
-	  --set sequences=60 --out $(HPC)/search-saf-easy.onnx
-	@$(SEARCH) --policy sjf --set 'scope="picks"' --set max_rejections=300 --set max_wait_ratio=3.5 \
+	@$(SEARCH) --policy saf+easy/skip --set features=20 --set wait_price=6 --set generations=90 --set rate=0.02 \
+	  --set pairs=12 --set sequences=60 --out $(HPC)/search-saf-easy.onnx
+	@$(SEARCH) --policy sjf --set features=20 --set 'scope="picks"' --set max_rejections=300 --set max_wait_ratio=3.5 \
 	  --set wait_price=0.5 --set generations=60 --set rate=0.02 --out $(HPC)/search-sjf.onnx
 	@$(PY) -m fermata.cli hpc train --log $(DATA)/lublin_256.swf.xz --estimates exact --method ppo --policy sjf \
 	  --cleaning schedinspector --out $(HPC)/ppo-sjf.onnx
