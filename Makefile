@@ -104,14 +104,17 @@ results: ## The shipped model's tables in docs/results.md: benchmark, wrong esti
 	$(EVALUATE) --scenarios $(SOME) --max-hold 60 --max-wait 300
 
 PAPERS := runs/papers
-ABLATE := $(PY) -m fermata.cli ablate --training-seeds 1-5 --seeds 2000-2007 --processes 1 --json
+ABLATE := $(PY) -m fermata.cli ablate --seeds 2000-2007 --processes 1 --json
+TRAINING_SEEDS ?= 1-5
 
-results-papers: ## The idle-slots papers' table and figures, in docs/results-papers.md; trains thirty agents
+results-papers: ## The idle-slots papers' tables and figures, in docs/results-papers.md; trains sixty agents
 	@scripts/bootstrap dev,training
 	@mkdir -p $(PAPERS)
-	@$(ABLATE) --config graph-paper --scenarios syn_60,syn_80 --episode-jobs 800 \
+	@$(ABLATE) --training-seeds $(TRAINING_SEEDS) --config graph-paper --scenarios syn_60,syn_80 --episode-jobs 800 \
 	  --out $(PAPERS)/synthetic > $(PAPERS)/synthetic.json
-	@$(PY) scripts/results_papers.py $(PAPERS)/synthetic.json
+	@$(ABLATE) --training-seeds $(TRAINING_SEEDS) --config graph-paper-mixed --scenarios mixed@0.6,mixed@0.8 \
+	  --episode-jobs 300 --out $(PAPERS)/mixed > $(PAPERS)/mixed.json
+	@$(PY) scripts/results_papers.py $(PAPERS)/synthetic.json $(PAPERS)/mixed.json
 
 SEARCH := $(PY) -m fermata.cli hpc train --log $(LUBLIN_MODEL) --part all --estimates exact --method search
 
