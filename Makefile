@@ -117,12 +117,22 @@ results-papers: ## The idle-slots papers' tables and figures, in docs/results-pa
 	@$(PY) scripts/results_papers.py $(PAPERS)/synthetic.json $(PAPERS)/mixed.json
 
 SEARCH := $(PY) -m fermata.cli hpc train --log $(LUBLIN_MODEL) --part all --estimates exact --method search
+# An inspector of starts, in four steps of one to three minutes: what was found is searched around with less noise.
+STARTS := $(SEARCH) --policy saf+easy/skip
+FINE := --set sigma=0.03 --set rate=0.01 --set pairs=16
 
 inspectors: ## Train the inspectors of docs/results-hpc.md; DATA=DIR holds lublin_256.swf.xz
 	@scripts/bootstrap training
 	@$(MAKE) --no-print-directory $(LUBLIN_MODEL)
-	@$(SEARCH) --policy saf+easy/skip --set features=20 --set wait_price=6 --set generations=90 --set rate=0.02 \
-	  --set pairs=12 --set sequences=60 --out $(HPC)/search-saf-easy.onnx
+	@mkdir -p $(HPC)/steps
+	@$(STARTS) --set features=20 --set wait_price=6 --set generations=90 --set rate=0.02 --set pairs=12 \
+	  --set sequences=60 --out $(HPC)/steps/first.onnx
+	@$(STARTS) $(FINE) --set features=20 --set wait_price=9 --set generations=60 --set sequences=100 \
+	  --set 'start="$(HPC)/steps/first.onnx"' --out $(HPC)/steps/second.onnx
+	@$(STARTS) $(FINE) --set wait_price=6 --set generations=40 --set sequences=100 --set judged=800 \
+	  --set 'start="$(HPC)/steps/second.onnx"' --out $(HPC)/steps/third.onnx
+	@$(STARTS) $(FINE) --set wait_price=5 --set generations=30 --set sequences=120 --set judged=1000 --set seed=1 \
+	  --set 'start="$(HPC)/steps/third.onnx"' --out $(HPC)/search-saf-easy.onnx
 	@$(SEARCH) --policy sjf --set features=20 --set 'scope="picks"' --set max_rejections=300 --set max_wait_ratio=3.5 \
 	  --set wait_price=0.5 --set generations=60 --set rate=0.02 --out $(HPC)/search-sjf.onnx
 	@$(PY) -m fermata.cli hpc train --log $(DATA)/lublin_256.swf.xz --estimates exact --method ppo --policy sjf \
