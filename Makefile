@@ -18,6 +18,7 @@ venv: ## .venv with everything that developing needs
 EVALUATE := $(PY) -m fermata.cli evaluate default
 SOME := syn_80,norm50,norm200,express_k2,express_k2_80,k8s_poisson
 MIXES := syn_80,norm50,norm200,express_k2,express_k2_80
+DAGS := dag_pods,dag_wide,dag_tasks
 
 demo: ## Three pools side by side on an embedded control plane, in under two minutes
 	@scripts/bootstrap operator,sim
@@ -102,6 +103,10 @@ results: ## The shipped model's tables in docs/results.md: benchmark, wrong esti
 	$(EVALUATE) --scenarios $(MIXES) --set long_share=0.3
 	$(EVALUATE) --scenarios $(MIXES) --set long_s=1000
 	$(EVALUATE) --scenarios $(SOME) --max-hold 60 --max-wait 300
+	$(EVALUATE) --scenarios $(DAGS) --noise exact
+	$(EVALUATE) --scenarios $(DAGS) --noise class-flips=0.2
+	$(EVALUATE) --scenarios $(DAGS) --noise lognormal=0.7
+	$(EVALUATE) --scenarios $(DAGS) --set load=0.9
 
 PAPERS := runs/papers
 ABLATE := $(PY) -m fermata.cli ablate --seeds 2000-2007 --processes 1 --json

@@ -62,7 +62,7 @@ def compare(
     ] = math.inf,
     sticky: Annotated[bool, typer.Option(help="A started stage keeps its executors until its tasks run out.")] = False,
     noise: Annotated[
-        str | None, typer.Option(help="Wrong estimates: class-flips=SHARE, lognormal=SIGMA or class-means.")
+        str | None, typer.Option(help="Other estimates: class-flips=SHARE, lognormal=SIGMA, class-means or exact.")
     ] = None,
     sweeps: Annotated[bool, typer.Option(help="Also run shorter episodes at other loads and size ratios.")] = True,
     sweep_seeds: Annotated[int, typer.Option(help="Seeds for each point of a sweep, the first of --seeds.")] = 3,

@@ -30,7 +30,7 @@ def evaluate(
         list[str] | None, typer.Option("--set", help="Change a parameter of every scenario, such as load=0.9.")
     ] = None,
     noise: Annotated[
-        str | None, typer.Option(help="Wrong estimates: class-flips=SHARE, lognormal=SIGMA or class-means.")
+        str | None, typer.Option(help="Other estimates: class-flips=SHARE, lognormal=SIGMA, class-means or exact.")
     ] = None,
     max_hold: Annotated[float, typer.Option(min=0, help="Longest time for which a stage may be held, seconds.")] = (
         math.inf

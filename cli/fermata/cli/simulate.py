@@ -72,7 +72,7 @@ def simulate(
     ] = math.inf,
     sticky: Annotated[bool, typer.Option(help="A started stage keeps its executors until its tasks run out.")] = False,
     noise: Annotated[
-        str | None, typer.Option(help="Wrong estimates: class-flips=SHARE, lognormal=SIGMA or class-means.")
+        str | None, typer.Option(help="Other estimates: class-flips=SHARE, lognormal=SIGMA, class-means or exact.")
     ] = None,
     fail: Annotated[float, typer.Option(help="Probability that an attempt at a task fails and is repeated.")] = 0.0,
     retries: Annotated[int, typer.Option(help="Failures that a stage may have before its job fails.")] = 6,

@@ -125,7 +125,7 @@ def generate(
         list[str] | None, typer.Option("--set", help="Change a parameter, such as load=0.9 or arrivals.batch=8.")
     ] = None,
     noise: Annotated[
-        str | None, typer.Option(help="Wrong estimates: class-flips=SHARE, lognormal=SIGMA or class-means.")
+        str | None, typer.Option(help="Other estimates: class-flips=SHARE, lognormal=SIGMA, class-means or exact.")
     ] = None,
 ) -> None:
     """Write the episode of a scenario or another kind of workload for a seed."""

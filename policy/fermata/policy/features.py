@@ -20,9 +20,10 @@ from fermata.policy._jit import inlined, kernel, part
 from fermata.policy.action import startable
 from fermata.policy.board import Board, board_of
 from fermata.policy.heuristics.kernel import BY_REMAINING_WORK, FILL, NEVER, Rule, first_stage
+from fermata.policy.remaining import expected_left_s
 from fermata.policy.state import ClusterState
 
-SCHEMA = "fermata.head-alternative-wait/4"
+SCHEMA = "fermata.head-alternative-wait/5"
 
 FEATURES: tuple[str, ...] = (
     "log executors",
@@ -72,8 +73,14 @@ FEATURES: tuple[str, ...] = (
     "misses of recent estimates",
     "startable stages of jobs that have an executor",
     "busy executors with the alternative's job, share",
+    "head's path / longest path left of its job",
+    "log free executors",
+    "waiting jobs",
+    "busy executors and startable stages of jobs of several tasks, share",
 )
 SIZE = len(FEATURES)
+# Features that say what the jobs in sight are: 0 where each is a single task, and 0 where each stage is one.
+SEVERAL, WIDE = SIZE - 1, FEATURES.index("active jobs with a stage of more than one task, share")
 FeatureRow = NDArray[np.float64] | NDArray[np.float32]  # [SIZE]
 
 ORDER = Rule(order=BY_REMAINING_WORK, fill=FILL, hold=NEVER)
@@ -96,15 +103,26 @@ def _log_ratio(value: float, unit: float) -> float:
 
 @part
 def _three_nearest(board: Board) -> tuple[float, float, float, float]:
-    """Return the seconds to the next three completions (inf: none) and the mean over all busy executors."""
+    """Return the seconds to the next three completions (inf: none) and the mean over all busy executors.
+
+    The three are what is expected of running tasks whose estimates are as wrong as those of recent ones; the mean takes
+    estimates at their word.
+    """
     a, b, c, total, busy = math.inf, math.inf, math.inf, 0.0, 0
-    now_s = board.pool[0].now_s
+    now_s, error = board.pool[0].now_s, board.pool[0].estimate_error
     for i in range(len(board.executors)):
         if board.executors[i].stage < 0:
             continue
-        left_s = max(board.executors[i].free_at_s - now_s, 0.0)
-        total += left_s
+        left_s = board.executors[i].free_at_s - now_s
+        total += max(left_s, 0.0)
         busy += 1
+        if left_s >= c:
+            continue
+        stage = board.stages[board.executors[i].stage]
+        # How long a moldable task takes depends on how many executors it was given.
+        if math.isnan(stage.serial_fraction):
+            left_s = expected_left_s(left_s, stage.estimate_s, error)
+        left_s = max(left_s, 0.0)
         if left_s < a:
             a, b, c = left_s, a, b
         elif left_s < b:
@@ -208,6 +226,28 @@ def _arrivals(board: Board, unit: float, nearest_s: float, task_s: float, out: F
     out[43] = _log_ratio(gap_s, unit)
 
 
+@inlined
+def _has_more(board: Board, index: int) -> bool:
+    """Tell whether a stage's job has or had more to do than one task of this stage."""
+    stage = board.stages[index]
+    return bool(board.jobs[stage.job].work_s > 1.000001 * stage.slots * stage.estimate_s)
+
+
+@part
+def _of_several_tasks(board: Board) -> float:
+    """Return the share of the busy executors and startable stages whose job is or was more than one task."""
+    several, seen = 0, 0
+    for i in range(len(board.executors)):
+        index = board.executors[i].stage
+        if index >= 0:
+            seen += 1
+            several += 1 if _has_more(board, index) else 0
+    for i in range(board.pool[0].ready):
+        seen += 1
+        several += 1 if _has_more(board, board.ready[i]) else 0
+    return several / max(seen, 1)
+
+
 @kernel
 def features(board: Board, choice: Candidates, out: FeatureRow) -> None:
     """Write the features of a state with a head into `out`, [SIZE]; see FEATURES for their names."""
@@ -259,6 +299,13 @@ def features(board: Board, choice: Candidates, out: FeatureRow) -> None:
     out[46] = 0.0
     if choice.alternative >= 0:
         out[46] = board.jobs[board.stages[choice.alternative].job].running / executors
+    out[47] = stage.path_s / max(job.remaining_path_s, stage.path_s, 1e-9)
+    out[48] = math.log(max(board.pool[0].free, 1))
+    waiting = 0
+    for i in range(board.pool[0].active):
+        waiting += 1 if board.jobs[board.active[i]].running == 0 else 0
+    out[49] = math.log1p(waiting)
+    out[SEVERAL] = _of_several_tasks(board)
 
 
 @kernel

@@ -4,11 +4,15 @@ The network estimates, for each of three actions, the cost relative to starting 
 start the head, start the alternative, wait. The cheapest legal one is taken; leaving the head takes a margin. A
 feature far outside of what was taught makes every action but the head dearer, so a policy out of its depth schedules
 by shortest remaining work first.
+
+There are three experts, each taught alone, by what the jobs in sight are: single tasks, DAGs of single tasks (pods), or
+jobs with stages of several tasks. What one has to get right is nothing that another could unlearn.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -17,12 +21,13 @@ from numpy.typing import NDArray
 from fermata.policy._jit import inlined, kernel, part
 from fermata.policy.action import START, WAIT
 from fermata.policy.board import Board
-from fermata.policy.features import Candidates, candidates, features
+from fermata.policy.features import SEVERAL, WIDE, Candidates, FeatureRow, candidates, features
 from fermata.policy.guardrails import divided_cap
 from fermata.policy.heuristics.kernel import Rule
 
 START_HEAD, START_ALTERNATIVE, WAIT_FOR_EVENT = range(3)
 ACTIONS = ("start the head", "start the alternative", "wait")
+EXPERTS = ("single tasks", "DAGs of single tasks", "stages of several tasks")  # by what the jobs in sight are
 
 # Features are bounded to so many standard deviations; beyond, each one costs PENALTY mean JCTs.
 BOUND, PENALTY = 5.0, 1.0
@@ -31,12 +36,14 @@ MISS_MARGIN = 2.0  # mean JCTs more that an action must save if all recent estim
 IDLE_MARGIN = 0.1  # mean JCTs that a wait must save, beyond the margin, for a pool in which nothing runs
 
 FloatArray = NDArray[np.float64]
+IndexArray = NDArray[np.int64]
 
 
 class Network(NamedTuple):
-    """A multilayer perceptron with two hidden layers and ReLU, its input normalised; weights are [inputs, outputs].
+    """Experts: multilayer perceptrons with two hidden layers and ReLU, their input normalised.
 
-    The last four arrays are scratch memory: kernels allocate nothing.
+    Arrays begin with the dimension of the experts; weights are [experts, inputs, outputs]. The last four are scratch
+    memory: kernels allocate nothing.
     """
 
     mean: FloatArray
@@ -47,6 +54,7 @@ class Network(NamedTuple):
     bias2: FloatArray
     weight3: FloatArray
     bias3: FloatArray
+    units: IndexArray  # [experts, 2] of each hidden layer; what is beyond fills the arrays up
     margin: float  # in mean JCTs: how much cheaper an action must look before the head is not started
     inputs: FloatArray
     hidden1: FloatArray
@@ -54,11 +62,14 @@ class Network(NamedTuple):
     costs: FloatArray
 
 
-def network_of(layers: tuple[FloatArray, ...], margin: float) -> Network:
-    """Return a network with these arrays, in the order of `Network`'s first eight fields."""
+def network_of(
+    layers: tuple[FloatArray, ...], margin: float, units: Sequence[tuple[int, int]] | None = None
+) -> Network:
+    """Return a network with these arrays, in the order of the first eight fields; by default all units count."""
     mean, scale, weight1, bias1, weight2, bias2, weight3, bias3 = layers
-    scratch = (np.empty(len(mean)), np.empty(len(bias1)), np.empty(len(bias2)), np.empty(len(bias3)))
-    return Network(mean, scale, weight1, bias1, weight2, bias2, weight3, bias3, margin, *scratch)
+    scratch = (np.empty(mean.shape[1]), np.empty(bias1.shape[1]), np.empty(bias2.shape[1]), np.empty(bias3.shape[1]))
+    counts = np.array(units or [(bias1.shape[1], bias2.shape[1])] * len(mean))
+    return Network(mean, scale, weight1, bias1, weight2, bias2, weight3, bias3, counts, margin, *scratch)
 
 
 @inlined
@@ -112,31 +123,43 @@ def cheapest(board: Board, choice: Candidates, costs: FloatArray, margin: float)
 
 
 @part
-def _layer(inputs: FloatArray, weight: FloatArray, bias: FloatArray, out: FloatArray, relu: bool) -> None:
-    for j in range(len(out)):
+def _layer(
+    inputs: FloatArray, inner: int, weight: FloatArray, bias: FloatArray, out: FloatArray, outer: int, relu: bool
+) -> None:
+    """Write `outer` outputs from the first `inner` inputs."""
+    for j in range(outer):
         out[j] = bias[j]
-    for i in range(len(inputs)):
+    for i in range(inner):
         value = inputs[i]
         if value != 0.0:
-            for j in range(len(out)):
+            for j in range(outer):
                 out[j] += value * weight[i, j]
     if relu:
-        for j in range(len(out)):
+        for j in range(outer):
             out[j] = max(out[j], 0.0)
+
+
+@inlined
+def expert_for(x: FeatureRow) -> int:
+    """Return the index into EXPERTS of the one to ask about features `x` [SIZE]."""
+    return 2 if x[WIDE] > 0.0 else 1 if x[SEVERAL] > 0.0 else 0
 
 
 @kernel
 def forward(network: Network, x: FloatArray) -> None:
     """Write the costs [3] of features `x` [SIZE] into `network.costs`; `x` is normalised in place."""
+    expert = expert_for(x)
+    mean, scale = network.mean[expert], network.scale[expert]
     beyond = 0.0
     for i in range(len(x)):
-        value = (x[i] - network.mean[i]) / network.scale[i]
+        value = (x[i] - mean[i]) / scale[i]
         x[i] = min(max(value, -BOUND), BOUND)
         beyond += abs(value - x[i])
     costs = network.costs
-    _layer(x, network.weight1, network.bias1, network.hidden1, True)
-    _layer(network.hidden1, network.weight2, network.bias2, network.hidden2, True)
-    _layer(network.hidden2, network.weight3, network.bias3, costs, False)
+    first, second = network.units[expert]
+    _layer(x, len(x), network.weight1[expert], network.bias1[expert], network.hidden1, first, True)
+    _layer(network.hidden1, first, network.weight2[expert], network.bias2[expert], network.hidden2, second, True)
+    _layer(network.hidden2, second, network.weight3[expert], network.bias3[expert], costs, len(costs), False)
     for i in range(1, len(costs)):
         costs[i] += PENALTY * beyond
 

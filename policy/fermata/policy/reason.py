@@ -19,13 +19,13 @@ from fermata.policy.action import WAIT
 from fermata.policy.board import board_of
 from fermata.policy.decide import Step
 from fermata.policy.errors import ModelError
-from fermata.policy.features import FEATURES, observe_board
-from fermata.policy.learned import ACTIONS, START_HEAD, WAIT_FOR_EVENT
+from fermata.policy.features import FEATURES, SEVERAL, WIDE, observe_board
+from fermata.policy.learned import ACTIONS, EXPERTS, START_HEAD, WAIT_FOR_EVENT, expert_for
 from fermata.policy.state import ClusterState
 from fermata.policy.transition import take
 
 Values = Mapping[str, float]  # features by name
-_FIXED = (FEATURES.index("log executors"),)  # what the state cannot change is no argument
+_FIXED = (FEATURES.index("log executors"), SEVERAL, WIDE)  # what the state cannot change is no argument
 _ARGUMENTS = 2  # that a sentence has
 _MOST = 1.0  # mean JCTs; what a model says beyond is its distrust of a state that it was not taught
 _FEW = 0.1  # an argument of less than this share of the strongest is not worth words
@@ -146,6 +146,7 @@ GROUPS: tuple[Group, ...] = (
             "waiting work of 5 to 15 units",
             "waiting work over 15 units",
             "jobs before the alternative",
+            "waiting jobs",
         ),
         _waiting,
     ),
@@ -183,6 +184,7 @@ GROUPS: tuple[Group, ...] = (
         (
             "head's task / unit",
             "head's path / unit",
+            "head's path / longest path left of its job",
             "head's pending tasks",
             "head's job's average width",
             "stages left of the head's job are one task",
@@ -194,29 +196,31 @@ GROUPS: tuple[Group, ...] = (
         (
             "log executors",
             "free share",
+            "log free executors",
             "busy executors with the head's job, share",
             "busy executors with the alternative's job, share",
             "startable stages of jobs that have an executor",
             "executors held by other jobs with less left, share",
             "active jobs per executor",
             "active jobs with a stage of more than one task, share",
+            "busy executors and startable stages of jobs of several tasks, share",
         ),
         _pool,
     ),
 )
 
 
-def typical(policy: Estimator) -> NDArray[np.float32]:
-    """Return the typical features [SIZE]: the middle of what a model was taught.
+def typical(policy: Estimator, row: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return the typical features [SIZE] of states like one: the mean of what its expert was taught.
 
     Raises:
-        ModelError: its metadata do not say what that is.
+        ModelError: the model's metadata do not say what that is.
     """
-    taught = policy.metadata.get("envelope")
-    if not isinstance(taught, Mapping) or any(len(taught.get(side, ())) != len(FEATURES) for side in ("low", "high")):
-        raise ModelError(f"the model's metadata have no envelope of its {len(FEATURES)} features")
-    middle: NDArray[np.float64] = 0.5 * (np.array(taught["low"]) + np.array(taught["high"]))
-    return middle.astype(np.float32)
+    taught = policy.metadata.get("typical")
+    means = taught if isinstance(taught, Sequence) else ()
+    if len(means) != len(EXPERTS) or any(len(each) != len(FEATURES) for each in means):
+        raise ModelError(f"the model's metadata do not say what is typical of its {len(FEATURES)} features")
+    return np.array(means[expert_for(row)], np.float32)
 
 
 def reason_of(policy: Estimator, row: NDArray[np.float32], action: int = WAIT_FOR_EVENT) -> Reason:
@@ -233,7 +237,7 @@ def reason_of(policy: Estimator, row: NDArray[np.float32], action: int = WAIT_FO
     if not START_HEAD < action < len(ACTIONS):
         raise ValueError(f"expected an action other than starting the head, got {action}")
     rows = np.repeat(row[np.newaxis], len(GROUPS) + 1, axis=0)
-    usual = typical(policy)
+    usual = typical(policy, row)
     for fixed in _FIXED:
         usual[fixed] = row[fixed]
     for place, group in enumerate(GROUPS, 1):

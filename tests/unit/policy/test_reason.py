@@ -12,7 +12,7 @@ from tests.models import linear_model
 from fermata.policy.action import WAIT
 from fermata.policy.decide import Step
 from fermata.policy.errors import ModelError
-from fermata.policy.features import FEATURES, SIZE
+from fermata.policy.features import FEATURES, SEVERAL, SIZE, WIDE
 from fermata.policy.heuristics.sjf import SJF
 from fermata.policy.learned import START_ALTERNATIVE, START_HEAD
 from fermata.policy.reason import GROUPS, reason_of, typical, words_for_wait
@@ -23,7 +23,7 @@ from fermata.sim.simulate import simulate
 
 SHORT = "share of arrivals under half a unit"
 NEXT = "next completion / unit"
-ENVELOPE = {"envelope": {"low": [0.0] * SIZE, "high": np.linspace(0.0, 0.2, SIZE).tolist()}}
+TYPICAL = {"typical": [np.linspace(low, low + 0.1, SIZE).tolist() for low in (0.0, 0.2, 0.4)]}
 
 
 def test_every_feature_is_in_one_group() -> None:
@@ -32,9 +32,10 @@ def test_every_feature_is_in_one_group() -> None:
 
 
 def test_a_linear_model_owes_each_group_its_weights(tmp_path: Path) -> None:
-    policy = linear_model(tmp_path / "m.onnx", {SHORT: 0.5, NEXT: -0.25}, at_zero=0.1, metadata=ENVELOPE)
-    usual = typical(policy)
+    policy = linear_model(tmp_path / "m.onnx", {SHORT: 0.5, NEXT: -0.25}, at_zero=0.1, metadata=TYPICAL)
+    usual = np.array(TYPICAL["typical"][0], np.float32)
     row = usual.copy()
+    row[[SEVERAL, WIDE]] = 0.0
     row[FEATURES.index(SHORT)] = 0.8
     row[FEATURES.index(NEXT)] = np.log1p(1.5)
     found = reason_of(policy, row)
@@ -47,16 +48,20 @@ def test_a_linear_model_owes_each_group_its_weights(tmp_path: Path) -> None:
     assert found.words == ("80% of recent arrivals are under half its length",)
 
 
-def test_typical_is_the_middle_of_what_a_model_was_taught(tmp_path: Path) -> None:
-    policy = linear_model(tmp_path / "m.onnx", {SHORT: 1.0}, metadata=ENVELOPE)
-    assert typical(policy) == pytest.approx(np.linspace(0.0, 0.1, SIZE), rel=1e-6)
-    for foreign in ({}, {"envelope": {"low": [0.0], "high": [1.0]}}):
-        with pytest.raises(ModelError, match=f"no envelope of its {SIZE} features"):
-            typical(linear_model(tmp_path / "m.onnx", {SHORT: 1.0}, metadata=foreign))
+def test_typical_is_what_the_expert_for_a_state_was_taught(tmp_path: Path) -> None:
+    policy, row = linear_model(tmp_path / "m.onnx", {SHORT: 1.0}, metadata=TYPICAL), np.zeros(SIZE, np.float32)
+    assert typical(policy, row) == pytest.approx(TYPICAL["typical"][0])
+    row[SEVERAL] = 0.1
+    assert typical(policy, row) == pytest.approx(TYPICAL["typical"][1])
+    row[WIDE] = 0.1
+    assert typical(policy, row) == pytest.approx(TYPICAL["typical"][2])
+    for foreign in ({}, {"typical": [[0.0], [1.0]]}, {"typical": 3}):
+        with pytest.raises(ModelError, match=f"what is typical of its {SIZE} features"):
+            typical(linear_model(tmp_path / "m.onnx", {SHORT: 1.0}, metadata=foreign), row)
 
 
 def test_starting_the_head_needs_no_reason(tmp_path: Path) -> None:
-    policy = linear_model(tmp_path / "m.onnx", {SHORT: 1.0}, metadata=ENVELOPE)
+    policy = linear_model(tmp_path / "m.onnx", {SHORT: 1.0}, metadata=TYPICAL)
     for action in (START_HEAD, 3):
         with pytest.raises(ValueError, match="other than starting the head"):
             reason_of(policy, np.zeros(SIZE, np.float32), action)

@@ -10,7 +10,7 @@ import pytest
 from fermata.policy.errors import InputError
 from fermata.sim.generate import GENERATORS
 from fermata.sim.generate.arrivals import Arrivals, Bursty, Periodic, Piecewise, Poisson
-from fermata.sim.generate.estimates import class_flips, class_means, lognormal_noise
+from fermata.sim.generate.estimates import class_flips, class_means, lognormal_noise, read_noise
 from fermata.sim.generate.sizes import BoundedPareto, Classes, Hyperexponential, Lognormal, Sizes
 from fermata.sim.scenarios import SCENARIOS, scenario
 from fermata.sim.trace import Trace
@@ -142,6 +142,16 @@ def test_errors_do_not_depend_on_sizes_that_are_drawn_with_the_same_seed() -> No
     assert abs(np.corrcoef(factor, trace.task_duration_s)[0, 1]) < 0.05
     gaps_s = np.diff(trace.job_arrival_s, prepend=0.0)
     assert abs(np.corrcoef(factor, gaps_s)[0, 1]) < 0.05
+
+
+def test_exact_estimates_are_what_will_happen() -> None:
+    trace = SCENARIOS["dag_wide"].with_(jobs=50).generate(3)
+    exact = read_noise("exact")(trace, 3)
+    for stage in range(trace.stages):
+        durations_s = trace.task_duration_s[trace.task_ptr[stage] : trace.task_ptr[stage + 1]]
+        assert exact.stage_estimate_s[stage] == pytest.approx(durations_s.mean())
+    assert (trace.stage_estimate_s != exact.stage_estimate_s).mean() > 0.9
+    np.testing.assert_array_equal(exact.task_duration_s, trace.task_duration_s)
 
 
 def test_class_means_tell_only_short_from_long() -> None:

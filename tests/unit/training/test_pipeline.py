@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import time
-from importlib.resources import files
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +16,6 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="needs the [training] extra")
 
-import onnx
 from rich.console import Console
 
 from fermata.operator.envelope import Envelope, envelope_of
@@ -30,7 +28,6 @@ from fermata.policy.onnx_policy import OnnxPolicy
 from fermata.policy.state import ClusterState
 from fermata.sim.scenarios import SCENARIOS
 from fermata.sim.simulate import simulate
-from fermata.training import export as exporter
 from fermata.training.choose import held_out_cases, judge
 from fermata.training.config import Fit, read_config
 from fermata.training.export import TOLERANCE, export_onnx, metadata_of, parity
@@ -87,7 +84,10 @@ def _expecting(wait: float) -> CostNetwork:
     with torch.no_grad():
         for parameter in network.parameters():
             parameter.zero_()
-        list(network.parameters())[-1].copy_(torch.tensor([1.0, wait]))
+        for expert in network.experts:
+            expert.normalise(torch.zeros(2, SIZE))
+            expert.scale.fill_(1e9)
+            list(expert.parameters())[-1].copy_(torch.tensor([1.0, wait]))
     return network
 
 
@@ -115,7 +115,7 @@ def test_each_try_has_weights_of_its_own_and_the_best_is_kept(smoke_run: Path, t
     costs = [judge(network.compiled(config.margin), cases).mean_log_ratio for network in tried]
     assert costs[0] != costs[1]
     assert judge(kept.compiled(config.margin), cases).mean_log_ratio == min(costs)
-    assert "network 2: " in told.getvalue()
+    assert "network 2, single tasks: " in told.getvalue()
 
 
 def test_an_exported_policy_plays_an_episode(exported: Path) -> None:
@@ -136,9 +136,10 @@ def test_a_model_says_what_it_was_taught(smoke_run: Path, exported: Path) -> Non
     labels = read_labels(smoke_run, config, len(config.rounds))
     envelope = envelope_of(OnnxPolicy.load(exported))
     assert envelope is not None
-    middle, reach = (envelope.low + envelope.high) / 2, (envelope.high - envelope.low) / 2
-    np.testing.assert_allclose(middle, network.mean.double().numpy(), atol=1e-6)
-    np.testing.assert_allclose(reach, 10.0 * network.scale.double().numpy(), rtol=1e-6)
+    for expert in network.experts:
+        mean, reach = expert.mean.double().numpy(), 10.0 * expert.scale.double().numpy()
+        assert (envelope.low <= mean - reach + 1e-9).all()
+        assert (envelope.high >= mean + reach - 1e-9).all()
     inside = ((labels.x >= envelope.low) & (labels.x <= envelope.high)).all(axis=1)
     assert inside.mean() > 0.95
 
@@ -156,17 +157,11 @@ class Watched:
         return self._policy.choose(state)
 
 
-@pytest.mark.parametrize("name", ["express_k2", "k8s_poisson"])
-def test_what_the_shipped_model_was_taught_lies_within_the_envelope_that_it_would_get(name: str) -> None:
+@pytest.mark.parametrize("name", ["express_k2", "k8s_poisson", "dag_pods", "dag_wide"])
+def test_what_the_shipped_model_was_taught_lies_within_its_envelope(name: str) -> None:
     policy = registry.load("default")
-    assert isinstance(policy, OnnxPolicy)
-    content = onnx.load(str(files("fermata.policy") / "models" / "default.onnx")).graph.initializer
-    arrays = {entry.name: torch.from_numpy(onnx.numpy_helper.to_array(entry).copy()) for entry in content}
-    network = CostNetwork((8, 8))
-    network.mean.copy_(arrays["mean"])
-    network.scale.copy_(arrays["scale"])
-    sides = exporter.envelope_of(network)
-    envelope = Envelope(np.array(sides["low"]), np.array(sides["high"]))
+    envelope = envelope_of(policy)
+    assert envelope is not None
     scenario = SCENARIOS[name].with_(jobs=150)
     watched = Watched(policy, envelope)
     simulate(scenario.generate(1), scenario.executors, watched)
@@ -232,7 +227,8 @@ def test_a_fit_learns_a_known_function() -> None:
 
 def test_far_from_what_it_knows_a_network_starts_the_head() -> None:
     network = CostNetwork((8, 8))
-    network.normalise(torch.randn(500, SIZE))
+    for expert in network.experts:
+        expert.normalise(torch.randn(500, SIZE))
     costs = network(torch.full((1, SIZE), 1e3)).detach().numpy()[0]
     assert costs[0] == 0.0
     assert (costs[1:] > 1.0).all()

@@ -34,8 +34,11 @@ def model_card(name: str, digest: str, metadata: Mapping[str, Any], config: Trai
         f"    - share of long jobs {ranges.long_share[0]:g}-{ranges.long_share[1]:g}",
         f"    - {ranges.dag_share:.0%} of them with DAG jobs",
         f"    - {ranges.noise_share:.0%} of them with wrong estimates",
-        "",
     ]
+    if config.search is not None:
+        searched = f"{config.search.generations} generations on {config.search.scenarios} random scenarios of each kind"
+        lines.append(f"- rules for DAGs of single tasks and for stages of several tasks: {searched}")
+    lines.append("")
     return "\n".join(lines + score_lines(metadata.get("scores") or {})) + "\n"
 
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from fermata.policy.features import ORDER
 from fermata.policy.heuristics.base import Heuristic
-from fermata.policy.heuristics.kernel import BY_REMAINING_WORK, FILL, FOLLOWER, SWITCH, Rule
+from fermata.policy.heuristics.kernel import BY_REMAINING_WORK, FILL, FOLLOWER, ONE_TASK, SWITCH, Rule
 from fermata.policy.heuristics.srwf import SRWF
 from fermata.policy.learned import Network, network_of
 from fermata.sim.scenarios import Scenario
@@ -68,7 +68,14 @@ def tuned_rule(trace: Trace, executors: int) -> Rule:
 
     # An executor is taken for the length of a task: that, not the work of its job, is what a hold is weighed against.
     holds = [
-        eager._replace(hold=SWITCH, tau_s=share * long_s, tau_per_long_s=more * long_s, max_longs=longs)
+        eager._replace(
+            # Task by task: a stage that took what is free at once would leave nothing to hold.
+            fill=ONE_TASK,
+            hold=SWITCH,
+            tau_s=share * long_s,
+            tau_per_long_s=more * long_s,
+            max_longs=longs,
+        )
         for share in (0.0, 0.05, 0.1, 0.15, 0.3, 0.5, 0.8)
         for longs, more in ((4, 0.0), (1000, 0.0), (1000, 0.1), (1000, 0.2), (1000, 0.3))
     ]
@@ -79,7 +86,7 @@ def tuned_rule(trace: Trace, executors: int) -> Rule:
     return better(
         best,
         [
-            best._replace(hold=SWITCH, theta_s=share * short_s, theta_per_short_s=0.5 * short_s)
+            best._replace(fill=ONE_TASK, hold=SWITCH, theta_s=share * short_s, theta_per_short_s=0.5 * short_s)
             for share in (0.5, 1.0, 2.0, 4.0)
         ],
     )
@@ -137,9 +144,9 @@ def label_unit(config: TrainConfig, unit: Unit, network: Network | None, folder:
 
 def empty_network() -> Network:
     """Return a network of the right types, for rollouts that follow a rule and never ask it."""
-    one = np.zeros(1)
-    square = np.zeros((1, 1))
-    return network_of((one, one, square, one, square, one, square, one), 0.0)
+    one = np.zeros((1, 1))
+    weights = np.zeros((1, 1, 1))
+    return network_of((one, one, weights, one, weights, one, weights, one), 0.0)
 
 
 def _fork_for(episode: Trace, executors: int, horizon: int) -> Fork:

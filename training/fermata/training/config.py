@@ -74,6 +74,17 @@ class Fit(_Section):
     case_jobs: int = Field(default=1500, ge=100)  # of each
 
 
+class Search(_Section):
+    """How the rules for DAGs are searched for (`fermata.training.threshold`)."""
+
+    scenarios: int = Field(default=600, ge=1)  # random ones of each kind
+    jobs: int = Field(default=900, ge=100)  # of an episode
+    batch: int = Field(default=60, ge=1)  # episodes a generation
+    population: int = Field(default=40, ge=4)  # sets of weights a generation
+    generations: int = Field(default=40, ge=1)
+    spread: Positive = 0.4  # of the weights, at first
+
+
 class TrainConfig(_Section):
     """A whole run; everything that it learns follows from this and the version of the code."""
 
@@ -83,8 +94,15 @@ class TrainConfig(_Section):
     teacher: Teacher = Teacher()
     rounds: tuple[Round, ...] = Field(min_length=1)
     fit: Fit = Fit()
-    margin: float = Field(default=0.0, ge=0)  # mean JCTs that an action must save before the head is not started
+    search: Search | None = None  # without it the labels teach what to do with DAGs, too
+    margin: float = Field(default=0.0, ge=0)  # mean JCTs that an action must save before the head is not started ...
+    margin_in_use: float | None = Field(default=None, ge=0)  # ... and in the exported model, by default as many
     processes: int = Field(default=2, ge=1)  # does not change the result
+
+    @property
+    def exported_margin(self) -> float:
+        """The margin of the exported model."""
+        return self.margin if self.margin_in_use is None else self.margin_in_use
 
     @property
     def digest(self) -> str:

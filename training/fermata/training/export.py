@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
-from fermata.policy.features import FEATURES, SCHEMA, SIZE
-from fermata.policy.learned import BOUND
+from fermata.policy.features import FEATURES, SCHEMA, SEVERAL, SIZE, WIDE
+from fermata.policy.learned import BOUND, EXPERTS
 from fermata.policy.onnx_file import KEY
 from fermata.policy.onnx_policy import ACTION_SPACE, INPUT, OUTPUT, OnnxPolicy
 from fermata.training.config import TrainConfig
@@ -27,7 +28,7 @@ def metadata_of(config: TrainConfig, scores: dict[str, Any] | None = None) -> di
         "schema": SCHEMA,
         "features": list(FEATURES),
         "action_space": ACTION_SPACE,
-        "margin": config.margin,
+        "margin": config.exported_margin,
         "config": config.name,
         "config_digest": config.digest,
         "seed": config.seed,
@@ -42,7 +43,8 @@ def export_onnx(network: CostNetwork, metadata: dict[str, Any], out: Path) -> fl
     Raises:
         ParityError: ONNX Runtime's answers differ from torch's by more than TOLERANCE.
     """
-    metadata = {**metadata, "envelope": envelope_of(network)}
+    means = [expert.mean.double().tolist() for expert in network.experts]
+    metadata = {**metadata, "envelope": envelope_of(network), "typical": means}
     rows = {0: torch.export.Dim("decisions", min=1)}
     text = json.dumps(metadata, sort_keys=True)
     content = onnx_of(network, (torch.zeros(2, SIZE),), [INPUT], [OUTPUT], (rows,), (KEY, text))
@@ -54,26 +56,34 @@ def export_onnx(network: CostNetwork, metadata: dict[str, Any], out: Path) -> fl
 
 
 def envelope_of(network: CostNetwork) -> dict[str, list[float]]:
-    """Return the range of each feature outside of which the network is not to be asked.
+    """Return the range of each feature outside of which the network is not to be asked: what any expert was taught.
 
-    From BOUND standard deviations on it is made to prefer the head. Heavy-tailed features, such as the load by recent
-    arrivals, get as far as that in some percent of the decisions of a stream just like those it was taught, so it takes
-    twice as much for the operator to leave a state to the pool's fallback, and say so.
+    From BOUND standard deviations on an expert is made to prefer the head. Heavy-tailed features, such as the load by
+    recent arrivals, get as far as that in some percent of the decisions of a stream just like those it was taught, so
+    it takes twice as much for the operator to leave a state to the pool's fallback, and say so.
     """
-    reach = 2.0 * BOUND * network.scale.double().numpy()
-    mean = network.mean.double().numpy()
-    return {"low": (mean - reach).tolist(), "high": (mean + reach).tolist()}
+    taught = [each for each in network.experts if each.taught] or list(network.experts)
+    mean = torch.stack([each.mean for each in taught]).double()
+    reach = 2.0 * BOUND * torch.stack([each.scale for each in taught]).double()
+    return {"low": (mean - reach).amin(0).tolist(), "high": (mean + reach).amax(0).tolist()}
+
+
+def _states(network: CostNetwork, which: int, rows: int, rng: np.random.Generator) -> NDArray[np.float32]:
+    """Draw random features [rows, SIZE] about as an expert was taught them, and that are its to answer."""
+    expert = network.experts[which]
+    x = expert.mean.numpy() + expert.scale.numpy() * 3.0 * rng.standard_normal((rows, SIZE))
+    x[:, SEVERAL], x[:, WIDE] = which > 0, which > 1
+    return np.asarray(x, np.float32)
 
 
 def parity(network: CostNetwork, policy: OnnxPolicy, rows: int = 4096, seed: int = 0) -> float:
-    """Return the largest absolute difference between torch's and ONNX Runtime's costs on random features.
+    """Return the largest absolute difference between torch's and ONNX Runtime's costs on random features of each kind.
 
     Raises:
         ParityError: it is above TOLERANCE (absolute plus relative).
     """
     rng = np.random.default_rng(seed)
-    spread = network.scale.numpy() * 3.0
-    x = (network.mean.numpy() + spread * rng.standard_normal((rows, SIZE))).astype(np.float32)
+    x = np.concatenate([_states(network, which, rows, rng) for which in range(len(EXPERTS))])
     with torch.no_grad():
         expected = network(torch.from_numpy(x)).double().numpy()
     got = policy.costs(x)

@@ -9,13 +9,15 @@ import copy
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from fermata.policy.features import SEVERAL, WIDE
 from fermata.training.config import Fit
-from fermata.training.network import CostNetwork
+from fermata.training.network import CostNetwork, Expert
 
 
 @dataclass(frozen=True)
@@ -27,26 +29,42 @@ class Labels:
     scenario: NDArray[np.int64]
 
 
-def _loss(network: CostNetwork, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+def _loss(expert: Expert, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     """Mean squared error over the legal actions but the first."""
     legal = ~torch.isnan(y)
     legal[:, 0] = False
-    return ((network(x) - y)[legal] ** 2).mean()
+    return ((expert(x) - y)[legal] ** 2).mean()
 
 
 def fit(
-    labels: Labels, config: Fit, seed: int, on_epoch: Callable[[int, float, float], None] | None = None
+    labels: Labels, config: Fit, seed: int, on_epoch: Callable[[int, int, float, float], None] | None = None
 ) -> CostNetwork:
-    """Return the network with the lowest loss on held-out scenarios; the same labels and seed give the same one.
+    """Return a network each of whose experts was fitted to its part of the labels.
+
+    The same labels and seed give the same one. An expert without labels stays one that starts the head.
 
     Args:
         labels: of all rounds.
         config: sizes and steps.
         seed: of the weights, the batches and the split.
-        on_epoch: told epoch, training loss and held-out loss.
+        on_epoch: told expert, epoch, training loss and held-out loss.
     """
-    torch.manual_seed(seed)
     torch.set_num_threads(1)  # the layers are small: threads would cost more than they bring
+    network = CostNetwork(config.hidden)
+    several, wide = labels.x[:, SEVERAL] > 0.0, labels.x[:, WIDE] > 0.0
+    for index, mine in enumerate((~several & ~wide, several & ~wide, wide)):
+        part = Labels(labels.x[mine], labels.y[mine], labels.scenario[mine])
+        if len(np.unique(part.scenario)) > 1:
+            told = None if on_epoch is None else partial(on_epoch, index)
+            network.experts[index] = fit_expert(part, config, seed, told)
+    return network
+
+
+def fit_expert(
+    labels: Labels, config: Fit, seed: int, on_epoch: Callable[[int, float, float], None] | None = None
+) -> Expert:
+    """Return the expert with the lowest loss on held-out scenarios; see `fit`."""
+    torch.manual_seed(seed)
     rng = np.random.default_rng(seed)
     x = torch.from_numpy(labels.x).float()
     y = torch.from_numpy(labels.y).float()
@@ -54,34 +72,34 @@ def fit(
     held = rng.permutation(scenarios)[: max(1, round(config.held_out * len(scenarios)))]
     is_held = torch.from_numpy(np.isin(labels.scenario, held))
     train = torch.nonzero(~is_held).squeeze(1)
-    network = CostNetwork(config.hidden)
-    network.normalise(x[train])
+    expert = Expert(config.hidden)
+    expert.normalise(x[train])
     optimiser = torch.optim.AdamW(
-        network.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay, fused=False
+        expert.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay, fused=False
     )
     steps = math.ceil(len(train) / config.batch) * config.epochs
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, steps)
-    best, best_loss, since = copy.deepcopy(network), math.inf, 0
+    best, best_loss, since = copy.deepcopy(expert), math.inf, 0
     for epoch in range(config.epochs):
-        network.train()
+        expert.train()
         total = 0.0
         order = train[torch.from_numpy(rng.permutation(len(train)))]
         for start in range(0, len(order), config.batch):
             rows = order[start : start + config.batch]
             optimiser.zero_grad()
-            loss = _loss(network, x[rows], y[rows])
+            loss = _loss(expert, x[rows], y[rows])
             loss.backward()
             optimiser.step()
             schedule.step()
             total += float(loss.detach()) * len(rows)
-        network.eval()
+        expert.eval()
         with torch.no_grad():
-            held_loss = float(_loss(network, x[is_held], y[is_held]))
+            held_loss = float(_loss(expert, x[is_held], y[is_held]))
         if on_epoch is not None:
             on_epoch(epoch, total / len(order), held_loss)
         since += 1
         if held_loss < best_loss:
-            best, best_loss, since = copy.deepcopy(network), held_loss, 0
+            best, best_loss, since = copy.deepcopy(expert), held_loss, 0
         if since >= config.patience:
             break
     return best

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fermata.policy.features import SIZE
-from fermata.policy.learned import ACTIONS, BOUND, PENALTY, Network, network_of
+from fermata.policy.features import SEVERAL, SIZE, WIDE
+from fermata.policy.learned import ACTIONS, BOUND, EXPERTS, PENALTY, Network, network_of
+
+_LEAST = 1e-3  # spread of a feature that does not vary
 
 
-class CostNetwork(nn.Module):  # type: ignore[misc] # torch is not followed by mypy
-    """Normalise, two hidden layers with ReLU, and a cost for each action but the first, which costs 0 by definition."""
+class Expert(nn.Module):  # type: ignore[misc] # torch is not followed by mypy
+    """Normalise, two hidden layers with ReLU, and a cost for each action but the first, which costs 0 by definition.
+
+    One that was not taught anything is far from home everywhere, and starts the head.
+    """
 
     def __init__(self, hidden: tuple[int, int]) -> None:
         super().__init__()
-        self.register_buffer("mean", torch.zeros(SIZE))
-        self.register_buffer("scale", torch.ones(SIZE))
+        self.register_buffer("mean", torch.full((SIZE,), -1.0))
+        self.register_buffer("scale", torch.full((SIZE,), _LEAST))
         self.layers = nn.Sequential(
             nn.Linear(SIZE, hidden[0]),
             nn.ReLU(),
@@ -25,10 +32,14 @@ class CostNetwork(nn.Module):  # type: ignore[misc] # torch is not followed by m
             nn.Linear(hidden[1], len(ACTIONS) - 1),
         )
 
+    @property
+    def taught(self) -> bool:
+        """Whether it has seen anything."""
+        return bool((self.scale > _LEAST).any())
+
     def normalise(self, x: Tensor) -> None:
         """Take the mean and the spread of the inputs from data, [n, SIZE]."""
-        self.mean = x.mean(0)
-        self.scale = x.std(0).clamp_min(1e-3)
+        self.mean, self.scale = x.mean(0), x.std(0).clamp_min(_LEAST)
 
     def forward(self, features: Tensor) -> Tensor:
         """Return costs [n, 3] in mean JCTs for features [n, SIZE]."""
@@ -38,22 +49,49 @@ class CostNetwork(nn.Module):  # type: ignore[misc] # torch is not followed by m
         others = self.layers(bounded) + PENALTY * beyond
         return torch.cat([torch.zeros_like(others[:, :1]), others], dim=1)
 
+
+class CostNetwork(nn.Module):  # type: ignore[misc]
+    """The experts of `fermata.policy.learned`, which may differ in size."""
+
+    def __init__(self, hidden: tuple[int, int]) -> None:
+        super().__init__()
+        self.experts = nn.ModuleList(Expert(hidden) for _ in EXPERTS)
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Return costs [n, 3] in mean JCTs for features [n, SIZE]."""
+        single, dags, wide = (expert(features) for expert in self.experts)
+        several, has_wide = (features[:, index : index + 1] > 0.0 for index in (SEVERAL, WIDE))
+        return torch.where(has_wide, wide, torch.where(several, dags, single))
+
     def compiled(self, margin: float) -> Network:
         """Return the same network as arrays for the compiled simulator."""
+        layers = zip(*(_arrays(expert) for expert in self.experts), strict=True)
+        units = [(len(expert.layers[0].bias), len(expert.layers[2].bias)) for expert in self.experts]
+        return network_of(tuple(_stacked(each) for each in layers), float(margin), units)
 
-        def weights(index: int) -> tuple[np.ndarray, np.ndarray]:
-            layer = self.layers[index]
-            weight = layer.weight.detach().double().numpy().T
-            return np.ascontiguousarray(weight), layer.bias.detach().double().numpy().copy()
 
-        weight3, bias3 = weights(4)
-        first = np.zeros((weight3.shape[0], 1))
-        layers = (
-            self.mean.double().numpy().copy(),
-            self.scale.double().numpy().copy(),
-            *weights(0),
-            *weights(2),
-            np.ascontiguousarray(np.hstack([first, weight3])),
-            np.concatenate([[0.0], bias3]),
-        )
-        return network_of(layers, float(margin))
+def _stacked(arrays: Sequence[np.ndarray]) -> np.ndarray:
+    """Return arrays of the same number of dimensions as one, the smaller ones filled up with zeros."""
+    shape = tuple(max(sizes) for sizes in zip(*(each.shape for each in arrays), strict=True))
+    stacked = np.zeros((len(arrays), *shape))
+    for place, each in zip(stacked, arrays, strict=True):
+        place[tuple(slice(size) for size in each.shape)] = each
+    return stacked
+
+
+def _arrays(expert: Expert) -> tuple[np.ndarray, ...]:
+    """Return the first eight fields of `Network`, of one expert; the head's cost of 0 is an output like the others."""
+
+    def weights(index: int) -> tuple[np.ndarray, np.ndarray]:
+        layer = expert.layers[index]
+        return layer.weight.detach().double().numpy().T, layer.bias.detach().double().numpy()
+
+    weight3, bias3 = weights(4)
+    return (
+        expert.mean.double().numpy(),
+        expert.scale.double().numpy(),
+        *weights(0),
+        *weights(2),
+        np.hstack([np.zeros((len(weight3), 1)), weight3]),
+        np.concatenate([[0.0], bias3]),
+    )

@@ -6,10 +6,11 @@ import math
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fermata.policy._jit import kernel
 from fermata.policy.action import WAIT, any_startable
-from fermata.policy.features import ORDER, candidates, features
+from fermata.policy.features import ORDER, SIZE, candidates, features
 from fermata.policy.guardrails import IDLE_POOL, Guardrails, bound
 from fermata.policy.heuristics.kernel import Rule, choose_eager
 from fermata.policy.heuristics.srwf import SRWF
@@ -21,6 +22,7 @@ from fermata.sim.simulate import simulate
 from fermata.sim.world import Tables, World, new_world, tables_of
 
 NO_LIMITS = Guardrails()
+FloatArray = NDArray[np.float64]
 
 
 class Case(NamedTuple):
@@ -29,13 +31,15 @@ class Case(NamedTuple):
     tables: Tables
     executors: int
     base_jct_s: float
+    kind: int  # index into EXPERTS: what its jobs are
 
 
 def case_of(scenario: Scenario, seed: int) -> Case:
     """Draw an episode of a scenario and run it under shortest remaining work first."""
     trace = scenario.generate(seed)
     base_jct_s = float(simulate(trace, scenario.executors, SRWF).job_jct_s.mean())
-    return Case(tables_of(trace, scenario.executors), scenario.executors, base_jct_s)
+    kind = 2 if trace.tasks > trace.stages else 1 if trace.stages > trace.jobs else 0
+    return Case(tables_of(trace, scenario.executors), scenario.executors, base_jct_s, kind)
 
 
 @kernel
@@ -63,3 +67,34 @@ def log_ratio(network: Network, case: Case) -> float:
     jobs = len(case.tables.job_work_s)
     jct_s = column(world.job_progress, "completion_s", jobs) - column(world.board.jobs, "arrival_s", jobs)
     return math.log(float(np.mean(jct_s)) / case.base_jct_s)
+
+
+@kernel
+def _watch(world: World, order: Rule, network: Network, limits: Guardrails, rows: FloatArray, every: int) -> int:
+    """Play as `_play` does until `rows` are full of every so manieth decision's features; return how many are."""
+    board, seen, kept = world.board, 0, 0
+    while kept < len(rows) and advance(world) == DECIDE:
+        while any_startable(board):
+            choice = candidates(board, order)
+            features(board, choice, network.inputs)
+            seen += 1
+            if seen % every == 0 and kept < len(rows):
+                for i in range(SIZE):
+                    rows[kept, i] = network.inputs[i]
+                kept += 1
+            forward(network, network.inputs)
+            kind, stage, cap, until_s = cheapest(board, choice, network.costs, network.margin)
+            kind, stage, cap, until_s, why = bound(board, kind, stage, cap, until_s, limits)
+            if why == IDLE_POOL:
+                kind, stage, cap, until_s = choose_eager(board, order)
+            apply(world, kind, stage, cap, until_s)
+            if kind == WAIT:
+                break
+    return kept
+
+
+def seen_states(network: Network, case: Case, most: int) -> FloatArray:
+    """Return the features of up to so many decisions, [n, SIZE], spread over an episode."""
+    rows = np.zeros((most, SIZE))
+    every = max(1, len(case.tables.task_duration_s) // most)
+    return rows[: _watch(new_world(case.tables, case.executors), ORDER, network, NO_LIMITS, rows, every)]

@@ -7,6 +7,7 @@ same network as one that was not.
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Sequence
 from concurrent.futures import Future, as_completed
@@ -20,13 +21,14 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from torch.utils.tensorboard import SummaryWriter
 
 from fermata.policy.errors import InputError
-from fermata.policy.learned import Network
+from fermata.policy.learned import EXPERTS, Network
 from fermata.sim.processes import Workers
 from fermata.training.choose import held_out_cases, judge
 from fermata.training.collect import Unit, label_unit
 from fermata.training.config import TrainConfig
 from fermata.training.fit import Labels, fit
-from fermata.training.network import CostNetwork
+from fermata.training.network import CostNetwork, Expert
+from fermata.training.threshold import SEARCHED, Task, finished_expert, judged_pct, search_threshold, under_margin
 
 CONFIG_FILE = "config.json"
 _APART = 1000  # between the seeds of the tries
@@ -94,21 +96,22 @@ def _fit_round(config: TrainConfig, number: int, run: Path, progress: Progress, 
     labels = read_labels(run, config, number + 1)
     epochs = config.fit.epochs
     tries = config.fit.tries if number + 1 == len(config.rounds) else 1
-    task = progress.add_task(f"round {number + 1}: fit on {len(labels.x)} decisions", total=tries * epochs)
+    steps = len(EXPERTS) * epochs  # of one try
+    task = progress.add_task(f"round {number + 1}: fit on {len(labels.x)} decisions", total=tries * steps)
 
     def fitted(k: int) -> CostNetwork:
         name = f"round{number + 1}" + (f"-{k}" if k else "")
 
-        def on_epoch(epoch: int, train_loss: float, held_loss: float) -> None:
-            log.add_scalar(f"{name}/loss", train_loss, epoch)
-            log.add_scalar(f"{name}/held_out_loss", held_loss, epoch)
-            progress.update(task, completed=k * epochs + epoch + 1)
+        def on_epoch(expert: int, epoch: int, train_loss: float, held_loss: float) -> None:
+            log.add_scalar(f"{name}/{EXPERTS[expert]}/loss", train_loss, epoch)
+            log.add_scalar(f"{name}/{EXPERTS[expert]}/held_out_loss", held_loss, epoch)
+            progress.update(task, completed=k * steps + expert * epochs + epoch + 1)
 
         return fit(labels, config.fit, config.seed + number + k * _APART, on_epoch)
 
     networks = [fitted(k) for k in range(tries)]
     network = networks[0] if tries == 1 else _best(networks, config, progress.console)
-    progress.update(task, completed=tries * epochs)
+    progress.update(task, completed=tries * steps)
     _save(network, path)
     return network
 
@@ -121,13 +124,40 @@ def _save(network: CostNetwork, path: Path) -> None:
 
 
 def _best(networks: Sequence[CostNetwork], config: TrainConfig, console: Console) -> CostNetwork:
-    """Return the network that schedules the held-out episodes best, and say how each one does."""
+    """Return a network of the experts that schedule the held-out episodes of their kind best; say how each one does."""
     cases = held_out_cases(config)
-    verdicts = [judge(network.compiled(config.margin), cases) for network in networks]
-    for k, verdict in enumerate(verdicts):
-        mean_pct = 100.0 * math.expm1(verdict.mean_log_ratio)
-        console.print(f"network {k + 1}: {mean_pct:+.1f}% on held-out episodes, {verdict.worst_pct:+.0f}% at worst")
-    return networks[min(range(len(verdicts)), key=lambda k: verdicts[k].mean_log_ratio)]
+    best = copy.deepcopy(networks[0])
+    for expert, name in enumerate(EXPERTS):
+        mine = [case for case in cases if case.kind == expert]
+        if not mine:
+            continue
+        verdicts = [judge(network.compiled(config.margin), mine) for network in networks]
+        for k, verdict in enumerate(verdicts):
+            mean_pct = 100.0 * math.expm1(verdict.mean_log_ratio)
+            told = f"{mean_pct:+.1f}% on held-out episodes, {verdict.worst_pct:+.0f}% at worst"
+            console.print(f"network {k + 1}, {name}: {told}")
+        chosen = min(range(len(verdicts)), key=lambda k: verdicts[k].mean_log_ratio)
+        best.experts[expert] = networks[chosen].experts[expert]
+    return best
+
+
+def _search(task: Task, generations: int, run: Path, progress: Progress, log: SummaryWriter) -> Expert:
+    """Find the expert for a kind of DAGs, or read what an earlier call found; say how it does."""
+    expert = finished_expert(task, run)
+    if expert is not None:
+        return expert
+    bar = progress.add_task(f"{EXPERTS[task.which]}: generations", total=generations)
+
+    def on_generation(history: NDArray[np.float64]) -> None:
+        if len(history):
+            log.add_scalar(f"search/{EXPERTS[task.which]}", 100.0 * math.expm1(history[-1]), len(history))
+        progress.update(bar, completed=len(history))
+
+    expert = search_threshold(task, run, on_generation)
+    mean_pct, worst_pct = judged_pct(task, expert, task.config.fit.cases)
+    told = f"{mean_pct:+.1f}% on held-out episodes, {worst_pct:+.0f}% at worst"
+    progress.console.print(f"{EXPERTS[task.which]}: {told}")
+    return expert
 
 
 def train(config: TrainConfig, run: Path, console: Console | None = None) -> CostNetwork:
@@ -158,6 +188,10 @@ def train(config: TrainConfig, run: Path, console: Console | None = None) -> Cos
                 if not (run / f"network-{number}.pt").exists():
                     _label_round(config, number, compiled, run, progress)
                 network = _fit_round(config, number, run, progress, log)
+            if network is not None and config.search is not None:
+                for which in SEARCHED:
+                    task = Task(config, which, network)
+                    network.experts[which] = _search(task, config.search.generations, run, progress, log)
     finally:
         log.close()
     if network is None:
@@ -176,8 +210,16 @@ def read_run(run: Path) -> tuple[TrainConfig, CostNetwork]:
         raise InputError("is not a training run: it has no config.json; expected the --out of fermata train", file=run)
     config = TrainConfig.model_validate_json(note.read_text(encoding="utf-8"))
     path = run / f"network-{len(config.rounds) - 1}.pt"
+    unfinished = InputError("this run is not finished; go on with it by fermata train", file=run)
     if not path.exists():
-        raise InputError("this run is not finished; go on with it by fermata train", file=run)
+        raise unfinished
     network = CostNetwork(config.fit.hidden)
     network.load_state_dict(torch.load(path, weights_only=True))
+    if config.search is not None:
+        for index in SEARCHED:
+            expert = finished_expert(Task(config, index, network), run)
+            if expert is None:
+                raise unfinished
+            # A rule was found under one margin, and is used under another.
+            network.experts[index] = under_margin(expert, config.margin, config.exported_margin)
     return config, network

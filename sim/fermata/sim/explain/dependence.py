@@ -54,7 +54,9 @@ def with_next(rows: FeatureRows, ratio: float) -> FeatureRows:
     scale = ratio / np.maximum(before, 1e-6)
     changed[:, _AT["next completion / unit"]] = np.log1p(ratio)
     for later in ("second completion / unit", "third completion / unit", "mean remaining of busy executors / unit"):
-        changed[:, _AT[later]] = np.maximum(rows[:, _AT[later]], np.log1p(ratio))
+        moved = np.maximum(rows[:, _AT[later]], np.log1p(ratio))
+        # What is later stays where the next one did not pass it; a mean of estimates may be before what is expected.
+        changed[:, _AT[later]] = np.where(ratio > before * (1.0 + 1e-6), moved, rows[:, _AT[later]])
     for rate in ("arrivals of under half a unit", "arrivals of up to 2 units"):
         column = _AT[f"{rate} before the next completion"]
         changed[:, column] = np.log1p(np.expm1(rows[:, column]) * scale)
@@ -74,6 +76,8 @@ def with_longs(rows: FeatureRows, number: int) -> FeatureRows:
     count, work = _AT["waiting jobs up to 2 units"], _AT["waiting work up to 2 units"]
     before = np.maximum(np.expm1(rows[:, count].astype(np.float64)), 1.0)
     changed[:, count] = np.log1p(number)
+    every = _AT["waiting jobs"]
+    changed[:, every] = np.log1p(np.maximum(np.expm1(rows[:, every]) + number - before, number))
     changed[:, work] = np.log1p(np.expm1(rows[:, work]) * number / before)
     exists = rows[:, _AT["alternative exists"]] > 0.5
     changed[exists, _AT["jobs before the alternative"]] = np.log1p(number)

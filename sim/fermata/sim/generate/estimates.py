@@ -1,4 +1,4 @@
-"""Make the scheduler's estimates wrong on purpose, in three ways that people's estimates are wrong.
+"""Make the scheduler's estimates wrong on purpose, in three ways that people's estimates are wrong; or right.
 
 Each takes a trace and gives one with other estimates and the same durations, drawn from its own seed so that the jobs
 stay those of the scenario's seed.
@@ -49,6 +49,15 @@ def class_means(trace: Trace) -> Trace:
     return replace(trace, stage_estimate_s=np.where(long, means[1], means[0]))
 
 
+def exact_estimates(trace: Trace) -> Trace:
+    """Let the scheduler know beforehand: each stage's estimate is the mean of what its tasks will take.
+
+    Nobody has such estimates; what a policy gains by them is what better estimates could be worth at most.
+    """
+    mean_s = stage_work_s(trace) / task_counts(trace) / trace.stage_slots
+    return replace(trace, stage_estimate_s=mean_s)
+
+
 def _rng(seed: int) -> np.random.Generator:
     """A stream of its own: a scenario draws its jobs with the same seed, and errors must not depend on the sizes."""
     return np.random.default_rng([seed, 1])
@@ -95,7 +104,7 @@ class Noise:
 
 
 def read_noise(text: str) -> Noise:
-    """Read `class-flips=SHARE`, `lognormal=SIGMA` or `class-means`.
+    """Read `class-flips=SHARE`, `lognormal=SIGMA`, `class-means` or `exact`.
 
     Raises:
         InputError: it is neither.
@@ -105,16 +114,18 @@ def read_noise(text: str) -> Noise:
     """
     kind, equals, amount = text.partition("=")
     noise = Noise(kind)
-    if kind == "class-means" and not equals:
+    if kind in ("class-means", "exact") and not equals:
         return noise
     try:
         return Noise(kind, float(amount))
     except ValueError as error:
-        raise InputError(f"--noise expects class-flips=SHARE, lognormal=SIGMA or class-means, not {text!r}") from error
+        expected = "class-flips=SHARE, lognormal=SIGMA, class-means or exact"
+        raise InputError(f"--noise expects {expected}, not {text!r}") from error
 
 
 NOISES: dict[str, Callable[[Trace, float, int], Trace]] = {
     "class-flips": class_flips,
     "lognormal": lognormal_noise,
     "class-means": lambda trace, _amount, _seed: class_means(trace),
+    "exact": lambda trace, _amount, _seed: exact_estimates(trace),
 }

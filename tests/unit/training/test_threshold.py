@@ -1,0 +1,101 @@
+"""The experts for DAGs: what they say, and that a search for one can be interrupted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="needs the [training] extra")
+
+from fermata.policy.features import FEATURES, SIZE
+from fermata.policy.learned import START_ALTERNATIVE, START_HEAD, WAIT_FOR_EVENT
+from fermata.training.config import Search, read_config
+from fermata.training.network import CostNetwork
+from fermata.training.threshold import (
+    SEARCHED,
+    Task,
+    expert_of,
+    finished_expert,
+    judged_pct,
+    search_threshold,
+    under_margin,
+)
+
+pytestmark = pytest.mark.training
+
+FREE = FEATURES.index("free share")
+
+
+def test_it_says_what_its_weights_say() -> None:
+    rng = np.random.default_rng(0)
+    centre, mean, scale = rng.normal(size=SIZE + 1), rng.normal(size=SIZE), rng.uniform(0.5, 2.0, SIZE)
+    centre[FREE] = 0.0
+    x = mean + scale * rng.uniform(-3.0, 3.0, (200, SIZE))
+    x[:, FREE] = mean[FREE]
+    x[:, FREE] = np.minimum(x[:, FREE], 0.9)
+    mean[FREE] = x[0, FREE]
+    with torch.no_grad():
+        costs = expert_of(centre, mean, scale)(torch.from_numpy(x).float()).double().numpy()
+    assert (costs[:, START_HEAD] == 0.0).all()
+    assert (costs[:, START_ALTERNATIVE] > 1.0).all()
+    np.testing.assert_allclose(costs[:, WAIT_FOR_EVENT], 0.1 * (x @ centre[:-1] + centre[-1]), rtol=1e-3, atol=1e-3)
+
+
+def test_an_idle_pool_never_waits() -> None:
+    centre, x = np.zeros(SIZE + 1), np.zeros((2, SIZE))
+    centre[-1] = -10.0
+    x[:, FREE] = 0.5, 1.0
+    with torch.no_grad():
+        waits = expert_of(centre, np.zeros(SIZE), np.ones(SIZE))(torch.from_numpy(x).float())[:, WAIT_FOR_EVENT]
+    assert waits[0] < 0.0 < waits[1]
+
+
+def task_of(index: int, generations: int) -> Task:
+    search = Search(scenarios=8, jobs=150, batch=8, population=12, generations=generations)
+    return Task(read_config("smoke").model_copy(update={"search": search}), index, CostNetwork((4, 4)))
+
+
+@pytest.mark.parametrize("index", SEARCHED)
+def test_a_search_goes_on_where_it_was(index: int, tmp_path: Path) -> None:
+    seen: list[int] = []
+
+    def see(history: np.ndarray) -> None:
+        seen.append(len(history))
+
+    short = search_threshold(task_of(index, 2), tmp_path, see)
+    assert finished_expert(task_of(index, 4), tmp_path) is None
+    longer = search_threshold(task_of(index, 4), tmp_path, see)
+    assert seen == [0, 1, 2, 2, 3, 4]
+    task_of(index, 4).path(tmp_path).unlink()
+    at_once = search_threshold(task_of(index, 4), tmp_path, lambda _: None)
+    read_again = finished_expert(task_of(index, 4), tmp_path)
+    assert read_again is not None
+    for one, other, third in zip(longer.parameters(), at_once.parameters(), read_again.parameters(), strict=True):
+        assert torch.equal(one, other)
+        assert torch.equal(one, third)
+    assert not torch.equal(short.layers[0].weight, longer.layers[0].weight)
+
+
+def test_what_holds_too_much_is_judged_worse() -> None:
+    task, greedy = task_of(1, 1), np.zeros(SIZE + 1)
+    greedy[-1] = -10.0
+    never = np.zeros(SIZE + 1)
+    never[-1] = 10.0
+    wide = np.full(SIZE, 1e9)
+    judged = [judged_pct(task, expert_of(each, np.zeros(SIZE), wide), 3) for each in (never, greedy)]
+    assert judged[0] == pytest.approx((0.0, 0.0), abs=1e-9)
+    assert judged[1][0] > 1.0
+    assert judged[1][1] >= judged[1][0]
+
+
+def test_a_rule_decides_the_same_under_another_margin() -> None:
+    centre = np.random.default_rng(1).normal(size=SIZE + 1)
+    expert, other = (expert_of(centre, np.zeros(SIZE), np.ones(SIZE)) for _ in range(2))
+    other = under_margin(other, 0.05, 0.02)
+    x = torch.from_numpy(np.random.default_rng(0).normal(size=(200, SIZE))).float()
+    with torch.no_grad():
+        waits = [(each(x)[:, WAIT_FOR_EVENT] < -margin).numpy() for each, margin in ((expert, 0.05), (other, 0.02))]
+    assert 0.1 < waits[0].mean() < 0.9
+    np.testing.assert_array_equal(*waits)

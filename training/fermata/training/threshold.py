@@ -1,0 +1,246 @@
+"""The experts for DAGs: linear rules for waiting, found by trying them on whole episodes.
+
+What one task more or less does to a job of many is lost in the noise of a rollout, and a network fitted to such labels
+waits for nothing, again and again. But the rule is simple: wait while more short jobs are expected before the next
+completion than a threshold, which grows with what waits. So its weights are searched for directly, by what they do to
+the mean JCT of random scenarios.
+
+Source: the cross-entropy method (de Boer et al., "A tutorial on the cross-entropy method", 2005).
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable, Sequence
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from fermata.policy.features import FEATURES, SIZE
+from fermata.policy.learned import START_ALTERNATIVE, WAIT_FOR_EVENT, Network, expert_for
+from fermata.sim.processes import Workers
+from fermata.training.config import Search, TrainConfig
+from fermata.training.network import CostNetwork, Expert
+from fermata.training.play import Case, case_of, log_ratio, seen_states
+from fermata.training.workloads import draw
+
+FloatArray = NDArray[np.float64]
+
+HIDDEN = (3, 3)  # a linear function as two rectified units, and one that keeps an idle pool from waiting
+SEARCHED = (1, 2)  # indices into EXPERTS
+# Where the search begins: from the rule that was tuned by hand on a few random scenarios.
+START = {
+    "arrivals of under half a unit before the next completion": -1.0,
+    "arrivals of under half a unit during the head's task": -0.4,
+    "second completion / unit": -0.3,
+    "waiting jobs": 0.8,
+    "log free executors": 4.0,
+    "head's path / longest path left of its job": 1.6,
+    "busy executors with the head's job, share": 1.0,
+}
+START_CONSTANT = -0.4
+# The other features that the rule may read.
+ALSO = (
+    "log executors",
+    "next completion / unit",
+    "third completion / unit",
+    "load by recent arrivals",
+    "arrivals of under half a unit during the head",
+    "arrivals of up to 2 units before the next completion",
+    "mean arrival under half a unit / unit",
+    "head's task / unit",
+    "head's path / unit",
+    "executors held by other jobs with less left, share",
+    "active jobs per executor",
+    "active jobs with a stage of more than one task, share",
+    "error of recent estimates",
+    "misses of recent estimates",
+    "startable stages of jobs that have an executor",
+)
+_READ = np.array([name in START or name in ALSO for name in FEATURES])
+_COST = 0.1  # mean JCTs that a wait is said to cost, or to save, for each unit of the rule's score
+_NEVER = 9.0  # mean JCTs: what is not worth looking at
+_IDLE, _STEEP = 0.95, 40.0  # share of the executors above which a wait costs this much a share
+_STREAM = 2_000_000  # apart from the rounds of labels and the held-out episodes
+_KEEP, _MOVE = 0.75, 0.7  # of the spread, and towards the elite, each generation
+_MOST = 0.5  # of a log ratio: one episode gone wrong is no worse than that
+_SEEN = 100  # scenarios whose states say what features are like
+
+
+class State(NamedTuple):
+    """Where a search is: weights of the features and the constant, `[SIZE + 1]`, and how far it still looks."""
+
+    history: FloatArray  # [generations] mean log ratio of the centre on each generation's episodes
+    centre: FloatArray
+    spread: FloatArray
+    mean: FloatArray  # [SIZE] of the features
+    scale: FloatArray  # [SIZE]
+
+    @property
+    def generation(self) -> int:
+        """How many generations are done."""
+        return len(self.history)
+
+
+def under_margin(expert: Expert, margin: float, other: float) -> Expert:
+    """Return an expert, changed in place, that decides under another margin as it did under one."""
+    with torch.no_grad():
+        expert.layers[-1].bias[WAIT_FOR_EVENT - 1] += margin - other
+    return expert
+
+
+def _plan(config: TrainConfig) -> Search:
+    """Return how to search.
+
+    Raises:
+        ValueError: the configuration has no search.
+    """
+    if config.search is None:
+        raise ValueError(f"the configuration {config.name} has no search")
+    return config.search
+
+
+def expert_of(centre: FloatArray, mean: FloatArray, scale: FloatArray) -> Expert:
+    """Return the expert whose wait costs `centre[:-1] @ features + centre[-1]`, in units of `_COST`."""
+    expert = Expert(HIDDEN)
+    first, second, last = (expert.layers[index] for index in (0, 2, 4))
+    linear, constant = centre[:-1] * scale, centre[-1] + centre[:-1] @ mean
+    share = FEATURES.index("free share")
+    with torch.no_grad():
+        for parameter in expert.parameters():
+            parameter.zero_()
+        expert.mean, expert.scale = torch.from_numpy(mean).float(), torch.from_numpy(scale).float()
+        for unit, sign in ((0, 1.0), (1, -1.0)):
+            first.weight[unit] = torch.from_numpy(sign * linear)
+            first.bias[unit] = sign * constant
+        first.weight[2, share], first.bias[2] = float(scale[share]), float(mean[share]) - _IDLE
+        second.weight.copy_(torch.eye(HIDDEN[0]))
+        last.weight[WAIT_FOR_EVENT - 1] = torch.tensor([_COST, -_COST, _STEEP])
+        last.bias[START_ALTERNATIVE - 1] = _NEVER
+    return expert
+
+
+def _with(network: CostNetwork, index: int, expert: Expert, margin: float) -> Network:
+    """Return a network, compiled, with one expert in place of its own."""
+    other = copy.deepcopy(network)
+    other.experts[index] = expert
+    return other.compiled(margin)
+
+
+@lru_cache(maxsize=4000)
+def _case(config: TrainConfig, index: int, number: int) -> Case:
+    """Draw one of the episodes for an expert; jobs of many tasks make as many decisions of fewer jobs."""
+    search = _plan(config)
+    rng = np.random.default_rng([config.seed, _STREAM, index, number])
+    ranges = config.workloads.model_copy(update={"dag_share": 1.0, "wide_share": float(index == SEARCHED[1])})
+    scenario, seed = draw(rng, ranges, search.jobs), int(rng.integers(0, 2**31))
+    tasks = scenario.generate(seed).tasks / search.jobs
+    jobs = max(200, round(search.jobs * min(1.0, 3.0 / tasks)))
+    return case_of(scenario.with_(jobs=jobs), seed)
+
+
+class Task(NamedTuple):
+    """What is searched for: an expert beside the others of a network."""
+
+    config: TrainConfig
+    which: int  # index into EXPERTS
+    network: CostNetwork
+
+    def path(self, run: Path) -> Path:
+        """Return where the state of the search is kept."""
+        return run / f"threshold-{self.which}.npz"
+
+
+def _measure(centre: FloatArray, task: Task, state: State, numbers: Sequence[int]) -> float:
+    """Return the mean log ratio of the JCTs to shortest remaining work first."""
+    config, index, network = task
+    compiled = _with(network, index, expert_of(centre, state.mean, state.scale), config.margin)
+    ratios = [log_ratio(compiled, _case(config, index, number)) for number in numbers]
+    return float(np.clip(ratios, -_MOST, _MOST).mean())
+
+
+def _begin(task: Task) -> State:
+    """Return where the search begins; what features are like is seen in episodes of the rule that it begins with."""
+    config, index, network = task
+    search = _plan(config)
+    centre = np.zeros(SIZE + 1)
+    for name, weight in START.items():
+        centre[FEATURES.index(name)] = weight
+    centre[-1] = START_CONSTANT
+    first = _with(network, index, expert_of(centre, np.zeros(SIZE), np.full(SIZE, 1e9)), config.margin)
+    count = min(_SEEN, search.scenarios)
+    x = np.concatenate([seen_states(first, _case(config, index, number), 200) for number in range(count)])
+    mine = x[[expert_for(row) == index for row in x]]
+    spread = np.where(np.append(_READ, True), search.spread, 0.0)
+    return State(np.zeros(0), centre, spread, mine.mean(0), np.maximum(mine.std(0), 1e-3))
+
+
+def _step(task: Task, state: State, workers: Workers) -> State:
+    """Try a generation of weights on a batch of episodes, and move to the best of them."""
+    config, search = task.config, _plan(task.config)
+    rng = np.random.default_rng([config.seed, _STREAM, task.which, search.scenarios, state.generation])
+    numbers = rng.choice(search.scenarios, min(search.batch, search.scenarios), replace=False).tolist()
+    tried = state.centre + state.spread * rng.standard_normal((search.population, SIZE + 1))
+    tried[0] = state.centre
+    measure = partial(_measure, task=task, state=state, numbers=numbers)
+    costs = np.array(list(workers.map(measure, tried, chunksize=max(1, search.population // (4 * config.processes)))))
+    elite = tried[np.argsort(costs, kind="stable")[: max(2, search.population // 4)]]
+    spread = _KEEP * state.spread + (1.0 - _KEEP) * np.sqrt(((elite - state.centre) ** 2).mean(0))
+    centre = state.centre + _MOVE * (elite.mean(0) - state.centre)
+    return state._replace(history=np.append(state.history, costs[0]), centre=centre, spread=spread)
+
+
+def search_threshold(task: Task, run: Path, on_generation: Callable[[FloatArray], object]) -> Expert:
+    """Run, or go on with, a search and return the expert that it ends with.
+
+    Args:
+        task: what is searched for.
+        run: folder in which the search's state is kept.
+        on_generation: told the mean log ratio of each generation so far.
+    """
+    search, path = _plan(task.config), task.path(run)
+    state = _read(path) if path.exists() else _begin(task)
+    workers = Workers(task.config.processes)
+    try:
+        while state.generation < search.generations:
+            on_generation(state.history)
+            state = _step(task, state, workers)
+            _write(state, path)
+    finally:
+        workers.shutdown(wait=True, cancel_futures=True)
+    on_generation(state.history)
+    return expert_of(state.centre, state.mean, state.scale)
+
+
+def finished_expert(task: Task, run: Path) -> Expert | None:
+    """Return what a search ended with, or None if it has not."""
+    search, path = _plan(task.config), task.path(run)
+    state = _read(path) if path.exists() else None
+    if state is None or state.generation < search.generations:
+        return None
+    return expert_of(state.centre, state.mean, state.scale)
+
+
+def judged_pct(task: Task, expert: Expert, cases: int) -> tuple[float, float]:
+    """Return how an expert does on episodes that no search saw: mean and worst change of the mean JCT, in percent."""
+    config, index, network = task
+    compiled, first = _with(network, index, expert, config.margin), _plan(config).scenarios
+    ratios = [log_ratio(compiled, _case(config, index, first + number)) for number in range(cases)]
+    return 100.0 * math.expm1(float(np.mean(ratios))), 100.0 * math.expm1(max(ratios))
+
+
+def _read(path: Path) -> State:
+    with np.load(path, allow_pickle=False) as file:
+        return State(file["history"], file["centre"], file["spread"], file["mean"], file["scale"])
+
+
+def _write(state: State, path: Path) -> None:
+    """Write the state, whole or not at all."""
+    partial_path = path.with_name(f".{path.name}")
+    np.savez(partial_path, **state._asdict())
+    partial_path.replace(path)
