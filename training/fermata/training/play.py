@@ -8,9 +8,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fermata.policy._jit import kernel
+from fermata.policy._jit import kernel, part
 from fermata.policy.action import WAIT, any_startable
-from fermata.policy.features import ORDER, SIZE, candidates, features
+from fermata.policy.features import ORDER, SIZE, Candidates, candidates, features
 from fermata.policy.guardrails import IDLE_POOL, Guardrails, bound
 from fermata.policy.heuristics.kernel import Rule, choose_eager
 from fermata.policy.heuristics.srwf import SRWF
@@ -42,6 +42,19 @@ def case_of(scenario: Scenario, seed: int) -> Case:
     return Case(tables_of(trace, scenario.executors), scenario.executors, base_jct_s, kind)
 
 
+@part
+def _take_cheapest(world: World, choice: Candidates, order: Rule, network: Network, limits: Guardrails) -> bool:
+    """Take what the policy in use would, given the features in `network.inputs`; tell whether it was a wait."""
+    board = world.board
+    forward(network, network.inputs)
+    kind, stage, cap, until_s = cheapest(board, choice, network.costs, network.margin)
+    kind, stage, cap, until_s, why = bound(board, kind, stage, cap, until_s, limits)
+    if why == IDLE_POOL:
+        kind, stage, cap, until_s = choose_eager(board, order)
+    apply(world, kind, stage, cap, until_s)
+    return kind == WAIT
+
+
 @kernel
 def _play(world: World, order: Rule, network: Network, limits: Guardrails) -> None:
     """Run an episode to its end as the policy in use would: the same action, margin and bounds."""
@@ -50,13 +63,7 @@ def _play(world: World, order: Rule, network: Network, limits: Guardrails) -> No
         while any_startable(board):
             choice = candidates(board, order)
             features(board, choice, network.inputs)
-            forward(network, network.inputs)
-            kind, stage, cap, until_s = cheapest(board, choice, network.costs, network.margin)
-            kind, stage, cap, until_s, why = bound(board, kind, stage, cap, until_s, limits)
-            if why == IDLE_POOL:
-                kind, stage, cap, until_s = choose_eager(board, order)
-            apply(world, kind, stage, cap, until_s)
-            if kind == WAIT:
+            if _take_cheapest(world, choice, order, network, limits):
                 break
 
 
@@ -71,7 +78,7 @@ def log_ratio(network: Network, case: Case) -> float:
 
 @kernel
 def _watch(world: World, order: Rule, network: Network, limits: Guardrails, rows: FloatArray, every: int) -> int:
-    """Play as `_play` does until `rows` are full of every so manieth decision's features; return how many are."""
+    """Play as `_play` does until `rows` are full of each `every`th decision's features; return how many are."""
     board, seen, kept = world.board, 0, 0
     while kept < len(rows) and advance(world) == DECIDE:
         while any_startable(board):
@@ -82,13 +89,7 @@ def _watch(world: World, order: Rule, network: Network, limits: Guardrails, rows
                 for i in range(SIZE):
                     rows[kept, i] = network.inputs[i]
                 kept += 1
-            forward(network, network.inputs)
-            kind, stage, cap, until_s = cheapest(board, choice, network.costs, network.margin)
-            kind, stage, cap, until_s, why = bound(board, kind, stage, cap, until_s, limits)
-            if why == IDLE_POOL:
-                kind, stage, cap, until_s = choose_eager(board, order)
-            apply(world, kind, stage, cap, until_s)
-            if kind == WAIT:
+            if _take_cheapest(world, choice, order, network, limits):
                 break
     return kept
 
