@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -206,10 +206,11 @@ class _Read(NamedTuple):
     windows: list[int]  # [s] where the rows of each board begin among all that were looked through
     row_of: Positions  # of each row that was looked through, -1 where nothing is left of the stage
     stage_state: Positions  # [n]
-    ready: Mask  # [n] is on its board's list of ready stages
+    ready: Positions  # rows of `stages` that are on their board's list of ready stages, in order
     jobs: NDArray[Any]  # [j] records of `Job`
     job_at: Positions  # [j] their indices on their board
     job_state: Positions  # [j]
+    job_first: Positions  # [s + 1] where the jobs of each board begin
     stage_job: Positions  # [n] rows of `jobs`
     last_used: Mask  # [j] last used a free executor
     next_s: Floats  # [s] to the next completion; inf where nothing runs
@@ -238,34 +239,39 @@ def _read(seen: Sequence[Seen]) -> _Read:
         pool = pool_of(board)
         pending, running = (column(board.stages, name, each.end)[first:] for name in ("pending", "running"))
         at = np.logical_or(pending, running).nonzero()[0]
-        is_ready = np.zeros(len(pending), np.bool_)
-        is_ready[listed(board.ready, pool.ready) - first] = True
         row_of = np.full(len(pending), -1)
         row_of[at] = np.arange(found, found + len(at))
         found += len(at)
         windows.append(windows[-1] + len(pending))
         rows_of.append(row_of)
         pools.append(pool)
-        ready.append(is_ready[at])
-        stage_at.append(at + first)
+        own = row_of[listed(board.ready, pool.ready) - first]
+        own.sort()
+        ready.append(own)
+        stage_at.append(at + first if first else at)
         stages.append(records(board.stages, Stage, stage_at[-1]))
         last.append(records(board.executors, Executor))
     rows, executors = _joined(stages), _joined(last)
     stage_state, executor_state = _numbered(stages), _numbered(last)
-    # Jobs are told apart by state and index.
-    span = 1 + max(int(rows["job"].max(initial=0)), int(executors["job"].max(initial=0)))
-    keys, stage_job = _distinct(stage_state * span + rows["job"])
-    job_state, job_at = np.divmod(keys, span)
-    ends = np.searchsorted(job_state, np.arange(len(seen) + 1)).tolist()
+    idle = executors["stage"] < 0
+    used = executors["job"][idle]  # IDLE for one that never worked
+    # Jobs are told apart by state and index, and there is none at the end of a state's span: where IDLE leads to.
+    span = 2 + max(int(rows["job"].max(initial=0)), int(used.max(initial=0)))
+    if len(seen) > 1:
+        keys, stage_job = _distinct(stage_state * span + rows["job"])
+        job_state, job_at = np.divmod(keys, span)
+        used = executor_state[idle] * span + used
+    else:
+        keys, stage_job = _distinct(rows["job"].astype(np.int64))
+        job_state, job_at = np.zeros(len(keys), np.int64), keys
+    is_used = np.zeros(len(seen) * span, np.bool_)
+    is_used[used] = True
+    job_first = job_state.searchsorted(np.arange(len(seen) + 1))
+    ends = job_first.tolist()
     jobs = [records(each.board.jobs, Job, job_at[ends[i] : ends[i + 1]]) for i, each in enumerate(seen)]
     counts = np.array([len(each) for each in last])
     now_s = np.array([pool.now_s for pool in pools])
-    free_at_s = np.where(executors["stage"] >= 0, executors["free_at_s"], np.inf)
-    idle = (executors["stage"] < 0) & (executors["job"] >= 0)
-    used = executor_state[idle] * span + executors["job"][idle]
-    row = np.minimum(np.searchsorted(keys, used), len(keys) - 1)
-    last_used = np.zeros(len(keys), np.bool_)
-    last_used[row[keys[row] == used]] = True
+    free_at_s = np.where(idle, np.inf, executors["free_at_s"])
     return _Read(
         pools=pools,
         executors=counts,
@@ -278,9 +284,10 @@ def _read(seen: Sequence[Seen]) -> _Read:
         jobs=_joined(jobs),
         job_at=job_at,
         job_state=job_state,
+        job_first=job_first,
         stage_job=stage_job,
-        last_used=last_used,
-        next_s=np.maximum(np.minimum.reduceat(free_at_s, np.cumsum(counts) - counts) - now_s, 0.0),
+        last_used=is_used[keys],
+        next_s=np.maximum(np.minimum.reduceat(free_at_s, counts.cumsum() - counts) - now_s, 0.0),
     )
 
 
@@ -298,11 +305,13 @@ def _spread(by_state: NDArray[Any], state: Positions) -> NDArray[Any]:
 
 def _distinct(keys: Positions) -> tuple[Positions, Positions]:
     """Return the distinct keys in order, and for each key its row among them."""
-    is_new = np.ones(len(keys), np.bool_)
-    np.not_equal(keys[1:], keys[:-1], out=is_new[1:])
-    if (keys[1:] < keys[:-1]).any():  # nobody says that a state's stages stand in the order of their jobs, but most do
+    step = keys[1:] - keys[:-1]
+    if step.min(initial=0) < 0:  # nobody says that a state's stages stand in the order of their jobs, but most do
         return np.unique(keys, return_inverse=True)
-    return keys[is_new], is_new.cumsum() - 1
+    row = np.zeros(len(keys), np.int64)
+    is_new = step > 0
+    is_new.cumsum(out=row[1:])
+    return np.concatenate((keys[:1], keys[1:][is_new])), row
 
 
 def _edges(read: _Read, seen: Sequence[Seen], dag: Dag) -> tuple[Positions, Positions]:
@@ -313,18 +322,19 @@ def _edges(read: _Read, seen: Sequence[Seen], dag: Dag) -> tuple[Positions, Posi
     nothing = np.empty(0, np.int64)
     if len(dag.child) == 0:
         return nothing, nothing
-    state = read.stage_state
-    stages = read.stage_at + _spread(np.array([each.base for each in seen]), state)
+    alone = len(seen) == 1
+    bases = np.array([each.base for each in seen])
+    stages = read.stage_at + (bases if alone else bases[read.stage_state])
     first = dag.child_ptr[stages]
     count = dag.child_ptr[stages + 1] - first
-    total = int(count.sum())
-    if total == 0:
+    ends = count.cumsum()
+    if ends[-1] == 0:
         return nothing, nothing
     parent = np.arange(len(stages)).repeat(count)
-    at = np.arange(total) + (first - (count.cumsum() - count)).repeat(count)
+    at = np.arange(ends[-1]) + (first - ends + count).repeat(count)
     # A job's stages are all among the rows that were looked through; several states may have the same.
     moved = np.array([window - each.base - each.first for window, each in zip(read.windows, seen, strict=True)])
-    child = read.row_of[dag.child[at] + _spread(moved, state[parent])]
+    child = read.row_of[dag.child[at] + (moved if alone else moved[read.stage_state[parent]])]
     # Nothing is left to start of the children of a failed job, so they are not among the stages.
     there = child >= 0
     return (child, parent) if there.all() else (child[there], parent[there])
@@ -341,7 +351,7 @@ class _Common(NamedTuple):
 
 def _smaller_arrivals(read: _Read, seen: Sequence[Seen], work_s: Floats) -> Floats:
     """Return for each job how many jobs of under half of its remaining work arrive a second."""
-    ends = np.searchsorted(read.job_state, np.arange(len(seen) + 1)).tolist()
+    ends = read.job_first.tolist()
     rate = np.zeros(len(work_s))
     for i, (each, pool) in enumerate(zip(seen, read.pools, strict=True)):
         begin, end, own = pool.recent_begin, pool.recent_end, slice(ends[i], ends[i + 1])
@@ -350,7 +360,7 @@ def _smaller_arrivals(read: _Read, seen: Sequence[Seen], work_s: Floats) -> Floa
         # One arrival more than intervals: the first one opens the window.
         if span_s > 0.0:
             recent_s = np.sort(column(each.board.arrivals, "work_s", end)[begin:])
-            rate[own] = np.searchsorted(recent_s, 0.5 * work_s[own]) * ((count - 1) / (count * span_s))
+            rate[own] = recent_s.searchsorted(0.5 * work_s[own]) * ((count - 1) / (count * span_s))
     return rate
 
 
@@ -358,12 +368,14 @@ def _job_features(read: _Read, common: _Common, left_s: Floats, longest_s: Float
     """Return [JOB_FEATURES, j] but "has a startable stage", which the caller knows."""
     jobs, state, n = read.jobs, read.job_state, len(read.jobs)
     unit_s = _spread(common.unit_s, state)
-    first = np.searchsorted(state, np.arange(len(common.unit_s)))[state]  # row of the first job of the same state
-    order = np.lexsort((left_s, state))
-    before, work_before_s = np.empty(n), np.empty(n)
-    before[order] = np.arange(n)
+    alone = len(read.pools) == 1
+    order = left_s.argsort(kind="stable") if alone else np.lexsort((left_s, state))
+    before = np.empty((2, n))  # how many jobs and how much work, of all states
+    before[0, order] = np.arange(n)
     sorted_s = left_s[order]
-    work_before_s[order] = np.cumsum(sorted_s) - sorted_s
+    before[1, order] = sorted_s.cumsum() - sorted_s
+    if not alone:
+        before -= before[:, order[read.job_first[state]]]
     out = np.empty((len(JOB_FEATURES), n))
     ratio = left_s / unit_s
     out[0] = ratio
@@ -373,8 +385,8 @@ def _job_features(read: _Read, common: _Common, left_s: Floats, longest_s: Float
     out[4] = jobs["running"] / _spread(common.executors, state)
     out[5] = np.bincount(read.stage_job, minlength=n)
     out[6] = np.bincount(read.stage_job, read.stages["pending"], minlength=n)
-    out[7] = (before - first) / _spread(np.bincount(state), state)
-    out[8] = (work_before_s - work_before_s[order[first]]) / left_s
+    out[7] = before[0] / (n if alone else np.bincount(state)[state])
+    out[8] = before[1] / left_s
     out[9] = smaller * left_s
     out[10] = _spread(read.next_s, state) / left_s
     out[11] = np.log(jobs["weight"])
@@ -390,18 +402,23 @@ def _stage_features(read: _Read, common: _Common, left_s: Floats, longest_s: Flo
     pending, running, slots = (rows[name].astype(np.float64) for name in ("pending", "running", "slots"))
     serial, path_s = rows["serial_fraction"], rows["path_s"]
     task_s = np.maximum(rows["estimate_s"], 1e-9)
-    moldable, waits = ~np.isnan(serial), pending > 0
+    fixed, waits = np.isnan(serial), pending > 0
     room = np.minimum(pending, np.floor(free / slots)) * slots
-    if moldable.any():
-        room = np.where(moldable & waits, free, room)
     out = np.empty((len(STAGE_FEATURES), len(rows)))
+    out[14], out[15] = 0.0, 1.0
+    if not fixed.all():
+        moldable = ~fixed
+        room = np.where(moldable & waits, free, room)
+        out[14] = moldable
+        out[15] = np.where(moldable, serial, 1.0)
     out[0] = read.jobs["running"][job] / executors
     out[1] = read.last_used[job]
     out[2] = free / executors
-    out[3] = (pending + running) * slots * task_s / unit_s
+    own = slots * task_s
+    out[3] = (pending + running) * own / unit_s
     out[4] = pending
     out[5] = task_s / unit_s
-    out[6] = np.minimum(task_s * slots / left_s[job], 2.0)
+    out[6] = np.minimum(own / left_s[job], 2.0)
     out[7] = running
     out[8] = slots / executors
     out[9] = (rows["ready_s"] <= now_s) & waits
@@ -409,8 +426,6 @@ def _stage_features(read: _Read, common: _Common, left_s: Floats, longest_s: Flo
     out[11] = room / executors
     out[12] = _spread(read.next_s, state) / task_s
     out[13] = smaller[job] * task_s
-    out[14] = moldable
-    out[15] = np.where(moldable, serial, 1.0)
     out[16] = 0.0
     out[17] = path_s / unit_s
     out[18] = path_s / longest_s[job]
@@ -424,7 +439,7 @@ def _startable(read: _Read, now_s: Floats, free: Floats) -> tuple[Positions, NDA
 
     See `fermata.policy.action.startable`.
     """
-    at = read.ready.nonzero()[0]
+    at = read.ready
     rows, state = records(read.stages, Stage, at), read.stage_state[at]
     now_s, free = _spread(now_s, state), _spread(free, state)
     legal = (
@@ -434,7 +449,7 @@ def _startable(read: _Read, now_s: Floats, free: Floats) -> tuple[Positions, NDA
         & (rows["running"] < rows["max_cap"])
         & ~(rows["hold_until_s"] > now_s)
     )
-    return at[legal], records(rows, Stage, legal.nonzero()[0])
+    return (at, rows) if legal.all() else (at[legal], records(rows, Stage, legal.nonzero()[0]))
 
 
 def _options(read: _Read, choice: Positions, rows: NDArray[Any], common: _Common) -> tuple[Floats32, Mask, Positions]:
@@ -442,29 +457,29 @@ def _options(read: _Read, choice: Positions, rows: NDArray[Any], common: _Common
     state = read.stage_state[choice]
     running, pending, slots = (rows[name].astype(np.int64) for name in ("running", "pending", "slots"))
     _, free, executors, unit_s = (_spread(each, state)[:, np.newaxis] for each in common)
-    serial = rows["serial_fraction"]
-    moldable = ~np.isnan(serial)
-    most = np.where(moldable, free[:, 0], np.minimum(pending, np.floor(free[:, 0] / slots))).astype(np.int64)
-    most = np.minimum(most, rows["max_cap"] - running)[:, np.newaxis]
+    serial, left, each_takes = rows["serial_fraction"], pending[:, np.newaxis], slots
+    most = np.minimum(pending, np.floor(free[:, 0] / slots))
+    fixed = np.isnan(serial)
+    if not fixed.all():
+        most, each_takes = np.where(fixed, most, free[:, 0]), np.where(fixed, slots, 1)
+    most = np.minimum(most, rows["max_cap"] - running).astype(np.int64)[:, np.newaxis]
     count = -(-most >> _HALVINGS)  # the most, and rounded up its half, its quarter, ...
-    mask = np.ones(count.shape, np.bool_)
-    mask[:, 1:] = count[:, 1:] < count[:, :-1]
+    mask = np.empty(count.shape, np.bool_)
+    mask[:, 0] = True
+    np.less(count[:, 1:], count[:, :-1], out=mask[:, 1:])
     caps = running[:, np.newaxis] + count
-    left = pending[:, np.newaxis]
-    each_takes = slots
     rest_s = left / caps
-    if moldable.any():
-        each_takes = np.where(moldable, 1, slots)
-        fraction = np.where(moldable, serial, 1.0)[:, np.newaxis]
-        rest_s = np.where(moldable[:, np.newaxis], fraction + (1.0 - fraction) / count, rest_s)
+    if not fixed.all():
+        fraction = np.where(fixed, 1.0, serial)[:, np.newaxis]
+        rest_s = np.where(fixed[:, np.newaxis], rest_s, fraction + (1.0 - fraction) / count)
     taken = count * each_takes[:, np.newaxis]
     held = read.jobs["running"][read.stage_job[choice]][:, np.newaxis]
     out = np.empty((len(OPTION_FEATURES), *count.shape))
-    out[0] = count / most
-    out[1] = taken / free
-    out[2] = (held + taken) / executors
-    out[3] = left / count
-    out[4] = rest_s * (rows["estimate_s"][:, np.newaxis] / unit_s)
+    np.divide(count, most, out=out[0])
+    np.divide(taken, free, out=out[1])
+    np.divide(held + taken, executors, out=out[2])
+    np.divide(left, count, out=out[3])
+    np.multiply(rest_s, rows["estimate_s"][:, np.newaxis] / unit_s, out=out[4])
     _log1p(out[3:])
     return _rows(out), mask, caps
 
@@ -474,27 +489,29 @@ def _rows(features: Floats) -> Floats32:
     return features.transpose(*range(1, features.ndim), 0).astype(np.float32, order="C")
 
 
-def _unfold(rows: Rows[Any], kind: type, at: Iterable[int], values: Iterable[tuple[Any, ...]]) -> None:
+def _unfold(rows: Rows[Any], kind: type, at: Sequence[int], values: NDArray[Any]) -> None:
     """Let rows that nobody has looked at become objects: of many at once, it takes a fifth of the time."""
     if isinstance(rows, dict):
-        for index, row in zip(at, values, strict=True):
-            if index not in rows:
+        known = len(rows.keys())
+        for index, row in zip(at, values.tolist(), strict=True):
+            if not known or index not in rows:
                 rows[index] = kind(*row)
 
 
-def _observed(seen: Seen, read: _Read, state: int, startable: Positions) -> tuple[NDArray[Any], float]:
-    """Return the features of a pool and the end of a wait with a wake-up, given the rows of its startable stages."""
+def _observed(seen: Seen, read: _Read, state: int, choice: Positions, rows: NDArray[Any]) -> tuple[NDArray[Any], float]:
+    """Return the features of a pool and the end of a wait with a wake-up, given its startable stages."""
     if seen.pool_x is not None:
         return seen.pool_x, seen.wake_s
     board, pool = seen.board, read.pools[state]
     if isinstance(board.stages, dict):
-        jobs = read.job_state == state
-        _unfold(board.stages, Stage, read.stage_at[startable].tolist(), read.stages[startable].tolist())
-        _unfold(board.jobs, Job, read.job_at[jobs].tolist(), read.jobs[jobs].tolist())
-        recent = np.arange(pool.recent_begin, pool.recent_end)
-        _unfold(board.arrivals, Arrival, recent.tolist(), records(board.arrivals, Arrival, recent).tolist())
-    choice, pool_x = observe_board(board)
-    return pool_x, choice.wake_s
+        jobs = slice(read.job_first[state], read.job_first[state + 1])
+        recent = range(pool.recent_begin, pool.recent_end)
+        _unfold(board.stages, Stage, read.stage_at[choice].tolist(), rows)
+        _unfold(board.jobs, Job, read.job_at[jobs].tolist(), read.jobs[jobs])
+        _unfold(board.arrivals, Arrival, recent, records(board.arrivals, Arrival)[recent.start : recent.stop])
+        _unfold(board.executors, Executor, range(len(board.executors)), records(board.executors, Executor))
+    found, pool_x = observe_board(board)
+    return pool_x, found.wake_s
 
 
 def graph_states(seen: Sequence[Seen], dag: Dag) -> tuple[GraphState, Menu]:
@@ -510,7 +527,7 @@ def graph_states(seen: Sequence[Seen], dag: Dag) -> tuple[GraphState, Menu]:
     choice, chosen = _startable(read, now_s, free)
     choice_job = read.stage_job[choice]
     left_s = np.maximum(read.jobs["remaining_work_s"], 1e-9)
-    first = np.searchsorted(read.stage_state[choice], np.arange(len(seen) + 1))
+    first = read.stage_state[choice].searchsorted(np.arange(len(seen) + 1))
     unit_s = np.minimum.reduceat(left_s[choice_job], first[:-1])
     common = _Common(now_s, free, read.executors.astype(np.float64), unit_s)
     longest_s = np.full(len(left_s), 1e-9)
@@ -524,7 +541,9 @@ def graph_states(seen: Sequence[Seen], dag: Dag) -> tuple[GraphState, Menu]:
     stage_x[10, choice] = 1.0
     job_x[12, choice_job] = 1.0
     option_x, option_mask, caps = _options(read, choice, chosen, common)
-    told = [_observed(each, read, i, choice[first[i] : first[i + 1]]) for i, each in enumerate(seen)]
+    told = []
+    for i, (each, begin, end) in enumerate(zip(seen, first[:-1], first[1:], strict=True)):
+        told.append(_observed(each, read, i, choice[begin:end], chosen[begin:end]))
     graph = GraphState(
         stage_x=_rows(stage_x),
         stage_job=read.stage_job,
@@ -536,7 +555,7 @@ def graph_states(seen: Sequence[Seen], dag: Dag) -> tuple[GraphState, Menu]:
         choice_stage=choice,
         option_x=option_x,
         option_mask=option_mask,
-        can_hold=(chosen["cap"] == 0) & np.isneginf(chosen["hold_until_s"]),
+        can_hold=(chosen["cap"] == 0) & (chosen["hold_until_s"] == -math.inf),
         can_wait=free < common.executors,
     )
     return graph, Menu(

@@ -176,7 +176,7 @@ class GraphNetwork(nn.Module):  # type: ignore[misc] # torch is not followed by 
         All stages at once, so that after r rounds everything of height up to r is final: the same as Decima's level
         by level, for DAGs up to that depth.
         """
-        first, last = self.hear[0], self.hear[2]
+        tell, first, last = self.tell[0], self.hear[0], self.hear[2]
         if child.shape[0] == 0 and not torch.compiler.is_exporting():  # an exported file always runs the rounds
             return own + self.hear(own.new_zeros(1, own.shape[1]))
         zeros = _zeros(own, own.shape[1])
@@ -184,14 +184,19 @@ class GraphNetwork(nn.Module):  # type: ignore[misc] # torch is not followed by 
         if self.config.aggregate == "mean":
             one = own.new_ones(1, 1).expand(parent.shape[0], own.shape[1])
             children = zeros.index_add(0, parent, one).clamp(min=1.0)
-        before = own + last.bias
-        embedding = own
-        for _ in range(self.config.rounds):
-            heard = zeros.index_add(0, parent, _taken(self.tell(embedding), child))
+        # What a stage tells is a layer over its embedding, which ends in a layer over what it hears: two layers without
+        # a bend between them are one, and the embedding itself is asked for only at the end.
+        before = nn.functional.linear(own, tell.weight, tell.bias + tell.weight @ last.bias)
+        retold = (tell.weight @ last.weight).T
+        told = self.tell(own)
+        for more in reversed(range(self.config.rounds)):
+            heard = zeros.index_add(0, parent, _taken(told, child))
             if children is not None:
                 heard = heard / children
-            embedding = torch.addmm(before, torch.relu(first(heard)), last.weight.T)
-        return embedding
+            hidden = torch.relu(first(heard))
+            if more:
+                told = torch.relu(torch.addmm(before, hidden, retold))
+        return own + last(hidden)
 
     def _levels(
         self, x: tuple[Tensor, Tensor, Tensor], stage_job: Tensor, child: Tensor, parent: Tensor, job_state: Tensor
