@@ -7,6 +7,7 @@ whoever asks about jobs of several stages first says what their DAGs are (`knowi
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -36,6 +37,7 @@ from fermata.policy.onnx_file import RUNTIME_ERRORS, OnnxFile, first_line, open_
 from fermata.policy.rows import column
 
 _MOST_STEPS = 1000
+_OUTPUTS = list(Scores._fields)
 _ONE_STATE = np.empty(0, np.int64)  # where its choices begin is not asked
 
 
@@ -104,7 +106,7 @@ class GraphPolicy(GraphReader):
             ModelError: the runtime fails, an output has another shape than it must, or a score is not a number.
         """
         try:
-            answer = self.session.run(list(Scores._fields), graph._asdict())
+            answer = self.session.run(_OUTPUTS, graph._asdict())
             stage, option, delay, wait = (np.asarray(each, np.float64) for each in answer)
         except (*RUNTIME_ERRORS, TypeError) as error:
             raise ModelError(f"policy {self.name!r} failed: {first_line(error)}") from error
@@ -112,14 +114,14 @@ class GraphPolicy(GraphReader):
         expected = ((choices,), (choices, OPTIONS), (choices, self.space.delays), (len(graph.can_wait),))
         if tuple(each.shape for each in (stage, option, delay, wait)) != expected:
             raise ModelError(f"policy {self.name!r}: expected scores of shapes {expected}")
-        if not all(np.isfinite(each).all() for each in (stage, option, delay, wait)):
+        if not all(math.isfinite(each.sum()) for each in (stage, option, delay, wait)):  # a sum is, if each number is
             raise ModelError(f"policy {self.name!r} answered with a number that is not finite")
         # Whatever a file answers, what is not allowed stays impossible.
         option = np.where(graph.option_mask, option, IMPOSSIBLE)
         if self.space.delays > 1:
             delay[:, 1:] = np.where(graph.can_hold[:, np.newaxis], delay[:, 1:], IMPOSSIBLE)
-        idle = graph.can_wait if self.space.kind == WAIT_SPACE else np.zeros_like(graph.can_wait)
-        return BatchScores(stage, option, delay, np.where(idle, wait, IMPOSSIBLE), first)
+        wait = np.where(graph.can_wait & (self.space.kind == WAIT_SPACE), wait, IMPOSSIBLE)
+        return BatchScores(stage, option, delay, wait, first)
 
     def scores(self, graph: GraphState) -> Scores:
         """Return the scores of the choices of one state; raises what `answers` does."""
