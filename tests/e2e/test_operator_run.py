@@ -221,5 +221,7 @@ def test_recorded_decisions_replay_to_the_same_answers(cluster: Cluster, folder:
     records = [record for record in map(loads, lines) if record.labels["pool"] == ["recorded"]]
     assert len(records) >= 3
     for record in records:
+        names = [label.partition("/")[2] for label in record.labels["stages"]]
+        assert {(names[parent], names[child]) for parent, child in record.edges or ()} == {("a", "b")}
         fallback = registry.load(record.labels["fallback"][0])
         assert replay(record, registry.load(record.policy), fallback) == record.steps

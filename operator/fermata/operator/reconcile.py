@@ -13,7 +13,7 @@ import math
 from bisect import insort
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 from fermata.operator import reasons
 from fermata.operator.apply import AT_ONCE, RETRY_S, Applier, limited
@@ -338,8 +338,9 @@ class PoolReconciler:
             self._rows,
             self._estimates.trust,
         )
-        decision = await self._seat.decide(state, spec, limits, may_hold=may_hold, dag=lambda: dag_of(views, keys))
-        self._tools.recorder.write(self.pool, spec.fallback, state, keys, decision)
+        edges = partial(dag_of, views, keys)
+        decision = await self._seat.decide(state, spec, limits, may_hold=may_hold, dag=edges)
+        self._tools.recorder.write(self.pool, spec.fallback, state, keys, decision, edges)
         index = {key: i for i, key in enumerate(keys.stages)}
         return Asked(state, keys, decision, plan(decision.steps, keys, self._views), index)
 

@@ -6,6 +6,7 @@ label `role` tells what was done from what a policy that was only asked (mode Sh
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import IO
@@ -13,6 +14,7 @@ from typing import IO
 from fermata.operator.build_state import Keys
 from fermata.operator.seat import Decision
 from fermata.policy.errors import InputError
+from fermata.policy.graph_state import Dag
 from fermata.policy.record import Record, dumps
 from fermata.policy.state import ClusterState
 
@@ -34,10 +36,13 @@ class Recorder:
             except OSError as error:
                 raise InputError(f"cannot record there: {error.strerror}", file=path) from error
 
-    def write(self, pool: str, fallback: str, state: ClusterState, keys: Keys, decision: Decision) -> None:
-        """Append one decision, if there is a file and something was decided."""
+    def write(
+        self, pool: str, fallback: str, state: ClusterState, keys: Keys, decision: Decision, dag: Callable[[], Dag]
+    ) -> None:
+        """Append one decision, if there is a file and something was decided; `dag` gives the state's edges."""
         if self._file is None or not decision.steps:
             return
+        edges = dag().edges
         labels = {
             "pool": [pool],
             "fallback": [fallback],
@@ -45,11 +50,11 @@ class Recorder:
             "stages": [f"{uid}/{stage}" for uid, stage in keys.stages],
         }
         acted = labels | {"role": [ACTED]}
-        self._file.write(dumps(Record(state, decision.steps, decision.policy, decision.limits, acted)) + "\n")
+        self._file.write(dumps(Record(state, decision.steps, decision.policy, decision.limits, acted, edges)) + "\n")
         if decision.shadow is not None:
             shadow = decision.shadow
             advised = labels | {"role": [ADVISED]}
-            self._file.write(dumps(Record(state, shadow.steps, shadow.policy, decision.limits, advised)) + "\n")
+            self._file.write(dumps(Record(state, shadow.steps, shadow.policy, decision.limits, advised, edges)) + "\n")
         self._file.flush()
 
     def close(self) -> None:

@@ -118,6 +118,24 @@ class Dag(NamedTuple):
         return cls(child_ptr, owner[np.argsort(parent, kind="stable")])
 
     @classmethod
+    def of_edges(cls, stages: int, edges: Sequence[tuple[int, int]]) -> Dag:
+        """Turn (parent, child) pairs into the children of each of so many stages.
+
+        >>> Dag.of_edges(3, [(0, 2), (0, 1)])
+        Dag(child_ptr=array([0, 2, 2, 2]), child=array([2, 1], dtype=int32))
+        """
+        parent, child = np.array(edges, np.int32).reshape(-1, 2).T
+        child_ptr = np.zeros(stages + 1, np.int64)
+        child_ptr[1:] = np.cumsum(np.bincount(parent, minlength=stages))
+        return cls(child_ptr, child[np.argsort(parent, kind="stable")])
+
+    @property
+    def edges(self) -> tuple[tuple[int, int], ...]:
+        """The same as (parent, child) pairs."""
+        parent = np.repeat(np.arange(len(self.child_ptr) - 1), np.diff(self.child_ptr))
+        return tuple(zip(parent.tolist(), self.child.tolist(), strict=True))
+
+    @classmethod
     def stacked(cls, dags: Sequence[Dag]) -> tuple[Dag, list[int]]:
         """Return several as one, and where the stages of each begin in it.
 

@@ -1,7 +1,8 @@
 """Recorded decisions: a state and what was decided in it, as one line of JSON that replays bit for bit.
 
 The operator and the simulator write the same lines, and `replay` asks a policy again. Floats are written by `repr`,
-which reads back to the same bits; numbers that JSON lacks are the strings "inf", "-inf" and "nan".
+which reads back to the same bits; numbers that JSON lacks are the strings "inf", "-inf" and "nan". The edges between
+stages stand beside the state, which holds none, for policies that read them.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import numpy as np
 from fermata.policy.action import Action
 from fermata.policy.decide import Policy, Step, decide
 from fermata.policy.errors import InputError
+from fermata.policy.graph_state import Dag, knowing
 from fermata.policy.guardrails import Guardrails
 from fermata.policy.state import ClusterState
 
@@ -36,6 +38,7 @@ class Record(NamedTuple):
     policy: str
     limits: Guardrails
     labels: dict[str, list[str]]
+    edges: tuple[tuple[int, int], ...] | None = None  # (parent, child) of the state's stages; None: not known
 
 
 def _out(value: Any) -> Any:
@@ -64,15 +67,16 @@ def _step_out(step: Step) -> dict[str, Any]:
 
 def dumps(record: Record) -> str:
     """Return the record as one line of JSON."""
+    line = {
+        "schema": SCHEMA,
+        "policy": record.policy,
+        "limits": [_out(part) for part in record.limits],
+        "state": _state_out(record.state),
+        "steps": [_step_out(step) for step in record.steps],
+        "labels": record.labels,
+    }
     return json.dumps(
-        {
-            "schema": SCHEMA,
-            "policy": record.policy,
-            "limits": [_out(part) for part in record.limits],
-            "state": _state_out(record.state),
-            "steps": [_step_out(step) for step in record.steps],
-            "labels": record.labels,
-        },
+        line if record.edges is None else line | {"edges": record.edges},
         allow_nan=False,
         separators=(",", ":"),
         default=_plain,
@@ -96,8 +100,9 @@ def loads(line: str) -> Record:
         raw = json.loads(line)
         if raw["schema"] != SCHEMA:
             raise InputError(f"expected a record of schema {SCHEMA!r}, got {raw['schema']!r}")
+        state = _state_in(raw["state"])
         return Record(
-            state=_state_in(raw["state"]),
+            state=state,
             steps=tuple(
                 Step(_action_in(step["action"]), _action_in(step["proposed"]), int(step["override"]))
                 for step in raw["steps"]
@@ -105,6 +110,7 @@ def loads(line: str) -> Record:
             policy=str(raw["policy"]),
             limits=Guardrails(float(raw["limits"][0]), float(raw["limits"][1]), bool(raw["limits"][2])),
             labels=dict(raw["labels"]),
+            edges=_edges_in(raw.get("edges"), len(state.stage_job)),
         )
     except (KeyError, TypeError, ValueError, IndexError) as error:
         raise InputError(f"not a recorded decision: {type(error).__name__}: {error}") from error
@@ -121,10 +127,23 @@ def _state_in(raw: dict[str, Any]) -> ClusterState:
     return ClusterState(**fields)
 
 
+def _edges_in(raw: list[list[int]] | None, stages: int) -> tuple[tuple[int, int], ...] | None:
+    if raw is None:  # lines that were written before they carried edges
+        return None
+    edges = tuple((int(parent), int(child)) for parent, child in raw)
+    for edge in edges:
+        if min(edge) < 0 or max(edge) >= stages:
+            raise ValueError(f"an edge between stages {edge[0]} and {edge[1]}, expected stages 0 to {stages - 1}")
+    return edges
+
+
 def _action_in(raw: list[Any]) -> Action:
     return Action(int(raw[0]), int(raw[1]), int(raw[2]), float(raw[3]))
 
 
 def replay(record: Record, policy: Policy, fallback: Policy) -> tuple[Step, ...]:
     """Ask a policy again in the recorded state, under the recorded limits."""
+    edges = record.edges
+    if edges is not None:
+        policy = knowing(policy, lambda: Dag.of_edges(len(record.state.stage_job), edges))
     return decide(record.state, policy, record.limits, fallback)

@@ -53,8 +53,17 @@ class Recorder:
                 "jobs": [job_ids[job] for job in jobs.tolist()],
                 "stages": [f"{job_ids[owner[stage]]}/{names[stage]}" for stage in stages.tolist()],
             },
+            edges=self._edges(stages, moved),
         )
         self._write(f"{dumps(record)}\n".encode("ascii"))
+
+    def _edges(self, stages: NDArray[np.int64], moved: IndexArray) -> tuple[tuple[int, int], ...]:
+        """Return (parent, child) of some stages, all of their jobs, in their new numbers."""
+        first = self._trace.parent_ptr[stages]
+        count = self._trace.parent_ptr[stages + 1] - first
+        at = np.arange(count.sum()) + np.repeat(first - (np.cumsum(count) - count), count)
+        parent, child = moved[self._trace.parent[at]], moved[np.repeat(stages, count)]
+        return tuple(zip(parent.tolist(), child.tolist(), strict=True))
 
 
 def only(state: ClusterState, jobs: IndexArray, stages: NDArray[np.int64]) -> ClusterState:

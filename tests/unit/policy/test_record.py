@@ -14,6 +14,7 @@ from tests.episodes import any_legal_action, first_state, one_stage_jobs, random
 from fermata.policy.action import WAIT, Action
 from fermata.policy.decide import Step, decide
 from fermata.policy.errors import InputError
+from fermata.policy.graph_state import Dag
 from fermata.policy.guardrails import CAPPED, Guardrails
 from fermata.policy.record import Record, dumps, loads, replay
 from fermata.policy.registry import load
@@ -93,6 +94,25 @@ def test_a_policy_answers_a_record_as_it_answered_the_state(policy: str) -> None
 def test_what_is_not_a_record(line: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
         loads(line)
+
+
+def test_edges_come_back_and_lines_of_before_have_none() -> None:
+    state = first_state(one_stage_jobs((0.0, 1.0), (0.0, 2.0)), 2)
+    record = record_of(state)
+    assert "edges" not in json.loads(dumps(record))
+    assert loads(dumps(record)).edges is None
+    for edges in ((), ((0, 1),)):
+        assert loads(dumps(record._replace(edges=edges))).edges == edges
+    dag = Dag.of_parents(np.array([0, 0, 1, 3]), np.array([0, 1, 0], np.int32))
+    again = Dag.of_edges(3, dag.edges)
+    assert [each.tolist() for each in again] == [each.tolist() for each in dag]
+
+
+@pytest.mark.parametrize("edges", [[[0, 2]], [[-1, 0]], [[0]], [0], "ab", [[0, "x"]]])
+def test_edges_between_stages_that_are_not_there_are_refused(edges: object) -> None:
+    raw = json.loads(dumps(record_of(first_state(one_stage_jobs((0.0, 1.0), (0.0, 2.0)), 2))))
+    with pytest.raises(InputError, match="not a recorded decision"):
+        loads(json.dumps(raw | {"edges": edges}))
 
 
 @pytest.mark.parametrize("key", ["state", "steps", "limits", "policy", "labels"])

@@ -36,6 +36,18 @@ def test_a_record_names_what_it_decides_on_and_leaves_out_what_is_over() -> None
     assert third.state.recent_work_s.tolist() == [1.0, 5.0, 1.0]  # arrivals are remembered
 
 
+def test_a_record_holds_the_edges_of_the_jobs_that_it_names() -> None:
+    over = (0.0, [stage("a", 1)])
+    diamond = (
+        0.0,
+        [stage("top", 3), stage("left", 1, "top"), stage("right", 2, "top"), stage("end", 1, "left", "right")],
+    )
+    first, *_, last = recorded(trace_of(over, diamond), 2, "fifo", Guardrails())
+    assert first.labels["stages"][1:] == last.labels["stages"] == ["j1/top", "j1/left", "j1/right", "j1/end"]
+    assert sorted(first.edges or ()) == [(1, 2), (1, 3), (2, 4), (3, 4)]
+    assert sorted(last.edges or ()) == [(0, 1), (0, 2), (1, 3), (2, 3)]
+
+
 @pytest.mark.parametrize("policy", ["sjf-hold:tau=2,split=4", *sorted(HEURISTICS)])
 def test_a_record_replays_to_the_same_actions(policy: str) -> None:
     limits = Guardrails(max_hold_s=5.0)

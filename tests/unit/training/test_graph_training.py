@@ -39,11 +39,13 @@ from fermata.policy.heuristics.sjf import SJF
 from fermata.policy.heuristics.srwf import SRWF
 from fermata.policy.model_file import load_model
 from fermata.policy.onnx_policy import OnnxPolicy
+from fermata.policy.record import loads, replay
 from fermata.policy.registry import load, shipped_model
 from fermata.sim.experiment import knowing
 from fermata.sim.explain import Workload, explain_graph
 from fermata.sim.explain.chapter import chapter_of
 from fermata.sim.explain.graph import _with_next
+from fermata.sim.recording import Recorder
 from fermata.sim.scenarios import scenario
 from fermata.sim.simulate import simulate
 from fermata.training import train as teacher
@@ -93,6 +95,19 @@ def graphs(*stages: int) -> list[GraphState]:
 def asked(network: GraphNetwork, graph: GraphState) -> list[np.ndarray]:
     with torch.no_grad():
         return [each.numpy() for each in network(*tensors(graph))]
+
+
+def test_what_a_graph_policy_decided_about_dags_replays_from_its_record(exported: Path) -> None:
+    drawn, lines = scenario("dag_pods").with_(jobs=12), list[bytes]()
+    trace, policy = drawn.generate(5), load(exported)
+    recorder = Recorder(trace, policy.name, Guardrails(), lines.append)
+    simulate(trace, drawn.executors, knowing(policy, trace), observer=recorder)
+    records = [loads(line.decode()) for line in lines]
+    largest = max(records, key=lambda record: len(record.edges or ()))
+    assert len(largest.edges or ()) > 3
+    assert all(replay(record, policy, SJF) == record.steps for record in records)
+    with pytest.raises(ModelError, match="this state comes without them"):
+        replay(largest._replace(edges=None), policy, SJF)
 
 
 def test_states_are_scored_the_same_alone_and_next_to_others() -> None:
