@@ -122,7 +122,8 @@ results-papers: ## The idle-slots papers' tables and figures, in docs/results-pa
 	@$(PY) scripts/results_papers.py $(PAPERS)/synthetic.json $(PAPERS)/mixed.json
 
 SEARCH := $(PY) -m fermata.cli hpc train --log $(LUBLIN_MODEL) --part all --estimates exact --method search
-# An inspector of starts, in four steps of one to three minutes: what was found is searched around with less noise.
+# An inspector of starts, in steps of one to three minutes: what was found is searched around with less noise. The last
+# two are settings: the first waits longer.
 STARTS := $(SEARCH) --policy saf+easy/skip
 FINE := --set sigma=0.03 --set rate=0.01 --set pairs=16
 
@@ -137,7 +138,11 @@ inspectors: ## Train the inspectors of docs/results-hpc.md; DATA=DIR holds lubli
 	@$(STARTS) $(FINE) --set wait_price=6 --set generations=40 --set sequences=100 --set judged=800 \
 	  --set 'start="$(HPC)/steps/second.onnx"' --out $(HPC)/steps/third.onnx
 	@$(STARTS) $(FINE) --set wait_price=5 --set generations=30 --set sequences=120 --set judged=1000 --set seed=1 \
-	  --set 'start="$(HPC)/steps/third.onnx"' --out $(HPC)/search-saf-easy.onnx
+	  --set 'start="$(HPC)/steps/third.onnx"' --out $(HPC)/steps/fourth.onnx
+	@$(STARTS) $(FINE) --set wait_price=6 --set generations=30 --set sequences=120 --set judged=1000 --set seed=2 \
+	  --set 'start="$(HPC)/steps/fourth.onnx"' --out $(HPC)/search-saf-easy-patient.onnx
+	@$(STARTS) $(FINE) --set wait_price=7 --set generations=20 --set sequences=150 --set judged=1000 --set seed=3 \
+	  --set 'start="$(HPC)/search-saf-easy-patient.onnx"' --out $(HPC)/search-saf-easy.onnx
 	@$(SEARCH) --policy sjf --set features=20 --set 'scope="picks"' --set max_rejections=300 --set max_wait_ratio=3.5 \
 	  --set wait_price=0.5 --set generations=60 --set rate=0.02 --out $(HPC)/search-sjf.onnx
 	@$(PY) -m fermata.cli hpc train --log $(DATA)/lublin_256.swf.xz --estimates exact --method ppo --policy sjf \
@@ -145,14 +150,19 @@ inspectors: ## Train the inspectors of docs/results-hpc.md; DATA=DIR holds lubli
 
 QUEUE_MODEL := $(PY) -m fermata.cli hpc train --method queue
 QUEUE_LUBLIN := $(QUEUE_MODEL) --estimates exact --part all --log $(LUBLIN_MODEL)
+# Two settings a log; on its first fifth the one waits about as long as SAF EASY, the other longer.
 QUEUE_NOISY := $(QUEUE_MODEL) --estimates user --cleaning schedinspector --set 'estimates=["lognormal:0.7"]' \
-  --set 'start="queue-even"' --set rate=0.03 --set wait_price=3 --set generations=30
+  --set generations=20
+FROM_EVEN := --set 'start="queue-even"' --set rate=0.03
+# Small steps from a policy for users' estimates: larger ones unlearn it on a fifth of a log with little load.
+QUEUE_USER := $(QUEUE_MODEL) --estimates user --cleaning schedinspector --set 'start="queue-robust"' \
+  --set wait_price=0.5 --set sigma=0.05 --set rate=0.01 --set generations=20
 QUEUE_SDSC := --set rate=0.03 --set wait_price=2 --set generations=40 --set 'start="queue-prompt"' --cleaning schedinspector
 FINER := --set rate=0.02 --set sequences=150 --set pairs=16
 
 queue-policies: ## Train the policies over the queue: what ships, in runs/hpc/shipped, and others on two logs in DATA
 	@scripts/bootstrap training
-	@mkdir -p $(HPC)/shipped
+	@mkdir -p $(HPC)/shipped $(HPC)/steps
 	@$(MAKE) --no-print-directory $(LUBLIN_MODEL)
 	@$(QUEUE_LUBLIN) --set wait_price=4 --set generations=70 --out $(HPC)/shipped/begin.onnx
 	@$(QUEUE_LUBLIN) $(FINER) --set wait_price=6 --set generations=60 --set 'start="$(HPC)/shipped/begin.onnx"' \
@@ -171,12 +181,18 @@ queue-policies: ## Train the policies over the queue: what ships, in runs/hpc/sh
 	  --set generations=40 --set 'start="$(HPC)/shipped/queue-prompt.onnx"' --out $(HPC)/queue-lublin-model-noisy.onnx
 	@$(QUEUE_MODEL) --estimates exact $(QUEUE_SDSC) --log $(DATA)/SDSC-SP2-recon.swf.xz \
 	  --out $(HPC)/queue-SDSC-SP2-recon.onnx
-	@$(QUEUE_MODEL) --estimates user $(QUEUE_SDSC) --log $(DATA)/SDSC-SP2-recon.swf.xz \
-	  --out $(HPC)/queue-SDSC-SP2-recon-user.onnx
-	@$(QUEUE_MODEL) --estimates exact --set rate=0.03 --set wait_price=1 --set generations=40 --set 'start="queue-prompt"' \
+	@$(QUEUE_USER) --log $(DATA)/SDSC-SP2-recon.swf.xz --out $(HPC)/queue-SDSC-SP2-recon-user.onnx
+	@$(QUEUE_MODEL) --estimates exact --set rate=0.03 --set wait_price=0.5 --set generations=30 --set 'start="queue-even"' \
 	  --log $(DATA)/CTC-SP2-recon.swf.xz --cleaning schedinspector --out $(HPC)/queue-CTC-SP2-recon.onnx
-	@for log in SDSC-SP2-recon CTC-SP2-recon; do \
-	  $(QUEUE_NOISY) --log $(DATA)/$$log.swf.xz --out $(HPC)/queue-$$log-noisy.onnx || exit 1; done
+	@$(QUEUE_NOISY) $(FROM_EVEN) --set wait_price=1 --log $(DATA)/SDSC-SP2-recon.swf.xz --out $(HPC)/steps/noisy.onnx
+	@$(QUEUE_NOISY) $(FINER) --set wait_price=1 --log $(DATA)/SDSC-SP2-recon.swf.xz \
+	  --set 'start="$(HPC)/steps/noisy.onnx"' --out $(HPC)/queue-SDSC-SP2-recon-noisy.onnx
+	@$(QUEUE_NOISY) $(FROM_EVEN) --set wait_price=0.6 --log $(DATA)/SDSC-SP2-recon.swf.xz \
+	  --out $(HPC)/queue-SDSC-SP2-recon-noisy-patient.onnx
+	@$(QUEUE_NOISY) $(FROM_EVEN) --set wait_price=0.5 --log $(DATA)/CTC-SP2-recon.swf.xz \
+	  --out $(HPC)/queue-CTC-SP2-recon-noisy.onnx
+	@$(QUEUE_NOISY) $(FROM_EVEN) --set wait_price=0.25 --log $(DATA)/CTC-SP2-recon.swf.xz \
+	  --out $(HPC)/queue-CTC-SP2-recon-noisy-patient.onnx
 
 study-hpc: ## Train the inspectors of SchedInspector's tables and figures; goes on where it was ended
 	@scripts/bootstrap training

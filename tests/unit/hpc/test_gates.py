@@ -78,11 +78,24 @@ def test_a_reservation_is_beaten_at_its_wait_or_not_at_all(wait_s: float, met: b
 
 
 def test_the_front_is_dominated_only_by_what_is_better_in_both() -> None:
-    shipped = ["queue-a"]
-    points = [queue("queue-a", 5.0, 1000.0), queue("queue-mine", 4.0, 900.0), Point("saf", RULE, 4.9, 1001.0)]
-    assert front_gate("log", points, shipped).met
-    worse = front_gate("log", [*points, Point("sjf", RULE, 5.0, 999.0)], shipped)
+    points = [queue("queue-a", 5.0, 1000.0), queue("queue-b", 7.0, 800.0), Point("saf", RULE, 4.9, 1001.0)]
+    assert front_gate("log", points, ["queue-a"]).met
+    worse = front_gate("log", [*points, Point("sjf", RULE, 5.0, 999.0)], ["queue-a"])
     assert (worse.met, worse.figure) == (False, "`queue-a` by `sjf`")
+
+
+def test_a_setting_behind_the_front_is_named_and_does_not_count() -> None:
+    points = [
+        queue("queue-a", 5.0, 1000.0),
+        queue("queue-b", 6.0, 1100.0),
+        queue("queue-mine", 4.0, 900.0),
+        Point("inspector", INSPECTOR, 4.5, 950.0),
+    ]
+    gate = front_gate("log", points, ["queue-a"])
+    assert (gate.met, gate.figure) == (True, "nothing does; behind the front: `queue-a` by `inspector`")
+    assert not front_gate("log", [*points, Point("saf", RULE, 4.0, 899.0)], ["queue-a"]).met
+    twice = [queue("queue-a", 5.0, 1000.0), queue("queue-mine", 5.0, 1000.0)]
+    assert not front_gate("log", [*twice, Point("saf", RULE, 4.0, 900.0)], []).met, "equal points are both on it"
 
 
 def test_utilisation_within_a_point_names_who_keeps_it() -> None:

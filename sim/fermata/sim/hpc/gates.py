@@ -64,16 +64,28 @@ def lublin_gates(points: Mapping[str, Point]) -> Iterator[Gate]:
 
 
 def front_gate(log: str, points: Sequence[Point], shipped: Sequence[str]) -> Gate:
-    """Return whether no rule, reservation or inspector is better in both bsld and wait than a policy that ships."""
+    """Return whether no rule, reservation or inspector is better in both bsld and wait than what is on the front.
+
+    The front are the policies over the queue that no other of them is better than in both; settings that ship and lie
+    behind a rule, a reservation or an inspector on this log are named, though they are not on it.
+    """
+    own = [p for p in points if p.kind == QUEUE_POLICY]
+    front = [p for p in own if not any(_dominates(each, p) for each in own)]
     others = [p for p in points if p.kind != QUEUE_POLICY]
-    above = [
-        f"`{own.name}` by `{each.name}`"
-        for own in points
-        if own.name in shipped
-        for each in others
-        if each.bsld <= own.bsld and each.wait_s <= own.wait_s
-    ]
-    return Gate(f"{log}: a front that nothing else dominates", "; ".join(above) or "nothing does", not above)
+    told = {p.name: "; ".join(f"`{p.name}` by `{each.name}`" for each in others if _dominates(each, p)) for p in own}
+    above = [told[p.name] for p in front if told[p.name]]
+    behind = [told[p.name] for p in own if p.name in shipped and p not in front and told[p.name]]
+    figure = "; ".join(above) or "nothing does"
+    if behind:
+        figure += "; behind the front: " + "; ".join(behind)
+    return Gate(f"{log}: a front that nothing else dominates", figure, not above)
+
+
+def _dominates(one: Point, other: Point) -> bool:
+    """Return whether one is at least as good in both and better in one."""
+    return (
+        one.bsld <= other.bsld and one.wait_s <= other.wait_s and (one.bsld, one.wait_s) != (other.bsld, other.wait_s)
+    )
 
 
 def reservation_gates(log: str, points: Sequence[Point], which: str) -> Iterator[Gate]:
