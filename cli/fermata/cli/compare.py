@@ -252,6 +252,7 @@ def _run(workloads: list[Workload], base: int, processes: int) -> tuple[Comparis
     """Return what was run, how many units there were to run and how many were; an interrupt keeps what is done."""
     from fermata.sim.compare.outcome import Comparison
     from fermata.sim.compare.run import run_units, units_of
+    from fermata.sim.processes import uninterrupted
 
     comparison = Comparison(workloads, base)
     units = units_of(workloads, base)
@@ -260,8 +261,9 @@ def _run(workloads: list[Workload], base: int, processes: int) -> tuple[Comparis
         progress(0.0)
         try:
             for unit, result in results:
-                comparison.add(unit, result)
-                done += 1
+                with uninterrupted():
+                    comparison.add(unit, result)
+                    done += 1
                 progress(done / len(units))
         except KeyboardInterrupt:
             if not comparison.samples:

@@ -238,6 +238,7 @@ def _collect(
 ) -> tuple[dict[int, dict[str, float]], str | None]:
     """Return the figures by seed, and after an interrupt what they are of: the seeds or, of a single one, the jobs."""
     from fermata.sim.files import atomic_output
+    from fermata.sim.processes import uninterrupted
     from fermata.sim.simulate import Interrupted
 
     done: dict[int, dict[str, float]] = {}
@@ -248,9 +249,10 @@ def _collect(
             stream.write(f"{','.join(PER_JOB_COLUMNS)}\n".encode())
         try:
             for run in runs:
-                if stream is not None:
-                    stream.write(_job_rows(run.episode, f"{run.seed}/" if total > 1 else ""))
-                done[run.seed] = run.figures
+                with uninterrupted():
+                    if stream is not None:
+                        stream.write(_job_rows(run.episode, f"{run.seed}/" if total > 1 else ""))
+                    done[run.seed] = run.figures
                 progress(len(done) / total)
         except KeyboardInterrupt as cut:
             if total == 1 and isinstance(cut, Interrupted) and cut.figures is not None:

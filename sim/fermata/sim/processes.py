@@ -1,11 +1,12 @@
-"""Worker processes that leave Ctrl-C to whoever started them: one kind for episodes, labels and rollouts."""
+"""Processes and Ctrl-C: workers that leave it to whoever started them, and steps that it does not cut in two."""
 
 from __future__ import annotations
 
 import multiprocessing
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from concurrent.futures import Future, ProcessPoolExecutor
+from contextlib import contextmanager
 from typing import ParamSpec, TypeVar
 
 P = ParamSpec("P")
@@ -38,3 +39,19 @@ class Workers(ProcessPoolExecutor):
             return super().submit(fn, *args, **kwargs)
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextmanager
+def uninterrupted() -> Generator[None, None, None]:
+    """Let a Ctrl-C that comes in this block wait until its end: what is written and what is counted stay the same.
+
+    To be used in the main thread, the only one that Python interrupts.
+    """
+    came: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, frame: came.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if came:
+        signal.raise_signal(signal.SIGINT)
