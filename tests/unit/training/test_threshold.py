@@ -14,7 +14,11 @@ from fermata.policy.learned import START_ALTERNATIVE, START_HEAD, WAIT_FOR_EVENT
 from fermata.training.config import Search, read_config
 from fermata.training.network import CostNetwork
 from fermata.training.threshold import (
+    NO_SUCH,
+    PARTS,
     SEARCHED,
+    WIDTH,
+    FloatArray,
     Task,
     expert_of,
     finished_expert,
@@ -28,32 +32,43 @@ pytestmark = pytest.mark.training
 FREE = FEATURES.index("free share")
 
 
+def rule(constant: float) -> FloatArray:
+    """A rule that says the same everywhere."""
+    centre = np.zeros((PARTS, WIDTH))
+    centre[0, -1] = constant
+    return centre
+
+
 def test_it_says_what_its_weights_say() -> None:
     rng = np.random.default_rng(0)
-    centre, mean, scale = rng.normal(size=SIZE + 1), rng.normal(size=SIZE), rng.uniform(0.5, 2.0, SIZE)
-    centre[FREE] = 0.0
+    centre, mean, scale = rng.normal(size=(PARTS, WIDTH)), rng.normal(size=SIZE), rng.uniform(0.5, 2.0, SIZE)
+    centre[:, FREE] = 0.0
+    missing = [FEATURES.index(name) for name in NO_SUCH]
+    mean[missing] = 6.0
     x = mean + scale * rng.uniform(-3.0, 3.0, (200, SIZE))
-    x[:, FREE] = mean[FREE]
-    x[:, FREE] = np.minimum(x[:, FREE], 0.9)
-    mean[FREE] = x[0, FREE]
+    mean[FREE], x[:, FREE] = 0.5, 0.9
     with torch.no_grad():
         costs = expert_of(centre, mean, scale)(torch.from_numpy(x).float()).double().numpy()
     assert (costs[:, START_HEAD] == 0.0).all()
     assert (costs[:, START_ALTERNATIVE] > 1.0).all()
-    np.testing.assert_allclose(costs[:, WAIT_FOR_EVENT], 0.1 * (x @ centre[:-1] + centre[-1]), rtol=1e-3, atol=1e-3)
+    above = np.maximum(x[:, missing] - 7.0, 0.0)
+    assert 0.1 < (above > 0.0).mean() < 0.9
+    a, b, c = (x @ w[:SIZE] + above @ w[SIZE:-1] + w[-1] for w in centre)
+    score = a + np.maximum(b, 0.0) - np.maximum(c, 0.0)
+    np.testing.assert_allclose(costs[:, WAIT_FOR_EVENT], 0.1 * score, rtol=1e-3, atol=1e-3)
 
 
 def test_an_idle_pool_never_waits() -> None:
-    centre, x = np.zeros(SIZE + 1), np.zeros((2, SIZE))
-    centre[-1] = -10.0
+    x = np.zeros((2, SIZE))
     x[:, FREE] = 0.5, 1.0
     with torch.no_grad():
-        waits = expert_of(centre, np.zeros(SIZE), np.ones(SIZE))(torch.from_numpy(x).float())[:, WAIT_FOR_EVENT]
+        expert = expert_of(rule(-10.0), np.zeros(SIZE), np.ones(SIZE))
+        waits = expert(torch.from_numpy(x).float())[:, WAIT_FOR_EVENT]
     assert waits[0] < 0.0 < waits[1]
 
 
 def task_of(index: int, generations: int) -> Task:
-    search = Search(scenarios=8, jobs=150, batch=8, population=12, generations=generations)
+    search = Search(scenarios=8, jobs=150, batch=8, population=12, generations=(generations, generations))
     return Task(read_config("smoke").model_copy(update={"search": search}), index, CostNetwork((4, 4)))
 
 
@@ -79,19 +94,15 @@ def test_a_search_goes_on_where_it_was(index: int, tmp_path: Path) -> None:
 
 
 def test_what_holds_too_much_is_judged_worse() -> None:
-    task, greedy = task_of(1, 1), np.zeros(SIZE + 1)
-    greedy[-1] = -10.0
-    never = np.zeros(SIZE + 1)
-    never[-1] = 10.0
-    wide = np.full(SIZE, 1e9)
-    judged = [judged_pct(task, expert_of(each, np.zeros(SIZE), wide), 3) for each in (never, greedy)]
+    task, wide = task_of(1, 1), np.full(SIZE, 1e9)
+    judged = [judged_pct(task, expert_of(rule(each), np.zeros(SIZE), wide), 3) for each in (10.0, -10.0)]
     assert judged[0] == pytest.approx((0.0, 0.0), abs=1e-9)
     assert judged[1][0] > 1.0
     assert judged[1][1] >= judged[1][0]
 
 
 def test_a_rule_decides_the_same_under_another_margin() -> None:
-    centre = np.random.default_rng(1).normal(size=SIZE + 1)
+    centre = np.random.default_rng(1).normal(size=(PARTS, WIDTH))
     expert, other = (expert_of(centre, np.zeros(SIZE), np.ones(SIZE)) for _ in range(2))
     other = under_margin(other, 0.05, 0.02)
     x = torch.from_numpy(np.random.default_rng(0).normal(size=(200, SIZE))).float()

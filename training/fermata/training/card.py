@@ -36,7 +36,8 @@ def model_card(name: str, digest: str, metadata: Mapping[str, Any], config: Trai
         f"    - {ranges.noise_share:.0%} of them with wrong estimates",
     ]
     if config.search is not None:
-        searched = f"{config.search.generations} generations on {config.search.scenarios} random scenarios of each kind"
+        first, second = config.search.generations
+        searched = f"{first} and {second} generations on {config.search.scenarios} random scenarios of each kind"
         lines.append(f"- rules for DAGs of single tasks and for stages of several tasks: {searched}")
     lines.append("")
     return "\n".join(lines + score_lines(metadata.get("scores") or {})) + "\n"

@@ -81,8 +81,9 @@ class Search(_Section):
     jobs: int = Field(default=900, ge=100)  # of an episode
     batch: int = Field(default=60, ge=1)  # episodes a generation
     population: int = Field(default=40, ge=4)  # sets of weights a generation
-    generations: int = Field(default=40, ge=1)
-    spread: Positive = 0.4  # of the weights, at first
+    # For DAGs of single tasks, and for stages of several.
+    generations: tuple[Annotated[int, Field(ge=1)], Annotated[int, Field(ge=1)]] = (40, 40)
+    spread: Positive = 0.3  # of the score, by each weight, at first
 
 
 class TrainConfig(_Section):

@@ -1,9 +1,10 @@
-"""The experts for DAGs: linear rules for waiting, found by trying them on whole episodes.
+"""The experts for DAGs: piecewise linear rules for waiting, found by trying them on whole episodes.
 
 What one task more or less does to a job of many is lost in the noise of a rollout, and a network fitted to such labels
 waits for nothing, again and again. But the rule is simple: wait while more short jobs are expected before the next
 completion than a threshold, which grows with what waits. So its weights are searched for directly, by what they do to
-the mean JCT of random scenarios.
+the mean JCT of random scenarios. A linear rule comes first; two more linear functions, one added where it is above
+zero and one taken away, bend it where pools and mixes differ.
 
 Source: the cross-entropy method (de Boer et al., "A tutorial on the cross-entropy method", 2005).
 """
@@ -31,7 +32,12 @@ from fermata.training.workloads import draw
 
 FloatArray = NDArray[np.float64]
 
-HIDDEN = (3, 3)  # a linear function as two rectified units, and one that keeps an idle pool from waiting
+PARTS = 3  # linear functions a, b, c; the score of a wait is a + max(b, 0) - max(c, 0)
+# Where no second or third executor is busy, the time until it is free is as far as a feature goes: a case apart.
+NO_SUCH = ("second completion / unit", "third completion / unit")
+_NO_SUCH_ABOVE = 7.0  # of those features, which are logarithms and end at 9.2
+WIDTH = SIZE + len(NO_SUCH) + 1  # weights of a part: of the features, of how far those exceed that, and a constant
+HIDDEN = (2 * PARTS + len(NO_SUCH) + 1, PARTS + 2)
 SEARCHED = (1, 2)  # indices into EXPERTS
 # Where the search begins: signs and rough sizes of rules that did well on `dag_pods` and `dag_wide` (seeds 1000-1019
 # and 3000-3039), the only thing here that comes from named scenarios.
@@ -45,6 +51,7 @@ START = {
     "busy executors with the head's job, share": 1.0,
 }
 START_CONSTANT = -0.4
+_BENDS_FROM = (-0.2, -0.2)  # constants of the other parts: just out of action
 # The other features that the rule may read.
 ALSO = (
     "log executors",
@@ -62,23 +69,27 @@ ALSO = (
     "error of recent estimates",
     "misses of recent estimates",
     "startable stages of jobs that have an executor",
+    "share of arrivals under half a unit",
+    "share of arrivals up to 2 units",
+    "share of arriving work over 2 units",
 )
 _READ = np.array([name in START or name in ALSO for name in FEATURES])
 _COST = 0.1  # mean JCTs that a wait is said to cost, or to save, for each unit of the rule's score
 _NEVER = 9.0  # mean JCTs: what is not worth looking at
 _IDLE, _STEEP = 0.95, 40.0  # share of the executors above which a wait costs this much a share
 _STREAM = 2_000_000  # apart from the rounds of labels and the held-out episodes
-_KEEP, _MOVE = 0.75, 0.7  # of the spread, and towards the elite, each generation
+_LEAST_SCALE = 0.1  # of a feature, in what a step of its weight is
+_KEEP, _MOVE = 0.8, 0.7  # of the spread, and towards the elite, each generation
 _MOST = 0.5  # of a log ratio: one episode gone wrong is no worse than that
 _SEEN = 100  # scenarios whose states say what features are like
 
 
 class State(NamedTuple):
-    """Where a search is: weights of the features and the constant, `[SIZE + 1]`, and how far it still looks."""
+    """Where a search is: the weights of a rule's parts, and how far it still looks around them."""
 
     history: FloatArray  # [generations] mean log ratio of the centre on each generation's episodes
-    centre: FloatArray
-    spread: FloatArray
+    centre: FloatArray  # [PARTS, WIDTH]
+    spread: FloatArray  # [PARTS, WIDTH]
     mean: FloatArray  # [SIZE] of the features
     scale: FloatArray  # [SIZE]
 
@@ -107,21 +118,31 @@ def _plan(config: TrainConfig) -> Search:
 
 
 def expert_of(centre: FloatArray, mean: FloatArray, scale: FloatArray) -> Expert:
-    """Return the expert whose wait costs `centre[:-1] @ features + centre[-1]`, in units of `_COST`."""
+    """Return the expert whose wait costs what a rule `[PARTS, WIDTH]` says, in units of `_COST`.
+
+    A rectified unit keeps half of a number, so each part goes through the first layer as two, and so does the rule's
+    own through the second; beside them are how far there is no such completion, and a unit that keeps an idle pool from
+    waiting.
+    """
     expert = Expert(HIDDEN)
     first, second, last = (expert.layers[index] for index in (0, 2, 4))
-    linear, constant = centre[:-1] * scale, centre[-1] + centre[:-1] @ mean
-    share = FEATURES.index("free share")
+    beyond, idle = 2 * PARTS, HIDDEN[0] - 1
     with torch.no_grad():
         for parameter in expert.parameters():
             parameter.zero_()
         expert.mean, expert.scale = torch.from_numpy(mean).float(), torch.from_numpy(scale).float()
-        for unit, sign in ((0, 1.0), (1, -1.0)):
-            first.weight[unit] = torch.from_numpy(sign * linear)
-            first.bias[unit] = sign * constant
-        first.weight[2, share], first.bias[2] = float(scale[share]), float(mean[share]) - _IDLE
-        second.weight.copy_(torch.eye(HIDDEN[0]))
-        last.weight[WAIT_FOR_EVENT - 1] = torch.tensor([_COST, -_COST, _STEEP])
+        for part, weights in enumerate(centre):
+            linear, constant = weights[:SIZE] * scale, weights[-1] + weights[:SIZE] @ mean
+            for unit, sign in ((2 * part, 1.0), (2 * part + 1, -1.0)):
+                first.weight[unit], first.bias[unit] = torch.from_numpy(sign * linear), sign * constant
+        above = [(beyond + k, FEATURES.index(name), _NO_SUCH_ABOVE) for k, name in enumerate(NO_SUCH)]
+        for unit, index, limit in [*above, (idle, FEATURES.index("free share"), _IDLE)]:
+            first.weight[unit, index], first.bias[unit] = float(scale[index]), float(mean[index]) - limit
+        for unit, (part, sign) in enumerate([(0, 1.0), (0, -1.0), *((part, 1.0) for part in range(1, PARTS))]):
+            second.weight[unit, 2 * part], second.weight[unit, 2 * part + 1] = sign, -sign
+            second.weight[unit, beyond:idle] = torch.from_numpy(sign * centre[part, SIZE:-1])
+        second.weight[-1, idle] = 1.0
+        last.weight[WAIT_FOR_EVENT - 1] = torch.tensor([_COST, -_COST, _COST, -_COST, _STEEP])
         last.bias[START_ALTERNATIVE - 1] = _NEVER
     return expert
 
@@ -152,6 +173,11 @@ class Task(NamedTuple):
     which: int  # index into EXPERTS
     network: CostNetwork
 
+    @property
+    def generations(self) -> int:
+        """How many there are to be."""
+        return _plan(self.config).generations[SEARCHED.index(self.which)]
+
     def path(self, run: Path) -> Path:
         """Return where the state of the search is kept."""
         return run / f"threshold-{self.which}.npz"
@@ -169,16 +195,18 @@ def _begin(task: Task) -> State:
     """Return where the search begins; what features are like is seen in episodes of the rule that it begins with."""
     config, index, network = task
     search = _plan(config)
-    centre = np.zeros(SIZE + 1)
+    centre = np.zeros((PARTS, WIDTH))
     for name, weight in START.items():
-        centre[FEATURES.index(name)] = weight
-    centre[-1] = START_CONSTANT
+        centre[0, FEATURES.index(name)] = weight
+    centre[:, -1] = START_CONSTANT, *_BENDS_FROM
     first = _with(network, index, expert_of(centre, np.zeros(SIZE), np.full(SIZE, 1e9)), config.margin)
     count = min(_SEEN, search.scenarios)
     x = np.concatenate([seen_states(first, _case(config, index, number), 200) for number in range(count)])
     mine = x[[expert_for(row) == index for row in x]]
-    spread = np.where(np.append(_READ, True), search.spread, 0.0)
-    return State(np.zeros(0), centre, spread, mine.mean(0), np.maximum(mine.std(0), 1e-3))
+    mean, scale = mine.mean(0), np.maximum(mine.std(0), 1e-3)
+    # A step in any weight is to change the score about as much.
+    units = np.concatenate([_READ / np.maximum(scale, _LEAST_SCALE), np.full(len(NO_SUCH), 0.5), [1.0]])
+    return State(np.zeros(0), centre, search.spread * np.tile(units, (PARTS, 1)), mean, scale)
 
 
 def _step(task: Task, state: State, workers: Workers) -> State:
@@ -186,7 +214,7 @@ def _step(task: Task, state: State, workers: Workers) -> State:
     config, search = task.config, _plan(task.config)
     rng = np.random.default_rng([config.seed, _STREAM, task.which, search.scenarios, state.generation])
     numbers = rng.choice(search.scenarios, min(search.batch, search.scenarios), replace=False).tolist()
-    tried = state.centre + state.spread * rng.standard_normal((search.population, SIZE + 1))
+    tried = state.centre + state.spread * rng.standard_normal((search.population, PARTS, WIDTH))
     tried[0] = state.centre
     measure = partial(_measure, task=task, state=state, numbers=numbers)
     costs = np.array(list(workers.map(measure, tried, chunksize=max(1, search.population // (4 * config.processes)))))
@@ -204,11 +232,11 @@ def search_threshold(task: Task, run: Path, on_generation: Callable[[FloatArray]
         run: folder in which the search's state is kept.
         on_generation: told the mean log ratio of each generation so far.
     """
-    search, path = _plan(task.config), task.path(run)
+    path = task.path(run)
     state = _read(path) if path.exists() else _begin(task)
     workers = Workers(task.config.processes)
     try:
-        while state.generation < search.generations:
+        while state.generation < task.generations:
             on_generation(state.history)
             state = _step(task, state, workers)
             _write(state, path)
@@ -220,9 +248,9 @@ def search_threshold(task: Task, run: Path, on_generation: Callable[[FloatArray]
 
 def finished_expert(task: Task, run: Path) -> Expert | None:
     """Return what a search ended with, or None if it has not."""
-    search, path = _plan(task.config), task.path(run)
+    path = task.path(run)
     state = _read(path) if path.exists() else None
-    if state is None or state.generation < search.generations:
+    if state is None or state.generation < task.generations:
         return None
     return expert_of(state.centre, state.mean, state.scale)
 

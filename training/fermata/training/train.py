@@ -141,12 +141,12 @@ def _best(networks: Sequence[CostNetwork], config: TrainConfig, console: Console
     return best
 
 
-def _search(task: Task, generations: int, run: Path, progress: Progress, log: SummaryWriter) -> Expert:
+def _search(task: Task, run: Path, progress: Progress, log: SummaryWriter) -> Expert:
     """Find the expert for a kind of DAGs, or read what an earlier call found; say how it does."""
     expert = finished_expert(task, run)
     if expert is not None:
         return expert
-    bar = progress.add_task(f"{EXPERTS[task.which]}: generations", total=generations)
+    bar = progress.add_task(f"{EXPERTS[task.which]}: generations", total=task.generations)
 
     def on_generation(history: NDArray[np.float64]) -> None:
         if len(history):
@@ -191,7 +191,7 @@ def train(config: TrainConfig, run: Path, console: Console | None = None) -> Cos
             if network is not None and config.search is not None:
                 for which in SEARCHED:
                     task = Task(config, which, network)
-                    network.experts[which] = _search(task, config.search.generations, run, progress, log)
+                    network.experts[which] = _search(task, run, progress, log)
     finally:
         log.close()
     if network is None:
