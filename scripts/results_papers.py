@@ -50,8 +50,7 @@ first on the mixed one; negative is better. The first interval is over training 
 second over episodes (each a mean over agents); 95%, by Student's t. One agent is trained for all loads, from chance, in
 under a minute on one core. That is a small budget: on the mixed set agents are still learning the order that their base
 has from the start, so the rows say how fast each learns and not what it could reach
-([more](training.md#what-was-measured)). A table is of as many training seeds as it says; `make results-papers` goes on
-to five of each.
+([more](training.md#what-was-measured)).
 
 Of the papers' numbers, Table I gives idling 13.5% on the synthetic set; it could not be reproduced at any number of
 executors, mix or speed-up tried, and the same authors give 3.0 to 5.6% elsewhere. On small cases of such jobs (two to
