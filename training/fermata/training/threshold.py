@@ -3,8 +3,8 @@
 What one task more or less does to a job of many is lost in the noise of a rollout, and a network fitted to such labels
 waits for nothing, again and again. But the rule is simple: wait while more short jobs are expected before the next
 completion than a threshold, which grows with what waits. So its weights are searched for directly, by what they do to
-the mean JCT of random scenarios. A linear rule comes first; two more linear functions, one added where it is above
-zero and one taken away, bend it where pools and mixes differ.
+the mean JCT of random scenarios. What bends the rule where pools and mixes differ are two linear functions more: one
+is added where it is above zero, one taken away.
 
 Source: the cross-entropy method (de Boer et al., "A tutorial on the cross-entropy method", 2005).
 """
