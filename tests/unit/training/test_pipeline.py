@@ -22,7 +22,7 @@ from fermata.operator.envelope import Envelope, envelope_of
 from fermata.policy import registry
 from fermata.policy.action import Action
 from fermata.policy.errors import InputError, ModelError
-from fermata.policy.features import SIZE
+from fermata.policy.features import SEVERAL, SIZE, WIDE
 from fermata.policy.learned import Network, forward
 from fermata.policy.onnx_policy import OnnxPolicy
 from fermata.policy.state import ClusterState
@@ -223,6 +223,16 @@ def test_a_fit_learns_a_known_function() -> None:
         got = network(torch.from_numpy(x).float()).numpy()
     known = ~np.isnan(y)
     assert np.mean((got - y)[known] ** 2) < 0.1 * np.nanvar(y[:, 1:])
+
+
+def test_the_same_labels_give_the_same_network_untaught_experts_too() -> None:
+    x = np.random.default_rng(3).normal(size=(200, SIZE))
+    x[:, [SEVERAL, WIDE]] = 0.0
+    labels = Labels(x, np.abs(x[:, :3]), np.arange(200) // 20)
+    first, again = (fit(labels, Fit(hidden=(4, 4), epochs=1), seed=1) for _ in range(2))
+    assert [expert.taught for expert in first.experts] == [True, False, False]
+    for a, b in zip(first.state_dict().values(), again.state_dict().values(), strict=True):
+        assert torch.equal(a, b)
 
 
 def test_far_from_what_it_knows_a_network_starts_the_head() -> None:

@@ -50,6 +50,7 @@ def fit(
         on_epoch: told expert, epoch, training loss and held-out loss.
     """
     torch.set_num_threads(1)  # the layers are small: threads would cost more than they bring
+    torch.manual_seed(seed)  # also of an expert that stays untaught
     network = CostNetwork(config.hidden)
     several, wide = labels.x[:, SEVERAL] > 0.0, labels.x[:, WIDE] > 0.0
     for index, mine in enumerate((~several & ~wide, several & ~wide, wide)):
