@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 from types import ModuleType
 
 import numpy as np
 import pytest
-
-SCRIPT = Path(__file__).resolve().parents[3] / "scripts" / "results_papers.py"
+from tests.scripts import script
 
 
 @pytest.fixture(scope="module")
 def papers() -> ModuleType:
     pytest.importorskip("matplotlib", reason="needs the [report] extra")
-    spec = importlib.util.spec_from_file_location("results_papers", SCRIPT)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return script("results_papers")
 
 
 def test_a_table_of_the_ablation_has_both_intervals_and_what_was_held(papers: ModuleType) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 from types import ModuleType
 
@@ -11,39 +10,34 @@ import pytest
 pytest.importorskip("torch", reason="needs the [training] extra")
 pytest.importorskip("matplotlib", reason="needs the [report] extra")
 
+from tests.scripts import script
 from torch.utils.tensorboard import SummaryWriter
 
 from fermata.policy.errors import InputError
 
-SCRIPT = Path(__file__).resolve().parents[3] / "scripts" / "training_curves.py"
 pytestmark = pytest.mark.training
 
 
 @pytest.fixture(scope="module")
-def script() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("training_curves", SCRIPT)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def curves_script() -> ModuleType:
+    return script("training_curves")
 
 
-def test_a_run_s_scalars_become_two_figures(script: ModuleType, tmp_path: Path) -> None:
+def test_a_run_s_scalars_become_two_figures(curves_script: ModuleType, tmp_path: Path) -> None:
     log = SummaryWriter(str(tmp_path / "run" / "tensorboard"))
     for step in range(3):
         for name in ("round1/single tasks/loss", "round1/single tasks/held_out_loss", "round1-1/single tasks/loss"):
             log.add_scalar(name, 1.0 / (step + 1), step)
         log.add_scalar("search/stages of several tasks", -float(step), step)
     log.close()
-    curves = script.scalars(tmp_path / "run")
-    assert list(script.losses(curves)) == ["round1, single tasks, taught", "round1, single tasks, held out"]
+    curves = curves_script.scalars(tmp_path / "run")
+    assert list(curves_script.losses(curves)) == ["round1, single tasks, taught", "round1, single tasks, held out"]
     assert curves["search/stages of several tasks"] == [(0, 0.0), (1, -1.0), (2, -2.0)]
-    loss, search = script.main(tmp_path / "run", tmp_path / "out")
+    loss, search = curves_script.main(tmp_path / "run", tmp_path / "out")
     assert loss.read_text().count("<svg") == search.read_text().count("<svg") == 1
     assert not list((tmp_path / "out").glob("*.png"))
 
 
-def test_a_folder_without_logs_is_an_input_error(script: ModuleType, tmp_path: Path) -> None:
+def test_a_folder_without_logs_is_an_input_error(curves_script: ModuleType, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no logs"):
-        script.scalars(tmp_path)
+        curves_script.scalars(tmp_path)

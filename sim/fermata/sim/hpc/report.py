@@ -156,7 +156,7 @@ _HEAD = f"""# Results on rigid jobs
 
     make results-hpc DATA=DIR      # a folder with the three logs; measures everything on this page anew
 
-That takes about 40 CPU-minutes for what is trained here and one for the page, Deep Back-Filling's agents not counted.
+Most of the time goes into training, and what is trained already is kept; Deep Back-Filling's agents take longest.
 
 Bounded slowdown (bsld, threshold 10 s) and wait, means of {COUNT} sequences of {JOBS} jobs with half widths of 95%
 intervals. *Published draws* are the sequences that SchedInspector's published evaluation draws with seed {SEED}, from
