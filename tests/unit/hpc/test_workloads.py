@@ -149,6 +149,18 @@ def test_an_unknown_estimate_is_refused(kind: str) -> None:
         with_estimates(generate(5, 1), kind)
 
 
+def test_stretched_jobs_take_longer_and_come_as_they_came() -> None:
+    log = with_estimates(generate(40, 5), "factor:3", 1)
+    longer = log.stretched(1.5)
+    assert longer.runtime_s == pytest.approx(1.5 * log.runtime_s)
+    assert longer.estimate_s == pytest.approx(1.5 * log.estimate_s)
+    assert longer.submit_s.tolist() == log.submit_s.tolist()
+    assert longer.cores.tolist() == log.cores.tolist()
+    for factor in (0.0, -1.0, math.inf, math.nan):
+        with pytest.raises(InputError, match="above 0"):
+            log.stretched(factor)
+
+
 def test_no_job_is_both_for_training_and_for_tests() -> None:
     log = generate(3000, 1)
     assert split(log, "train") == (0, 600)

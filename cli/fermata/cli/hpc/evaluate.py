@@ -19,6 +19,7 @@ from fermata.cli.hpc.options import (
     Log,
     Part,
     Seed,
+    Stretch,
     Warm,
     draw,
     inspector,
@@ -40,6 +41,7 @@ def evaluate(
     ] = False,
     cleaning: CleaningName = "archive",
     estimates: Estimates = "user",
+    stretch: Stretch = 1.0,
     kill: Kill = False,
     inspectors: Annotated[
         list[str] | None,
@@ -55,7 +57,7 @@ def evaluate(
     from fermata.sim.hpc.experiment import pooled, run_sequences
 
     chosen = [named(text, kill_at_estimate=kill) for text in policies]
-    given = load(log, cleaning, estimates, seed)
+    given = load(log, cleaning, estimates, seed, stretch)
     drawn = draw(given, sequences, jobs, seed, part, warm, published=published_draws)
     helpers = [("", None), *((f" & {Path(text).name}", inspector(text, given)) for text in inspectors or [])]
     results = []

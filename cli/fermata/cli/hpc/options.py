@@ -29,6 +29,7 @@ PolicyName = Annotated[
 ]
 CleaningName = Annotated[str, typer.Option(help="How the log is cleaned: archive or schedinspector.")]
 Estimates = Annotated[str, typer.Option(help="exact, user, factor:F, lognormal:SIGMA, round or accuracy.")]
+Stretch = Annotated[float, typer.Option(help="Jobs take so many times as long: more load, with days as they are.")]
 Kill = Annotated[bool, typer.Option("--kill", help="Jobs that outlive their estimate are ended there.")]
 Part = Annotated[str, typer.Option(help="Part of the log, by time: all, train (first fifth) or test (the rest).")]
 Count = Annotated[int, typer.Option("--sequences", min=1, help="Sequences to draw.")]
@@ -38,8 +39,8 @@ Warm = Annotated[int, typer.Option(min=0, help="Jobs simulated before each seque
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
 
-def load(path: str, cleaning: str, estimates: str, seed: int) -> JobLog:
-    """Read a log and give its jobs the wanted estimates.
+def load(path: str, cleaning: str, estimates: str, seed: int, stretch: float = 1.0) -> JobLog:
+    """Read a log and give its jobs the wanted estimates and lengths.
 
     Raises:
         InputError: it cannot be read, or an option is wrong.
@@ -52,7 +53,7 @@ def load(path: str, cleaning: str, estimates: str, seed: int) -> JobLog:
     except ValueError:
         raise InputError(f"--cleaning: expected {' or '.join(Cleaning)}, got {cleaning!r}") from None
     with progress_bar(f"reading {path}") as progress:
-        return with_estimates(read_log(path, chosen, progress), estimates, seed)
+        return with_estimates(read_log(path, chosen, progress).stretched(stretch), estimates, seed)
 
 
 def inspector(name: str, log: JobLog) -> Inspector:

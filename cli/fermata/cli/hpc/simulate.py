@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from fermata.cli.hpc.options import AsJson, CleaningName, Estimates, Kill, Log, PolicyName, Seed, load
+from fermata.cli.hpc.options import AsJson, CleaningName, Estimates, Kill, Log, PolicyName, Seed, Stretch, load
 
 
 def simulate(
@@ -18,6 +18,7 @@ def simulate(
     jobs: Annotated[int | None, typer.Option(min=1, help="How many jobs; default: all from there.")] = None,
     cleaning: CleaningName = "archive",
     estimates: Estimates = "user",
+    stretch: Stretch = 1.0,
     kill: Kill = False,
     seed: Seed = 0,
     per_job: Annotated[str | None, typer.Option(help="Write the times of every job, as CSV.")] = None,
@@ -30,7 +31,7 @@ def simulate(
     from fermata.sim.hpc.metrics import FIGURES, figures
 
     chosen = named(policy, kill_at_estimate=kill)
-    given = load(log, cleaning, estimates, seed)
+    given = load(log, cleaning, estimates, seed, stretch)
     wanted = given.sequence(start, len(given) - start if jobs is None else jobs)
     schedule = run(wanted, chosen.order, chosen.rules, None, chosen.model)
     if per_job is not None:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from fermata.cli.hpc.options import AsJson, CleaningName, Estimates, Log, Part, Seed, configured, load
+from fermata.cli.hpc.options import AsJson, CleaningName, Estimates, Log, Part, Seed, Stretch, configured, load
 from fermata.cli.options import parameter
 from fermata.cli.progress import progress_bar
 from fermata.policy.errors import InputError
@@ -30,6 +30,7 @@ def train(
     part: Part = "train",
     cleaning: CleaningName = "archive",
     estimates: Estimates = "user",
+    stretch: Stretch = 1.0,
     seed: Seed = 0,
     as_json: AsJson = False,
 ) -> None:
@@ -68,7 +69,7 @@ def train(
     else:
         config = configured(InspectorSearchConfig, {"policy": policy} | chosen)
         steps = config.generations
-    given = load(log, cleaning, estimates, seed)
+    given = load(log, cleaning, estimates, seed, stretch)
     rows: list[Any] = []
     with progress_bar("training") as progress:
 

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from fermata.cli.hpc.options import AsJson, CleaningName, Count, Estimates, JobCount, Kill, Log, Seed, load
+from fermata.cli.hpc.options import AsJson, CleaningName, Count, Estimates, JobCount, Kill, Log, Seed, Stretch, load
 from fermata.cli.progress import progress_bar
 
 
@@ -22,6 +22,7 @@ def tune(
     ] = math.inf,
     cleaning: CleaningName = "archive",
     estimates: Estimates = "user",
+    stretch: Stretch = 1.0,
     kill: Kill = False,
     as_json: AsJson = False,
 ) -> None:
@@ -29,7 +30,7 @@ def tune(
     from fermata.sim.hpc.experiment import draw_sequences, pooled, run_sequences
     from fermata.sim.hpc.tune import best_reservation, try_reservations
 
-    given = load(log, cleaning, estimates, seed)
+    given = load(log, cleaning, estimates, seed, stretch)
     training = draw_sequences(given, sequences, jobs, seed, part="train")
     testing = draw_sequences(given, sequences, jobs, seed, part="test")
     with progress_bar("reservations") as progress:

@@ -5,6 +5,7 @@ Knows nothing of queues or time; sequences cut from a log are views of it.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, fields, replace
 
 import numpy as np
@@ -64,6 +65,16 @@ class JobLog:
         """Return the chosen jobs."""
         arrays = {each.name: getattr(self, each.name)[chosen] for each in fields(self) if each.name not in _SCALARS}
         return replace(self, **arrays)
+
+    def stretched(self, factor: float) -> JobLog:
+        """Return the same jobs, each taking `factor` times as long as it did: as much more load, with days as they are.
+
+        Raises:
+            InputError: the factor is no number above 0.
+        """
+        if not 0.0 < factor < math.inf:
+            raise InputError(f"expected a number above 0 by which jobs take longer, got {factor}")
+        return replace(self, runtime_s=factor * self.runtime_s, estimate_s=factor * self.estimate_s)
 
     def with_exact_estimates(self) -> JobLog:
         """Return the same jobs with estimates that are the run times."""
