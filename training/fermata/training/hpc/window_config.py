@@ -16,7 +16,7 @@ class WindowConfig(BaseModel):
     sequences: int = Field(8, ge=1, description="Episodes a batch.")
     copies: int = Field(4, ge=1, description="Runs of each; their mean is the baseline for what arrives.")
     jobs: int = Field(1000, ge=2, description="Jobs of an episode.")
-    judged: int = Field(30, ge=1, description="Episodes of the training part that choose the best iteration.")
+    judged: int = Field(100, ge=1, description="Episodes of the training part that choose the best iteration.")
     idle_weight: float = Field(
         0.0, ge=0.0, le=1.0, description="Share of the reward that is for not leaving cores idle while jobs wait."
     )
