@@ -161,7 +161,7 @@ QUEUE_SDSC := --set rate=0.03 --set wait_price=2 --set generations=40 --set 'sta
 FINER := --set rate=0.02 --set sequences=150 --set pairs=16
 # The first fifth of SDSC-SP2 has little load, and how long a policy waits there says little of more: jobs take a fifth
 # longer.
-QUEUE_GROWN = $(NOISY_FROM_EVEN) $(FINER) --set generations=30 --stretch 1.2 --log $(DATA)/SDSC-SP2-recon.swf.xz
+QUEUE_GROWN := $(NOISY_FROM_EVEN) $(FINER) --set generations=30 --stretch 1.2 --log $(DATA)/SDSC-SP2-recon.swf.xz
 
 queue-policies: ## Train the policies over the queue: what ships, in runs/hpc/shipped, and others on two logs in DATA
 	@scripts/bootstrap training

@@ -156,10 +156,8 @@ _HEAD = f"""# Results on rigid jobs
 
     make results-hpc DATA=DIR      # a folder with the three logs; measures everything on this page anew
 
-Most of the time, some fifty minutes on two cores that had other work, goes into training; what is trained already is
-kept. Searched inspectors and policies over the queue came out byte for byte the same on a second machine. What PPO
-trains (Deep Back-Filling's agents, `ppo-sjf`, the tables of SchedInspector's study) did not: another processor adds up
-in another order, and the same seed is another agent there. Such a figure of one training says little.
+Most of the time goes into training; what is trained already is kept. The same seed of PPO (Deep Back-Filling's agents,
+`ppo-sjf`, SchedInspector's study) is another agent on another processor: see [Rigid jobs](hpc.md#where-it-loses).
 
 Bounded slowdown (bsld, threshold 10 s) and wait, means of {COUNT} sequences of {JOBS} jobs with half widths of 95%
 intervals. *Published draws* are the sequences that SchedInspector's published evaluation draws with seed {SEED}, from
