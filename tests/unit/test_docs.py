@@ -47,3 +47,19 @@ def test_every_command_and_target_that_is_named_exists() -> None:
         assert named <= set(VERBS), f"{page.name} names {named - set(VERBS)}"
         made = set(re.findall(r"(?:`|^ {4}|=\S+ )make ([a-z-]+)", text, flags=re.MULTILINE))
         assert made <= targets, f"{page.name} names {made - targets}"
+
+
+def test_what_the_readme_says_of_the_model_is_what_its_card_says() -> None:
+    card = (ROOT / "policy/fermata/policy/models/default.md").read_text()
+    scores = {row[0]: row[1:] for row in re.findall(r"^\| (\w+) \| \w+ \| [\d.]+ \| -([\d.]+) ± ([\d.]+) ", card, re.M)}
+    told = next(each for each in (ROOT / "README.md").read_text().splitlines() if "the shipped model's average" in each)
+    for name, pattern in {
+        "express_k2_80": r"\*\*([\d.]+)% ± ([\d.]+) below",
+        "dag_pods": r"([\d.]+)% ± ([\d.]+) \(`dag_pods`\)",
+        "dag_wide": r"([\d.]+)% ± ([\d.]+) \(`dag_wide`\)",
+        "pairs_k1_30": r"([\d.]+)% ± ([\d.]+) \(`pairs_k1_30`\)",
+    }.items():
+        found = re.search(pattern, told)
+        assert found is not None, name
+        for shown, measured in zip(found.groups(), scores[name], strict=True):
+            assert float(shown) == pytest.approx(float(measured), abs=0.051), name
