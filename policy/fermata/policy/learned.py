@@ -31,7 +31,7 @@ EXPERTS = ("single tasks", "DAGs of single tasks", "stages of several tasks")  #
 
 # Features are bounded to so many standard deviations; beyond, each one costs PENALTY mean JCTs.
 BOUND, PENALTY = 5.0, 1.0
-CROWD = 2.0  # ready stages an executor, above which nothing is held
+CROWD = 2.0  # jobs without an executor, for each executor, above which nothing is held
 MISS_MARGIN = 2.0  # mean JCTs more that an action must save if all recent estimates were off by a factor of three
 IDLE_MARGIN = 0.1  # mean JCTs that a wait must save, beyond the margin, for a pool in which nothing runs
 
@@ -82,12 +82,15 @@ def one_task_cap(board: Board, stage: int) -> int:
 
 @inlined
 def crowded(board: Board) -> bool:
-    """Tell whether so many stages are ready that nothing is held: a wait there only makes the queue longer.
+    """Tell whether so many jobs wait that nothing is held: another wait only makes the queue longer.
 
-    Holds that save time are made with few stages ready. A network that is wrong about one rare state must not be able
+    Holds that save time are made with few jobs waiting. A network that is wrong about one rare state must not be able
     to keep a pool in it.
     """
-    return bool(board.pool[0].ready > CROWD * len(board.executors))
+    waiting = 0
+    for i in range(board.pool[0].active):
+        waiting += 1 if board.jobs[board.active[i]].running == 0 else 0
+    return waiting > CROWD * len(board.executors)
 
 
 @kernel

@@ -123,6 +123,21 @@ def test_features_of_a_dag_s_head() -> None:
     assert feature(row, "head's job's average width") == pytest.approx(np.log1p(width))
 
 
+@pytest.mark.parametrize(("other_s", "head"), [(31.0, 0), (25.0, 2)])
+def test_a_job_that_runs_comes_first_among_jobs_of_about_the_same_work(other_s: float, head: int) -> None:
+    # Of its 32 s it runs 16: with another of 31 s it would take turns.
+    state = first_state(trace_of((0.0, [stage("a", 16.0), stage("b", 16.0)]), (0.0, [stage("a", other_s)])), 2)
+    choice, _ = observe(started(state, 1, 1))
+    assert choice.head == head
+
+
+def test_a_job_of_wide_stages_that_runs_is_no_more_than_its_work() -> None:
+    wide = [stage("a", [8.0, 8.0]), stage("b", 16.0)]
+    state = first_state(trace_of((0.0, wide), (0.0, [stage("a", 31.0)])), 2)
+    choice, _ = observe(started(state, 1, 1))
+    assert choice.head == 2
+
+
 def test_what_follows_a_job_like_the_head() -> None:
     # Longs of 20 s at 0, 100, 200 and 300 s; the first two are followed by shorts of 4 s after 2 and 6 s.
     arrivals = ((0.0, 20.0), (2.0, 4.0), (100.0, 20.0), (106.0, 4.0), (200.0, 20.0), (300.0, 20.0))

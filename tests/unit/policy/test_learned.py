@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from tests.episodes import first_state, one_stage_jobs, started
+from tests.episodes import first_state, one_stage_jobs, stage, started, trace_of
 
 from fermata.policy.action import START, WAIT
 from fermata.policy.board import board_of
@@ -56,6 +56,13 @@ def test_nothing_is_held_in_a_crowd() -> None:
     for jobs, kind in ((1 + int(CROWD * executors), WAIT), (2 + int(CROWD * executors), START)):
         state = first_state(one_stage_jobs(*[(0.0, 4.0)] * jobs), executors)
         assert kind_of(started(state, 0, 1), -9.0) == kind
+
+
+def test_a_job_with_many_ready_stages_is_no_crowd() -> None:
+    many = [stage(f"s{number}", 4.0) for number in range(10)]
+    state = first_state(trace_of((0.0, [stage("a", 20.0)]), (0.0, many)), 2)
+    assert state.ready_stages.size > CROWD * 2
+    assert kind_of(started(state, 0, 1), -9.0) == WAIT
 
 
 def test_waiting_for_nothing_is_no_action() -> None:

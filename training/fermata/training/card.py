@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from fermata.policy.learned import EXPERTS
 from fermata.training.config import TrainConfig
 
 
@@ -36,9 +37,9 @@ def model_card(name: str, digest: str, metadata: Mapping[str, Any], config: Trai
         f"    - {ranges.noise_share:.0%} of them with wrong estimates",
     ]
     if config.search is not None:
-        first, second = config.search.generations
-        searched = f"{first} and {second} generations on {config.search.scenarios} random scenarios of each kind"
-        lines.append(f"- rules for DAGs of single tasks and for stages of several tasks: {searched}")
+        for kind, generations in zip(EXPERTS[1:], config.search.generations, strict=True):
+            searched = f"{generations} generations on {config.search.scenarios} random scenarios"
+            lines.append(f"- rule for {kind}: {searched if generations else 'given'}")
     lines.append("")
     return "\n".join(lines + score_lines(metadata.get("scores") or {})) + "\n"
 

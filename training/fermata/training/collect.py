@@ -12,7 +12,6 @@ from pathlib import Path
 
 import numpy as np
 
-from fermata.policy.features import ORDER
 from fermata.policy.heuristics.base import Heuristic
 from fermata.policy.heuristics.kernel import BY_REMAINING_WORK, FILL, FOLLOWER, ONE_TASK, SWITCH, Rule
 from fermata.policy.heuristics.srwf import SRWF
@@ -118,7 +117,7 @@ def label_unit(config: TrainConfig, unit: Unit, network: Network | None, folder:
     jobs = max(_LEAST_JOBS, round(config.teacher.library / (tuning.tasks / tuning.jobs) ** 0.5))
     library, episode = (scenario.with_(jobs=jobs).generate(seed) for seed in seeds[1:3])
     arrays = empty_network() if network is None else network
-    behaviour = Base(wanted.behaviour == "network" and network is not None, rule, ORDER, arrays)
+    behaviour = Base(wanted.behaviour == "network" and network is not None, rule, SRWF.rule, arrays)
     base = behaviour._replace(learned=wanted.rollouts == "network" and network is not None)
     horizon = _horizon(scenario, library, config.teacher.horizon)
     plan = Plan(

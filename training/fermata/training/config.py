@@ -81,8 +81,8 @@ class Search(_Section):
     jobs: int = Field(default=900, ge=100)  # of an episode
     batch: int = Field(default=60, ge=1)  # episodes a generation
     population: int = Field(default=40, ge=4)  # sets of weights a generation
-    # For DAGs of single tasks, and for stages of several.
-    generations: tuple[Annotated[int, Field(ge=1)], Annotated[int, Field(ge=1)]] = (40, 40)
+    # For DAGs of single tasks, and for stages of several; 0: the rule that a search would begin with.
+    generations: tuple[Annotated[int, Field(ge=0)], Annotated[int, Field(ge=0)]] = (0, 40)
     spread: Positive = 0.3  # of the score, by each weight, at first
 
 

@@ -45,6 +45,7 @@ class Rule(NamedTuple):
     share: float = 0.0  # EQUAL_SHARE: a job gets this part of the pool, or an equal share where that is more
     keep: int = 0  # *_SHARE: 1: an executor that frees stays with its job within the job's cap
     spare: int = 0  # *_SHARE: 1: executors that no job may have go to the first job all the same
+    keep_running: float = 0.0  # BY_REMAINING_WORK: a job of one-task stages that runs counts as this share less work
 
 
 @inlined
@@ -59,7 +60,8 @@ def order_key(board: Board, stage: int, rule: Rule) -> float:
     if rule.order == BY_JOB_WORK:
         return float(job.work_s / job.weight)
     if rule.order == BY_REMAINING_WORK:
-        return float(job.remaining_work_s / job.weight)
+        counted = 1.0 - rule.keep_running if job.narrow == 1 and job.running > 0 else 1.0
+        return float(counted * job.remaining_work_s / job.weight)
     if rule.order == BY_CRITICAL_PATH:
         return float(job.remaining_path_s / job.weight)
     if rule.order == BY_EXECUTORS:
@@ -103,7 +105,7 @@ class InOrder:
     """
 
     def __init__(self, board: Board, rule: Rule) -> None:
-        if rule.order == BY_EXECUTORS:
+        if rule.order == BY_EXECUTORS or rule.keep_running > 0.0:
             raise ValueError("the order changes with every start")
         self._board = board
         keys = []

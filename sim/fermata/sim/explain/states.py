@@ -127,8 +127,8 @@ def interval(values: FloatArray) -> Interval:
 
 def may_wait(rows: FeatureRows) -> NDArray[np.bool_]:
     """Return in which states [states, SIZE] waiting is possible: something runs, and what waits is not a crowd."""
-    ready = np.expm1(rows[:, _WAITING]).sum(axis=1)
-    possible: NDArray[np.bool_] = (rows[:, _FREE_SHARE] < 1.0) & (ready <= CROWD * np.exp(rows[:, _EXECUTORS]) + 0.5)
+    waiting = np.expm1(rows[:, _WAITING]).sum(axis=1)
+    possible: NDArray[np.bool_] = (rows[:, _FREE_SHARE] < 1.0) & (waiting <= CROWD * np.exp(rows[:, _EXECUTORS]) + 0.5)
     return possible
 
 
