@@ -68,12 +68,18 @@ def _root() -> None:
 
 
 def run() -> None:
-    """Run the command line; a bad input exits 2 with one line, Ctrl-C exits 130."""
+    """Run the command line; a bad input, or a file that cannot be used, exits 2 with one line, Ctrl-C exits 130."""
     try:
         app()
     except FermataError as error:
         print(f"fermata: {error}", file=sys.stderr)
         sys.exit(error.exit_code)
+    except OSError as error:
+        # A file or folder that somebody named, and that cannot be read or written; what names none is not theirs.
+        if error.filename is None:
+            raise
+        print(f"fermata: {error.filename}: {error.strerror}", file=sys.stderr)
+        sys.exit(2)
     except KeyboardInterrupt:
         print("fermata: interrupted", file=sys.stderr)
         sys.exit(130)
