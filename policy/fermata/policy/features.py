@@ -165,6 +165,15 @@ def candidates(board: Board, order: Rule) -> Candidates:
 
 
 @part
+def waiting_jobs(board: Board) -> int:
+    """Return how many jobs have no executor."""
+    waiting = 0
+    for i in range(board.pool[0].active):
+        waiting += 1 if board.jobs[board.active[i]].running == 0 else 0
+    return waiting
+
+
+@part
 def _waiting(board: Board, unit: float, out: FeatureRow, at: int) -> None:
     """Fill in counts (4) and work (4) of the jobs that wait for an executor, by size around the head's."""
     for i in range(8):
@@ -303,10 +312,7 @@ def features(board: Board, choice: Candidates, out: FeatureRow) -> None:
         out[46] = board.jobs[board.stages[choice.alternative].job].running / executors
     out[47] = stage.path_s / max(job.remaining_path_s, stage.path_s, 1e-9)
     out[48] = math.log(max(board.pool[0].free, 1))
-    waiting = 0
-    for i in range(board.pool[0].active):
-        waiting += 1 if board.jobs[board.active[i]].running == 0 else 0
-    out[49] = math.log1p(waiting)
+    out[49] = math.log1p(waiting_jobs(board))
     out[SEVERAL] = _of_several_tasks(board)
 
 

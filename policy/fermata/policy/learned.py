@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from fermata.policy._jit import inlined, kernel, part
 from fermata.policy.action import START, WAIT
 from fermata.policy.board import Board
-from fermata.policy.features import SEVERAL, WIDE, Candidates, FeatureRow, candidates, features
+from fermata.policy.features import SEVERAL, WIDE, Candidates, FeatureRow, candidates, features, waiting_jobs
 from fermata.policy.guardrails import divided_cap
 from fermata.policy.heuristics.kernel import Rule
 
@@ -29,7 +29,8 @@ START_HEAD, START_ALTERNATIVE, WAIT_FOR_EVENT = range(3)
 ACTIONS = ("start the head", "start the alternative", "wait")
 EXPERTS = ("single tasks", "DAGs of single tasks", "stages of several tasks")  # by what the jobs in sight are
 
-# Features are bounded to so many standard deviations; beyond, each one costs PENALTY mean JCTs.
+# Features are bounded to so many times an expert's scale, which is their standard deviation or more; beyond, each one
+# costs PENALTY mean JCTs.
 BOUND, PENALTY = 5.0, 1.0
 CROWD = 2.0  # jobs without an executor, for each executor, above which nothing is held
 MISS_MARGIN = 2.0  # mean JCTs more that an action must save if all recent estimates were off by a factor of three
@@ -87,10 +88,7 @@ def crowded(board: Board) -> bool:
     Holds that save time are made with few jobs waiting. A network that is wrong about one rare state must not be able
     to keep a pool in it.
     """
-    waiting = 0
-    for i in range(board.pool[0].active):
-        waiting += 1 if board.jobs[board.active[i]].running == 0 else 0
-    return waiting > CROWD * len(board.executors)
+    return bool(waiting_jobs(board) > CROWD * len(board.executors))
 
 
 @kernel

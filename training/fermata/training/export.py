@@ -58,7 +58,7 @@ def export_onnx(network: CostNetwork, metadata: dict[str, Any], out: Path) -> fl
 def envelope_of(network: CostNetwork) -> dict[str, list[float]]:
     """Return the range of each feature outside of which the network is not to be asked: what any expert was taught.
 
-    From BOUND standard deviations on an expert is made to prefer the head. Heavy-tailed features, such as the load by
+    From BOUND times its scale on an expert is made to prefer the head. Heavy-tailed features, such as the load by
     recent arrivals, get as far as that in some percent of the decisions of a stream just like those it was taught, so
     it takes twice as much for the operator to leave a state to the pool's fallback, and say so.
     """

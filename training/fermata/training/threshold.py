@@ -108,7 +108,8 @@ ALSO = (
     "share of arrivals up to 2 units",
     "share of arriving work over 2 units",
 )
-_READ = np.array([name in ALSO or any(name in part for part in START[2].weights) for name in FEATURES])
+_STARTS = {name for start in START.values() for part in start.weights for name in part}
+_READ = np.array([name in ALSO or name in _STARTS for name in FEATURES])
 _COST = 0.1  # mean JCTs that a wait is said to cost, or to save, for each unit of the rule's score
 _NEVER = 9.0  # mean JCTs: what is not worth looking at
 _IDLE, _STEEP = 0.95, 40.0  # share of the executors above which a wait costs this much a share

@@ -12,12 +12,12 @@ from fermata.policy.board import Board
 from fermata.policy.decide import BoardPolicy
 from fermata.policy.errors import InputError
 from fermata.policy.heuristics.kernel import (
-    BY_EXECUTORS,
     EQUAL_SHARE,
     NEVER,
     WORK_SHARE,
     InOrder,
     Rule,
+    changes_with_starts,
     choose,
     choose_with,
 )
@@ -39,7 +39,7 @@ class Heuristic(BoardPolicy):
     def acting_on(self, board: Board) -> Callable[[], Action]:
         """Return what gives the actions of one decision: in plain Python the stages are sorted once for all of them."""
         rule = self.rule
-        if COMPILED or rule.order == BY_EXECUTORS or rule.fill in (WORK_SHARE, EQUAL_SHARE):
+        if COMPILED or changes_with_starts(rule) or rule.fill in (WORK_SHARE, EQUAL_SHARE):
             return super().acting_on(board)
         stages = InOrder(board, rule)
         return lambda: Action(*choose_with(board, rule, stages.first()))

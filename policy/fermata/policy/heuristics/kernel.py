@@ -94,6 +94,11 @@ def first_stage(board: Board, rule: Rule) -> int:
     return best
 
 
+def changes_with_starts(rule: Rule) -> bool:
+    """Tell whether a start may change the order of what is left."""
+    return rule.order == BY_EXECUTORS or rule.keep_running > 0.0
+
+
 class InOrder:
     """The startable stages of a board in a rule's order, sorted once for all the actions of a decision.
 
@@ -105,7 +110,7 @@ class InOrder:
     """
 
     def __init__(self, board: Board, rule: Rule) -> None:
-        if rule.order == BY_EXECUTORS or rule.keep_running > 0.0:
+        if changes_with_starts(rule):
             raise ValueError("the order changes with every start")
         self._board = board
         keys = []
