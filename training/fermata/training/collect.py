@@ -121,8 +121,12 @@ def label_unit(config: TrainConfig, unit: Unit, network: Network | None, folder:
     base = behaviour._replace(learned=wanted.rollouts == "network" and network is not None)
     horizon = _horizon(scenario, library, config.teacher.horizon)
     plan = Plan(
-        # The states are spread over the episode: those of one moment say the same.
-        min(config.teacher.sample, 2.0 * wanted.states / episode.tasks),
+        # The states are spread over the episode: those of one moment say the same. Fewer are worth asking about where
+        # the network is sure of most.
+        min(config.teacher.sample, 2.0 * wanted.states / episode.tasks / max(config.teacher.elsewhere, 0.4)),
+        config.teacher.doubt,
+        config.teacher.elsewhere,
+        config.taught,
         config.teacher.explore,
         config.teacher.futures,
         horizon,

@@ -11,6 +11,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from fermata.policy.errors import InputError
+from fermata.policy.learned import EXPERTS
 
 Model = TypeVar("Model", bound=BaseModel)
 Positive = Annotated[float, Field(gt=0)]
@@ -41,6 +42,8 @@ class Teacher(_Section):
     horizon: tuple[int, int] = (100, 400)  # arrivals a rollout: 4 L / gap / (1 - load), within these bounds
     sample: Share = 0.25  # share of the real choices that are labelled
     explore: Share = 0.08  # random actions in the base episode
+    doubt: float = 0.05  # mean JCTs: where the network says that not starting the head costs less, it is worth asking ...
+    elsewhere: Share = 1.0  # ... and where it is sure of the head, so much of that share is labelled
     max_label: Positive = 1.0  # labels are clipped to +- this, in mean JCTs
     library: int = Field(default=4000, ge=1000)  # jobs that futures are cut from
 
@@ -99,6 +102,11 @@ class TrainConfig(_Section):
     margin: float = Field(default=0.0, ge=0)  # mean JCTs that an action must save before the head is not started ...
     margin_in_use: float | None = Field(default=None, ge=0)  # ... and in the exported model, by default as many
     processes: int = Field(default=2, ge=1)  # does not change the result
+
+    @property
+    def taught(self) -> tuple[int, ...]:
+        """Indices into EXPERTS of those that learn from labels; where rules are searched for, they decide DAGs."""
+        return tuple(range(len(EXPERTS))) if self.search is None else (0,)
 
     @property
     def exported_margin(self) -> float:

@@ -28,6 +28,8 @@ from fermata.policy.learned import (
     Network,
     action_of,
     choose_learned,
+    expert_for,
+    forward,
 )
 from fermata.policy.rows import column, peek
 from fermata.sim.engine import DECIDE, advance, apply
@@ -52,6 +54,9 @@ class Plan(NamedTuple):
     """How an episode is sampled and labelled."""
 
     sample: float  # share of the real choices that are labelled
+    doubt: float  # mean JCTs; see `config.Teacher`
+    elsewhere: float  # of `sample`, where the behaviour's network says that all but the head costs more than that
+    experts: tuple[int, ...]  # indices into EXPERTS: whose decisions are labelled
     explore: float  # share of the decisions of the base episode that are random
     futures: int
     horizon: int  # arrivals a rollout
@@ -191,7 +196,7 @@ class Teacher:
                 legal = [each for each in range(len(ACTIONS)) if (bits >> each) & 1]
                 if not legal:
                     break
-                if self._sampled(rng, legal):
+                if self._sampled(rng, legal, x):
                     label = self._label(rng, bits, legal)
                     if label is not None:
                         xs.append(x)
@@ -201,10 +206,27 @@ class Teacher:
                     break
         return np.array(xs).reshape(-1, SIZE), np.array(ys).reshape(-1, len(ACTIONS))
 
-    def _sampled(self, rng: np.random.Generator, legal: list[int]) -> bool:
+    def _sampled(self, rng: np.random.Generator, legal: list[int], x: FloatArray) -> bool:
         """Draw whether to label a decision; one without a choice never is."""
-        warm = peek(self.world.clock).arrived >= self.plan.warm
-        return bool(rng.random() < self.plan.sample and warm and len(legal) > 1)
+        drawn = rng.random()
+        if len(legal) < 2 or peek(self.world.clock).arrived < self.plan.warm:
+            return False
+        return bool(drawn < self.plan.sample * self._interest(x, legal))
+
+    def _interest(self, x: FloatArray, legal: list[int]) -> float:
+        """Return which part of the share of decisions such as this one is labelled, 0 to 1.
+
+        Most decisions are no question, and noise of labels does no harm there. Where the network would leave the head,
+        or nearly, a wrong sign costs time: that is where labels are spent.
+        """
+        network = self.behaviour.network
+        if expert_for(x) not in self.plan.experts:
+            return 0.0
+        if not self.behaviour.learned:
+            return 1.0
+        forward(network, x.copy())  # normalises in place
+        least = min(network.costs[each] for each in legal if each != START_HEAD)
+        return 1.0 if least < self.plan.doubt else self.plan.elsewhere
 
     def _label(self, rng: np.random.Generator, bits: int, legal: list[int]) -> FloatArray | None:
         """Return the label of each action, NaN where illegal; None if the fork is too small."""

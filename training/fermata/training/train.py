@@ -129,7 +129,7 @@ def _best(networks: Sequence[CostNetwork], config: TrainConfig, console: Console
     best = copy.deepcopy(networks[0])
     for expert, name in enumerate(EXPERTS):
         mine = [case for case in cases if case.kind == expert]
-        if not mine:
+        if not mine or expert not in config.taught:
             continue
         verdicts = [judge(network.compiled(config.margin), mine) for network in networks]
         for k, verdict in enumerate(verdicts):
