@@ -56,6 +56,7 @@ class Job:
     held_s: float = 0.0
     narrow: int = 1  # each of its stages is one task, and none is moldable
     remaining_path_s: float = 0.0  # the longest path from a stage that has not finished to the end of the job
+    begun_s: float = 0.0  # when the tasks that run began, summed over the executors that they hold
     running: int = 0
 
 
@@ -128,7 +129,7 @@ def board_of(state: ClusterState) -> Board:
         "estimate_misses": state.estimate_misses,
     }
     jobs = {name: getattr(state, f"job_{name}") for name in _JOB}
-    jobs |= {"remaining_path_s": _remaining_path_s(state), "narrow": _narrow(state)}
+    jobs |= {"remaining_path_s": _remaining_path_s(state), "narrow": _narrow(state), "begun_s": _begun_s(state)}
     recent = {"arrival_s": state.recent_arrival_s, "work_s": state.recent_work_s}
     return Board(
         new_rows(Pool, 1, pool),
@@ -148,6 +149,14 @@ def _narrow(state: ClusterState) -> NDArray[np.bool_]:
     narrow = np.ones(len(state.job_arrival_s), np.bool_)
     narrow[state.stage_job[wide]] = False
     return narrow
+
+
+def _begun_s(state: ClusterState) -> FloatArray:
+    """Return for each job when its running tasks began, summed over executors; too late where they are moldable."""
+    busy = state.executor_stage != IDLE
+    stage = state.executor_stage[busy]
+    begun_s = state.executor_free_at_s[busy] - state.stage_estimate_s[stage]
+    return np.bincount(state.stage_job[stage], begun_s, len(state.job_arrival_s))
 
 
 def _remaining_path_s(state: ClusterState) -> FloatArray:

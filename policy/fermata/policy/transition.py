@@ -78,7 +78,9 @@ def begin(board: Board, stage: int, cap: int) -> int:
     row.pending -= tasks
     row.running += tasks
     row.cap = max(row.cap, cap)
-    board.jobs[row.job].running += taken
+    job = board.jobs[row.job]
+    job.running += taken
+    job.begun_s += taken * pool.now_s
     if row.pending == 0:
         drop_ready(board, stage)
     return tasks

@@ -161,7 +161,7 @@ def _complete(world: World) -> None:
     else:
         _measure(world, now_s - task.start_s, board.executors[executor].free_at_s - task.start_s)
     if world.clock[0].sticky and row.pending > 0 and row.running < row.cap:
-        _continue(world, stage, executor)
+        _continue(world, stage, executor, task.start_s)
         return
     freed = 0
     while executor != IDLE:
@@ -174,7 +174,9 @@ def _complete(world: World) -> None:
         executor = after
     board.pool[0].free += freed
     job.running -= freed
+    job.begun_s -= freed * task.start_s
     if job.running == 0:
+        job.begun_s = 0.0  # without what rounding left
         progress = world.job_progress[row.job]
         progress.run_s += now_s - progress.run_since_s
     if row.pending == 0 and row.running == 0:
@@ -213,17 +215,19 @@ def _fail_job(world: World, failed: int) -> None:
 
 
 @part
-def _continue(world: World, stage: int, executor: int) -> None:
-    """Start the stage's next task on the executors that the last one leaves."""
+def _continue(world: World, stage: int, executor: int, began_s: float) -> None:
+    """Start the stage's next task on the executors that the last one, which began then, leaves."""
     board, row = world.board, world.board.stages[stage]
     task = world.stage_progress[stage].end_task - row.pending
     row.pending -= 1
     row.running += 1
     expected_s = board.pool[0].now_s + row.estimate_s
-    other = executor
+    other, width = executor, 0
     while other != IDLE:
         board.executors[other].free_at_s = expected_s
         other = world.next_executor[other]
+        width += 1
+    board.jobs[row.job].begun_s += width * (board.pool[0].now_s - began_s)
     if row.pending == 0:
         drop_ready(board, stage)
     _run_task(world, task, executor, world.tasks[task].duration_s)

@@ -17,12 +17,16 @@ from tests.episodes import (
 
 from fermata.policy.action import any_startable
 from fermata.policy.board import board_of
+from fermata.policy.decide import decide
 from fermata.policy.features import FEATURES, SIZE, observe
 from fermata.policy.graph import job_shape
+from fermata.policy.guardrails import Guardrails
 from fermata.policy.registry import load
-from fermata.policy.rows import column
+from fermata.policy.rows import column, peek
 from fermata.policy.state import ClusterState
-from fermata.sim.world import new_world, tables_of
+from fermata.sim.engine import DECIDE, advance, apply
+from fermata.sim.scenarios import scenario
+from fermata.sim.world import new_world, tables_of, view
 
 TIMES = [name for name in ClusterState._fields if name.endswith("_s")]
 
@@ -131,6 +135,15 @@ def test_a_job_that_runs_comes_first_among_jobs_of_about_the_same_work(other_s: 
     assert choice.head == head
 
 
+@pytest.mark.parametrize(("now_s", "head"), [(0.0, 2), (10.0, 1)])
+def test_what_has_passed_of_running_tasks_is_not_left(now_s: float, head: int) -> None:
+    # One of two stages of 16 s runs; 32 s are left, or 22 s when 10 have passed, of which 85% count.
+    state = first_state(trace_of((0.0, [stage("a", 16.0), stage("b", 16.0)]), (0.0, [stage("a", 20.0)])), 3)
+    state = state._replace(ready_stages=np.array([0, 1, 2], np.int32))
+    choice, _ = observe(started(state, 0, 1)._replace(now_s=now_s))
+    assert choice.head == head
+
+
 def test_a_job_of_wide_stages_that_runs_is_no_more_than_its_work() -> None:
     wide = [stage("a", [8.0, 8.0]), stage("b", 16.0)]
     state = first_state(trace_of((0.0, wide), (0.0, [stage("a", 31.0)])), 2)
@@ -175,6 +188,22 @@ def test_a_wake_up_is_always_after_now() -> None:
     state = started(first_state(one_stage_jobs((0.0, 20.0), (0.0, 1e-6)), 2), 0, 1)
     late = state._replace(now_s=1e12, executor_free_at_s=np.array([np.nextafter(1e12, np.inf)] * 2))
     assert observe(late)[0].wake_s == np.inf
+
+
+@pytest.mark.parametrize(("name", "sticky"), [("dag_pods", False), ("dag_wide", False), ("dag_wide", True)])
+def test_a_board_knows_when_running_tasks_began_as_the_simulator_does(name: str, sticky: bool) -> None:
+    trace = scenario(name).with_(jobs=40, warm=0).generate(1)
+    world, seen = new_world(tables_of(trace, 4), 4), 0
+    peek(world.clock).sticky = sticky
+    while advance(world) == DECIDE:
+        for step in decide(view(world), load("srwf"), Guardrails(), load("sjf")):
+            apply(world, *step.action)
+        runs = column(world.board.jobs, "running") > 0
+        told = column(board_of(view(world)).jobs, "begun_s")
+        known = column(world.board.jobs, "begun_s", len(told))
+        np.testing.assert_allclose(told, known, rtol=1e-9, atol=1e-9)
+        seen += int(runs.sum())
+    assert seen > 40
 
 
 def test_a_board_tells_jobs_of_wide_stages_as_the_simulator_does() -> None:

@@ -45,7 +45,9 @@ class Rule(NamedTuple):
     share: float = 0.0  # EQUAL_SHARE: a job gets this part of the pool, or an equal share where that is more
     keep: int = 0  # *_SHARE: 1: an executor that frees stays with its job within the job's cap
     spare: int = 0  # *_SHARE: 1: executors that no job may have go to the first job all the same
-    keep_running: float = 0.0  # BY_REMAINING_WORK: a job of one-task stages that runs counts as this share less work
+    # BY_REMAINING_WORK: of a job of one-task stages that runs what has passed of its tasks does not count, and of the
+    # rest this share does not either.
+    keep_running: float = 0.0
 
 
 @inlined
@@ -60,8 +62,11 @@ def order_key(board: Board, stage: int, rule: Rule) -> float:
     if rule.order == BY_JOB_WORK:
         return float(job.work_s / job.weight)
     if rule.order == BY_REMAINING_WORK:
-        counted = 1.0 - rule.keep_running if job.narrow == 1 and job.running > 0 else 1.0
-        return float(counted * job.remaining_work_s / job.weight)
+        work_s = job.remaining_work_s
+        if rule.keep_running > 0.0 and job.narrow == 1 and job.running > 0:
+            passed_s = job.running * board.pool[0].now_s - job.begun_s
+            work_s = (1.0 - rule.keep_running) * max(work_s - passed_s, 0.0)
+        return float(work_s / job.weight)
     if rule.order == BY_CRITICAL_PATH:
         return float(job.remaining_path_s / job.weight)
     if rule.order == BY_EXECUTORS:
