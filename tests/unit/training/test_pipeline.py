@@ -98,6 +98,7 @@ def test_of_several_networks_the_one_that_schedules_best_is_kept() -> None:
     head, wait = (judge(_expecting(each).compiled(0.0), cases) for each in (1.0, -99.0))
     assert head.mean_log_ratio == pytest.approx(0.0, abs=1e-9)
     assert wait.mean_log_ratio > 0.1
+    assert wait.cost >= 2.0 * wait.mean_log_ratio  # what is lost counts for more
     assert wait.worst_pct > 10.0
 
 
@@ -112,9 +113,9 @@ def test_each_try_has_weights_of_its_own_and_the_best_is_kept(smoke_run: Path, t
     kept = train(config, run, Console(file=told, width=120))
     labels, cases = read_labels(run, config, 2), held_out_cases(config)
     tried = [fit(labels, config.fit, seed) for seed in (config.seed + 1, config.seed + 1001)]
-    costs = [judge(network.compiled(config.margin), cases).mean_log_ratio for network in tried]
+    costs = [judge(network.compiled(config.margin), cases).cost for network in tried]
     assert costs[0] != costs[1]
-    assert judge(kept.compiled(config.margin), cases).mean_log_ratio == min(costs)
+    assert judge(kept.compiled(config.margin), cases).cost == min(costs)
     assert "network 2, single tasks: " in told.getvalue()
 
 

@@ -16,6 +16,8 @@ from fermata.training.config import TrainConfig
 from fermata.training.play import Case, case_of, log_ratio
 from fermata.training.workloads import draw
 
+# What is lost counts for more than what is gained: who shares a pool forgives a smaller gain, and not a queue that grew.
+_LOSS_COUNTS = 3.0
 # Far from the numbers of rounds, so that no unit of labels draws the same scenarios.
 _STREAM = 1_000_000
 
@@ -25,6 +27,7 @@ class Verdict(NamedTuple):
 
     mean_log_ratio: float
     worst_pct: float
+    cost: float  # the mean, in which an episode that got slower counts three times: lower is better
 
 
 def held_out_cases(config: TrainConfig) -> list[Case]:
@@ -39,4 +42,6 @@ def held_out_cases(config: TrainConfig) -> list[Case]:
 def judge(network: Network, cases: list[Case]) -> Verdict:
     """Run a network on the held-out episodes."""
     ratios = [log_ratio(network, case) for case in cases]
-    return Verdict(float(np.mean(ratios)), 100.0 * math.expm1(max(ratios)))
+    mean = float(np.mean(ratios))
+    lost = float(np.maximum(ratios, 0.0).mean())
+    return Verdict(mean, 100.0 * math.expm1(max(ratios)), mean + (_LOSS_COUNTS - 1.0) * lost)

@@ -136,7 +136,7 @@ def _best(networks: Sequence[CostNetwork], config: TrainConfig, console: Console
             mean_pct = 100.0 * math.expm1(verdict.mean_log_ratio)
             told = f"{mean_pct:+.1f}% on held-out episodes, {verdict.worst_pct:+.0f}% at worst"
             console.print(f"network {k + 1}, {name}: {told}")
-        chosen = min(range(len(verdicts)), key=lambda k: verdicts[k].mean_log_ratio)
+        chosen = min(range(len(verdicts)), key=lambda k: verdicts[k].cost)
         best.experts[expert] = networks[chosen].experts[expert]
     return best
 
