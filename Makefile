@@ -102,6 +102,8 @@ results: ## The shipped model's tables in docs/results.md: benchmark, wrong esti
 	$(EVALUATE) --scenarios $(MIXES) --set long_share=0.03
 	$(EVALUATE) --scenarios $(MIXES) --set long_share=0.3
 	$(EVALUATE) --scenarios $(MIXES) --set long_s=1000
+	$(EVALUATE) --scenarios $(MIXES) --later long_share=0.3
+	$(EVALUATE) --scenarios $(MIXES) --later long_s=1000
 	$(EVALUATE) --scenarios $(SOME) --max-hold 60 --max-wait 300
 	$(EVALUATE) --scenarios $(DAGS) --noise exact
 	$(EVALUATE) --scenarios $(DAGS) --noise class-flips=0.2

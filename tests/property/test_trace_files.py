@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from fermata.policy.errors import InputError
 from fermata.sim.trace import Trace
-from fermata.sim.trace_builder import StageSpec, TraceBuilder, select_jobs, specs_of
+from fermata.sim.trace_builder import StageSpec, TraceBuilder, joined, select_jobs, specs_of
 from fermata.sim.trace_io import job_lines, read_trace, write_trace
 
 times = st.floats(0.0, 1e12, allow_nan=False).map(lambda seconds: seconds + 0.0)
@@ -86,6 +86,17 @@ def test_selecting_jobs_is_the_same_as_building_only_those(trace: Trace, random:
             trace.job_ids[job], float(trace.job_arrival_s[job]), specs_of(trace, job), float(trace.job_weight[job])
         )
     assert_equal(select_jobs(trace, chosen), builder.finish())
+
+
+@given(traces(), traces())
+@settings(deadline=None, max_examples=60)
+def test_joining_traces_is_the_same_as_building_one_of_both(first: Trace, then: Trace) -> None:
+    builder, begins_s = TraceBuilder(), float(first.job_arrival_s[-1])
+    for trace, prefix, shift_s in ((first, "", 0.0), (then, "later-", begins_s)):
+        for job in range(trace.jobs):
+            arrival_s, weight = float(trace.job_arrival_s[job]) + shift_s, float(trace.job_weight[job])
+            builder.add_job(prefix + trace.job_ids[job], arrival_s, specs_of(trace, job), weight)
+    assert_equal(joined(first, then), builder.finish())
 
 
 Mutation = Callable[[dict[str, Any], dict[str, Any]], None]

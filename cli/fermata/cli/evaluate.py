@@ -29,6 +29,9 @@ def evaluate(
     settings: Annotated[
         list[str] | None, typer.Option("--set", help="Change a parameter of every scenario, such as load=0.9.")
     ] = None,
+    later: Annotated[
+        list[str] | None, typer.Option(help="Change a parameter from the middle of each episode on, like --set.")
+    ] = None,
     noise: Annotated[
         str | None, typer.Option(help="Other estimates: class-flips=SHARE, lognormal=SIGMA, class-means or exact.")
     ] = None,
@@ -59,6 +62,7 @@ def evaluate(
         episode_jobs,
         tuple(parameter(text) for text in settings or []),
         None if noise is None else read_noise(noise),
+        tuple(parameter(text) for text in later or []),
         Guardrails(max_hold, max_wait),
     )
     with Progress(console=Console(stderr=True), transient=True) as progress:

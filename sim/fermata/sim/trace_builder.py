@@ -310,6 +310,34 @@ def select_jobs(trace: Trace, jobs: npt.ArrayLike) -> Trace:
     )
 
 
+def joined(first: Trace, then: Trace) -> Trace:
+    """Return a trace of the jobs of one, and then those of another, whose clock begins at the last arrival.
+
+    The ids of the later jobs begin with `later-`, so that they stay distinct.
+    """
+    begins_s = first.job_arrival_s[-1] if first.jobs else 0.0
+    return Trace(
+        job_arrival_s=np.concatenate([first.job_arrival_s, begins_s + then.job_arrival_s]),
+        job_weight=np.concatenate([first.job_weight, then.job_weight]),
+        job_stage_ptr=_joined_ptr(first.job_stage_ptr, then.job_stage_ptr),
+        stage_job=np.concatenate([first.stage_job, then.stage_job + np.int32(first.jobs)]),
+        stage_slots=np.concatenate([first.stage_slots, then.stage_slots]),
+        stage_estimate_s=np.concatenate([first.stage_estimate_s, then.stage_estimate_s]),
+        stage_serial_fraction=np.concatenate([first.stage_serial_fraction, then.stage_serial_fraction]),
+        task_ptr=_joined_ptr(first.task_ptr, then.task_ptr),
+        task_duration_s=np.concatenate([first.task_duration_s, then.task_duration_s]),
+        parent_ptr=_joined_ptr(first.parent_ptr, then.parent_ptr),
+        parent=np.concatenate([first.parent, then.parent + np.int32(first.stages)]),
+        job_ids=[*first.job_ids, *(f"later-{job}" for job in then.job_ids)],
+        stage_names=[*first.stage_names, *then.stage_names],
+    )
+
+
+def _joined_ptr(first: IntArray, then: IntArray) -> IntArray:
+    """Row pointers of a ragged array under another."""
+    return np.concatenate([first, first[-1] + then[1:]])
+
+
 def _gather(ptr: IntArray, rows: IntArray) -> tuple[IntArray, IntArray]:
     """Indices of all items of the given rows of a ragged array, and the row pointer of the result."""
     lengths = ptr[rows + 1] - ptr[rows]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from fermata.policy.errors import InputError
@@ -52,3 +53,16 @@ def test_conditions_hold_for_policy_and_base() -> None:
     assert capped.held_s_per_job == 0.0
     with pytest.raises(InputError, match="nonsense"):
         evaluate("sjf", ["norm200"], SEEDS, conditions=Conditions(parameters=(("nonsense", 1),)))
+
+
+def test_a_mix_that_drifts_is_the_first_one_until_the_middle() -> None:
+    drifting = Conditions(jobs=600, later=(("long_s", 1000.0),))
+    chosen = drifting.scenario("express_k2")
+    trace, early = chosen.generate(3), chosen.recipe.draw(np.random.default_rng(3), 300, chosen.executors)
+    np.testing.assert_array_equal(trace.job_arrival_s[:300], early.job_arrival_s)
+    assert set(trace.stage_estimate_s[:300]) == {10.0, 200.0}
+    assert set(trace.stage_estimate_s[300:]) == {10.0, 1000.0}
+    (score,) = evaluate("sjf", ["express_k2"], SEEDS, conditions=drifting)
+    assert score.vs_base_pct == 0.0
+    with pytest.raises(InputError, match="executors is one of the whole episode"):
+        evaluate("sjf", ["norm200"], SEEDS, conditions=Conditions(later=(("executors", 3),)))

@@ -16,7 +16,7 @@ from fermata.training.config import TrainConfig
 from fermata.training.play import Case, case_of, log_ratio
 from fermata.training.workloads import draw
 
-# What is lost counts for more than what is gained: who shares a pool forgives a smaller gain, and not a queue that grew.
+# What is lost counts for more than what is gained: people forgive a smaller gain, and not a queue that grew.
 _LOSS_COUNTS = 3.0
 # Far from the numbers of rounds, so that no unit of labels draws the same scenarios.
 _STREAM = 1_000_000

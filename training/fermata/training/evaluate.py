@@ -36,6 +36,7 @@ class Conditions:
     Args:
         jobs: of an episode; None: the scenario's own number.
         parameters: of the scenarios, by name.
+        later: of the scenarios, from the middle of an episode on.
         noise: wrong estimates.
         limits: bounds on the policy's holding.
     """
@@ -43,6 +44,7 @@ class Conditions:
     jobs: int | None = None
     parameters: tuple[tuple[str, float | int | str], ...] = ()
     noise: Noise | None = None
+    later: tuple[tuple[str, float | int | str], ...] = ()
     limits: Guardrails = Guardrails()  # noqa: RUF009 - an immutable tuple
 
     def scenario(self, name: str) -> Scenario:
@@ -55,7 +57,8 @@ class Conditions:
         if self.jobs is not None:
             # As large a part of it is left out of the means.
             chosen = chosen.with_(jobs=self.jobs, warm=chosen.warm * self.jobs // chosen.jobs)
-        return replace(chosen.with_(**dict(self.parameters)), estimates=self.noise)
+        chosen = replace(chosen.with_(**dict(self.parameters)), estimates=self.noise)
+        return chosen.drifting(**dict(self.later)) if self.later else chosen
 
 
 class Unit(NamedTuple):

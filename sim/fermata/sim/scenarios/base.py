@@ -17,6 +17,7 @@ import numpy as np
 
 from fermata.policy.errors import InputError
 from fermata.sim.trace import Trace
+from fermata.sim.trace_builder import joined
 
 _OWN_FIELDS = ("name", "executors", "jobs", "warm", "base")
 
@@ -44,6 +45,7 @@ class Scenario:
         recipe: draws the jobs.
         estimates: makes what the scheduler believes wrong, given the jobs and the seed; None: it knows the durations,
             or what the recipe says it believes.
+        then: draws the later half of the jobs, if another one does.
     """
 
     name: str
@@ -53,12 +55,16 @@ class Scenario:
     base: str
     recipe: Recipe
     estimates: Callable[[Trace, int], Trace] | None = None
+    then: Recipe | None = None
 
     def generate(self, seed: int) -> Trace:
         """The episode of a seed, 0 or more; the same on every machine and at every call."""
         if seed < 0:
             raise InputError(f"a seed must be 0 or more, not {seed}")
-        trace = self.recipe.draw(np.random.default_rng(seed), self.jobs, self.executors)
+        later = 0 if self.then is None else self.jobs // 2
+        trace = self.recipe.draw(np.random.default_rng(seed), self.jobs - later, self.executors)
+        if self.then is not None and later > 0:
+            trace = joined(trace, self.then.draw(np.random.default_rng([seed, later]), later, self.executors))
         return trace if self.estimates is None else self.estimates(trace, seed)
 
     @property
@@ -70,6 +76,17 @@ class Scenario:
     def description(self) -> str:
         """How episodes are drawn, in words."""
         return inspect.getdoc(type(self.recipe)) or ""
+
+    def drifting(self, **changes: Any) -> Self:
+        """The same scenario in which parameters of the recipe change in the middle of an episode.
+
+        Raises:
+            InputError: the recipe has no such parameter, or a value makes no sense.
+        """
+        for key in changes:
+            if key in _OWN_FIELDS:
+                raise InputError(f"{key} is one of the whole episode; expected a parameter of the jobs")
+        return dataclasses.replace(self, then=self.with_(**changes).recipe)
 
     def with_(self, **changes: Any) -> Self:
         """The same scenario with other parameters: its own (`executors`, `jobs`, `warm`, ...) or the recipe's.
