@@ -155,8 +155,9 @@ def _begun_s(state: ClusterState) -> FloatArray:
     """Return for each job when its running tasks began, summed over executors; too late where they are moldable."""
     busy = state.executor_stage != IDLE
     stage = state.executor_stage[busy]
-    begun_s = state.executor_free_at_s[busy] - state.stage_estimate_s[stage]
-    return np.bincount(state.stage_job[stage], begun_s, len(state.job_arrival_s))
+    begun_s = np.zeros(len(state.job_arrival_s))
+    np.add.at(begun_s, state.stage_job[stage], state.executor_free_at_s[busy] - state.stage_estimate_s[stage])
+    return begun_s
 
 
 def _remaining_path_s(state: ClusterState) -> FloatArray:
