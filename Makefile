@@ -92,6 +92,7 @@ $(LUBLIN_MODEL):
 results: ## The shipped model's tables in docs/results.md: benchmark, wrong estimates, other clusters, caps
 	@scripts/bootstrap dev
 	$(EVALUATE) --scenarios all
+	$(EVALUATE) --scenarios all --seeds 8000-8099
 	$(EVALUATE) --scenarios $(SOME) --noise class-flips=0.2
 	$(EVALUATE) --scenarios $(SOME) --noise lognormal=0.7
 	$(EVALUATE) --scenarios $(SOME) --noise class-means
