@@ -21,7 +21,7 @@ app = typer.Typer(add_completion=False)
 
 _TERMINATED = 143
 # A few dozen workflows say little, and seeds differ by more than policies do. scripts/demo_streams.py says what the
-# shipped model gains on average over many such streams (13%) and on how many it gains nothing (a seventh). This is one
+# shipped model gains on average over many such streams (14%) and on how many it gains nothing (an eighth). This is one
 # near that average, so the demonstration promises no more than to expect.
 TYPICAL_SEED = 58
 
