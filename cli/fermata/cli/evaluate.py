@@ -62,7 +62,7 @@ def evaluate(
         episode_jobs,
         tuple(parameter(text) for text in settings or []),
         None if noise is None else read_noise(noise),
-        tuple(parameter(text) for text in later or []),
+        tuple(parameter(text, "--later") for text in later or []),
         Guardrails(max_hold, max_wait),
     )
     with Progress(console=Console(stderr=True), transient=True) as progress:

@@ -25,8 +25,12 @@ def seed_range(text: str) -> list[int]:
     return list(range(first, last + 1))
 
 
-def parameter(text: str) -> tuple[str, Any]:
+def parameter(text: str, option: str = "--set") -> tuple[str, Any]:
     """Read a parameter and its value from `key=value`, the value written as in JSON.
+
+    Args:
+        text: what was given.
+        option: by which it was given.
 
     Raises:
         InputError: it is not of that form.
@@ -38,5 +42,5 @@ def parameter(text: str) -> tuple[str, Any]:
         parsed = None
         equals = ""
     if not equals or not key:
-        raise InputError(f"--set expects key=number or key=[numbers], not {text!r}")
+        raise InputError(f"{option} expects key=number or key=[numbers], not {text!r}")
     return key, tuple(parsed) if isinstance(parsed, list) else parsed

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from fermata.cli.main import run
 from fermata.policy.errors import InputError
 from fermata.policy.guardrails import Guardrails
 from fermata.sim.generate.estimates import read_noise
@@ -66,3 +68,14 @@ def test_a_mix_that_drifts_is_the_first_one_until_the_middle() -> None:
     assert score.vs_base_pct == 0.0
     with pytest.raises(InputError, match="executors is one of the whole episode"):
         evaluate("sjf", ["norm200"], SEEDS, conditions=Conditions(later=(("executors", 3),)))
+
+
+@pytest.mark.parametrize("option", ["--set", "--later"])
+def test_a_value_that_is_no_number_names_the_option(
+    option: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["fermata", "evaluate", "sjf", "--scenarios", "norm50", option, "long_s=x"])
+    with pytest.raises(SystemExit) as exit_:
+        run()
+    assert exit_.value.code == 2
+    assert capsys.readouterr().err == f"fermata: {option} expects key=number or key=[numbers], not 'long_s=x'\n"
