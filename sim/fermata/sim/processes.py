@@ -1,26 +1,38 @@
-"""Processes and Ctrl-C: workers that leave it to whoever started them, and steps that it does not cut in two."""
+"""Processes and signals: workers that end with whoever started them, and steps that Ctrl-C does not cut in two."""
 
 from __future__ import annotations
 
 import multiprocessing
+import os
 import signal
+import threading
 from collections.abc import Callable, Generator
 from concurrent.futures import Future, ProcessPoolExecutor
 from contextlib import contextmanager
+from multiprocessing.connection import wait
 from typing import ParamSpec, TypeVar
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
+def _end_with_parent() -> None:
+    """End this process when the one that started it is gone: killed, it told nobody to stop."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        wait([parent.sentinel])
+        os._exit(1)  # nobody is left to read what this process would have to say
+
+
 def _begin(then: Callable[[], None] | None) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     if then is not None:
         then()
 
 
 class Workers(ProcessPoolExecutor):
-    """A pool of processes that are deaf to Ctrl-C from their first instruction on.
+    """A pool of processes that are deaf to Ctrl-C from their first instruction on, and end with this one.
 
     Args:
         processes: how many, started as work comes.

@@ -1,13 +1,31 @@
-"""Steps that Ctrl-C does not cut in two."""
+"""Steps that Ctrl-C does not cut in two, and workers whose parent is killed."""
 
 from __future__ import annotations
 
+import contextlib
+import os
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from fermata.sim.processes import uninterrupted
+
+# Starts two workers, says who they are, and waits.
+POOL = """
+import os, time
+from fermata.sim.processes import Workers
+if __name__ == "__main__":
+    pool = Workers(2)
+    calls = [pool.submit(time.sleep, 0.5) for _ in range(2)]
+    print(*pool._processes, flush=True)
+    [call.result() for call in calls]
+    print("idle", flush=True)
+    time.sleep(60)
+"""
 
 
 @pytest.fixture(autouse=True)
@@ -46,3 +64,20 @@ def test_an_error_in_the_step_is_not_hidden_by_an_interrupt() -> None:
     with pytest.raises(ZeroDivisionError):
         _step([], fails=True)
     assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_workers_do_not_outlive_a_parent_that_is_killed(tmp_path: Path) -> None:
+    script = tmp_path / "pool.py"
+    script.write_text(POOL)
+    with subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        workers = parent.stdout.readline().split()
+        try:
+            assert (len(workers), parent.stdout.readline()) == (2, "idle\n")
+            parent.kill()
+            # Workers have inherited the pipe: it ends with the last of them.
+            assert parent.communicate(timeout=30.0) == ("", None)
+        finally:
+            for pid in workers:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(int(pid), signal.SIGKILL)
