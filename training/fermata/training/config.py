@@ -42,10 +42,9 @@ class Teacher(_Section):
     horizon: tuple[int, int] = (100, 400)  # arrivals a rollout: 4 L / gap / (1 - load), within these bounds
     sample: Share = 0.25  # share of the real choices that are labelled
     explore: Share = 0.08  # random actions in the base episode
-    doubt: float = (
-        0.05  # mean JCTs: if the network says that not starting the head costs less, all of it is labelled ...
-    )
-    elsewhere: Share = 1.0  # ... and where it is sure of the head, so much of that share is labelled
+    # Mean JCTs: where the network says that anything but the head costs less, decisions are labelled at that share ...
+    doubt: float = 0.05
+    elsewhere: Share = 1.0  # ... and where it is sure of the head, at so much of it
     max_label: Positive = 1.0  # labels are clipped to +- this, in mean JCTs
     library: int = Field(default=4000, ge=1000)  # jobs that futures are cut from
 

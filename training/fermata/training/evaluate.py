@@ -36,8 +36,8 @@ class Conditions:
     Args:
         jobs: of an episode; None: the scenario's own number.
         parameters: of the scenarios, by name.
-        later: of the scenarios, from the middle of an episode on.
         noise: wrong estimates.
+        later: as `parameters`, from the middle of an episode on.
         limits: bounds on the policy's holding.
     """
 
