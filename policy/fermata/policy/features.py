@@ -20,11 +20,12 @@ from numpy.typing import NDArray
 from fermata.policy._jit import inlined, kernel, part
 from fermata.policy.action import startable
 from fermata.policy.board import Board, board_of
+from fermata.policy.forecast import forecast
 from fermata.policy.heuristics.kernel import BY_REMAINING_WORK, FILL, NEVER, Rule, first_stage
 from fermata.policy.remaining import expected_left_s
 from fermata.policy.state import ClusterState
 
-SCHEMA = "fermata.head-alternative-wait/6"
+SCHEMA = "fermata.head-alternative-wait/7"
 
 FEATURES: tuple[str, ...] = (
     "log executors",
@@ -77,6 +78,8 @@ FEATURES: tuple[str, ...] = (
     "head's path / longest path left of its job",
     "log free executors",
     "waiting jobs",
+    "arrivals of under half a unit due before the next completion",
+    "earliness of arrivals of under half a unit due before the next completion",
     "busy executors and startable stages of jobs of several tasks, share",
 )
 SIZE = len(FEATURES)
@@ -235,6 +238,9 @@ def _arrivals(board: Board, unit: float, nearest_s: float, task_s: float, out: F
     out[42] = followed / alike if alike > 0 else under / count
     gap_s = gaps_s / alike if alike > 0 else 1.0 / rate if rate > 0.0 else math.inf
     out[43] = _log_ratio(gap_s, unit)
+    due = forecast(board, 0.5 * unit, horizon_s, rate * under / count)
+    out[50] = _log_ratio(due.arrivals, 1.0)
+    out[51] = _log_ratio(due.earliness, 1.0)
 
 
 @inlined

@@ -24,7 +24,7 @@ from fermata.policy.decide import BoardPolicy, Policy
 from fermata.policy.features import FEATURES, observe_board
 from fermata.policy.rows import Rows, column, listed, records
 
-SCHEMA = "fermata.graph/1"
+SCHEMA = "fermata.graph/2"
 
 Floats = NDArray[np.float64]
 Floats32 = NDArray[np.float32]

@@ -32,6 +32,7 @@ class Workloads(_Section):
     dag_share: Share = 0.25  # of the scenarios
     wide_share: Share = 0.65  # of the DAGs: their stages have several tasks; in the others one, as pods do
     pair_share: Share = 0.0  # of the scenarios: long jobs that are each followed by a short one
+    cron_share: Share = 0.0  # of the scenarios: batches of short jobs on a schedule among long ones
     noise_share: Share = 0.0  # of the scenarios: estimates are wrong, in one of the ways of `--noise`
 
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from fermata.sim.generate.estimates import Noise
 from fermata.sim.scenarios import Recipe, Scenario
+from fermata.sim.scenarios.cron import CronPods
 from fermata.sim.scenarios.layered import JobClass, LayeredDags
 from fermata.sim.scenarios.normal_longs import NormalLongs
 from fermata.sim.scenarios.pairs import Pairs
@@ -64,6 +65,8 @@ def _draw_jobs(rng: np.random.Generator, ranges: Workloads, jobs: int) -> Scenar
         )
         # Where there are many executors, one is free when the second of a pair comes.
         return Scenario("random-pairs", int(rng.integers(1, 4)), jobs, 0, "SRWF", pairs)
+    if _happens(rng, ranges.cron_share):
+        return Scenario("random-cron", executors, jobs, 0, "SRWF", _draw_cron(rng, executors, load, short_s))
     if kind == 0:
         recipe: Recipe = TwoSizes(load=load, long_share=long_share, short_s=short_s, long_s=short_s * ratio)
     elif kind == 1:
@@ -71,6 +74,22 @@ def _draw_jobs(rng: np.random.Generator, ranges: Workloads, jobs: int) -> Scenar
     else:
         recipe = LognormalPods(load=load)
     return Scenario("random", executors, jobs, 0, "SRWF", recipe)
+
+
+def _draw_cron(rng: np.random.Generator, executors: int, load: float, short_s: float) -> CronPods:
+    """Draw batches of short pods on a schedule among long ones."""
+    batch, ratio = int(rng.integers(1, 9)), _log_uniform(rng, 5.0, 100.0)
+    period_s = batch * short_s / (float(rng.uniform(0.05, 0.5)) * load * executors)  # by the shorts' share of the load
+    return CronPods(
+        load=load,
+        period_s=period_s,
+        batch=batch,
+        short_s=short_s,
+        jitter_s=period_s * float(rng.uniform(0.0, 0.1)),
+        spread_s=period_s * float(rng.uniform(0.0, 0.05)),
+        long_mean_s=short_s * ratio,
+        long_sigma=float(rng.uniform(0.1, 0.8)),
+    )
 
 
 def _draw_dag(
