@@ -41,6 +41,9 @@ def evaluate(
     max_wait: Annotated[float, typer.Option(min=0, help="Time after which a ready stage is held no more, seconds.")] = (
         math.inf
     ),
+    tpch_dir: Annotated[
+        str | None, typer.Option(help="Decima's TPC-H data, for tpch_a, tpch_c, tpch_e1 or tpch_e2.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Compare a policy with the base of each scenario, seed by seed.
@@ -64,6 +67,7 @@ def evaluate(
         None if noise is None else read_noise(noise),
         tuple(parameter(text, "--later") for text in later or []),
         Guardrails(max_hold, max_wait),
+        tpch_dir,
     )
     with Progress(console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task("episodes", total=len(names) * len(numbers))

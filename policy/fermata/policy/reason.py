@@ -101,6 +101,12 @@ def _arrivals(values: Values) -> str:
     return f"{100 * shorter:.0f}% of recent arrivals are under half its length"
 
 
+def _due(values: Values) -> str:
+    number = math.expm1(values["arrivals of under half a unit due before the next completion"])
+    told = "hardly any job" if number < 0.5 else "about one job" if number < 1.5 else f"about {number:.0f} jobs"
+    return f"{told} of under half its length {'are' if number >= 1.5 else 'is'} due before the next executor frees"
+
+
 def _followers(values: Values) -> str:
     share = values["arrivals like the head that one of under half a unit follows, share"]
     after = _times(math.expm1(values["time until the next arrival after one like the head / unit"]))
@@ -167,6 +173,14 @@ GROUPS: tuple[Group, ...] = (
             "arrivals of under half a unit during the head's task",
         ),
         _arrivals,
+    ),
+    Group(
+        "what is due",
+        (
+            "arrivals of under half a unit due before the next completion",
+            "earliness of arrivals of under half a unit due before the next completion",
+        ),
+        _due,
     ),
     Group(
         "followers",

@@ -23,6 +23,7 @@ from fermata.sim.simulate import simulate
 
 SHORT = "share of arrivals under half a unit"
 NEXT = "next completion / unit"
+DUE = "arrivals of under half a unit due before the next completion"
 TYPICAL = {"typical": [np.linspace(low, low + 0.1, SIZE).tolist() for low in (0.0, 0.2, 0.4)]}
 
 
@@ -43,9 +44,23 @@ def test_a_linear_model_owes_each_group_its_weights(tmp_path: Path) -> None:
     assert found.saves == pytest.approx(0.1 + 0.5 * 0.8 - 0.25 * np.log1p(1.5), abs=1e-6)
     assert adds.pop("recent arrivals") == pytest.approx(0.5 * (0.8 - usual[FEATURES.index(SHORT)]), abs=1e-6)
     assert adds.pop("completions") == pytest.approx(-0.25 * (np.log1p(1.5) - usual[FEATURES.index(NEXT)]), abs=1e-6)
-    assert list(adds.values()) == pytest.approx([0.0] * 6, abs=1e-6)
+    assert list(adds.values()) == pytest.approx([0.0] * 7, abs=1e-6)
     assert found.arguments[0][0] == "recent arrivals"
     assert found.words == ("80% of recent arrivals are under half its length",)
+
+
+@pytest.mark.parametrize(
+    ("number", "said", "verb"),
+    [(0.2, "hardly any job", "is"), (1.2, "about one job", "is"), (4.3, "about 4 jobs", "are")],
+)
+def test_a_reason_says_what_is_due(tmp_path: Path, number: float, said: str, verb: str) -> None:
+    policy = linear_model(tmp_path / "m.onnx", {DUE: 1.0}, metadata=TYPICAL)
+    row = np.array(TYPICAL["typical"][0], np.float32)
+    row[[SEVERAL, WIDE]] = 0.0
+    row[FEATURES.index(DUE)] = np.log1p(number)
+    assert reason_of(policy, row).words == (
+        f"{said} of under half its length {verb} due before the next executor frees",
+    )
 
 
 def test_typical_is_what_the_expert_for_a_state_was_taught(tmp_path: Path) -> None:

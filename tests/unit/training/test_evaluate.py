@@ -7,11 +7,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from tests.shared_data import require_shared
 
 from fermata.cli.main import run
 from fermata.policy.errors import InputError
 from fermata.policy.guardrails import Guardrails
 from fermata.sim.generate.estimates import read_noise
+from fermata.sim.spark.experiment import run_tpch_seed, tpch_setting
 from fermata.training.evaluate import Conditions, evaluate
 
 NAMES, SEEDS = ["norm50", "norm200"], [2000, 2001, 2002]
@@ -55,6 +57,33 @@ def test_conditions_hold_for_policy_and_base() -> None:
     assert capped.held_s_per_job == 0.0
     with pytest.raises(InputError, match="nonsense"):
         evaluate("sjf", ["norm200"], SEEDS, conditions=Conditions(parameters=(("nonsense", 1),)))
+
+
+def test_a_tpch_setting_is_scored_against_fair_sharing() -> None:
+    folder = str(require_shared("data", "tpch"))
+    (score,) = evaluate("srwf-work-share", ["tpch_e1"], SEEDS[:2], conditions=Conditions(tpch_dir=folder))
+
+    def means(name: str) -> np.ndarray:
+        setting = tpch_setting("tpch_e1", name, None, 0, Guardrails())
+        runs = [run_tpch_seed(seed, folder, "tpch_e1", setting) for seed in SEEDS[:2]]
+        return np.array([each.episode.job_jct_s.mean() for each in runs])
+
+    own, fair = means("srwf-work-share"), means("spark-fair")
+    assert (score.base, score.avg_jct_s) == ("spark-fair", pytest.approx(own.mean()))
+    assert score.vs_base_pct == pytest.approx(100.0 * np.mean(own / fair - 1.0))
+
+
+@pytest.mark.parametrize(
+    ("conditions", "told"),
+    [
+        (Conditions(), "tpch_c needs --tpch-dir DIR"),
+        (Conditions(jobs=10, tpch_dir="x"), "nothing can be changed of scenario tpch_c"),
+        (Conditions(tpch_dir="/no/such"), "/no/such"),
+    ],
+)
+def test_what_does_not_apply_to_tpch_is_told(conditions: Conditions, told: str) -> None:
+    with pytest.raises(InputError, match=told):
+        evaluate("srwf-work-share", ["tpch_c"], SEEDS[:2], conditions=conditions)
 
 
 def test_a_mix_that_drifts_is_the_first_one_until_the_middle() -> None:

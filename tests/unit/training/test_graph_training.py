@@ -357,7 +357,7 @@ def test_dags_that_are_not_known_are_an_error_and_single_stages_are_not(exported
 
 def test_the_file_says_what_it_is(exported: Path) -> None:
     told = json.loads(json.dumps(dict(GraphPolicy.load(exported).metadata)))
-    assert told["schema"] == "fermata.graph/1"
+    assert told["schema"] == "fermata.graph/2"
     assert told["action_space"] == {"kind": "wait", "steps": 4, "wake_up": False}
     assert told["config"] == "graph-smoke"
     assert "remaining work / unit" in told["features"]["job"]

@@ -35,8 +35,8 @@ from fermata.policy.rows import column, peek
 from fermata.sim.engine import DECIDE, advance, apply
 from fermata.sim.world import World
 from fermata.training.fork import Fork, splice
+from fermata.training.futures import Library, Moment
 
-_LEAST_FUTURES = 16  # that there are to draw from, as far as there are so many
 NO_LIMITS = Guardrails()  # only an idle pool that would wait for nothing is forbidden
 
 FloatArray = NDArray[np.float64]
@@ -178,9 +178,7 @@ class Teacher:
         self.world, self.library, self.fork = world, library, fork
         self.behaviour, self.base, self.plan = behaviour, base, plan
         jobs = int(peek(library.clock).jobs)
-        self._work_s = np.maximum(column(library.board.jobs, "work_s", jobs), 1e-9)
-        self._arrival_s = column(library.board.jobs, "arrival_s", jobs)
-        self._gap_s = np.diff(self._arrival_s)  # [jobs - 1] until the next one
+        self._library = Library(*(column(library.board.jobs, name, jobs) for name in ("arrival_s", "work_s")))
 
     def collect(self, seed: int, states: int) -> tuple[FloatArray, FloatArray]:
         """Run the base episode and label up to `states` of its decisions.
@@ -246,27 +244,12 @@ class Teacher:
         return clipped
 
     def _futures(self) -> tuple[NDArray[np.int64], float]:
-        """Return the jobs of the library that could be the next to arrive, and the time since the last one did.
-
-        What comes may depend on what came last, and on what is due: each candidate follows a job about as large, by a
-        longer gap than has passed. Of these are taken the ones before which a job of under half the head's work came
-        about as long ago as here.
-        """
-        board, end = self.world.board, int(peek(self.library.clock).jobs) - self.plan.horizon
-        arrived = int(peek(self.world.clock).arrived)
-        last = peek(board.jobs, arrived - 1)
-        now_s = float(peek(board.pool).now_s)
-        since_s = now_s - float(last.arrival_s)
-        alike = np.abs(np.log(self._work_s[: end - 1] / max(float(last.work_s), 1e-9))) < math.log(1.5)
-        likely = np.flatnonzero(alike & (self._gap_s[: end - 1] > since_s))
-        if not len(likely):
-            return np.arange(1, end), 0.0
+        """Return the jobs of the library that could be the next to arrive, and the time since the last one did."""
+        board, arrived = self.world.board, int(peek(self.world.clock).arrived)
+        now_s, last = float(peek(board.pool).now_s), peek(board.jobs, arrived - 1)
         head = peek(board.stages, candidates(board, self.base.order).head).job
-        below_s = 0.5 * float(peek(board.jobs, head).remaining_work_s)
-        shorts = np.flatnonzero(column(board.jobs, "work_s", arrived) < below_s)
-        if len(shorts):
-            without_s = now_s - float(peek(board.jobs, int(shorts[-1])).arrival_s)
-            short_s = np.maximum.accumulate(np.where(self._work_s < below_s, self._arrival_s, -math.inf))
-            apart_s = np.abs(self._arrival_s[likely] + since_s - short_s[likely] - without_s)
-            likely = likely[np.argsort(apart_s, kind="stable")[: max(_LEAST_FUTURES, len(likely) // 10)]]
-        return likely + 1, since_s
+        short_s = 0.5 * float(peek(board.jobs, head).remaining_work_s)
+        shorts = np.flatnonzero(column(board.jobs, "work_s", arrived) < short_s)
+        came_s = float(peek(board.jobs, int(shorts[-1])).arrival_s) if len(shorts) else -math.inf
+        moment = Moment(float(last.work_s), now_s - float(last.arrival_s), short_s, now_s - came_s)
+        return self._library.next_jobs(moment, int(peek(self.library.clock).jobs) - self.plan.horizon)

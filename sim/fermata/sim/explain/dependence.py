@@ -25,6 +25,12 @@ NEXT = (0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.7, 1.0)  # next completion 
 LONGS = (1, 2, 3, 4, 6, 8, 12)  # jobs of the head's size that wait, itself included
 CURVES_OF_LONGS, CURVES_OF_NEXT = (1, 2, 4, 8), (0.05, 0.1, 0.2, 0.5)
 _AT = {name: column for column, name in enumerate(FEATURES)}
+_BEFORE_NEXT = (
+    "arrivals of under half a unit",
+    "arrivals of up to 2 units",
+    "arrivals of under half a unit due",
+    "earliness of arrivals of under half a unit due",
+)
 _MOST = 4000  # states
 
 
@@ -57,7 +63,7 @@ def with_next(rows: FeatureRows, ratio: float) -> FeatureRows:
         moved = np.maximum(rows[:, _AT[later]], np.log1p(ratio))
         # What is later stays where the next one did not pass it; a mean of estimates may be before what is expected.
         changed[:, _AT[later]] = np.where(ratio > before * (1.0 + 1e-6), moved, rows[:, _AT[later]])
-    for rate in ("arrivals of under half a unit", "arrivals of up to 2 units"):
+    for rate in _BEFORE_NEXT:
         column = _AT[f"{rate} before the next completion"]
         changed[:, column] = np.log1p(np.expm1(rows[:, column]) * scale)
     # Where the next completion was now, these say nothing of what it is divided by.
