@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fermata.policy.board import Arrival, Board, Executor, Job, Pool, Stage
+from fermata.policy.board import Board, Executor, Job, Pool, Stage
 from fermata.policy.decide import BoardPolicy, Policy
 from fermata.policy.features import FEATURES, observe_board
 from fermata.policy.rows import Rows, column, listed, records
@@ -518,14 +518,11 @@ def _observed(seen: Seen, read: _Read, state: int, choice: Positions, rows: NDAr
     """Return the features of a pool and the end of a wait with a wake-up, given its startable stages."""
     if seen.pool_x is not None:
         return seen.pool_x, seen.wake_s
-    board, pool = seen.board, read.pools[state]
+    board = seen.board
     if isinstance(board.stages, dict):
         jobs = slice(read.job_first[state], read.job_first[state + 1])
-        recent = range(pool.recent_begin, pool.recent_end)
         _unfold(board.stages, Stage, read.stage_at[choice].tolist(), rows)
         _unfold(board.jobs, Job, read.job_at[jobs].tolist(), read.jobs[jobs])
-        _unfold(board.arrivals, Arrival, recent, records(board.arrivals, Arrival)[recent.start : recent.stop])
-        _unfold(board.executors, Executor, range(len(board.executors)), records(board.executors, Executor))
     found, pool_x = observe_board(board)
     return pool_x, found.wake_s
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Mapping
 from dataclasses import fields
+from itertools import starmap
 from operator import attrgetter
 from typing import Any, NamedTuple, Protocol, TypeVar
 
@@ -131,6 +132,13 @@ class _Unread(dict[int, R]):
     def __len__(self) -> int:
         return len(self._array)
 
+    def read(self) -> None:
+        """Let every row that is none yet become an object: of many at once, it takes a fifth of the time."""
+        if super().__len__() < len(self._array):
+            known = dict(self)  # whose fields may have changed
+            self.update(enumerate(starmap(self._kind, self._array.tolist())))
+            self.update(known)
+
     def column(self, name: str, end: int | None) -> NDArray[Any]:
         values: NDArray[Any] = self._array[name][:end].copy()
         for index, row in self.items():
@@ -159,6 +167,12 @@ def unread_rows(kind: type[R], count: int, columns: Mapping[str, Any]) -> Rows[R
     if COMPILED:
         return new_rows(kind, count, columns)
     return _Unread(kind, _array(kind, count, columns))
+
+
+def read_all(rows: Rows[Any]) -> None:
+    """Make ready rows of which all, or nearly, are about to be looked at."""
+    if isinstance(rows, _Unread):
+        rows.read()
 
 
 def new_indices(values: NDArray[Any]) -> Indices:

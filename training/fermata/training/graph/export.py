@@ -25,7 +25,7 @@ from fermata.policy.graph_state import (
     join,
 )
 from fermata.policy.onnx_file import KEY
-from fermata.policy.state import IDLE, ClusterState, free_executor_list
+from fermata.policy.state import IDLE, RECENT_ARRIVALS, ClusterState, free_executor_list
 from fermata.training.graph.config import GraphConfig
 from fermata.training.graph.network import Answer, GraphNetwork, tensors
 from fermata.training.onnx_writer import ParityError, onnx_of
@@ -55,7 +55,8 @@ def metadata_of(config: GraphConfig, scores: dict[str, Any] | None = None) -> di
 def random_state(stages: int, random: np.random.Generator) -> tuple[ClusterState, Dag]:
     """Return a made-up state of so many unfinished stages, about eight a job, for parity and speed; and its edges.
 
-    Stages without an unfinished parent are ready. A third of the pool's 20 executors are busy.
+    Stages without an unfinished parent are ready. A third of the pool's 20 executors are busy. There are as many recent
+    arrivals as a state carries, most of them of jobs that are done.
     """
     jobs = max(1, stages // 8)
     stage_job = np.sort(np.concatenate([np.arange(jobs), random.integers(0, jobs, stages - jobs)])).astype(np.int32)
@@ -112,8 +113,8 @@ def random_state(stages: int, random: np.random.Generator) -> tuple[ClusterState
         free_executors=free_executor_list(executor_stage),
         active_jobs=np.arange(jobs, dtype=np.int32),
         ready_stages=np.flatnonzero(roots).astype(np.int32),
-        recent_arrival_s=arrival_s[-400:],
-        recent_work_s=work_s[-400:],
+        recent_arrival_s=np.sort(random.uniform(0.0, 100.0, RECENT_ARRIVALS)),
+        recent_work_s=random.choice(work_s, RECENT_ARRIVALS),
     )
     return state, dag
 
