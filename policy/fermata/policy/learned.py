@@ -56,6 +56,7 @@ class Network(NamedTuple):
     weight3: FloatArray
     bias3: FloatArray
     units: IndexArray  # [experts, 2] of each hidden layer; what is beyond fills the arrays up
+    members: IndexArray  # [experts] networks side by side of which an expert is the mean: the second layer is in blocks
     margin: float  # in mean JCTs: how much cheaper an action must look before the head is not started
     inputs: FloatArray
     hidden1: FloatArray
@@ -64,13 +65,17 @@ class Network(NamedTuple):
 
 
 def network_of(
-    layers: tuple[FloatArray, ...], margin: float, units: Sequence[tuple[int, int]] | None = None
+    layers: tuple[FloatArray, ...],
+    margin: float,
+    units: Sequence[tuple[int, int]] | None = None,
+    members: Sequence[int] | None = None,
 ) -> Network:
     """Return a network with these arrays, in the order of the first eight fields; by default all units count."""
     mean, scale, weight1, bias1, weight2, bias2, weight3, bias3 = layers
     scratch = (np.empty(mean.shape[1]), np.empty(bias1.shape[1]), np.empty(bias2.shape[1]), np.empty(bias3.shape[1]))
     counts = np.array(units or [(bias1.shape[1], bias2.shape[1])] * len(mean))
-    return Network(mean, scale, weight1, bias1, weight2, bias2, weight3, bias3, counts, margin, *scratch)
+    blocks = np.array(members or [1] * len(mean))
+    return Network(mean, scale, weight1, bias1, weight2, bias2, weight3, bias3, counts, blocks, margin, *scratch)
 
 
 @inlined
@@ -125,18 +130,26 @@ def cheapest(board: Board, choice: Candidates, costs: FloatArray, margin: float)
 
 @part
 def _layer(
-    inputs: FloatArray, inner: int, weight: FloatArray, bias: FloatArray, out: FloatArray, outer: int, relu: bool
+    inputs: FloatArray,
+    inner: int,
+    weight: FloatArray,
+    bias: FloatArray,
+    out: FloatArray,
+    outer: int,
+    relu: bool,
+    block: int = 0,
 ) -> None:
-    """Write `outer` outputs from the first `inner` inputs."""
-    for j in range(outer):
+    """Write `outer` outputs from `inner` inputs, those of one of the blocks side by side."""
+    begin, first = block * inner, block * outer
+    for j in range(first, first + outer):
         out[j] = bias[j]
-    for i in range(inner):
+    for i in range(begin, begin + inner):
         value = inputs[i]
         if value != 0.0:
-            for j in range(outer):
+            for j in range(first, first + outer):
                 out[j] += value * weight[i, j]
     if relu:
-        for j in range(outer):
+        for j in range(first, first + outer):
             out[j] = max(out[j], 0.0)
 
 
@@ -158,8 +171,11 @@ def forward(network: Network, x: FloatArray) -> None:
         beyond += abs(value - x[i])
     costs = network.costs
     first, second = network.units[expert]
+    members = network.members[expert]
+    weight2, bias2 = network.weight2[expert], network.bias2[expert]
     _layer(x, len(x), network.weight1[expert], network.bias1[expert], network.hidden1, first, True)
-    _layer(network.hidden1, first, network.weight2[expert], network.bias2[expert], network.hidden2, second, True)
+    for k in range(members):
+        _layer(network.hidden1, first // members, weight2, bias2, network.hidden2, second // members, True, k)
     _layer(network.hidden2, second, network.weight3[expert], network.bias3[expert], costs, len(costs), False)
     for i in range(1, len(costs)):
         costs[i] += PENALTY * beyond

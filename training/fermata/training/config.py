@@ -74,7 +74,8 @@ class Fit(_Section):
     weight_decay: float = Field(default=1e-4, ge=0)
     held_out: Share = 0.1  # of the scenarios, for early stopping
     patience: int = Field(default=12, ge=1)  # epochs without a better held-out loss
-    tries: int = Field(default=1, ge=1)  # networks of the last round; the best on held-out episodes is kept
+    tries: int = Field(default=1, ge=1)  # networks of the last round; the best on held-out episodes is kept ...
+    kept: int = Field(default=1, ge=1)  # ... and in the model the mean of so many of the best
     cases: int = Field(default=80, ge=1)  # those episodes
     case_jobs: int = Field(default=1500, ge=100)  # of each
 

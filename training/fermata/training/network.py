@@ -20,8 +20,9 @@ class Expert(nn.Module):  # type: ignore[misc] # torch is not followed by mypy
     One that was not taught anything is far from home everywhere, and starts the head.
     """
 
-    def __init__(self, hidden: tuple[int, int]) -> None:
+    def __init__(self, hidden: tuple[int, int], members: int = 1) -> None:
         super().__init__()
+        self.members = members  # networks side by side, whose units share no weights
         self.register_buffer("mean", torch.full((SIZE,), -1.0))
         self.register_buffer("scale", torch.full((SIZE,), _LEAST))
         self.layers = nn.Sequential(
@@ -50,6 +51,33 @@ class Expert(nn.Module):  # type: ignore[misc] # torch is not followed by mypy
         return torch.cat([torch.zeros_like(others[:, :1]), others], dim=1)
 
 
+def mean_of(experts: Sequence[Expert]) -> Expert:
+    """Return one expert whose costs are the means of those of experts of one size: all of them side by side.
+
+    Its inputs are normalised by the widest of their scales, so it is not far from home where none of them was.
+    """
+    first, second = (len(experts[0].layers[index].bias) for index in (0, 2))
+    count = len(experts)
+    mean = Expert((count * first, count * second), count)
+    mean.mean = torch.stack([each.mean for each in experts]).mean(0)
+    mean.scale = torch.stack([each.scale for each in experts]).amax(0)
+    into, between, out = (mean.layers[index] for index in (0, 2, 4))
+    with torch.no_grad():
+        for parameter in mean.parameters():
+            parameter.zero_()
+        for k, each in enumerate(experts):
+            rows, columns = slice(k * second, (k + 1) * second), slice(k * first, (k + 1) * first)
+            layers = (each.layers[index] for index in (0, 2, 4))
+            own_into, own_between, own_out = layers
+            shift = (mean.mean - each.mean) / each.scale
+            into.weight[columns] = own_into.weight * (mean.scale / each.scale)
+            into.bias[columns] = own_into.bias + own_into.weight @ shift
+            between.weight[rows, columns], between.bias[rows] = own_between.weight, own_between.bias
+            out.weight[:, rows] = own_out.weight / count
+            out.bias += own_out.bias / count
+    return mean
+
+
 class CostNetwork(nn.Module):  # type: ignore[misc]
     """The experts of `fermata.policy.learned`, which may differ in size."""
 
@@ -67,7 +95,8 @@ class CostNetwork(nn.Module):  # type: ignore[misc]
         """Return the same network as arrays for the compiled simulator."""
         layers = zip(*(_arrays(expert) for expert in self.experts), strict=True)
         units = [(len(expert.layers[0].bias), len(expert.layers[2].bias)) for expert in self.experts]
-        return network_of(tuple(_stacked(each) for each in layers), float(margin), units)
+        members = [expert.members for expert in self.experts]
+        return network_of(tuple(_stacked(each) for each in layers), float(margin), units, members)
 
 
 def _stacked(arrays: Sequence[np.ndarray]) -> np.ndarray:

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, as_completed
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -27,10 +28,11 @@ from fermata.training.choose import held_out_cases, judge
 from fermata.training.collect import Unit, label_unit
 from fermata.training.config import TrainConfig
 from fermata.training.fit import Labels, fit
-from fermata.training.network import CostNetwork, Expert
+from fermata.training.network import CostNetwork, Expert, mean_of
 from fermata.training.threshold import SEARCHED, Task, finished_expert, judged_pct, search_threshold, under_margin
 
 CONFIG_FILE = "config.json"
+_KEPT_FILE = "kept.pt"  # weights of the best experts of the last round
 _APART = 1000  # between the seeds of the tries
 
 
@@ -110,23 +112,33 @@ def _fit_round(config: TrainConfig, number: int, run: Path, progress: Progress, 
         return fit(labels, config.fit, config.seed + number + k * _APART, on_epoch)
 
     networks = [fitted(k) for k in range(tries)]
-    network = networks[0] if tries == 1 else _best(networks, config, progress.console)
+    network = networks[0]
+    if tries > 1:
+        network, kept = _best(networks, config, progress.console)
+        _save(kept, run / _KEPT_FILE)
     progress.update(task, completed=tries * steps)
-    _save(network, path)
+    _save(network.state_dict(), path)
     return network
 
 
-def _save(network: CostNetwork, path: Path) -> None:
-    """Write a network's weights, whole or not at all."""
+def _save(weights: Mapping[str, Any], path: Path) -> None:
+    """Write weights, whole or not at all."""
     partial = path.with_suffix(".partial")
-    torch.save(network.state_dict(), partial)
+    torch.save(weights, partial)
     partial.replace(path)
 
 
-def _best(networks: Sequence[CostNetwork], config: TrainConfig, console: Console) -> CostNetwork:
-    """Return a network of the experts that schedule the held-out episodes of their kind best; say how each one does."""
+def _best(
+    networks: Sequence[CostNetwork], config: TrainConfig, console: Console
+) -> tuple[CostNetwork, dict[str, list[dict[str, Any]]]]:
+    """Say how each network schedules held-out episodes.
+
+    Returns:
+        A network of the experts that do best with those of their kind, and by the expert's number the weights of the
+        best few.
+    """
     cases = held_out_cases(config)
-    best = copy.deepcopy(networks[0])
+    best, kept = copy.deepcopy(networks[0]), {}
     for expert, name in enumerate(EXPERTS):
         mine = [case for case in cases if case.kind == expert]
         if not mine or expert not in config.taught:
@@ -136,9 +148,21 @@ def _best(networks: Sequence[CostNetwork], config: TrainConfig, console: Console
             mean_pct = 100.0 * math.expm1(verdict.mean_log_ratio)
             told = f"{mean_pct:+.1f}% on held-out episodes, {verdict.worst_pct:+.0f}% at worst"
             console.print(f"network {k + 1}, {name}: {told}")
-        chosen = min(range(len(verdicts)), key=lambda k: verdicts[k].cost)
-        best.experts[expert] = networks[chosen].experts[expert]
-    return best
+        ranked = sorted(range(len(verdicts)), key=lambda k: verdicts[k].cost)
+        best.experts[expert] = networks[ranked[0]].experts[expert]
+        kept[str(expert)] = [networks[k].experts[expert].state_dict() for k in ranked[: config.fit.kept]]
+    return best, kept
+
+
+def _average(network: CostNetwork, config: TrainConfig, run: Path) -> None:
+    """Put the means of the best experts in the place of the best."""
+    if config.fit.kept == 1 or not (run / _KEPT_FILE).exists():
+        return
+    for expert, weights in torch.load(run / _KEPT_FILE, weights_only=True).items():
+        experts = [Expert(config.fit.hidden) for _ in weights]
+        for each, own in zip(experts, weights, strict=True):
+            each.load_state_dict(own)
+        network.experts[int(expert)] = mean_of(experts)
 
 
 def _search(task: Task, run: Path, progress: Progress, log: SummaryWriter) -> Expert:
@@ -192,6 +216,8 @@ def train(config: TrainConfig, run: Path, console: Console | None = None) -> Cos
                 for which in SEARCHED:
                     task = Task(config, which, network)
                     network.experts[which] = _search(task, run, progress, log)
+            if network is not None:
+                _average(network, config, run)
     finally:
         log.close()
     if network is None:
@@ -222,4 +248,5 @@ def read_run(run: Path) -> tuple[TrainConfig, CostNetwork]:
                 raise unfinished
             # A rule was found under one margin, and is used under another.
             network.experts[index] = under_margin(expert, config.margin, config.exported_margin)
+    _average(network, config, run)
     return config, network
