@@ -23,7 +23,7 @@ from fermata.policy import registry
 from fermata.policy.action import Action
 from fermata.policy.errors import InputError, ModelError
 from fermata.policy.features import SEVERAL, SIZE, WIDE
-from fermata.policy.learned import Network, forward
+from fermata.policy.learned import BOUND, Network, forward
 from fermata.policy.onnx_policy import OnnxPolicy
 from fermata.policy.state import ClusterState
 from fermata.sim.scenarios import SCENARIOS
@@ -32,7 +32,7 @@ from fermata.training.choose import held_out_cases, judge
 from fermata.training.config import Fit, read_config
 from fermata.training.export import TOLERANCE, export_onnx, metadata_of, parity
 from fermata.training.fit import Labels, fit
-from fermata.training.network import CostNetwork
+from fermata.training.network import CostNetwork, Expert, mean_of
 from fermata.training.train import read_labels, read_run, train
 
 pytestmark = pytest.mark.training
@@ -78,6 +78,27 @@ def test_onnx_answers_as_torch_on_real_decisions(smoke_run: Path, exported: Path
     np.testing.assert_allclose(policy.costs(labels.x), expected, rtol=1e-5, atol=1e-5)
 
 
+def test_the_mean_of_experts_expects_the_mean_compiled_too() -> None:
+    torch.manual_seed(3)
+    experts = [Expert((6, 5)) for _ in range(3)]
+    for each in experts:
+        each.mean, each.scale = torch.randn(SIZE), torch.rand(SIZE) + 0.5
+    rows = np.random.default_rng(1).normal(size=(100, SIZE)).astype(np.float32) * 0.5
+    rows[:, [SEVERAL, WIDE]] = 0.0
+    for each in experts:  # far from home costs are no means
+        each.scale[[SEVERAL, WIDE]] = 9.0
+    network = CostNetwork((6, 5))
+    network.experts[0] = mean_of(experts)
+    with torch.no_grad():
+        expected = torch.stack([each(torch.from_numpy(rows)) for each in experts]).mean(0).numpy()
+        near = np.array([np.abs((rows - each.mean.numpy()) / each.scale.numpy()).max(1) < BOUND for each in experts])
+        np.testing.assert_allclose(network(torch.from_numpy(rows))[near.all(0)], expected[near.all(0)], atol=2e-5)
+    compiled = network.compiled(margin=0.0)
+    got = np.array([_costs(compiled, row.astype(np.float64)) for row in rows])
+    assert near.all(0).sum() > 20
+    np.testing.assert_allclose(got[near.all(0)], expected[near.all(0)], atol=2e-5)
+
+
 def _expecting(wait: float) -> CostNetwork:
     """A network that expects the same of a wait in every state, however strange."""
     network = CostNetwork((4, 4))
@@ -117,6 +138,24 @@ def test_each_try_has_weights_of_its_own_and_the_best_is_kept(smoke_run: Path, t
     assert costs[0] != costs[1]
     assert judge(kept.compiled(config.margin), cases).cost == min(costs)
     assert "network 2, single tasks: " in told.getvalue()
+
+
+def test_a_run_gives_the_mean_of_the_kept(smoke_run: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(smoke_run, run)
+    (run / "config.json").unlink()
+    (run / "network-1.pt").unlink()
+    config = read_config("smoke")
+    few = {"tries": 3, "kept": 2, "cases": 4, "case_jobs": 200}
+    config = config.model_copy(update={"fit": config.fit.model_copy(update=few)})
+    given = train(config, run)
+    labels, cases = read_labels(run, config, 2), held_out_cases(config)
+    tried = [fit(labels, config.fit, config.seed + 1 + 1000 * k) for k in range(3)]
+    ranked = sorted(tried, key=lambda network: judge(network.compiled(config.margin), cases).cost)
+    expected = mean_of([network.experts[0] for network in ranked[:2]])
+    for network in (given, read_run(run)[1], train(config, run)):
+        for name, weights in network.experts[0].state_dict().items():
+            torch.testing.assert_close(weights, expected.state_dict()[name])
 
 
 def test_an_exported_policy_plays_an_episode(exported: Path) -> None:

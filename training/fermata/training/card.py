@@ -36,6 +36,10 @@ def model_card(name: str, digest: str, metadata: Mapping[str, Any], config: Trai
         f"    - {ranges.dag_share:.0%} of them with DAG jobs",
         f"    - {ranges.noise_share:.0%} of them with wrong estimates",
     ]
+    if ranges.cron_share:
+        lines.append(f"    - {ranges.cron_share:.0%} of those of single tasks with batches on a schedule")
+    if config.fit.kept > 1:
+        lines.append(f"- single tasks: the mean of the best {config.fit.kept} of {config.fit.tries} networks")
     if config.search is not None:
         for kind, generations in zip(EXPERTS[1:], config.search.generations, strict=True):
             searched = f"{generations} generations on {config.search.scenarios} random scenarios"
