@@ -205,8 +205,10 @@ def _arrivals(board: Board, unit: float, nearest_s: float, task_s: float, out: F
     rate = (seen - 1) / span_s if seen > 1 and span_s > 0.0 else 0.0
     total, under, upto, over_work, under_work = 0.0, 0, 0, 0.0, 0.0
     alike, followed, gaps_s, was_alike, last_s = 0, 0, 0.0, False, 0.0
+    arrivals = board.arrivals
     for i in range(pool.recent_begin, pool.recent_end):
-        work_s, arrival_s = board.arrivals[i].work_s, board.arrivals[i].arrival_s
+        arrival = arrivals[i]
+        work_s, arrival_s = arrival.work_s, arrival.arrival_s
         if was_alike:
             alike += 1
             gaps_s += arrival_s - last_s

@@ -44,24 +44,27 @@ def forecast(board: Board, below_s: float, horizon_s: float, rate: float) -> For
         horizon_s: finite.
         rate: of such arrivals on average, per second.
     """
-    pool = board.pool[0]
+    pool, arrivals = board.pool[0], board.arrivals
     since_s = pool.now_s - _last_arrival_s(board, below_s)
     # Sums over moments; over arrivals before the moment in hand (`seen`), and before the end of its horizon (`met`).
     moments, found, early_s = 0.0, 0.0, 0.0
     seen, seen_s, met, met_s, ahead = 0, 0.0, 0, 0.0, pool.recent_begin
     before_s = -math.inf
     for i in range(pool.recent_begin, pool.recent_end):
-        arrival = board.arrivals[i]
+        arrival = arrivals[i]
         if arrival.work_s >= below_s:
             continue
         until_s = before_s + since_s + horizon_s
         if until_s > pool.now_s:
             break
         if seen > 0 and arrival.arrival_s - before_s > since_s:
-            while ahead < pool.recent_end and board.arrivals[ahead].arrival_s <= until_s:
-                if board.arrivals[ahead].work_s < below_s:
+            while ahead < pool.recent_end:
+                later = arrivals[ahead]
+                if later.arrival_s > until_s:
+                    break
+                if later.work_s < below_s:
                     met += 1
-                    met_s += board.arrivals[ahead].arrival_s
+                    met_s += later.arrival_s
                 ahead += 1
             moments += 1.0
             found += met - seen
