@@ -23,7 +23,7 @@ _TERMINATED = 143
 # A few dozen workflows say little, and seeds differ by more than policies do. scripts/demo_streams.py says what the
 # shipped model gains on average over many such streams, and on how many it gains nothing; this one is near the average
 # of both, the model and first come first served.
-TYPICAL_SEED = 43
+TYPICAL_SEED = 66
 
 
 @app.command()
