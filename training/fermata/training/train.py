@@ -1,8 +1,8 @@
 """A training run: rounds of labelling and fitting, in a folder that can be resumed at any time.
 
-The folder holds the configuration, one file a unit of labels, one network a round (weights only) and TensorBoard's
-logs. Everything is written whole or not at all, so a run that was killed goes on with what is there and ends with the
-same network as one that was not.
+The folder holds the configuration, one file a unit of labels, one network a round and the best few of the last one
+(weights only), and TensorBoard's logs. Everything is written whole or not at all, so a run that was killed goes on with
+what is there and ends with the same network as one that was not.
 """
 
 from __future__ import annotations
