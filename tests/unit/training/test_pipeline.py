@@ -29,7 +29,7 @@ from fermata.policy.state import ClusterState
 from fermata.sim.scenarios import SCENARIOS
 from fermata.sim.simulate import simulate
 from fermata.training.choose import held_out_cases, judge
-from fermata.training.config import Fit, read_config
+from fermata.training.config import Fit, TrainConfig, read_config
 from fermata.training.export import TOLERANCE, export_onnx, metadata_of, parity
 from fermata.training.fit import Labels, fit
 from fermata.training.network import CostNetwork, Expert, mean_of
@@ -123,13 +123,19 @@ def test_of_several_networks_the_one_that_schedules_best_is_kept() -> None:
     assert wait.worst_pct > 10.0
 
 
-def test_each_try_has_weights_of_its_own_and_the_best_is_kept(smoke_run: Path, tmp_path: Path) -> None:
-    run = tmp_path / "run"
+def _fitted_again(smoke_run: Path, run: Path, **fit_changes: int) -> TrainConfig:
+    """Copy a run without its last fit; return the configuration that fits it otherwise."""
     shutil.copytree(smoke_run, run)
     (run / "config.json").unlink()
     (run / "network-1.pt").unlink()
     config = read_config("smoke")
-    config = config.model_copy(update={"fit": config.fit.model_copy(update={"tries": 2, "cases": 4, "case_jobs": 200})})
+    few = {"cases": 4, "case_jobs": 200, **fit_changes}
+    return config.model_copy(update={"fit": config.fit.model_copy(update=few)})
+
+
+def test_each_try_has_weights_of_its_own_and_the_best_is_kept(smoke_run: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    config = _fitted_again(smoke_run, run, tries=2)
     told = io.StringIO()
     kept = train(config, run, Console(file=told, width=120))
     labels, cases = read_labels(run, config, 2), held_out_cases(config)
@@ -142,12 +148,7 @@ def test_each_try_has_weights_of_its_own_and_the_best_is_kept(smoke_run: Path, t
 
 def test_a_run_gives_the_mean_of_the_kept(smoke_run: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
-    shutil.copytree(smoke_run, run)
-    (run / "config.json").unlink()
-    (run / "network-1.pt").unlink()
-    config = read_config("smoke")
-    few = {"tries": 3, "kept": 2, "cases": 4, "case_jobs": 200}
-    config = config.model_copy(update={"fit": config.fit.model_copy(update=few)})
+    config = _fitted_again(smoke_run, run, tries=3, kept=2)
     given = train(config, run)
     labels, cases = read_labels(run, config, 2), held_out_cases(config)
     tried = [fit(labels, config.fit, config.seed + 1 + 1000 * k) for k in range(3)]

@@ -67,8 +67,7 @@ def mean_of(experts: Sequence[Expert]) -> Expert:
             parameter.zero_()
         for k, each in enumerate(experts):
             rows, columns = slice(k * second, (k + 1) * second), slice(k * first, (k + 1) * first)
-            layers = (each.layers[index] for index in (0, 2, 4))
-            own_into, own_between, own_out = layers
+            own_into, own_between, own_out = (each.layers[index] for index in (0, 2, 4))
             shift = (mean.mean - each.mean) / each.scale
             into.weight[columns] = own_into.weight * (mean.scale / each.scale)
             into.bias[columns] = own_into.bias + own_into.weight @ shift
