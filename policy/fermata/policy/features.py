@@ -203,25 +203,30 @@ def _arrivals(board: Board, unit: float, nearest_s: float, task_s: float, out: F
     span_s = pool.now_s - board.arrivals[pool.recent_begin].arrival_s if seen > 0 else 0.0
     # One arrival more than intervals: the first one opens the window.
     rate = (seen - 1) / span_s if seen > 1 and span_s > 0.0 else 0.0
+    half, twice = 0.5 * unit, 2.0 * unit
     total, under, upto, over_work, under_work = 0.0, 0, 0, 0.0, 0.0
-    alike, followed, gaps_s, was_alike, last_s = 0, 0, 0.0, False, 0.0
+    alike, followed, gaps_s, was_alike, alike_s, under_s = 0, 0, 0.0, False, 0.0, -math.inf
     arrivals = board.arrivals
     for i in range(pool.recent_begin, pool.recent_end):
         arrival = arrivals[i]
-        work_s, arrival_s = arrival.work_s, arrival.arrival_s
-        if was_alike:
-            alike += 1
-            gaps_s += arrival_s - last_s
-            followed += 1 if work_s < 0.5 * unit else 0
-        was_alike, last_s = 0.5 * unit <= work_s <= 2.0 * unit, arrival_s
+        work_s = arrival.work_s
         total += work_s
-        if work_s < 0.5 * unit:
+        if was_alike:
+            was_alike = False
+            alike += 1
+            gaps_s += arrival.arrival_s - alike_s
+            if work_s < half:
+                followed += 1
+        if work_s < half:
             under += 1
             under_work += work_s
-        if work_s <= 2.0 * unit:
+            under_s = arrival.arrival_s
+        elif work_s <= twice:
             upto += 1
+            was_alike, alike_s = True, arrival.arrival_s
         else:
             over_work += work_s
+    upto += under
     count = max(seen, 1)
     horizon_s = min(nearest_s, _FAR * unit)
     out[at] = min(rate * total / count / len(board.executors), 2.0)
@@ -235,13 +240,16 @@ def _arrivals(board: Board, unit: float, nearest_s: float, task_s: float, out: F
     out[at + 8] = over_work / total if total > 0.0 else 0.0
     out[at + 9] = under_work / under / unit if under > 0 else 0.0
     out[34] = _log_ratio(rate * under / count * task_s, 1.0)
-    out[40] = _log_ratio(pool.now_s - last_s, unit) if seen > 0 else 0.0
-    out[41] = _log_ratio(board.arrivals[pool.recent_end - 1].work_s, unit) if seen > 0 else 0.0
+    out[40], out[41] = 0.0, 0.0
+    if seen > 0:
+        last = arrivals[pool.recent_end - 1]
+        out[40] = _log_ratio(pool.now_s - last.arrival_s, unit)
+        out[41] = _log_ratio(last.work_s, unit)
     # Of what never was there, what holds for all arrivals is the best guess.
     out[42] = followed / alike if alike > 0 else under / count
     gap_s = gaps_s / alike if alike > 0 else 1.0 / rate if rate > 0.0 else math.inf
     out[43] = _log_ratio(gap_s, unit)
-    due = forecast(board, 0.5 * unit, horizon_s, rate * under / count)
+    due = forecast(board, half, pool.now_s - under_s, horizon_s, rate * under / count)
     out[50] = _log_ratio(due.arrivals, 1.0)
     out[51] = _log_ratio(due.earliness, 1.0)
 

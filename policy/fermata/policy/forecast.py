@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from fermata.policy._jit import kernel, part
+from fermata.policy._jit import kernel
 from fermata.policy.board import Board
 
 # So many moments like this one count as much as the mean rate does: few of them are little evidence.
@@ -24,28 +24,18 @@ class Forecast(NamedTuple):
     earliness: float  # sum over these arrivals of the share of the horizon that is left when each one comes
 
 
-@part
-def _last_arrival_s(board: Board, below_s: float) -> float:
-    """Return when the last of the recent arrivals of less work than that came; -inf: none."""
-    pool = board.pool[0]
-    for i in range(pool.recent_end - 1, pool.recent_begin - 1, -1):
-        if board.arrivals[i].work_s < below_s:
-            return float(board.arrivals[i].arrival_s)
-    return -math.inf
-
-
 @kernel
-def forecast(board: Board, below_s: float, horizon_s: float, rate: float) -> Forecast:
+def forecast(board: Board, below_s: float, since_s: float, horizon_s: float, rate: float) -> Forecast:
     """Return what arrives, of jobs of less work than `below_s`, within `horizon_s` from now.
 
     Args:
         board: its recent arrivals are read.
         below_s: executor-seconds.
+        since_s: how long ago the last of them came; inf if none of the recent ones was that short.
         horizon_s: finite.
         rate: of such arrivals on average, per second.
     """
     pool, arrivals = board.pool[0], board.arrivals
-    since_s = pool.now_s - _last_arrival_s(board, below_s)
     # Sums over moments; over arrivals before the moment in hand (`seen`), and before the end of its horizon (`met`).
     moments, found, early_s = 0.0, 0.0, 0.0
     seen, seen_s, met, met_s, ahead = 0, 0.0, 0, 0.0, pool.recent_begin

@@ -25,7 +25,7 @@ torch = pytest.importorskip("torch")
 from fermata.training.hpc.evolution import Evolution
 from fermata.training.hpc.export import export_inspector, export_queue_model
 from fermata.training.hpc.network import QueueNetwork, perceptron, theta_of
-from fermata.training.hpc.queue import QueueConfig, queue_run, rule, train_queue_policy
+from fermata.training.hpc.queue import QueueConfig, queue_run, rule, shortest_first, train_queue_policy
 from fermata.training.hpc.search import Measured, episodes, measure
 
 
@@ -56,6 +56,16 @@ def test_the_beginning_of_the_search_holds_long_jobs_back() -> None:
     base, found = (pooled(run_sequences(log, each, sequences))[0] for each in (policy("saf+easy/skip"), begun))
     assert found["bsld"] < 0.3 * base["bsld"]
     assert base["wait_s"] < found["wait_s"] < 2.0 * base["wait_s"]
+
+
+def test_the_other_beginning_is_shortest_first() -> None:
+    log = generate(3000, 8, load=1.06)
+    begun = Policy("sjf", order("saf"), Rules(start=Start.SKIP), QueueModel(shortest_first(0)))
+    chosen = [policy("sjf/skip"), begun]
+    plain, found = (simulate(log, each.order, each.rules, None, each.model) for each in chosen)
+    np.testing.assert_array_equal(found.start_s, plain.start_s)
+    config = QueueConfig(generations=0, judged=5, jobs=100, start="sjf")
+    np.testing.assert_array_equal(train_queue_policy(log, config, part="all").theta, shortest_first(0))
 
 
 def test_training_is_the_same_for_the_same_seed_and_not_worse_than_its_beginning() -> None:

@@ -21,6 +21,11 @@ def seen(arrivals: list[tuple[float, float]], now_s: float) -> Board:
     return board_of(state._replace(now_s=now_s, recent_arrival_s=arrival_s, recent_work_s=work_s))
 
 
+def since_last(arrivals: list[tuple[float, float]], now_s: float, below: float) -> float:
+    """How long ago the last short one came."""
+    return now_s - max((time for time, work in arrivals if work < below), default=-np.inf)
+
+
 def by_hand(
     arrivals: list[tuple[float, float]], now_s: float, below: float, horizon_s: float, rate: float
 ) -> tuple[float, float]:
@@ -55,7 +60,7 @@ def test_it_is_what_followed_like_moments(
 ) -> None:
     arrivals = sorted(arrivals)
     now_s = arrivals[-1][0] + later_s
-    found = forecast(seen(arrivals, now_s), 2.0, horizon_s, rate)
+    found = forecast(seen(arrivals, now_s), 2.0, since_last(arrivals, now_s, 2.0), horizon_s, rate)
     assert tuple(found) == pytest.approx(by_hand(arrivals, now_s, 2.0, horizon_s, rate), rel=1e-9, abs=1e-9)
 
 
@@ -64,7 +69,7 @@ def test_a_batch_on_a_schedule_is_due_when_it_is() -> None:
     rate, horizon_s = 0.04, 20.0
 
     def expected(since_s: float) -> float:
-        return forecast(seen(batches, batches[-1][0] + since_s), 2.0, horizon_s, rate).arrivals
+        return forecast(seen(batches, batches[-1][0] + since_s), 2.0, since_s, horizon_s, rate).arrivals
 
     at_random = rate * horizon_s
     assert expected(10.0) < 0.2 * at_random
@@ -75,7 +80,7 @@ def test_a_batch_on_a_schedule_is_due_when_it_is() -> None:
 def test_the_sooner_they_come_the_more_of_the_horizon_is_left() -> None:
     batches = [(100.0 * k, 1.0) for k in range(200)]
     board = seen(batches, batches[-1][0] + 90.0)
-    soon, late = (forecast(board, 2.0, horizon_s, 0.0) for horizon_s in (40.0, 11.0))
+    soon, late = (forecast(board, 2.0, 90.0, horizon_s, 0.0) for horizon_s in (40.0, 11.0))
     assert soon.arrivals == pytest.approx(late.arrivals, rel=0.01)
     assert soon.earliness / soon.arrivals == pytest.approx(0.75)
     assert late.earliness / late.arrivals == pytest.approx(1.0 / 11.0)

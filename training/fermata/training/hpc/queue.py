@@ -1,6 +1,6 @@
 """Training of the policy over the whole queue: begin at a rule that is worth having, then search with whole episodes.
 
-The beginning is SAF EASY that holds long and wide jobs back, written as weights.
+The beginning is SAF EASY that holds long and wide jobs back, or shortest first that holds nothing, written as weights.
 """
 
 from __future__ import annotations
@@ -13,16 +13,17 @@ from fermata.policy.queue_features import FEATURE_NAMES, FEATURES
 from fermata.sim.hpc.jobs import FloatArray, JobLog
 from fermata.sim.hpc.policies import policy as named
 from fermata.sim.hpc.queue_models import QueueModel, load_queue_model
-from fermata.sim.hpc.scoring import HIDDEN_UNITS, PARAMETERS
+from fermata.sim.hpc.scoring import HIDDEN_UNITS
 from fermata.sim.hpc.world import World
 from fermata.training.hpc.evolution import single
 from fermata.training.hpc.search import Episode, Generation, SearchConfig, search
 
 _LOG_SCALE = 12.0  # of log_estimate, see `scoring`
+_PLACE = {name: number for number, name in enumerate(FEATURE_NAMES)}
 
 
 class QueueConfig(SearchConfig):
-    """Options of `train_queue_policy`; `start` is a setting or a file."""
+    """Options of `train_queue_policy`; `start` is a setting, a file, or `sjf` for shortest first."""
 
 
 def train_queue_policy(
@@ -44,7 +45,8 @@ def train_queue_policy(
         InputError: the part is too short, or a name means nothing.
         ModelError: `config.start` is no policy over the queue.
     """
-    theta = load_queue_model(config.start).theta if config.start else rule(config.seed)
+    begin = _BEGINNINGS.get(config.start)
+    theta = begin(config.seed) if begin is not None else load_queue_model(config.start).theta
     found = search(log, named("saf/skip"), theta, queue_run, config, part=part, on_generation=on_generation)
     return QueueModel(found, log.name, config.wait_price, config.seed)
 
@@ -60,18 +62,34 @@ def rule(seed: int) -> FloatArray:
     A job longer than an hour or two waits unless a share of the machine stays free that grows with its length; one that
     takes most of the machine waits the longer it is. The other units are small and random, and lead nowhere yet.
     """
-    place = {name: number for number, name in enumerate(FEATURE_NAMES)}
-    theta = np.zeros(PARAMETERS)
-    theta[place["log_estimate"]], theta[place["log_cores"]] = -6.0, -2.8
-    theta[place["delays_head"]] = -20.0
-    theta[FEATURES] = 10.0
-    random = np.random.default_rng(seed)
-    weights = 0.3 * random.standard_normal((FEATURES, HIDDEN_UNITS))
-    biases, out = np.zeros(HIDDEN_UNITS), np.zeros(HIDDEN_UNITS)
+    direct = np.zeros(FEATURES + 1)
+    direct[_PLACE["log_estimate"]], direct[_PLACE["log_cores"]] = -6.0, -2.8
+    direct[_PLACE["delays_head"]] = -20.0
+    direct[FEATURES] = 10.0
+    weights, biases, out = _idle_units(seed)
     weights[:, :2] = 0.0
-    weights[place["log_estimate"], 0], weights[place["free_after"], 0] = 10.0, -10.0
+    weights[_PLACE["log_estimate"], 0], weights[_PLACE["free_after"], 0] = 10.0, -10.0
     biases[0], out[0] = 1.5 - 10.0 * np.log(6300.0) / _LOG_SCALE, -20.0
-    weights[place["log_estimate"], 1], weights[place["cores"], 1] = 5.0, 10.0
+    weights[_PLACE["log_estimate"], 1], weights[_PLACE["cores"], 1] = 5.0, 10.0
     biases[1], out[1] = -8.0 - 5.0 * np.log(2440.0) / _LOG_SCALE, -5.0
-    theta[FEATURES + 1 :] = np.concatenate([weights.ravel(), biases, out])
-    return single(theta)
+    return single(np.concatenate([direct, weights.ravel(), biases, out]))
+
+
+def shortest_first(seed: int) -> FloatArray:
+    """Return weights of SJF skip: the shortest job that fits is started, and nothing of less than five days is held.
+
+    From here a search finds what a hold is worth without first having to unlearn what the rule holds.
+    """
+    direct = np.zeros(FEATURES + 1)
+    direct[_PLACE["log_estimate"]], direct[FEATURES] = -6.0, 6.5
+    weights, biases, out = _idle_units(seed)
+    return single(np.concatenate([direct, weights.ravel(), biases, out]))
+
+
+def _idle_units(seed: int) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Return weights, biases and output weights of hidden units that are small and random, and lead nowhere yet."""
+    weights = 0.3 * np.random.default_rng(seed).standard_normal((FEATURES, HIDDEN_UNITS))
+    return weights, np.zeros(HIDDEN_UNITS), np.zeros(HIDDEN_UNITS)
+
+
+_BEGINNINGS: dict[str, Callable[[int], FloatArray]] = {"": rule, "sjf": shortest_first}
