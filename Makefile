@@ -177,6 +177,9 @@ queue-policies: ## Train the policies over the queue: what ships, in runs/hpc/sh
 	  --out $(HPC)/shipped/queue-even.onnx
 	@$(QUEUE_LUBLIN) --set rate=0.03 --set wait_price=30 --set jobs=1000 --set sequences=25 --set judged=80 \
 	  --set generations=60 --set 'start="$(HPC)/shipped/queue-prompt.onnx"' --out $(HPC)/shipped/queue-swift.onnx
+	@$(QUEUE_LUBLIN) --set wait_price=100 --set idle_price=1 --set jobs=1000 --set sequences=60 --set pairs=16 \
+	  --set sigma=0.2 --set generations=150 --set 'yardstick="sjf/skip"' --set 'start="sjf"' \
+	  --out $(HPC)/shipped/queue-full.onnx
 	@$(QUEUE_LUBLIN) --set rate=0.03 --set wait_price=1.5 --set generations=40 \
 	  --set 'start="$(HPC)/shipped/begin.onnx"' --out $(HPC)/shipped/queue-patient.onnx
 	@$(QUEUE_LUBLIN) --set rate=0.03 --set wait_price=4 --set idle_price=0.6 --set generations=40 \

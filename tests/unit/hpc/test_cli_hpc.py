@@ -103,7 +103,7 @@ def test_a_policy_over_the_queue_is_trained_and_evaluated(log: Path, tmp_path: P
         (("evaluate", "--policy", "foo"), "no order 'foo'; expected one of fcfs, lcfs"),
         (
             ("evaluate", "--policy", "queue-lazy"),
-            "no policy over the queue 'queue-lazy'; expected one of queue-swift, queue-busy",
+            "no policy over the queue 'queue-lazy'; expected one of queue-full, queue-swift",
         ),
         (("evaluate", "--policy", "none.onnx"), "none.onnx: cannot be read: No such file"),
         (("evaluate", "--policy", "sjf+lazy"), "no backfill 'lazy'; expected one of none, easy"),

@@ -17,9 +17,9 @@ from fermata.sim.hpc import policy, window_study
 from fermata.sim.hpc.experiment import Sequences, pooled, run_sequences
 from fermata.sim.hpc.lublin import generate
 from fermata.sim.hpc.report import markdown_table
-from fermata.sim.hpc.window_measure import habits
+from fermata.sim.hpc.window_measure import Measured, habits
 from fermata.sim.hpc.window_models import KEY, load_window_model, shortest_first
-from fermata.sim.hpc.window_study import AIMED_PAIR, CASES, SEEDS, SIZES, SPLITS, windows_section
+from fermata.sim.hpc.window_study import AIMED_PAIR, CASES, SEEDS, SIZES, SPLITS, queue_gates, windows_section
 
 pytestmark = pytest.mark.training
 pytest.importorskip("torch")
@@ -91,6 +91,24 @@ def test_the_section_shows_what_the_agents_do(folder: Path) -> None:
     assert any(line.startswith("| 10 + 10 | 9 (9-9) | 7 (7-7) |") for line in lines)
     assert any(line.startswith("| 5 + 5 | 9 | 7 |") for line in lines)
     assert "nan" not in "".join(lines)
+
+
+def test_one_policy_must_wait_less_and_keep_the_machine_as_busy() -> None:
+    def measured(label: str, wait_s: float, queue: float, used: float) -> Measured:
+        keys = ("wait_s", "queue_length", "utilization")
+        return Measured(
+            label, {key: np.full(2, each) for key, each in zip(keys, (wait_s, queue, used), strict=True)}, ()
+        )
+
+    rules = [measured("SAF EASY", 110.0, 11.0, 0.75), measured("SJF skip", 100.0, 10.0, 0.80)]
+    idle, busy = measured("idle", 90.0, 9.0, 0.77), measured("busy", 98.0, 9.8, 0.795)
+    below, kept = queue_gates("policy", rules, [idle, busy])
+    assert below.row == ["policy: below SJF skip (100 s / 10.00)", "98 s / 9.80 (busy)", "yes"]
+    assert kept.row == ["its utilisation: within a point", "+4.5 of SAF EASY, -0.5 of SJF skip", "yes"]
+    below, kept = queue_gates("policy", rules, [idle])
+    assert [below.met, kept.met, kept.figure] == [True, False, "+2.0 of SAF EASY, -3.0 of SJF skip"]
+    below, _ = queue_gates("policy", rules, [measured("long queue", 98.0, 10.1, 0.80)])
+    assert not below.met
 
 
 @pytest.mark.usefixtures("few")

@@ -36,7 +36,7 @@ from fermata.sim.hpc.queue_models import SHIPPED, load_queue_model
 from fermata.sim.hpc.study import LOGS, study_section
 from fermata.sim.hpc.swf import Cleaning, read_log
 from fermata.sim.hpc.tune import Tuned, best_reservation, try_reservations
-from fermata.sim.hpc.window_study import WINDOW_JOBS, WINDOWS, windows_section
+from fermata.sim.hpc.window_study import windows_gates, windows_section
 
 COUNT, JOBS, SEED = 50, 256, 1
 YARDSTICK = "saf+easy/skip"
@@ -139,7 +139,7 @@ def results_page(data: Path, inspectors: Path | None, study: Path | None, window
     say("measuring wrong estimates, orders and windows")
     lines, found = _estimates_section(data, studies, queues)
     parts.append("\n".join(lines))
-    gates += [*found, *_windows_gates(studies[0].log)]
+    gates += [*found, *windows_gates(studies[0].log)]
     parts.append("\n".join(_orders_section(studies[0])))
     parts.append("\n".join(windows_section(studies[0].log, windows, markdown_table)))
     parts.insert(0, "\n".join((_HEAD, *_gates_section(gates))))
@@ -351,19 +351,3 @@ def _orders_section(study: Study) -> Iterator[str]:
         rows.append(cells)
     head = ("order", "commit", "skip", "EASY, commit", "EASY, skip", "conservative, skip")
     yield from markdown_table(head, rows)
-
-
-def _windows_gates(log: JobLog) -> Iterator[Gate]:
-    """Yield what was aimed at on windows of many jobs: beside SJF skip, and beside SAF EASY's utilisation."""
-    windows = Sequences(tuple(WINDOW_JOBS * window for window in range(WINDOWS)), WINDOW_JOBS)
-    measured = {name: run_sequences(log, policy(name), windows) for name in ("sjf/skip", YARDSTICK, *SHIPPED)}
-    means = {name: pooled(rows)[0] for name, rows in measured.items()}
-    skip, best = means["sjf/skip"], min(SHIPPED, key=lambda name: means[name]["wait_s"])
-    aim = f"windows of {WINDOW_JOBS}: below SJF skip, wait {skip['wait_s']:.0f} s, queue {skip['queue_length']:.2f}"
-    told = f"{means[best]['wait_s']:.0f} / {means[best]['queue_length']:.2f} (`{best}`)"
-    yield Gate(aim, told, all(means[best][key] < skip[key] for key in ("wait_s", "queue_length")))
-    points = []
-    for name in SHIPPED:
-        lost = _points(measured[YARDSTICK], measured[name])[0]
-        points.append(Point(name, QUEUE_POLICY, means[name]["bsld"], means[name]["wait_s"], points=lost))
-    yield utilisation_gate(f"windows of {WINDOW_JOBS}", points, SHIPPED)

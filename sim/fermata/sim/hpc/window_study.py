@@ -15,7 +15,7 @@ import numpy as np
 
 from fermata.policy.errors import InputError
 from fermata.sim.hpc.experiment import Sequences
-from fermata.sim.hpc.gates import POINT, Gate
+from fermata.sim.hpc.gates import POINT, QUEUE_POLICY, Gate, Point, utilisation_gate
 from fermata.sim.hpc.jobs import JobLog
 from fermata.sim.hpc.lublin import generate
 from fermata.sim.hpc.orders import order
@@ -69,6 +69,7 @@ _RULES = (
     ("SJF skip", "sjf/skip"),
 )
 _AIMED = ("wait_s", "queue_length")
+_QUEUES = "policy over the queue"
 _CLASSES = ("short_narrow", "short_wide", "long_narrow", "long_wide")
 _SHOWN_ITERATIONS = (0, 5, 10, 20, 30, 40, 50, 60)
 
@@ -95,7 +96,7 @@ def windows_section(log: JobLog, folder: Path | None, table: Table) -> Iterator[
     queues = [measure(log, f"`{name}`", [policy(name)], drawn) for name in SHIPPED]
     if folder is None:
         yield from _overview([*rules, *queues], rules[-1], table)
-        yield from _aims(rules, {}, {}, queues, table)
+        yield from table(("aim", "figure", "met"), [gate.row for gate in queue_gates(_QUEUES, rules, queues)])
         yield from _classes([*rules, *queues], table)
         return
     chosen = _trained(folder)
@@ -108,7 +109,11 @@ def windows_section(log: JobLog, folder: Path | None, table: Table) -> Iterator[
     pair = {shape: chosen[shape] for shape in AIMED_PAIR} if set(AIMED_PAIR) <= set(chosen) else {}
     more = {shape: _measure_agent(more_log, each, shape, more_drawn) for shape, each in pair.items()}
     yield from _overview(compared, rules[-1], table)
-    yield from _aims(rules, agents, more, queues, table)
+    gates = [*_agent_gates(rules, agents, more), *queue_gates(_QUEUES, rules, queues)]
+    more_queues = [measure(more_log, f"`{name}`", [policy(name)], more_drawn) for name in SHIPPED]
+    more_yardsticks = [measure(more_log, label, [policy(name)], more_drawn) for label, name in _RULES[-2:]]
+    gates += queue_gates(f"the same on {MORE_WINDOWS} windows of other jobs of the model", more_yardsticks, more_queues)
+    yield from table(("aim", "figure", "met"), [gate.row for gate in gates])
     yield "Window sizes, head-only and split: agents, and for comparison the rule that starts the shortest job of its"
     yield "window. Stale is the share of the time in which nothing in the window fits while a job that is not in it"
     yield "would; Fwd the share of decisions, which are asked for when something fits, that leave it where it is. The"
@@ -188,31 +193,52 @@ def _overview(compared: Sequence[Measured], yardstick: Measured, table: Table) -
     )
 
 
-def _aims(
-    rules: Sequence[Measured],
-    agents: dict[Shape, Measured],
-    more: dict[Shape, Measured],
-    queues: Sequence[Measured],
-    table: Table,
-) -> Iterator[str]:
-    """Yield what was aimed at and whether it is reached."""
-    gates = []
+def _agent_gates(
+    rules: Sequence[Measured], agents: dict[Shape, Measured], more: dict[Shape, Measured]
+) -> Iterator[Gate]:
+    """Yield what was aimed at for the agents and whether it is reached."""
     if (32, 32) in agents:
         best, dbf = [min(each.average(key) for each in rules[:3]) for key in _AIMED], agents[(32, 32)]
         what = f"DBF, window 32 + 32: below FCFS, SJF (cores) and LCFS EASY ({best[0]:.0f} s / {best[1]:.2f})"
         below = all(dbf.average(key) < least for key, least in zip(_AIMED, best, strict=True))
-        gates.append(Gate(what, str(dbf), below))
+        yield Gate(what, str(dbf), below)
     if more:
-        gates.append(_split_gate("DBF, 10 + 10: wait and queue length 40% below head-only 20", agents))
-        gates.append(_split_gate(f"the same on {MORE_WINDOWS} windows of other jobs of the model", more))
-    saf, sjf = rules[-2:]
-    own = min(queues, key=lambda each: each.average("wait_s"))
+        yield _split_gate("DBF, 10 + 10: wait and queue length 40% below head-only 20", agents)
+        yield _split_gate(f"the same on {MORE_WINDOWS} windows of other jobs of the model", more)
+
+
+def windows_gates(log: JobLog) -> Iterator[Gate]:
+    """Yield what was aimed at for policies over the queue on windows of many jobs of a log."""
+    drawn, which = _windows(), f"windows of {WINDOW_JOBS}"
+    saf, sjf = (measure(log, label, [policy(name)], drawn) for label, name in _RULES[-2:])
+    own = {name: measure(log, f"`{name}`", [policy(name)], drawn) for name in SHIPPED}
+    yield from queue_gates(which, (saf, sjf), list(own.values()))
+    points = []
+    for name, found in own.items():
+        bsld, wait_s, used = (found.average(key) for key in ("bsld", "wait_s", "utilization"))
+        points.append(Point(name, QUEUE_POLICY, bsld, wait_s, points=100.0 * (used - saf.average("utilization"))))
+    yield utilisation_gate(which, points, SHIPPED)
+
+
+def queue_gates(which: str, rules: Sequence[Measured], queues: Sequence[Measured]) -> Iterator[Gate]:
+    """Yield whether one policy over the queue both waits less than SJF skip and keeps the machine as busy.
+
+    Args:
+        which: what the first gate is called.
+        rules: of which SAF EASY and SJF skip are the last two.
+        queues: the policies over the queue, on the same windows.
+    """
+    yardsticks = rules[-2:]
+
+    def points(own: Measured) -> list[float]:
+        return [100.0 * (own.average("utilization") - each.average("utilization")) for each in yardsticks]
+
+    busy = [each for each in queues if min(points(each)) >= -POINT]
+    own, sjf = min(busy or queues, key=lambda each: each.average("wait_s")), yardsticks[-1]
     met = all(own.average(key) < sjf.average(key) for key in _AIMED)
-    gates.append(Gate(f"policy over the queue: below SJF skip ({sjf})", f"{own} ({own.label})", met))
-    points = [100.0 * (own.average("utilization") - each.average("utilization")) for each in (saf, sjf)]
-    told = f"{points[0]:+.1f} of SAF EASY, {points[1]:+.1f} of SJF skip"
-    gates.append(Gate("its utilisation: within a point", told, min(points) >= -POINT))
-    yield from table(("aim", "figure", "met"), [gate.row for gate in gates])
+    yield Gate(f"{which}: below SJF skip ({sjf})", f"{own} ({own.label})", met)
+    told = ", ".join(f"{each:+.1f} of {base.label}" for each, base in zip(points(own), yardsticks, strict=True))
+    yield Gate("its utilisation: within a point", told, bool(busy))
 
 
 def _split_gate(what: str, agents: dict[Shape, Measured]) -> Gate:
