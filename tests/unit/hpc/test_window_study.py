@@ -19,7 +19,17 @@ from fermata.sim.hpc.lublin import generate
 from fermata.sim.hpc.report import markdown_table
 from fermata.sim.hpc.window_measure import Measured, habits
 from fermata.sim.hpc.window_models import KEY, load_window_model, shortest_first
-from fermata.sim.hpc.window_study import AIMED_PAIR, CASES, SEEDS, SIZES, SPLITS, queue_gates, windows_section
+from fermata.sim.hpc.window_study import (
+    AIMED_PAIR,
+    CASES,
+    MORE_SEED,
+    SEEDS,
+    SIZES,
+    SPLITS,
+    TRAINING_LOAD,
+    queue_gates,
+    windows_section,
+)
 
 pytestmark = pytest.mark.training
 pytest.importorskip("torch")
@@ -54,7 +64,7 @@ def test_cases_are_the_windows_of_the_tables_and_none_twice() -> None:
 @pytest.fixture
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fewer and shorter windows than the paper's."""
-    for name, value in (("WINDOWS", 4), ("WINDOW_JOBS", 400), ("MORE_WINDOWS", 3), ("LONGER", (1, 2))):
+    for name, value in (("WINDOWS", 4), ("WINDOW_JOBS", 400), ("MORE_WINDOWS", 8), ("LONGER", (1, 2))):
         monkeypatch.setattr(window_study, name, value)
 
 
@@ -81,8 +91,14 @@ def test_the_section_shows_what_the_agents_do(folder: Path) -> None:
     # Three times the same training, window by window, and all that is put together.
     (training,) = cells_of(lines, "| DBF, seed 2 | these |")
     assert training[2:] == [row[2], row[6], row[-1]]
-    (more,), (more_rule,) = cells_of(lines, "| DBF | 3 more |"), cells_of(lines, "| shortest first | 3 more |")
+    (more,), (more_rule,) = cells_of(lines, "| DBF | 8 more |"), cells_of(lines, "| shortest first | 8 more |")
     assert more[2:] == more_rule[2:] != training[2:]
+    more_log, more_drawn = generate(3200, MORE_SEED, load=TRAINING_LOAD), Sequences(tuple(range(0, 3200, 400)), 400)
+    waits = [[row["wait_s"] for row in run_sequences(more_log, each, more_drawn)] for each in agents]
+    changes = sorted(100.0 * (sum(waits[1][at : at + 4]) / sum(waits[0][at : at + 4]) - 1.0) for at in (0, 4))
+    draws = f"{sum(change <= -40.0 for change in changes)} of 2 draws;"
+    assert any(line.startswith("Taken 4 at a time") and line.endswith(draws) for line in lines)
+    assert f"the median of their changes is {sum(changes) / 2:+.0f}%, the least {changes[1]:+.0f}%." in lines
     (window,) = cells_of(lines, "| 800 | ")
     assert window[3:5] == [f"{whole[2]:.0f}", f"{parted[2]:.0f}"]
     (two,) = cells_of(lines, "| 2 of 800 | ")
