@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 def scores_table(policy: str, scores: list[Score]) -> Table:
     """Return a table of a policy's scores: percentages against the base, negative is better."""
     seeds = scores[0].seeds if scores else 0
-    table = Table(title=f"{policy}: average JCT against the base, {seeds} seeds, 95% intervals")
+    title = f"{policy}: average JCT against the base, {seeds} seeds, 95% intervals"
+    table = Table(title=title, box=None, header_style="dim", pad_edge=False)  # 80 columns hold every figure
     for column in ("scenario", "base", "JCT s", "change %", "p99 %", "max %", "held s"):
         table.add_column(column, justify="left" if column in ("scenario", "base") else "right", no_wrap=True)
     for score in scores:

@@ -93,12 +93,22 @@ ORDER = Rule(order=BY_REMAINING_WORK, fill=FILL, hold=NEVER, keep_running=0.15)
 _FAR = 1e4  # ratios above this say no more
 
 
+class Completions(NamedTuple):
+    """Seconds to the next three completions (inf: none), and the mean over all busy executors."""
+
+    first_s: float
+    second_s: float
+    third_s: float
+    mean_s: float
+
+
 class Candidates(NamedTuple):
     """What a learned policy chooses between; indices are -1 where there is no such stage."""
 
     head: int
     alternative: int
     wake_s: float  # when a wait would be reconsidered at the latest; inf: not before the next event
+    completions: Completions
 
 
 @inlined
@@ -108,8 +118,8 @@ def _log_ratio(value: float, unit: float) -> float:
 
 
 @part
-def _three_nearest(board: Board) -> tuple[float, float, float, float]:
-    """Return the seconds to the next three completions (inf: none) and the mean over all busy executors.
+def _completions(board: Board) -> Completions:
+    """Return when running tasks end.
 
     The three are what is expected of running tasks whose estimates are as wrong as those of recent ones; the mean takes
     estimates at their word.
@@ -135,7 +145,7 @@ def _three_nearest(board: Board) -> tuple[float, float, float, float]:
             b, c = left_s, b
         elif left_s < c:
             c = left_s
-    return a, b, c, total / max(busy, 1)
+    return Completions(a, b, c, total / max(busy, 1))
 
 
 @kernel
@@ -143,7 +153,7 @@ def candidates(board: Board, order: Rule) -> Candidates:
     """Return the head, the alternative and the wake-up of a wait; the head is -1 if nothing is startable."""
     head = first_stage(board, order)
     if head < 0:
-        return Candidates(-1, -1, math.inf)
+        return Candidates(-1, -1, math.inf, Completions(math.inf, math.inf, math.inf, 0.0))
     unit = board.jobs[board.stages[head].job].remaining_work_s
     alternative, least = -1, math.inf
     for i in range(board.pool[0].ready):
@@ -156,16 +166,16 @@ def candidates(board: Board, order: Rule) -> Candidates:
         same_job = alternative >= 0 and row.job == board.stages[alternative].job
         if work_s < least or (work_s == least and (longer_path if same_job else stage < alternative)):
             alternative, least = stage, work_s
-    nearest, _, _, _ = _three_nearest(board)
+    completions = _completions(board)
     now_s = board.pool[0].now_s
-    wake_s = now_s + max(0.2 * nearest, 0.02 * unit)
+    wake_s = now_s + max(0.2 * completions.first_s, 0.02 * unit)
     # Where nothing runs only an arrival can be worth waiting for, and not for longer than starting would take.
     if board.pool[0].free == len(board.executors):
         wake_s = now_s + 0.1 * unit if now_s - board.stages[head].ready_s < unit else math.inf
     # A task that overruns its estimate says nothing of when it ends, and a time that is not after now is no wake-up.
-    if nearest == 0.0 or not wake_s > now_s:
+    if completions.first_s == 0.0 or not wake_s > now_s:
         wake_s = math.inf
-    return Candidates(head, alternative, wake_s)
+    return Candidates(head, alternative, wake_s, completions)
 
 
 @part
@@ -286,7 +296,7 @@ def features(board: Board, choice: Candidates, out: FeatureRow) -> None:
     job = board.jobs[index]
     unit = max(job.remaining_work_s, 1e-9)
     task_s = max(stage.estimate_s, 1e-9)
-    first_s, second_s, third_s, mean_s = _three_nearest(board)
+    first_s, second_s, third_s, mean_s = choice.completions
     out[0] = math.log(executors)
     out[1] = board.pool[0].free / executors
     out[2] = job.running / executors
