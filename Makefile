@@ -165,6 +165,9 @@ FINER := --set rate=0.02 --set sequences=150 --set pairs=16
 # The first fifth of SDSC-SP2 has little load, and how long a policy waits there says little of more: jobs take a fifth
 # longer.
 QUEUE_GROWN := $(NOISY_FROM_EVEN) $(FINER) --set generations=30 --stretch 1.2 --log $(DATA)/SDSC-SP2-recon.swf.xz
+# Slowdown alone, or nearly: wait has hardly a price.
+QUEUE_SLOWDOWN := $(QUEUE_MODEL) --estimates exact --cleaning schedinspector --set 'start="queue-patient"' \
+  --set rate=0.03 --set generations=60
 
 queue-policies: ## Train the policies over the queue: what ships, in runs/hpc/shipped, and others on two logs in DATA
 	@scripts/bootstrap training
@@ -198,6 +201,10 @@ queue-policies: ## Train the policies over the queue: what ships, in runs/hpc/sh
 	@$(QUEUE_NOISY) --set wait_price=0.5 --log $(DATA)/CTC-SP2-recon.swf.xz --out $(HPC)/queue-CTC-SP2-recon-noisy.onnx
 	@$(QUEUE_NOISY) --set wait_price=0.25 --log $(DATA)/CTC-SP2-recon.swf.xz \
 	  --out $(HPC)/queue-CTC-SP2-recon-noisy-patient.onnx
+	@$(QUEUE_SLOWDOWN) --set wait_price=0.02 --log $(DATA)/SDSC-SP2-recon.swf.xz \
+	  --out $(HPC)/queue-SDSC-SP2-recon-slowdown.onnx
+	@$(QUEUE_SLOWDOWN) --set wait_price=0.001 --set sequences=150 --set pairs=16 --log $(DATA)/CTC-SP2-recon.swf.xz \
+	  --out $(HPC)/queue-CTC-SP2-recon-slowdown.onnx
 
 study-hpc: ## Train the inspectors of SchedInspector's tables and figures; goes on where it was ended
 	@scripts/bootstrap training

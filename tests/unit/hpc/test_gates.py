@@ -14,6 +14,7 @@ from fermata.sim.hpc.gates import (
     front_gate,
     lublin_gates,
     reservation_gates,
+    slowdown_gates,
     utilisation_gate,
 )
 
@@ -75,6 +76,11 @@ def test_a_reservation_is_beaten_at_its_wait_or_not_at_all(wait_s: float, met: b
     assert (carried.met, carried.figure) == (False, "5.10 / 900 (`queue-carried`)")
     assert [gate.what.rpartition(", ")[2] for gate in (own, carried)] == ["trained on it", "carried over"]
     assert len(list(reservation_gates("other", points, "other"))) == 1, "nothing was trained on it"
+    own, carried = slowdown_gates("log", points, "log", 2.5)
+    assert (own.met, carried.met, carried.figure) == (False, True, "1.00 / 1100 (`queue-late`)")
+    assert "bsld ≤ 2.50, wait ≤ 9000 s" in carried.what
+    late = [*points, queue("queue-later", 0.5, 9001.0)]
+    assert list(slowdown_gates("log", late, "log", 2.5))[1] == carried, "nothing that waits longer than the reservation"
 
 
 def test_the_front_is_dominated_only_by_what_is_better_in_both() -> None:

@@ -91,14 +91,28 @@ def _dominates(one: Point, other: Point) -> bool:
 def reservation_gates(log: str, points: Sequence[Point], which: str) -> Iterator[Gate]:
     """Yield whether policies over the queue beat the tuned reservation at its wait: trained there, carried over."""
     reservation = next(p for p in points if p.kind == RESERVATION)
-    wait_s = WAIT_NOISE * reservation.wait_s
+    for how, chosen in _queues(log, points):
+        what = f"{which}: below the reservation's {reservation}, {how}"
+        yield _least(what, chosen, reservation.bsld, WAIT_NOISE * reservation.wait_s)
+
+
+def slowdown_gates(log: str, points: Sequence[Point], which: str, aim: float) -> Iterator[Gate]:
+    """Yield whether they reach a slowdown within the wait of the reservation that is tuned for slowdown alone."""
+    wait_s = min((p for p in points if p.kind == RESERVATION), key=lambda p: p.bsld).wait_s
+    for how, chosen in _queues(log, points):
+        what = f"{which}: bsld ≤ {aim:.2f}, wait ≤ {wait_s:.0f} s of the reservation for bsld alone, {how}"
+        yield _least(what, chosen, aim, wait_s)
+
+
+def _queues(log: str, points: Sequence[Point]) -> Iterator[tuple[str, list[Point]]]:
+    """Yield the policies over the queue that were trained on a log, and the others; not what there is none of."""
     queues = [p for p in points if p.kind == QUEUE_POLICY]
     for how, chosen in (
         ("trained on it", [p for p in queues if p.trained_on == log]),
         ("carried over", [p for p in queues if p.trained_on != log]),
     ):
         if chosen:
-            yield _least(f"{which}: below the reservation's {reservation}, {how}", chosen, reservation.bsld, wait_s)
+            yield how, chosen
 
 
 def utilisation_gate(which: str, points: Sequence[Point], shipped: Sequence[str]) -> Gate:

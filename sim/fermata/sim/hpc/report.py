@@ -25,6 +25,7 @@ from fermata.sim.hpc.gates import (
     front_gate,
     lublin_gates,
     reservation_gates,
+    slowdown_gates,
     utilisation_gate,
 )
 from fermata.sim.hpc.inspect import MAX_REJECTIONS, PICKS, REJECT_IF_BLOCKED, Inspector, rule_inspector
@@ -42,6 +43,7 @@ COUNT, JOBS, SEED = 50, 256, 1
 YARDSTICK = "saf+easy/skip"
 EASY_BASES = ("saf+easy/skip", "p2q+easy/skip")
 WAIT_RATIOS = (1.05, 1.15, float("inf"))
+_SLOWDOWN_AIMS = {"SDSC-SP2-recon": 2.40, "CTC-SP2-recon": 1.26}  # what a reservation for slowdown alone got
 PUBLISHED, TEST = "published", "test"
 # Rules that stand in every log's table, as they are named there.
 RULES = {
@@ -255,6 +257,8 @@ def _log_gates(study: Study, models: list[tuple[str, InspectorModel]], queues: l
             yield from lublin_gates({each.name: each for each in points})
         if log != LOGS[0]:
             yield from reservation_gates(log, points, where)
+        if draws == PUBLISHED and log in _SLOWDOWN_AIMS:
+            yield from slowdown_gates(log, points, where, _SLOWDOWN_AIMS[log])
         yield front_gate(where, points, SHIPPED)
         if draws == TEST:
             yield utilisation_gate(where, points, SHIPPED)
