@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fermata.policy.errors import ModelError
+from fermata.policy.errors import InputError, ModelError
 from fermata.policy.queue_features import FEATURES
 from fermata.sim.hpc import Rules, Start, policy, simulate
 from fermata.sim.hpc.experiment import draw_sequences, pooled, run_sequences
@@ -66,6 +66,8 @@ def test_the_other_beginning_is_shortest_first() -> None:
     np.testing.assert_array_equal(found.start_s, plain.start_s)
     config = QueueConfig(generations=0, judged=5, jobs=100, start="sjf")
     np.testing.assert_array_equal(train_queue_policy(log, config, part="all").theta, shortest_first(0))
+    with pytest.raises(InputError, match=r"start: no policy over the queue 'sfj'; .* or sjf for shortest first"):
+        train_queue_policy(log, config.model_copy(update={"start": "sfj"}), part="all")
 
 
 def test_training_is_the_same_for_the_same_seed_and_not_worse_than_its_beginning() -> None:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from fermata.policy.errors import InputError
 from fermata.policy.queue_features import FEATURE_NAMES, FEATURES
 from fermata.sim.hpc.jobs import FloatArray, JobLog
 from fermata.sim.hpc.policies import policy as named
@@ -45,8 +46,7 @@ def train_queue_policy(
         InputError: the part is too short, or a name means nothing.
         ModelError: `config.start` is no policy over the queue.
     """
-    begin = _BEGINNINGS.get(config.start)
-    theta = begin(config.seed) if begin is not None else load_queue_model(config.start).theta
+    theta = _beginning(config)
     found = search(log, named("saf/skip"), theta, queue_run, config, part=part, on_generation=on_generation)
     return QueueModel(found, log.name, config.wait_price, config.seed)
 
@@ -93,3 +93,12 @@ def _idle_units(seed: int) -> tuple[FloatArray, FloatArray, FloatArray]:
 
 
 _BEGINNINGS: dict[str, Callable[[int], FloatArray]] = {"": rule, "sjf": shortest_first}
+
+
+def _beginning(config: QueueConfig) -> FloatArray:
+    if config.start in _BEGINNINGS:
+        return _BEGINNINGS[config.start](config.seed)
+    try:
+        return load_queue_model(config.start).theta
+    except InputError as error:
+        raise InputError(f"start: {error}, or sjf for shortest first") from error
