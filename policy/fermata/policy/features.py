@@ -23,7 +23,7 @@ from fermata.policy.board import Board, board_of
 from fermata.policy.forecast import forecast
 from fermata.policy.heuristics.kernel import BY_REMAINING_WORK, FILL, NEVER, Rule, first_stage
 from fermata.policy.remaining import expected_left_s
-from fermata.policy.rows import read_all
+from fermata.policy.rows import read_rows
 from fermata.policy.state import ClusterState
 
 SCHEMA = "fermata.head-alternative-wait/7"
@@ -354,7 +354,7 @@ def _observe(board: Board, order: Rule, out: FeatureRow) -> Candidates:
 def observe_board(board: Board) -> tuple[Candidates, NDArray[np.float32]]:
     """Return the candidates on a board and its features, float32 [SIZE] (zeros if nothing is startable)."""
     for rows in (board.arrivals, board.executors):
-        read_all(rows)
+        read_rows(rows)
     out = np.zeros(SIZE)
     choice = _observe(board, ORDER, out)
     return choice, out.astype(np.float32)

@@ -50,7 +50,7 @@ HEURISTICS: dict[str, Heuristic] = {
 LEARNED = {  # models that ship with the package
     "default": "three actions around the shortest job: a network for single tasks, rules for DAGs",
     "queue-full": "over a queue of multi-slot tasks; a machine as busy as shortest first keeps it, at no more wait",
-    "queue-swift": "over a queue of multi-slot tasks; wait above all",
+    "queue-swift": "over a queue of multi-slot tasks; as little wait for less slowdown, on a less busy machine",
     "queue-busy": "over a queue of multi-slot tasks; utilisation near that of EASY backfilling",
     "queue-prompt": "over a queue of multi-slot tasks; waits about as long as EASY backfilling, slowdown far below it",
     "queue-even": "over a queue of multi-slot tasks; waits a sixth longer than queue-prompt for less slowdown",

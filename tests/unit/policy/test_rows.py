@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fermata.policy.board import Job
-from fermata.policy.rows import Rows, _Unread, as_rows, column, dtype_of, new_rows, read_all, records
+from fermata.policy.rows import Rows, _Unread, as_rows, column, dtype_of, new_rows, read_rows, records
 
 NAMES = dtype_of(Job).names or ()
 
@@ -36,7 +36,7 @@ def test_records_are_the_rows_that_were_asked_for_as_they_are_now(kind: str, dat
     for index in data.draw(st.lists(st.integers(0, count - 1), max_size=5)):
         _ = rows[index]  # looked at, and left as it was
     if data.draw(st.booleans()):
-        read_all(rows)
+        read_rows(rows)
     for index in data.draw(st.lists(st.integers(0, count - 1), max_size=5)):
         expected["running"][index] = -index
         if isinstance(rows, np.ndarray):
@@ -70,7 +70,7 @@ def test_reading_all_keeps_what_was_changed() -> None:
     rows[2].running = -7
     changed = rows[2]
     for _ in range(2):
-        read_all(rows)
+        read_rows(rows)
     assert rows[2] is changed
     assert [rows[index].running for index in range(4)] == [*table(4)["running"][:2], -7, table(4)["running"][3]]
     assert dict.__len__(rows) == len(rows) == 4

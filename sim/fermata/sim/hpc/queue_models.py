@@ -35,7 +35,7 @@ class QueueModel:
     Args:
         theta: weights, `[PARAMETERS]`; see `scoring.Scorer`.
         trained_on: name of the log.
-        wait_price: what waiting as long as SAF EASY does cost in training, in logarithms of slowdown.
+        wait_price: what waiting as long as the yardstick of its training does cost there, in logarithms of slowdown.
         seed: of its training.
         features: names of what it reads, in order.
     """
