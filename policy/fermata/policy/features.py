@@ -160,11 +160,15 @@ def candidates(board: Board, order: Rule) -> Candidates:
         stage = board.ready[i]
         row = board.stages[stage]
         work_s = board.jobs[row.job].remaining_work_s
-        if work_s <= 2.0 * unit or not startable(board, stage):
+        if work_s <= 2.0 * unit or work_s > least:
             continue
-        longer_path = alternative >= 0 and row.path_s > board.stages[alternative].path_s
-        same_job = alternative >= 0 and row.job == board.stages[alternative].job
-        if work_s < least or (work_s == least and (longer_path if same_job else stage < alternative)):
+        if work_s == least:
+            other = board.stages[alternative]
+            is_before = row.path_s > other.path_s if row.job == other.job else stage < alternative
+            if not is_before:
+                continue
+        # Asked last: of many stages few come so far.
+        if startable(board, stage):
             alternative, least = stage, work_s
     completions = _completions(board)
     now_s = board.pool[0].now_s

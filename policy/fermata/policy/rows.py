@@ -10,7 +10,6 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
-from itertools import starmap
 from operator import attrgetter
 from typing import Any, NamedTuple, Protocol, TypeVar
 
@@ -136,7 +135,9 @@ class _Unread(dict[int, R]):
         """Let rows that are none yet become objects, see `read_rows`."""
         if super().__len__() < len(self._array):
             known = dict(self)  # whose fields may have changed
-            made = starmap(self._kind, (self._array if values is None else values).tolist())
+            source = self._array if values is None else values
+            # By columns: numpy makes the tuples of records one field at a time.
+            made = map(self._kind, *(source[name].tolist() for name in _layout(self._kind).defaults))
             self.update(zip(range(len(self)) if at is None else at, made, strict=True))
             self.update(known)
 
