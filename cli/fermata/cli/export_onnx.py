@@ -49,7 +49,9 @@ def export_onnx(
         raise InputError("--beside and --out are the same file; expected two", file=out)
     metadata = exporter.metadata_of(config, None if scores is None else _read_scores(scores))
     difference = exporter.export_onnx(network, metadata, out)
-    print(f"{out}: largest difference from torch {difference:.2g} (allowed {exporter.TOLERANCE:g})")
+    print(
+        f"{out}: largest difference from torch {difference:.2g}, absolute or relative (allowed {exporter.TOLERANCE:g})"
+    )
     if beside is not None:
         exporter.combine(beside, out, out)
         print(f"{out}: beside {beside}")

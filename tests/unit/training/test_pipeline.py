@@ -3,6 +3,7 @@
 import hashlib
 import io
 import json
+import math
 import os
 import shutil
 import signal
@@ -78,6 +79,16 @@ def test_onnx_answers_as_torch_on_real_decisions(smoke_run: Path, exported: Path
     np.testing.assert_allclose(policy.costs(labels.x), expected, rtol=1e-5, atol=1e-5)
 
 
+def test_large_costs_are_compared_by_their_size(smoke_run: Path, tmp_path: Path) -> None:
+    config, network = read_run(smoke_run)
+    with torch.no_grad():
+        for expert in network.experts:
+            expert.layers[-1].bias.add_(1e4)
+    policy_file = tmp_path / "policy.onnx"
+    assert export_onnx(network, metadata_of(config), policy_file) <= TOLERANCE
+    assert np.abs(OnnxPolicy.load(policy_file).costs(np.ones((1, SIZE), np.float32))).max() > 1e3
+
+
 def test_the_mean_of_experts_expects_the_mean_compiled_too() -> None:
     torch.manual_seed(3)
     experts = [Expert((6, 5)) for _ in range(3)]
@@ -149,7 +160,8 @@ def test_each_try_has_weights_of_its_own_and_the_best_is_kept(smoke_run: Path, t
 def test_a_run_gives_the_mean_of_the_kept(smoke_run: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     config = _fitted_again(smoke_run, run, tries=3, kept=2)
-    given = train(config, run)
+    told = io.StringIO()
+    given = train(config, run, Console(file=told, width=120))
     labels, cases = read_labels(run, config, 2), held_out_cases(config)
     tried = [fit(labels, config.fit, config.seed + 1 + 1000 * k) for k in range(3)]
     ranked = sorted(tried, key=lambda network: judge(network.compiled(config.margin), cases).cost)
@@ -157,6 +169,9 @@ def test_a_run_gives_the_mean_of_the_kept(smoke_run: Path, tmp_path: Path) -> No
     for network in (given, read_run(run)[1], train(config, run)):
         for name, weights in network.experts[0].state_dict().items():
             torch.testing.assert_close(weights, expected.state_dict()[name])
+    verdict = judge(given.compiled(config.margin), cases)
+    as_printed = f"{100.0 * math.expm1(verdict.mean_log_ratio):+.1f}% on held-out episodes, {verdict.worst_pct:+.0f}%"
+    assert f"mean of the best 2, single tasks: {as_printed} at worst" in told.getvalue()
 
 
 def test_an_exported_policy_plays_an_episode(exported: Path) -> None:
