@@ -29,6 +29,11 @@ class Verdict(NamedTuple):
     worst_pct: float
     cost: float  # the mean, in which an episode that got slower counts three times: lower is better
 
+    @property
+    def mean_pct(self) -> float:
+        """The mean as a change in percent."""
+        return 100.0 * math.expm1(self.mean_log_ratio)
+
 
 def held_out_cases(config: TrainConfig) -> list[Case]:
     """Draw the episodes; they follow from the configuration."""

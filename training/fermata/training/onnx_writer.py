@@ -8,15 +8,36 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnx
 import torch
+from numpy.typing import NDArray
 from torch import nn
 
 from fermata.policy.errors import FermataError
 
+TOLERANCE = 1e-5  # of a number, absolute and relative
+
 
 class ParityError(FermataError):
     """The exported file does not answer as the network does."""
+
+
+def difference_from_torch(got: NDArray[np.floating[Any]], expected: torch.Tensor, where: str = "") -> float:
+    """Return the largest difference of what ONNX Runtime answers from what torch does.
+
+    A difference is over 1 plus the number: absolute for small numbers, relative for large ones.
+
+    Raises:
+        ParityError: it is above TOLERANCE, or no number.
+    """
+    truth = expected.double().numpy()
+    difference = np.abs(got - truth) / (1.0 + np.abs(truth))
+    if not (difference <= TOLERANCE).all():
+        raise ParityError(
+            f"the exported model differs from torch by {difference.max():.3g}{where}, allowed {TOLERANCE:g}"
+        )
+    return float(difference.max())
 
 
 def onnx_of(

@@ -24,7 +24,7 @@ from torch.utils.tensorboard import SummaryWriter
 from fermata.policy.errors import InputError
 from fermata.policy.learned import EXPERTS, Network
 from fermata.sim.processes import Workers
-from fermata.training.choose import Verdict, held_out_cases, judge
+from fermata.training.choose import held_out_cases, judge
 from fermata.training.collect import Unit, label_unit
 from fermata.training.config import TrainConfig
 from fermata.training.fit import Labels, fit
@@ -145,7 +145,7 @@ def _best(
             continue
         verdicts = [judge(network.compiled(config.margin), mine) for network in networks]
         for k, verdict in enumerate(verdicts):
-            console.print(f"network {k + 1}, {name}: {_told(verdict)}")
+            console.print(f"network {k + 1}, {name}: {_told(verdict.mean_pct, verdict.worst_pct)}")
         ranked = sorted(range(len(verdicts)), key=lambda k: verdicts[k].cost)
         best.experts[expert] = networks[ranked[0]].experts[expert]
         experts = [networks[k].experts[expert] for k in ranked[: config.fit.kept]]
@@ -153,15 +153,15 @@ def _best(
         if len(experts) > 1:
             mean = copy.deepcopy(best)
             mean.experts[expert] = mean_of(experts)
-            told = _told(judge(mean.compiled(config.margin), mine))
+            verdict = judge(mean.compiled(config.margin), mine)
+            told = _told(verdict.mean_pct, verdict.worst_pct)
             console.print(f"mean of the best {len(experts)}, {name}: {told}")
     return best, kept
 
 
-def _told(verdict: Verdict) -> str:
-    """Say how a network does on the held-out episodes."""
-    mean_pct = 100.0 * math.expm1(verdict.mean_log_ratio)
-    return f"{mean_pct:+.1f}% on held-out episodes, {verdict.worst_pct:+.0f}% at worst"
+def _told(mean_pct: float, worst_pct: float) -> str:
+    """Say how something does on the held-out episodes."""
+    return f"{mean_pct:+.1f}% on held-out episodes, {worst_pct:+.0f}% at worst"
 
 
 def _average(network: CostNetwork, config: TrainConfig, run: Path) -> None:
@@ -189,8 +189,7 @@ def _search(task: Task, run: Path, progress: Progress, log: SummaryWriter) -> Ex
 
     expert = search_threshold(task, run, on_generation)
     mean_pct, worst_pct = judged_pct(task, expert, task.config.fit.cases)
-    told = f"{mean_pct:+.1f}% on held-out episodes, {worst_pct:+.0f}% at worst"
-    progress.console.print(f"{EXPERTS[task.which]}: {told}")
+    progress.console.print(f"{EXPERTS[task.which]}: {_told(mean_pct, worst_pct)}")
     return expert
 
 

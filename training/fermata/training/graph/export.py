@@ -28,9 +28,10 @@ from fermata.policy.onnx_file import KEY
 from fermata.policy.state import IDLE, RECENT_ARRIVALS, ClusterState, free_executor_list
 from fermata.training.graph.config import GraphConfig
 from fermata.training.graph.network import Answer, GraphNetwork, tensors
-from fermata.training.onnx_writer import ParityError, onnx_of
+from fermata.training.onnx_writer import TOLERANCE, difference_from_torch, onnx_of
 
-TOLERANCE = 1e-5  # of a score, absolute and relative
+__all__ = ["PARITY_STAGES", "TOLERANCE", "export_onnx", "metadata_of", "parity", "random_state"]
+
 PARITY_STAGES = (1, 2, 3, 10, 50, 400, 2000)
 
 
@@ -149,9 +150,7 @@ def export_onnx(network: GraphNetwork, metadata: dict[str, Any], out: Path) -> f
 
 
 def parity(network: GraphNetwork, policy: GraphPolicy) -> float:
-    """Return the largest difference between torch's and ONNX Runtime's scores, at 1 to 2,000 stages.
-
-    A difference is over 1 plus the score: absolute for small scores, relative for large ones.
+    """Return the largest `difference_from_torch` of the scores, at 1 to 2,000 stages.
 
     Raises:
         ParityError: it is above TOLERANCE.
@@ -162,12 +161,5 @@ def parity(network: GraphNetwork, policy: GraphPolicy) -> float:
             expected = network(*tensors(graph))
         answers = policy.session.run(list(Answer._fields), graph._asdict())
         for answer, wanted in zip(answers, expected, strict=True):
-            truth = wanted.double().numpy()
-            difference = np.abs(answer - truth) / (1.0 + np.abs(truth))
-            if not (difference <= TOLERANCE).all():
-                raise ParityError(
-                    f"the exported model differs from torch by {difference.max():.3g} at {len(graph.stage_x)} stages, "
-                    f"allowed {TOLERANCE:g}"
-                )
-            largest = max(largest, float(difference.max()))
+            largest = max(largest, difference_from_torch(answer, wanted, f" at {len(graph.stage_x)} stages"))
     return largest
