@@ -1,7 +1,9 @@
 """One decision from `ClusterState` to action, features included: the graph network and the shipped model, one thread.
 
 Aims: 99 of 100 decisions under 1 ms at 50 jobs of 400 stages, and under 5 ms at 2,000 stages. CPU time, because the
-clock of a shared machine says more of its other users.
+clock of a shared machine says more of its other users. Those slow its cores down, too, for some 15 ms at a time: so a
+loop that always does the same stands beside each decision, and how far its own 99% lies above its median says how much
+of the tail is not the decision's.
 """
 
 from __future__ import annotations
@@ -21,7 +23,16 @@ from fermata.training.graph.config import GraphConfig, NetworkConfig
 from fermata.training.graph.export import export_onnx, metadata_of, random_state
 from fermata.training.graph.network import GraphNetwork
 
-DECISIONS = 300
+DECISIONS = 900
+FIXED_STEPS = 15_000  # about half a millisecond
+
+
+def fixed_work() -> int:
+    """Do what takes as long each time, but for the machine."""
+    total = 0
+    for step in range(FIXED_STEPS):
+        total += step * step
+    return total
 
 
 @pytest.fixture(scope="module")
@@ -42,15 +53,24 @@ def test_a_decision_among_many_stages(
     state, dag = random_state(stages, np.random.default_rng(1))
     chosen = request.getfixturevalue("graph_policy") if name == "graph" else load(name)
     policy = knowing(chosen, lambda: dag)
-    spent_s: list[float] = []
+    decision_s: list[float] = []
+    fixed_s: list[float] = []
 
-    def decisions() -> None:
-        for _ in range(DECISIONS):
-            began = time.process_time()
-            policy.choose(state)
-            spent_s.append(time.process_time() - began)
+    def decision() -> None:
+        began = time.process_time()
+        policy.choose(state)
+        decision_s.append(time.process_time() - began)
+
+    def beside_it() -> None:
+        began = time.process_time()
+        fixed_work()
+        fixed_s.append(time.process_time() - began)
 
     policy.choose(state)  # compiles
-    benchmark.pedantic(decisions, rounds=3)
-    half, most = np.quantile(spent_s, [0.5, 0.99]) * 1000.0
-    benchmark.extra_info |= {"CPU ms, median": round(float(half), 3), "CPU ms, 99%": round(float(most), 3)}
+    benchmark.pedantic(decision, setup=beside_it, rounds=DECISIONS)
+    (half, most), (fixed_half, fixed_most) = (np.quantile(each, [0.5, 0.99]) for each in (decision_s, fixed_s))
+    benchmark.extra_info |= {
+        "CPU ms, median": round(float(half) * 1000.0, 3),
+        "CPU ms, 99%": round(float(most) * 1000.0, 3),
+        "99% over median, of fixed work": round(float(fixed_most / fixed_half), 2),
+    }

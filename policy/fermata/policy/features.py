@@ -17,13 +17,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fermata.policy._jit import inlined, kernel, part
+from fermata.policy._jit import COMPILED, inlined, kernel, part
 from fermata.policy.action import startable
 from fermata.policy.board import Board, board_of
 from fermata.policy.forecast import forecast
 from fermata.policy.heuristics.kernel import BY_REMAINING_WORK, FILL, NEVER, Rule, first_stage
 from fermata.policy.remaining import expected_left_s
-from fermata.policy.rows import read_rows
+from fermata.policy.rows import column, listed, read_rows
 from fermata.policy.state import ClusterState
 
 SCHEMA = "fermata.head-alternative-wait/7"
@@ -355,10 +355,20 @@ def _observe(board: Board, order: Rule, out: FeatureRow) -> Candidates:
     return choice
 
 
+def _read_ahead(board: Board) -> None:
+    """Make ready, many at once, the rows that the kernels are about to look at one by one."""
+    pool, running = board.pool[0], column(board.executors, "stage")
+    stages = np.concatenate((listed(board.ready, pool.ready), running[running >= 0]))
+    read_rows(board.stages, list(dict.fromkeys(stages.tolist())))
+    read_rows(board.jobs, listed(board.active, pool.active).tolist())
+    read_rows(board.executors)
+    read_rows(board.arrivals)
+
+
 def observe_board(board: Board) -> tuple[Candidates, NDArray[np.float32]]:
     """Return the candidates on a board and its features, float32 [SIZE] (zeros if nothing is startable)."""
-    for rows in (board.arrivals, board.executors):
-        read_rows(rows)
+    if not COMPILED:
+        _read_ahead(board)
     out = np.zeros(SIZE)
     choice = _observe(board, ORDER, out)
     return choice, out.astype(np.float32)

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from fermata.policy.board import Board, Executor, Job, Pool, Stage
 from fermata.policy.decide import BoardPolicy, Policy
 from fermata.policy.features import FEATURES, observe_board
-from fermata.policy.rows import column, listed, read_rows, records
+from fermata.policy.rows import column, listed, records
 
 SCHEMA = "fermata.graph/2"
 
@@ -507,16 +507,11 @@ def _rows(features: Floats) -> Floats32:
     return features.transpose(*range(1, features.ndim), 0).astype(np.float32, order="C")
 
 
-def _observed(seen: Seen, read: _Read, state: int, choice: Positions, rows: NDArray[Any]) -> tuple[NDArray[Any], float]:
-    """Return the features of a pool and the end of a wait with a wake-up, given its startable stages."""
+def _observed(seen: Seen) -> tuple[NDArray[Any], float]:
+    """Return the features of a pool and the end of a wait with a wake-up."""
     if seen.pool_x is not None:
         return seen.pool_x, seen.wake_s
-    board = seen.board
-    if isinstance(board.stages, dict):
-        jobs = slice(read.job_first[state], read.job_first[state + 1])
-        read_rows(board.stages, read.stage_at[choice].tolist(), rows)
-        read_rows(board.jobs, read.job_at[jobs].tolist(), read.jobs[jobs])
-    found, pool_x = observe_board(board)
+    found, pool_x = observe_board(seen.board)
     return pool_x, found.wake_s
 
 
@@ -547,9 +542,7 @@ def graph_states(seen: Sequence[Seen], dag: Dag) -> tuple[GraphState, Menu]:
     stage_x[10, choice] = 1.0
     job_x[12, choice_job] = 1.0
     option_x, option_mask, caps = _options(read, choice, chosen, common)
-    told = []
-    for i, (each, begin, end) in enumerate(zip(seen, first[:-1], first[1:], strict=True)):
-        told.append(_observed(each, read, i, choice[begin:end], chosen[begin:end]))
+    told = [_observed(each) for each in seen]
     graph = GraphState(
         stage_x=_rows(stage_x),
         stage_job=read.stage_job,

@@ -35,8 +35,9 @@ def test_records_are_the_rows_that_were_asked_for_as_they_are_now(kind: str, dat
     rows, expected = memories(count)[kind], table(count)
     for index in data.draw(st.lists(st.integers(0, count - 1), max_size=5)):
         _ = rows[index]  # looked at, and left as it was
-    if data.draw(st.booleans()):
-        read_rows(rows)
+    some = st.lists(st.integers(0, count - 1), unique=True)
+    for wanted in data.draw(st.lists(st.none() | some | st.permutations(range(count)), max_size=2)):
+        read_rows(rows, wanted)
     for index in data.draw(st.lists(st.integers(0, count - 1), max_size=5)):
         expected["running"][index] = -index
         if isinstance(rows, np.ndarray):
@@ -70,6 +71,7 @@ def test_reading_all_keeps_what_was_changed() -> None:
     rows[2].running = -7
     changed = rows[2]
     for _ in range(2):
+        read_rows(rows, [3, 2])
         read_rows(rows)
     assert rows[2] is changed
     assert [rows[index].running for index in range(4)] == [*table(4)["running"][:2], -7, table(4)["running"][3]]
