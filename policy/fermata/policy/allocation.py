@@ -169,9 +169,9 @@ def _survey(board: Board, to: Allocator) -> _Moment:
         return _Moment(source, total_s, 0.0, 1.0, 0.0)
     work_s = 0.0
     for i in range(begin, end):
-        work_s += board.arrivals[i].work_s
-    gap_s = (pool.now_s - board.arrivals[begin].arrival_s) / (end - begin)
-    since_s = pool.now_s - board.arrivals[end - 1].arrival_s
+        work_s += board.recent_work_s[i]
+    gap_s = (pool.now_s - board.recent_arrival_s[begin]) / (end - begin)
+    since_s = pool.now_s - board.recent_arrival_s[end - 1]
     return _Moment(source, total_s, work_s / (end - begin), max(gap_s, 1e-3), since_s)
 
 

@@ -15,7 +15,19 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fermata.policy.rows import Indices, Rows, column, listed, new_indices, new_rows, peek, unread_rows
+from fermata.policy.rows import (
+    Indices,
+    Rows,
+    Values,
+    column,
+    listed,
+    new_indices,
+    new_rows,
+    new_values,
+    numbers,
+    peek,
+    unread_rows,
+)
 from fermata.policy.state import IDLE, ClusterState, FloatArray
 
 
@@ -27,7 +39,7 @@ class Pool:
     free: int = 0  # how many of `Board.free` count
     ready: int = 0  # how many of `Board.ready` count
     active: int = 0  # how many of `Board.active` count
-    recent_begin: int = 0  # the recent arrivals are rows [recent_begin, recent_end) of `Board.arrivals`
+    recent_begin: int = 0  # entries [recent_begin, recent_end) of the lists of recent arrivals count
     recent_end: int = 0
     estimate_error: float = 0.0
     estimate_misses: float = 0.0
@@ -78,14 +90,6 @@ class Stage:
     max_cap: int = 0
 
 
-@dataclass(slots=True)
-class Arrival:
-    """One arrival."""
-
-    arrival_s: float = 0.0
-    work_s: float = 0.0
-
-
 class Board(NamedTuple):
     """Rows and lists; how many entries of a list count stands in `pool`."""
 
@@ -93,7 +97,8 @@ class Board(NamedTuple):
     executors: Rows[Executor]
     jobs: Rows[Job]
     stages: Rows[Stage]
-    arrivals: Rows[Arrival]
+    recent_arrival_s: Values
+    recent_work_s: Values
     free: Indices  # executors
     active: Indices  # jobs
     ready: Indices  # stages
@@ -130,13 +135,13 @@ def board_of(state: ClusterState) -> Board:
     }
     jobs = {name: getattr(state, f"job_{name}") for name in _JOB}
     jobs |= {"remaining_path_s": _remaining_path_s(state), "narrow": _narrow(state), "begun_s": _begun_s(state)}
-    recent = {"arrival_s": state.recent_arrival_s, "work_s": state.recent_work_s}
     return Board(
         new_rows(Pool, 1, pool),
         unread_rows(Executor, state.executors, {name: getattr(state, f"executor_{name}") for name in _EXECUTOR}),
         unread_rows(Job, len(state.job_arrival_s), jobs),
         unread_rows(Stage, len(state.stage_job), {name: getattr(state, f"stage_{name}") for name in _STAGE}),
-        unread_rows(Arrival, len(state.recent_arrival_s), recent),
+        new_values(state.recent_arrival_s),
+        new_values(state.recent_work_s),
         new_indices(state.free_executors),
         new_indices(state.active_jobs),
         new_indices(state.ready_stages),
@@ -184,8 +189,8 @@ def state_of(board: Board, jobs: int | None = None, stages: int | None = None) -
         free_executors=listed(board.free, int(pool.free)),
         active_jobs=listed(board.active, int(pool.active)),
         ready_stages=listed(board.ready, int(pool.ready)),
-        recent_arrival_s=column(board.arrivals, "arrival_s", end)[begin:],
-        recent_work_s=column(board.arrivals, "work_s", end)[begin:],
+        recent_arrival_s=numbers(board.recent_arrival_s, begin, end),
+        recent_work_s=numbers(board.recent_work_s, begin, end),
         estimate_error=float(pool.estimate_error),
         estimate_misses=float(pool.estimate_misses),
     )

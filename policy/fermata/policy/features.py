@@ -214,30 +214,29 @@ def _arrivals(board: Board, unit: float, nearest_s: float, task_s: float, out: F
     """Fill in what recent arrivals say of the rate and the mix (10), from `at` on; and of the head's task and kind."""
     pool = board.pool[0]
     seen = pool.recent_end - pool.recent_begin
-    span_s = pool.now_s - board.arrivals[pool.recent_begin].arrival_s if seen > 0 else 0.0
+    times_s, sizes_s = board.recent_arrival_s, board.recent_work_s
+    span_s = pool.now_s - times_s[pool.recent_begin] if seen > 0 else 0.0
     # One arrival more than intervals: the first one opens the window.
     rate = (seen - 1) / span_s if seen > 1 and span_s > 0.0 else 0.0
     half, twice = 0.5 * unit, 2.0 * unit
     total, under, upto, over_work, under_work = 0.0, 0, 0, 0.0, 0.0
     alike, followed, gaps_s, was_alike, alike_s, under_s = 0, 0, 0.0, False, 0.0, -math.inf
-    arrivals = board.arrivals
     for i in range(pool.recent_begin, pool.recent_end):
-        arrival = arrivals[i]
-        work_s = arrival.work_s
+        work_s = sizes_s[i]
         total += work_s
         if was_alike:
             was_alike = False
             alike += 1
-            gaps_s += arrival.arrival_s - alike_s
+            gaps_s += times_s[i] - alike_s
             if work_s < half:
                 followed += 1
         if work_s < half:
             under += 1
             under_work += work_s
-            under_s = arrival.arrival_s
+            under_s = times_s[i]
         elif work_s <= twice:
             upto += 1
-            was_alike, alike_s = True, arrival.arrival_s
+            was_alike, alike_s = True, times_s[i]
         else:
             over_work += work_s
     upto += under
@@ -256,9 +255,8 @@ def _arrivals(board: Board, unit: float, nearest_s: float, task_s: float, out: F
     out[34] = _log_ratio(rate * under / count * task_s, 1.0)
     out[40], out[41] = 0.0, 0.0
     if seen > 0:
-        last = arrivals[pool.recent_end - 1]
-        out[40] = _log_ratio(pool.now_s - last.arrival_s, unit)
-        out[41] = _log_ratio(last.work_s, unit)
+        out[40] = _log_ratio(pool.now_s - times_s[pool.recent_end - 1], unit)
+        out[41] = _log_ratio(sizes_s[pool.recent_end - 1], unit)
     # Of what never was there, what holds for all arrivals is the best guess.
     out[42] = followed / alike if alike > 0 else under / count
     gap_s = gaps_s / alike if alike > 0 else 1.0 / rate if rate > 0.0 else math.inf
@@ -362,7 +360,6 @@ def _read_ahead(board: Board) -> None:
     read_rows(board.stages, list(dict.fromkeys(stages.tolist())))
     read_rows(board.jobs, listed(board.active, pool.active).tolist())
     read_rows(board.executors)
-    read_rows(board.arrivals)
 
 
 def observe_board(board: Board) -> tuple[Candidates, NDArray[np.float32]]:

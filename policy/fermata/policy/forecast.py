@@ -35,31 +35,30 @@ def forecast(board: Board, below_s: float, since_s: float, horizon_s: float, rat
         horizon_s: finite.
         rate: of such arrivals on average, per second.
     """
-    pool, arrivals = board.pool[0], board.arrivals
+    pool, times_s, sizes_s = board.pool[0], board.recent_arrival_s, board.recent_work_s
     # Sums over moments; over arrivals before the moment in hand (`seen`), and before the end of its horizon (`met`).
     moments, found, early_s = 0.0, 0.0, 0.0
     seen, seen_s, met, met_s, ahead = 0, 0.0, 0, 0.0, pool.recent_begin
     before_s = -math.inf
     for i in range(pool.recent_begin, pool.recent_end):
-        arrival = arrivals[i]
-        if arrival.work_s >= below_s:
+        if sizes_s[i] >= below_s:
             continue
         until_s = before_s + since_s + horizon_s
         if until_s > pool.now_s:
             break
-        if seen > 0 and arrival.arrival_s - before_s > since_s:
+        if seen > 0 and times_s[i] - before_s > since_s:
             while ahead < pool.recent_end:
-                later = arrivals[ahead]
-                if later.arrival_s > until_s:
+                later_s = times_s[ahead]
+                if later_s > until_s:
                     break
-                if later.work_s < below_s:
+                if sizes_s[ahead] < below_s:
                     met += 1
-                    met_s += later.arrival_s
+                    met_s += later_s
                 ahead += 1
             moments += 1.0
             found += met - seen
             early_s += (met - seen) * until_s - (met_s - seen_s)
-        before_s = arrival.arrival_s
+        before_s = times_s[i]
         seen += 1
         seen_s += before_s
     expected = rate * horizon_s

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from fermata.policy.board import Board, Executor, Job, Pool, Stage
 from fermata.policy.decide import BoardPolicy, Policy
 from fermata.policy.features import FEATURES, observe_board
-from fermata.policy.rows import column, listed, records
+from fermata.policy.rows import column, listed, numbers, records
 
 SCHEMA = "fermata.graph/2"
 
@@ -374,10 +374,10 @@ def _smaller_arrivals(read: _Read, seen: Sequence[Seen], work_s: Floats) -> Floa
     for i, (each, pool) in enumerate(zip(seen, read.pools, strict=True)):
         begin, end, own = pool.recent_begin, pool.recent_end, slice(ends[i], ends[i + 1])
         count = end - begin
-        span_s = pool.now_s - float(column(each.board.arrivals, "arrival_s", end)[begin]) if count > 1 else 0.0
+        span_s = pool.now_s - each.board.recent_arrival_s[begin] if count > 1 else 0.0
         # One arrival more than intervals: the first one opens the window.
         if span_s > 0.0:
-            recent_s = np.sort(column(each.board.arrivals, "work_s", end)[begin:])
+            recent_s = np.sort(numbers(each.board.recent_work_s, begin, end))
             rate[own] = recent_s.searchsorted(0.5 * work_s[own]) * ((count - 1) / (count * span_s))
     return rate
 

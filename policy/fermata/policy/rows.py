@@ -58,6 +58,22 @@ class Indices(Protocol):
         ...
 
 
+class Values(Protocol):
+    """A list of numbers of fixed capacity: a float64 array, or a list in plain Python."""
+
+    def __len__(self) -> int:
+        """Return the capacity."""
+        ...
+
+    def __getitem__(self, at: int) -> float:
+        """Return a number."""
+        ...
+
+    def __setitem__(self, at: int, value: float) -> None:
+        """Set a number."""
+        ...
+
+
 class _Layout(NamedTuple):
     """What is the same for all rows of a kind."""
 
@@ -191,6 +207,13 @@ def new_indices(values: NDArray[Any]) -> Indices:
     return values.tolist()  # type: ignore[no-any-return]
 
 
+def new_values(values: NDArray[Any]) -> Values:
+    """Return a list of these numbers; they are copied."""
+    if COMPILED:
+        return values.astype(np.float64)
+    return values.tolist()  # type: ignore[no-any-return]
+
+
 def column(rows: Rows[Any], name: str, end: int | None = None) -> NDArray[Any]:
     """Return one field of the first `end` rows as an array: a view, in plain Python a copy."""
     if isinstance(rows, np.ndarray):
@@ -207,10 +230,10 @@ def column(rows: Rows[Any], name: str, end: int | None = None) -> NDArray[Any]:
 def records(rows: Rows[R], kind: type[R], at: NDArray[np.integer[Any]] | None = None) -> NDArray[Any]:
     """Return the rows at some distinct indices, or all, as an array of records to read: a view only of all rows.
 
-    >>> from fermata.policy.board import Arrival
-    >>> rows = new_rows(Arrival, 3, {"work_s": np.array([1.0, 2.0, 3.0])})
-    >>> records(rows, Arrival, np.array([2, 0])).tolist()
-    [(0.0, 3.0), (0.0, 1.0)]
+    >>> from fermata.policy.board import Executor
+    >>> rows = new_rows(Executor, 3, {"free_at_s": 5.0, "stage": np.array([1, 2, 3])})
+    >>> records(rows, Executor, np.array([2, 0])).tolist()
+    [(5.0, 3, -1), (5.0, 1, -1)]
     """
     if isinstance(rows, np.ndarray):
         found: NDArray[Any] = rows if at is None else _bytes(rows).take(at).view(rows.dtype)
@@ -234,6 +257,13 @@ def listed(indices: Indices, end: int) -> IndexArray:
     if isinstance(indices, np.ndarray):
         return indices[:end]
     return np.array(indices[:end], np.int32)  # type: ignore[index]
+
+
+def numbers(values: Values, begin: int, end: int) -> NDArray[np.float64]:
+    """Return the numbers from `begin` to before `end` as an array: a view, in plain Python a copy."""
+    if isinstance(values, np.ndarray):
+        return values[begin:end]
+    return np.array(values[begin:end], np.float64)  # type: ignore[index]
 
 
 if COMPILED:

@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fermata.policy.board import Arrival, Board, Executor, Job, Pool, Stage, state_of
+from fermata.policy.board import Board, Executor, Job, Pool, Stage, state_of
 from fermata.policy.graph import job_shape, path_lengths
-from fermata.policy.rows import Indices, Long, Rows, column, new_indices, new_rows, peek
+from fermata.policy.rows import Indices, Long, Rows, column, new_indices, new_rows, new_values, peek
 from fermata.policy.state import IDLE, ClusterState
 from fermata.sim.failures import Failures, draw_failures
 from fermata.sim.trace import Trace
@@ -261,7 +261,8 @@ def _new_board(tables: Tables, executors: int) -> Board:
                 "max_cap": tables.stage_max_cap,
             },
         ),
-        arrivals=new_rows(Arrival, jobs, {"arrival_s": tables.job_arrival_s, "work_s": tables.job_work_s}),
+        recent_arrival_s=new_values(tables.job_arrival_s),
+        recent_work_s=new_values(tables.job_work_s),
         free=new_indices(np.arange(executors)[::-1]),
         active=new_indices(np.zeros(jobs)),
         ready=new_indices(np.zeros(stages)),

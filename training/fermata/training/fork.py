@@ -12,8 +12,8 @@ from typing import NamedTuple
 import numpy as np
 
 from fermata.policy._jit import kernel
-from fermata.policy.board import Arrival, Board, Executor, Job, Pool, Stage
-from fermata.policy.rows import Indices, copy_row, new_indices, new_rows
+from fermata.policy.board import Board, Executor, Job, Pool, Stage
+from fermata.policy.rows import Indices, copy_row, new_indices, new_rows, new_values
 from fermata.policy.state import IDLE, RECENT_ARRIVALS
 from fermata.sim.world import Clock, JobProgress, Run, StageProgress, Task, World
 
@@ -42,7 +42,8 @@ def new_fork(executors: int, room: Room) -> Fork:
         executors=new_rows(Executor, executors),
         jobs=new_rows(Job, room.jobs),
         stages=new_rows(Stage, room.stages),
-        arrivals=new_rows(Arrival, room.jobs + RECENT_ARRIVALS),
+        recent_arrival_s=new_values(np.zeros(room.jobs + RECENT_ARRIVALS)),
+        recent_work_s=new_values(np.zeros(room.jobs + RECENT_ARRIVALS)),
         free=new_indices(np.zeros(executors)),
         active=new_indices(np.zeros(room.jobs)),
         ready=new_indices(np.zeros(room.stages)),
@@ -164,7 +165,8 @@ def _copy_pool(fork: Fork, world: World, count: int) -> None:
         to.board.ready[i] = _new_stage(fork, world, count, board.ready[i])
     seen = pool.recent_end - pool.recent_begin
     for i in range(seen):
-        copy_row(to.board.arrivals, i, board.arrivals, pool.recent_begin + i)
+        to.board.recent_arrival_s[i] = board.recent_arrival_s[pool.recent_begin + i]
+        to.board.recent_work_s[i] = board.recent_work_s[pool.recent_begin + i]
     pool.recent_begin, pool.recent_end = 0, seen
 
 
@@ -202,8 +204,8 @@ def splice(fork: Fork, world: World, library: World, first: int, arrivals: int, 
         if at.jobs < 0:
             return False
         to.board.jobs[count + i].arrival_s += shift_s
-        copy_row(to.board.arrivals, seen + i, library.board.arrivals, first + i)
-        to.board.arrivals[seen + i].arrival_s += shift_s
+        to.board.recent_arrival_s[seen + i] = library.board.recent_arrival_s[first + i] + shift_s
+        to.board.recent_work_s[seen + i] = library.board.recent_work_s[first + i]
     clock.jobs, clock.arrived, clock.finished = count + arrivals, count, 0
     clock.events, clock.decisions = 0, 0
     return True

@@ -175,7 +175,7 @@ def long_from(board: Board, split_s: float) -> float:
         return split_s
     least, most = math.inf, 0.0
     for i in range(board.pool[0].recent_begin, board.pool[0].recent_end):
-        least, most = min(least, board.arrivals[i].work_s), max(most, board.arrivals[i].work_s)
+        least, most = min(least, board.recent_work_s[i]), max(most, board.recent_work_s[i])
     return math.sqrt(least * most) if most > 4.0 * least and least > 0.0 else math.inf
 
 
@@ -191,12 +191,12 @@ def followed_by_s(board: Board, stage: int, rule: Rule) -> float:
     split_s, least, most = rule.split_s, math.inf, 0.0
     if split_s <= 0.0:
         for i in range(begin, end):
-            least, most = min(least, board.arrivals[i].work_s), max(most, board.arrivals[i].work_s)
+            least, most = min(least, board.recent_work_s[i]), max(most, board.recent_work_s[i])
         split_s = math.sqrt(least * most)
     if board.jobs[board.stages[stage].job].work_s < split_s:
         return -math.inf
     for i in range(begin, end):
-        if board.arrivals[i].work_s < split_s and board.arrivals[i].arrival_s >= ready_s:
+        if board.recent_work_s[i] < split_s and board.recent_arrival_s[i] >= ready_s:
             return -math.inf
     return float(ready_s + rule.follower_s)
 

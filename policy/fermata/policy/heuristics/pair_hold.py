@@ -20,7 +20,7 @@ def _arrival_rate(board: Board) -> float:
     begin, end = board.pool[0].recent_begin, board.pool[0].recent_end
     if end - begin < 2:
         return 0.0
-    span_s = board.pool[0].now_s - board.arrivals[begin].arrival_s
+    span_s = board.pool[0].now_s - board.recent_arrival_s[begin]
     return (end - begin - 1) / span_s if span_s > 0.0 else 0.0
 
 
@@ -40,11 +40,11 @@ def committed_hold_of(board: Board, stage: int, split_s: float) -> float:
     shorts, short_s, long_s, seen = 0, 0.0, 0.0, 0
     for i in range(board.pool[0].recent_begin, board.pool[0].recent_end):
         seen += 1
-        if board.arrivals[i].work_s < split_s:
+        if board.recent_work_s[i] < split_s:
             shorts += 1
-            short_s += board.arrivals[i].work_s
+            short_s += board.recent_work_s[i]
         else:
-            long_s += board.arrivals[i].work_s
+            long_s += board.recent_work_s[i]
     if shorts == 0:
         return 0.0
     mean_long_s = long_s / (seen - shorts) if seen > shorts else first_s
@@ -61,11 +61,11 @@ def released_hold_until(board: Board, stage: int) -> float:
     first_s = board.jobs[row.job].work_s
     begin, end = board.pool[0].recent_begin, board.pool[0].recent_end
     rate = _arrival_rate(board)
-    if rate <= 0.0 or board.arrivals[end - 1].arrival_s > row.ready_s:
+    if rate <= 0.0 or board.recent_arrival_s[end - 1] > row.ready_s:
         return -math.inf
     shorter_s = 0.0
     for i in range(begin, end):
-        shorter_s += min(first_s, board.arrivals[i].work_s)
+        shorter_s += min(first_s, board.recent_work_s[i])
     if not released_hold_pays(rate, first_s, shorter_s / (end - begin)):
         return -math.inf
     return float(row.ready_s + 8.0 / rate)
