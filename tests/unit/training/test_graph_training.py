@@ -611,6 +611,13 @@ def test_a_graph_policy_is_explained_at_the_command_line(exported: Path, tmp_pat
     assert "scores, not costs" in page.read_text()
 
 
+def test_an_export_says_nothing_of_torch(smoke_run: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "fermata.cli", "export-onnx", str(smoke_run), "--out", str(tmp_path / "m.onnx")]
+    told = subprocess.run(command, check=True, capture_output=True, text=True)
+    assert told.stderr == ""
+    assert "largest difference from torch" in told.stdout
+
+
 def test_a_card_says_what_a_graph_policy_is_and_where_it_was_taught(smoke_run: Path, tmp_path: Path) -> None:
     card = tmp_path / "card.md"
     arguments = [str(smoke_run), "--out", str(tmp_path / "m.onnx"), "--card", str(card)]

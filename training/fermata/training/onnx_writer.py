@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import tempfile
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -40,6 +43,20 @@ def difference_from_torch(got: NDArray[np.floating[Any]], expected: torch.Tensor
     return float(difference.max())
 
 
+@contextmanager
+def _quietly() -> Iterator[None]:
+    """Leave out what torch's exporter says of packages that nothing here needs, and of its own later versions."""
+    packages = logging.getLogger("torch.onnx._internal.exporter._registration")
+    level = packages.level
+    packages.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)
+            yield
+    finally:
+        packages.setLevel(level)
+
+
 def onnx_of(
     network: nn.Module,
     example: tuple[torch.Tensor, ...],
@@ -59,7 +76,7 @@ def onnx_of(
         metadata: a property of the file.
     """
     network.eval()
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, _quietly():
         draft = Path(folder) / "draft.onnx"
         torch.onnx.export(
             network,
