@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 
 Row = tuple[str, float, dict[str, Any]]
+_STEPS = 2_000_000
 _ROWS = pytest.StashKey[list[Row]]()
 
 
@@ -23,22 +25,30 @@ def _noted(request: pytest.FixtureRequest) -> Iterator[None]:
         rows.append((request.node.name, float(used.stats.stats.min), dict(used.extra_info)))
 
 
+def python_loop(steps: int) -> int:
+    """Do what takes as long each time, but for the machine."""
+    total = 0
+    for step in range(steps):
+        total += step
+    return total
+
+
+@pytest.fixture
+def fixed_work() -> Callable[[], int]:
+    """Return about half a millisecond of what takes as long each time: to measure beside what a tail is asked of."""
+    return partial(python_loop, 15_000)
+
+
 def calibration() -> tuple[float, float]:
     """Return how many million steps of a plain Python loop, and how many passes over 8 MB, this core does a second."""
-
-    def loop() -> None:
-        total = 0
-        for i in range(2_000_000):
-            total += i
-
     numbers = np.ones(1_000_000)
     best = [float("inf")] * 2
     for _ in range(5):
-        for at, work in enumerate((loop, numbers.sum)):
+        for at, work in enumerate((partial(python_loop, _STEPS), numbers.sum)):
             began = time.process_time()
             work()
             best[at] = min(best[at], time.process_time() - began)
-    return 2.0 / best[0], 1.0 / max(best[1], 1e-9)
+    return _STEPS / 1e6 / best[0], 1.0 / max(best[1], 1e-9)
 
 
 def _written(value: Any) -> str:

@@ -226,7 +226,6 @@ class _Read(NamedTuple):
     stage_state: Positions  # [n]
     ready: Positions  # rows of `stages` that are on their board's list of ready stages, in order
     jobs: NDArray[Any]  # [j] records of `Job`
-    job_at: Positions  # [j] their indices on their board
     job_state: Positions  # [j]
     job_first: Positions  # [s + 1] where the jobs of each board begin
     stage_job: Positions  # [n] rows of `jobs`
@@ -300,7 +299,6 @@ def _read(seen: Sequence[Seen]) -> _Read:
         stage_state=stage_state,
         ready=_joined(ready),
         jobs=_joined(jobs),
-        job_at=job_at,
         job_state=job_state,
         job_first=job_first,
         stage_job=stage_job,
