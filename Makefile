@@ -76,7 +76,7 @@ crds: ## Custom resource definitions, from the models, into deploy/crds/
 
 train: ## Train the shipped model's configuration and export it, in runs/; TPCH=DIR: and the allocation on Spark beside it
 	@scripts/bootstrap training
-	@$(PY) -m fermata.cli train --config default --out runs/default
+	@$(PY) -m fermata.cli train --config default --device cpu --out runs/default
 	@$(PY) -m fermata.cli export-onnx runs/default --out runs/default/policy.onnx
 ifdef TPCH
 	@$(PY) -m fermata.cli train --config spark-default --tpch-dir $(TPCH) --out runs/spark

@@ -23,7 +23,9 @@ def ablate(
     episode_jobs: Annotated[
         int | None, typer.Option(min=1, help="Jobs of an evaluation's episode; by default the scenario's own.")
     ] = 1000,
-    processes: Annotated[int | None, typer.Option(min=1, help="Worker processes; does not change the result.")] = None,
+    processes: Annotated[
+        int | None, typer.Option(min=1, help="Worker processes, by default one a core; does not change the result.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Train agents with and without the papers' features and idling, and compare them.

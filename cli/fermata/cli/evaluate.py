@@ -2,7 +2,6 @@
 
 import json
 import math
-import os
 import sys
 from typing import Annotated
 
@@ -21,7 +20,8 @@ def evaluate(
         "2000-2019"
     ),
     processes: Annotated[
-        int | None, typer.Option("--jobs", min=1, help="Processes; the figures do not depend on it.")
+        int | None,
+        typer.Option("--jobs", min=1, help="Processes, by default one a core; same figures."),
     ] = None,
     episode_jobs: Annotated[
         int | None, typer.Option(min=1, help="Jobs of an episode; by default the scenario's own number.")
@@ -57,6 +57,7 @@ def evaluate(
     from fermata.cli.tables import scores_table
     from fermata.policy.guardrails import Guardrails
     from fermata.sim.generate.estimates import read_noise
+    from fermata.sim.processes import cores
     from fermata.training.evaluate import Conditions, as_dict, names_of
     from fermata.training.evaluate import evaluate as run
 
@@ -75,7 +76,7 @@ def evaluate(
             policy,
             names,
             numbers,
-            processes or min(os.cpu_count() or 1, len(names) * len(numbers)),
+            processes or min(cores(), len(names) * len(numbers)),
             lambda done, _: progress.update(task, completed=done),
             conditions,
         )

@@ -16,6 +16,13 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
+def cores() -> int:
+    """Return how many processor cores this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
 def _end_with_parent() -> None:
     """End this process when the one that started it is gone: killed, it told nobody to stop."""
     parent = multiprocessing.parent_process()

@@ -60,7 +60,7 @@ from fermata.training.graph.export import PARITY_STAGES, TOLERANCE, export_onnx,
 from fermata.training.graph.network import GraphNetwork, tensors
 from fermata.training.graph.rollouts import Unit, drawn_scenario, run_unit, weights_of
 from fermata.training.graph.scenarios import named
-from fermata.training.graph.update import generalised_advantages, judge, ppo
+from fermata.training.graph.update import Chosen, generalised_advantages, judge, ppo
 from fermata.training.graph.workers import workers
 
 pytestmark = pytest.mark.training
@@ -199,7 +199,7 @@ def test_probabilities_of_all_choices_add_up() -> None:
     total = 0.0
     entropy = 0.0
     for row, option in [*rows, (-1, 0)]:
-        judged = judge(network, graph, torch.tensor([row]), torch.tensor([option]), torch.tensor([0]))
+        judged = judge(network, Chosen(tensors(graph), torch.tensor([row]), torch.tensor([option]), torch.tensor([0])))
         log_prob = float(judged.log_prob.detach())
         total += np.exp(log_prob)
         entropy -= np.exp(log_prob) * log_prob

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from fermata.policy.errors import InputError
 from fermata.policy.learned import EXPERTS
+from fermata.sim.processes import cores
 
 Model = TypeVar("Model", bound=BaseModel)
 Positive = Annotated[float, Field(gt=0)]
@@ -104,7 +105,7 @@ class TrainConfig(_Section):
     search: Search | None = None  # without it the labels teach what to do with DAGs, too
     margin: float = Field(default=0.0, ge=0)  # mean JCTs that an action must save before the head is not started ...
     margin_in_use: float | None = Field(default=None, ge=0)  # ... and in the exported model, by default as many
-    processes: int = Field(default=2, ge=1)  # does not change the result
+    processes: int = Field(default_factory=cores, ge=1)  # does not change the result
 
     @property
     def taught(self) -> tuple[int, ...]:

@@ -37,17 +37,22 @@ def _loss(expert: Expert, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 
 
 def fit(
-    labels: Labels, config: Fit, seed: int, on_epoch: Callable[[int, int, float, float], None] | None = None
+    labels: Labels,
+    config: Fit,
+    seed: int,
+    on_epoch: Callable[[int, int, float, float], None] | None = None,
+    device: torch.device | None = None,
 ) -> CostNetwork:
     """Return a network each of whose experts was fitted to its part of the labels.
 
-    The same labels and seed give the same one. An expert without labels stays one that starts the head.
+    The same labels, seed and device give the same one. An expert without labels stays one that starts the head.
 
     Args:
         labels: of all rounds.
         config: sizes and steps.
         seed: of the weights, the batches and the split.
         on_epoch: told expert, epoch, training loss and held-out loss.
+        device: where it is fitted, by default the processor; what is returned is always there.
     """
     torch.set_num_threads(1)  # the layers are small: threads would cost more than they bring
     torch.manual_seed(seed)  # also of an expert that stays untaught
@@ -57,23 +62,27 @@ def fit(
         part = Labels(labels.x[mine], labels.y[mine], labels.scenario[mine])
         if len(np.unique(part.scenario)) > 1:
             told = None if on_epoch is None else partial(on_epoch, index)
-            network.experts[index] = fit_expert(part, config, seed, told)
+            network.experts[index] = fit_expert(part, config, seed, told, device)
     return network
 
 
 def fit_expert(
-    labels: Labels, config: Fit, seed: int, on_epoch: Callable[[int, float, float], None] | None = None
+    labels: Labels,
+    config: Fit,
+    seed: int,
+    on_epoch: Callable[[int, float, float], None] | None = None,
+    device: torch.device | None = None,
 ) -> Expert:
     """Return the expert with the lowest loss on held-out scenarios; see `fit`."""
     torch.manual_seed(seed)
     rng = np.random.default_rng(seed)
-    x = torch.from_numpy(labels.x).float()
-    y = torch.from_numpy(labels.y).float()
+    x = torch.from_numpy(labels.x).float().to(device)
+    y = torch.from_numpy(labels.y).float().to(device)
     scenarios = np.unique(labels.scenario)
     held = rng.permutation(scenarios)[: max(1, round(config.held_out * len(scenarios)))]
-    is_held = torch.from_numpy(np.isin(labels.scenario, held))
+    is_held = torch.from_numpy(np.isin(labels.scenario, held)).to(device)
     train = torch.nonzero(~is_held).squeeze(1)
-    expert = Expert(config.hidden)
+    expert = Expert(config.hidden).to(device)
     expert.normalise(x[train])
     optimiser = torch.optim.AdamW(
         expert.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay, fused=False
@@ -84,7 +93,7 @@ def fit_expert(
     for epoch in range(config.epochs):
         expert.train()
         total = 0.0
-        order = train[torch.from_numpy(rng.permutation(len(train)))]
+        order = train[torch.from_numpy(rng.permutation(len(train))).to(device)]
         for start in range(0, len(order), config.batch):
             rows = order[start : start + config.batch]
             optimiser.zero_grad()
@@ -103,4 +112,4 @@ def fit_expert(
             best, best_loss, since = copy.deepcopy(expert), held_loss, 0
         if since >= config.patience:
             break
-    return best
+    return best.cpu()

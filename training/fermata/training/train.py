@@ -27,6 +27,7 @@ from fermata.sim.processes import Workers
 from fermata.training.choose import held_out_cases, judge
 from fermata.training.collect import Unit, label_unit
 from fermata.training.config import TrainConfig
+from fermata.training.device import CPU, announce, chosen
 from fermata.training.fit import Labels, fit
 from fermata.training.network import CostNetwork, Expert, mean_of
 from fermata.training.threshold import SEARCHED, Task, finished_expert, judged_pct, search_threshold, under_margin
@@ -88,7 +89,9 @@ def read_labels(run: Path, config: TrainConfig, rounds: int) -> Labels:
     return Labels(np.concatenate(xs), np.concatenate(ys), np.concatenate(scenarios))
 
 
-def _fit_round(config: TrainConfig, number: int, run: Path, progress: Progress, log: SummaryWriter) -> CostNetwork:
+def _fit_round(
+    config: TrainConfig, number: int, run: Path, progress: Progress, log: SummaryWriter, device: torch.device
+) -> CostNetwork:
     """Fit on the labels of all rounds so far, or read the network that an earlier call fitted."""
     path = run / f"network-{number}.pt"
     network = CostNetwork(config.fit.hidden)
@@ -109,7 +112,7 @@ def _fit_round(config: TrainConfig, number: int, run: Path, progress: Progress, 
             log.add_scalar(f"{name}/{EXPERTS[expert]}/held_out_loss", held_loss, epoch)
             progress.update(task, completed=k * steps + expert * epochs + epoch + 1)
 
-        return fit(labels, config.fit, config.seed + number + k * _APART, on_epoch)
+        return fit(labels, config.fit, config.seed + number + k * _APART, on_epoch, device)
 
     networks = [fitted(k) for k in range(tries)]
     network = networks[0]
@@ -193,17 +196,19 @@ def _search(task: Task, run: Path, progress: Progress, log: SummaryWriter) -> Ex
     return expert
 
 
-def train(config: TrainConfig, run: Path, console: Console | None = None) -> CostNetwork:
+def train(config: TrainConfig, run: Path, console: Console | None = None, device: str = CPU) -> CostNetwork:
     """Run, or go on with, a training run and return its last network.
 
     Args:
         config: what to do.
         run: folder of the run; created if it is not there.
         console: where progress is shown; standard error by default.
+        device: where networks are fitted; see `fermata.training.device.chosen`.
 
     Raises:
-        InputError: `run` holds a run of another configuration.
+        InputError: `run` holds a run of another configuration, or there is no such device.
     """
+    fitted_on = chosen(device)
     _prepare(config, run)
     columns = (
         TextColumn("{task.description}"),
@@ -216,11 +221,12 @@ def train(config: TrainConfig, run: Path, console: Console | None = None) -> Cos
     log = SummaryWriter(str(run / "tensorboard"))
     try:
         with Progress(*columns, console=console or Console(stderr=True)) as progress:
+            announce(fitted_on, progress.console)
             for number in range(len(config.rounds)):
                 compiled = None if network is None else network.compiled(config.margin)
                 if not (run / f"network-{number}.pt").exists():
                     _label_round(config, number, compiled, run, progress)
-                network = _fit_round(config, number, run, progress, log)
+                network = _fit_round(config, number, run, progress, log, fitted_on)
             if network is not None and config.search is not None:
                 for which in SEARCHED:
                     task = Task(config, which, network)

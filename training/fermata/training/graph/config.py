@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from fermata.policy.graph_actions import Space
 from fermata.policy.graph_state import CRITICAL_PATH_FEATURES, DECIMA_FEATURES, OPTION_FEATURES, WIDTH_FEATURES
+from fermata.sim.processes import cores
 from fermata.training.config import TrainConfig, Workloads, read_raw, validated
 from fermata.training.graph.objectives import Objective
 from fermata.training.spark.config import AllocationConfig
@@ -143,7 +144,7 @@ class GraphConfig(_Section):
     update: Update = Update()
     selection: Selection = Selection()
     checkpoint_every: int = Field(default=5, ge=1)  # iterations; does not change the result
-    processes: int = Field(default=2, ge=1)  # does not change the result
+    processes: int = Field(default_factory=cores, ge=1)  # does not change the result
 
     @property
     def digest(self) -> str:

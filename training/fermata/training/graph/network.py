@@ -41,9 +41,9 @@ class Answer(NamedTuple):
     wait: Tensor  # [s]
 
 
-def tensors(graph: GraphState) -> tuple[Tensor, ...]:
-    """Return the arrays of some states as the network's arguments."""
-    return tuple(torch.from_numpy(np.ascontiguousarray(array)) for array in graph)
+def tensors(graph: GraphState, device: torch.device | None = None) -> tuple[Tensor, ...]:
+    """Return the arrays of some states as the arguments of a network on a device, by default the processor."""
+    return tuple(torch.from_numpy(np.ascontiguousarray(array)).to(device) for array in graph)
 
 
 # An exported file takes as long as it has nodes: so much less is the arithmetic of a decision. So what follows says in
@@ -125,6 +125,11 @@ class GraphNetwork(nn.Module):  # type: ignore[misc] # torch is not followed by 
                 layer.bias.zero_()
             self.wait_head[2].bias.fill_(self.config.first_wait)
             self.delay_head[2].bias[1:] = self.config.first_wait
+
+    @property
+    def device(self) -> torch.device:
+        """Where it is."""
+        return self.stage_mean.device
 
     def lean(self, margin: float) -> None:
         """Let a wait or a hold lead by so much more before it is the likeliest choice."""

@@ -80,7 +80,7 @@ def network_of(config: GraphConfig, weights: Weights) -> GraphNetwork:
 
 def weights_of(network: GraphNetwork) -> Weights:
     """Return a network's weights as arrays."""
-    return {name: value.detach().numpy().copy() for name, value in network.state_dict().items()}
+    return {name: value.detach().cpu().numpy().copy() for name, value in network.state_dict().items()}
 
 
 @kernel

@@ -22,6 +22,7 @@ from torch.utils.tensorboard import SummaryWriter
 from fermata.policy.errors import InputError
 from fermata.policy.graph_actions import NO_IDLING
 from fermata.policy.graph_state import join
+from fermata.training.device import CPU, announce, chosen
 from fermata.training.graph.config import GraphConfig
 from fermata.training.graph.network import GraphNetwork
 from fermata.training.graph.rollouts import Decisions, HeldOut, Unit, run_unit, score_held_out, weights_of
@@ -43,15 +44,16 @@ class Progressed(NamedTuple):
     looks: int  # since the best
 
     @classmethod
-    def begin(cls, config: GraphConfig) -> Progressed:
+    def begin(cls, config: GraphConfig, device: torch.device) -> Progressed:
         """Return a run before its first iteration."""
         torch.manual_seed(config.seed)
-        network = GraphNetwork(config.network)
+        network = GraphNetwork(config.network).to(device)
         return cls(0, network, _optimiser(network, config), copy.deepcopy(network.state_dict()), math.inf, 0)
 
 
 def _optimiser(network: GraphNetwork, config: GraphConfig) -> torch.optim.Optimizer:
-    return torch.optim.Adam(network.parameters(), lr=config.update.learning_rate[0], fused=False, foreach=False)
+    together = network.device.type != CPU  # a step is a few launches on a GPU, not one for each array of weights
+    return torch.optim.Adam(network.parameters(), lr=config.update.learning_rate[0], fused=False, foreach=together)
 
 
 def _save(path: Path, content: dict[str, Any]) -> None:
@@ -65,13 +67,13 @@ def _save_checkpoint(run: Path, at: Progressed) -> None:
     _save(run / CHECKPOINT_FILE, content)
 
 
-def _load_checkpoint(run: Path, config: GraphConfig) -> Progressed:
+def _load_checkpoint(run: Path, config: GraphConfig, device: torch.device) -> Progressed:
     """Return the run as it was when its checkpoint was written, or before its first iteration."""
     path = run / CHECKPOINT_FILE
-    at = Progressed.begin(config)
+    at = Progressed.begin(config, device)
     if not path.exists():
         return at
-    content = torch.load(path, weights_only=True)
+    content = torch.load(path, weights_only=True, map_location=CPU)
     at.network.load_state_dict(content.pop("network"))
     at.optimiser.load_state_dict(content.pop("optimiser"))
     return at._replace(**content)
@@ -147,7 +149,9 @@ def _look(config: GraphConfig, at: Progressed, who: Workers) -> tuple[Progressed
     return at._replace(looks=at.looks + 1), score
 
 
-def train(config: GraphConfig, run: Path, console: Console | None = None, ray: str | None = None) -> GraphNetwork:
+def train(
+    config: GraphConfig, run: Path, console: Console | None = None, ray: str | None = None, device: str = CPU
+) -> GraphNetwork:
     """Run, or go on with, a training run and return its best network.
 
     Args:
@@ -155,15 +159,17 @@ def train(config: GraphConfig, run: Path, console: Console | None = None, ray: s
         run: folder of the run; created if it is not there.
         console: where progress is shown; standard error by default.
         ray: address of a Ray cluster that gathers the experience; by default processes of this machine do.
+        device: where the network learns; see `fermata.training.device.chosen`.
 
     Raises:
-        InputError: `run` holds a run of another configuration, or no Ray cluster answers.
+        InputError: `run` holds a run of another configuration, no Ray cluster answers, or there is no such device.
     """
     torch.set_num_threads(1)  # another number may round differently
+    learns_on = chosen(device)
     _prepare(config, run)
     if (run / NETWORK_FILE).exists():
         return read_run(run)[1]
-    at = _load_checkpoint(run, config)
+    at = _load_checkpoint(run, config, learns_on)
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -177,12 +183,12 @@ def train(config: GraphConfig, run: Path, console: Console | None = None, ray: s
             workers(config.processes, ray) as who,
             Progress(*columns, console=console or Console(stderr=True)) as progress,
         ):
+            announce(learns_on, progress.console)
             at = _to_the_end(config, at, who, run, progress, log)
     finally:
         log.close()
     _save(run / NETWORK_FILE, at.best)
-    at.network.load_state_dict(at.best)
-    return at.network
+    return read_run(run)[1]
 
 
 def _to_the_end(
@@ -217,5 +223,5 @@ def read_run(run: Path) -> tuple[GraphConfig, GraphNetwork]:
     if not path.exists():
         raise InputError("this run is not finished; go on with it by fermata train", file=run)
     network = GraphNetwork(config.network)
-    network.load_state_dict(torch.load(path, weights_only=True))
+    network.load_state_dict(torch.load(path, weights_only=True, map_location=CPU))
     return config, network.eval()

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fermata.policy.graph_actions import WAIT_CHOICE
-from fermata.policy.graph_state import GraphState, part
+from fermata.policy.graph_state import part
 from fermata.training.graph.config import GraphConfig
 from fermata.training.graph.network import Answer, GraphNetwork, tensors
 from fermata.training.graph.rollouts import Decisions
@@ -55,9 +55,18 @@ def _entropy(log_prob: Tensor) -> Tensor:
     return -(log_prob.exp() * log_prob).sum(dim=-1)
 
 
-def judge(network: GraphNetwork, graph: GraphState, row: Tensor, option: Tensor, delay: Tensor) -> _Judged:
+class Chosen(NamedTuple):
+    """Neighbouring decisions where the network is."""
+
+    arrays: tuple[Tensor, ...]  # the states; see `tensors`
+    row: Tensor  # [d], and so on; see `Decisions`
+    option: Tensor
+    delay: Tensor
+
+
+def judge(network: GraphNetwork, chosen: Chosen) -> _Judged:
     """Return log-probabilities and entropies of decisions, and the critic's values."""
-    arrays = tensors(graph)
+    arrays, row, option, delay = chosen
     answer, value = network.evaluate(*arrays)
     state = arrays[5][arrays[1][arrays[7]]]
     log_stage, log_wait = _log_choices(answer, state)
@@ -70,16 +79,12 @@ def judge(network: GraphNetwork, graph: GraphState, row: Tensor, option: Tensor,
     return _Judged(torch.where(started, parts, log_wait), entropy, value)
 
 
-def _slice(decisions: Decisions, first: int, end: int) -> tuple[GraphState, Tensor, Tensor, Tensor]:
+def _slice(decisions: Decisions, first: int, end: int, device: torch.device) -> Chosen:
     graph, choices = part(decisions.graph, first, end)
     row = decisions.row[first:end]
     row = np.where(row == WAIT_CHOICE, WAIT_CHOICE, row - choices)
-    return (
-        graph,
-        torch.from_numpy(row),
-        torch.from_numpy(decisions.option[first:end]),
-        torch.from_numpy(decisions.delay[first:end]),
-    )
+    columns = row, decisions.option[first:end], decisions.delay[first:end]
+    return Chosen(tensors(graph, device), *(torch.from_numpy(column).to(device) for column in columns))
 
 
 def between(ends: tuple[float, float], config: GraphConfig, iteration: int) -> float:
@@ -99,15 +104,16 @@ def reinforce(
     network: GraphNetwork, optimiser: torch.optim.Optimizer, decisions: Decisions, config: GraphConfig, iteration: int
 ) -> Told:
     """Take one step up the policy gradient."""
-    advantage = torch.from_numpy(_normal(decisions.advantage, decisions.counts)).float()
-    counts = torch.from_numpy(decisions.counts).float()
+    device = network.device
+    advantage = torch.from_numpy(_normal(decisions.advantage, decisions.counts)).float().to(device)
+    counts = torch.from_numpy(decisions.counts).float().to(device)
     bonus = between(config.update.entropy, config, iteration)
-    total, states = max(float(counts.sum()), 1.0), len(decisions.row)
+    total, states = max(float(decisions.counts.sum()), 1.0), len(decisions.row)
     entropy = 0.0
     optimiser.zero_grad()
     for first in range(0, states, config.update.batch):
         end = min(first + config.update.batch, states)
-        judged = judge(network, *_slice(decisions, first, end))
+        judged = judge(network, _slice(decisions, first, end, device))
         gain = judged.log_prob * advantage[first:end] + bonus * judged.entropy * counts[first:end]
         (-gain.sum() / total).backward()
         entropy += float((judged.entropy.detach() * counts[first:end]).sum()) / total
@@ -144,30 +150,32 @@ def ppo(
     network: GraphNetwork, optimiser: torch.optim.Optimizer, decisions: Decisions, config: GraphConfig, iteration: int
 ) -> Told:
     """Take clipped steps on minibatches of neighbouring decisions, until the policy has moved far enough."""
-    update, states = config.update, len(decisions.row)
+    update, states, device = config.update, len(decisions.row), network.device
     random = np.random.default_rng([config.seed, iteration, 3])
     bounds = [(first, min(first + _CHUNK, states)) for first in range(0, states, _CHUNK)]
-    slices = [_slice(decisions, *each) for each in bounds]
+    slices = [_slice(decisions, *each, device) for each in bounds]
     with torch.no_grad():
-        before = [judge(network, *each) for each in slices]
-    value = torch.cat([each.value for each in before]).double().numpy()
+        before = [judge(network, each) for each in slices]
+    value = torch.cat([each.value for each in before]).double().cpu().numpy()
     raw, returns = generalised_advantages(decisions, value, update.gae_lambda)
     if update.advantages == "sequence":
         raw = decisions.advantage
     elif decisions.counts.any():
         raw = raw - raw[decisions.counts].mean()
-    advantage = torch.from_numpy(_normal(raw, decisions.counts)).float()
-    target, counts = torch.from_numpy(returns).float(), torch.from_numpy(decisions.counts).float()
+    scaled = _normal(raw, decisions.counts)
+    advantage, target, counts = (
+        torch.from_numpy(each).float().to(device) for each in (scaled, returns, decisions.counts)
+    )
     bonus = between(update.entropy, config, iteration)
     told: list[tuple[float, float, float, float]] = []
     for _ in range(update.epochs):
         for chosen in np.array_split(random.permutation(len(slices)), min(update.minibatches, len(slices))):
-            total = max(sum(float(counts[slice(*bounds[i])].sum()) for i in chosen), 1.0)
+            total = max(float(sum(decisions.counts[slice(*bounds[i])].sum() for i in chosen)), 1.0)
             optimiser.zero_grad()
-            entropy = kl = loss_of_value = 0.0
+            sums = torch.zeros(3, dtype=torch.float64, device=device)  # of entropy, divergence and the values' errors
             for i in chosen.tolist():
                 at = slice(*bounds[i])
-                judged = judge(network, *slices[i])
+                judged = judge(network, slices[i])
                 change = judged.log_prob - before[i].log_prob
                 ratio = change.exp()
                 clipped = ratio.clamp(1.0 - update.clip, 1.0 + update.clip)
@@ -175,11 +183,12 @@ def ppo(
                 gain = gain + bonus * judged.entropy * counts[at]
                 error = ((judged.value - target[at]) ** 2 * counts[at]).sum()
                 ((-gain.sum() + update.value * error) / total).backward()
-                entropy += float((judged.entropy.detach() * counts[at]).sum()) / total
-                kl += float(((ratio - 1.0 - change) * counts[at]).detach().sum()) / total
-                loss_of_value += float(error.detach()) / total
+                with torch.no_grad():
+                    moved = (ratio - 1.0 - change) * counts[at]
+                    sums += torch.stack([(judged.entropy * counts[at]).sum(), moved.sum(), error]).double() / total
             norm = torch.nn.utils.clip_grad_norm_(network.parameters(), update.gradient_norm)
             optimiser.step()
+            entropy, kl, loss_of_value = sums.cpu().tolist()
             told.append((entropy, float(norm), kl, loss_of_value))
         if told[-1][2] > update.target_kl:
             break

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
+from fermata.sim.processes import cores
 from fermata.sim.spark.episode import SETTINGS
 
 Positive = Annotated[float, Field(gt=0)]
@@ -65,7 +66,7 @@ class AllocationConfig(_Section):
     published: tuple[Published, ...] = Field(min_length=1)
     varied: Varied = Varied()
     search: Search = Search()
-    processes: int = Field(default=2, ge=1)  # does not change the result
+    processes: int = Field(default_factory=cores, ge=1)  # does not change the result
 
     @property
     def digest(self) -> str:
