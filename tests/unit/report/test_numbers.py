@@ -47,6 +47,13 @@ def test_several_seeds_are_the_units_and_long_single_runs_are_cut_into_batches()
     assert (long.units, long.unit) == (20, "batch of 30 jobs")
 
 
+def test_jobs_within_a_hundredth_of_the_mean_are_neither_faster_nor_slower() -> None:
+    base = Run("base", [schedule([100.0] * 5)])
+    found = difference(Run("ours", [schedule([100.0, 100.9, 99.1, 101.1, 50.0])]), base)
+    assert (found.faster, found.slower) == (0.2, 0.2)
+    assert found.seconds.mean == pytest.approx((0.9 - 0.9 + 1.1 - 50.0) / 5.0)  # which they count in
+
+
 def test_the_bootstrap_covers_the_mean_about_as_often_as_it_says() -> None:
     rng = np.random.default_rng(11)
     hits = {"t": 0, "bootstrap": 0}

@@ -136,7 +136,8 @@ def paired_differences(found: Sequence[Difference], names: Sequence[str], base: 
         f"Job by job against {base}",
         f"{dots}, faster to the left. The diamond is the mean; its bar is Student's 95% interval, the band under it "
         f"the bootstrap's, both over {found[0].units} {plural(found[0])}. "
-        "Beyond one second the scale is logarithmic.",
+        "Beyond one second the scale is logarithmic. "
+        "Jobs within 1% of the base's mean JCT are neither faster nor slower.",
         f"Differences of JCT to {base}, job by job, with means and intervals",
         draw,
     )
@@ -157,8 +158,8 @@ def _draw_difference(axes: Axes, row: int, each: Difference, color: str, palette
     mean_s, t95_s, low_s, high_s = each.seconds
     axes.plot([low_s, high_s], [row + 0.12] * 2, color=color, linewidth=9, alpha=0.35, solid_capstyle="butt")
     axes.errorbar(mean_s, row + 0.12, xerr=t95_s, color=palette.ink, marker="D", markersize=5, capsize=4, linewidth=1.6)
-    faster, slower = (f"{100 * share:.0f}%" for share in (np.mean(each.jct_s < 0.0), np.mean(each.jct_s > 0.0)))
-    text = f"{signed(mean_s, '.2f')} ± {t95_s:.2f} s; {faster} faster, {slower} slower"
+    shares = f"{100 * each.faster:.0f}% faster, {100 * each.slower:.0f}% slower"
+    text = f"{signed(mean_s, '.2f')} ± {t95_s:.2f} s; {shares}"
     axes.annotate(text, (0.0, row + 0.2), ha="center", va="top", xytext=(0, -4), textcoords="offset points")
 
 

@@ -17,6 +17,7 @@ from fermata.sim.trace import FloatArray, IntArray
 RESAMPLES = 10_000
 BATCHES = 20  # of one schedule's jobs: consecutive jobs share a queue, batches of many hardly do
 _JOBS_FOR_BATCHES = 10 * BATCHES
+_SAME = 0.01  # of the mean JCT: what differs by less on a real cluster differs by chance
 _MOST_SIZES = 4
 _TAIL_CLASSES = ((0.5, "smallest half"), (0.9, "next 40%"), (0.99, "next 9%"), (1.0, "largest 1%"))
 
@@ -35,6 +36,8 @@ class Difference(NamedTuple):
 
     name: str
     jct_s: FloatArray  # [jobs] seconds, unit by unit in the order of the base's jobs
+    faster: float  # share of the jobs that gain more than `_SAME` of the base's mean JCT
+    slower: float
     seconds: Paired
     percent: Paired  # of the base's mean JCT
     units: int  # how many independent values the intervals are over
@@ -122,15 +125,17 @@ def difference(run: Run, base: Run, unit: str = "seed") -> Difference:
     if not any(len(ours) for ours, _ in pairs):
         raise InputError(f"{run.name} and {base.name} have no job in common")
     change_s = np.concatenate([ours - theirs for ours, theirs in pairs])
+    same_s = _SAME * np.concatenate([theirs for _, theirs in pairs]).mean()
+    jobs = change_s, float(np.mean(change_s < -same_s)), float(np.mean(change_s > same_s))
     if len(pairs) > 1:
         seconds = np.array([(ours - theirs).mean() for ours, theirs in pairs])
         percent = 100.0 * seconds / np.array([theirs.mean() for _, theirs in pairs])
-        return Difference(run.name, change_s, paired(seconds), paired(percent), len(pairs), unit)
+        return Difference(run.name, *jobs, paired(seconds), paired(percent), len(pairs), unit)
     batched = len(change_s) >= _JOBS_FOR_BATCHES
     seconds = np.array([part.mean() for part in np.array_split(change_s, BATCHES)]) if batched else change_s
     percent = 100.0 * seconds / pairs[0][1].mean()
     kind = f"batch of {len(change_s) // BATCHES} jobs" if batched else "job"
-    return Difference(run.name, change_s, paired(seconds), paired(percent), len(seconds), kind)
+    return Difference(run.name, *jobs, paired(seconds), paired(percent), len(seconds), kind)
 
 
 def _pairs(ours: Schedule, theirs: Schedule) -> tuple[FloatArray, FloatArray]:
