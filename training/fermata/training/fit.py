@@ -82,7 +82,8 @@ def fit_expert(
     held = rng.permutation(scenarios)[: max(1, round(config.held_out * len(scenarios)))]
     is_held = torch.from_numpy(np.isin(labels.scenario, held)).to(device)
     train = torch.nonzero(~is_held).squeeze(1)
-    expert = Expert(config.hidden).to(device)
+    expert = Expert(config.hidden)
+    expert.to(device)
     expert.normalise(x[train])
     optimiser = torch.optim.AdamW(
         expert.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay, fused=False
@@ -112,4 +113,5 @@ def fit_expert(
             best, best_loss, since = copy.deepcopy(expert), held_loss, 0
         if since >= config.patience:
             break
-    return best.cpu()
+    best.cpu()
+    return best
