@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import multiprocessing
 import os
 import signal
@@ -10,17 +11,22 @@ from collections.abc import Callable, Generator
 from concurrent.futures import Future, ProcessPoolExecutor
 from contextlib import contextmanager
 from multiprocessing.connection import wait
+from pathlib import Path
 from typing import ParamSpec, TypeVar
 
 P = ParamSpec("P")
 R = TypeVar("R")
+_CPU_LIMIT = Path("/sys/fs/cgroup/cpu.max")  # of a container, cgroup v2: microseconds of every so many
 
 
 def cores() -> int:
-    """Return how many processor cores this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    """Return how many processor cores this process may use: those of the machine, or of a container's limit."""
+    count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    try:
+        quota_us, period_us = _CPU_LIMIT.read_text(encoding="ascii").split()
+    except OSError:  # no container, or not Linux
+        return count
+    return count if quota_us == "max" else min(count, math.ceil(int(quota_us) / int(period_us)))
 
 
 def _end_with_parent() -> None:

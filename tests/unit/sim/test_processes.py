@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from fermata.sim import processes
 from fermata.sim.processes import uninterrupted
 
 # Starts two workers, says who they are, and waits.
@@ -81,3 +82,16 @@ def test_workers_do_not_outlive_a_parent_that_is_killed(tmp_path: Path) -> None:
             for pid in workers:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(int(pid), signal.SIGKILL)
+
+
+@pytest.mark.parametrize(
+    ("limit", "expected"), [("max 100000", 8), ("250000 100000", 3), ("1600000 100000", 8), (None, 8)]
+)
+def test_the_cores_of_a_container_are_those_of_its_limit(
+    limit: str | None, expected: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(8)), raising=False)
+    monkeypatch.setattr(processes, "_CPU_LIMIT", tmp_path / "cpu.max")
+    if limit is not None:
+        (tmp_path / "cpu.max").write_text(limit + "\n")
+    assert processes.cores() == expected
