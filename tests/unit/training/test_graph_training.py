@@ -288,7 +288,7 @@ def test_a_run_that_was_cut_short_goes_on_exactly(smoke_run: Path, tmp_path: Pat
     config = smoke()
     run = tmp_path / "run"
     trainer._prepare(config, run)
-    at = trainer._load_checkpoint(run, config)
+    at = trainer._load_checkpoint(run, config, torch.device("cpu"))
     with workers(1) as who:
         for _ in range(2):
             at, _ = trainer._iterate(config, at, who)
