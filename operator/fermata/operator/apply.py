@@ -12,6 +12,7 @@ from typing import Any
 
 from fermata.operator import reasons
 from fermata.operator.cluster import Cluster, ClusterError
+from fermata.operator.facts import JobFact, WorkflowFact
 from fermata.operator.jobs import RefusedError, build_job, start, stop, widen
 from fermata.operator.ledger import Account, Ledger, Meter
 from fermata.operator.metrics import Metrics
@@ -72,8 +73,20 @@ class Applier:
     async def stop_failed(self, views: Iterable[WorkflowView], now_s: float) -> None:
         """Stop what runs of workflows that have failed: their deadline has passed, or a stage failed."""
         failed = [view for view in views if view.blocked in (reasons.DEADLINE_EXCEEDED, reasons.STAGE_FAILED)]
-        running = [(view, stage) for view in failed for stage in view.stages if stage.phase == "Running"]
-        await limited([self._stop(view, stage, now_s) for view, stage in running])
+        await limited(
+            [
+                self._stop(view.fact, stage.job, _reason_to_stop(view, now_s), now_s)
+                for view in failed
+                for stage in view.stages
+                if stage.phase == "Running" and stage.job is not None
+            ]
+        )
+
+    async def stop_removed(self, views: Iterable[WorkflowView], now_s: float) -> None:
+        """Stop the Jobs of stages that are not in their workflow any more."""
+        await limited(
+            [self._stop(view.fact, job, reasons.STAGE_REMOVED, now_s) for view in views for job in view.removed]
+        )
 
     async def _start(self, view: WorkflowView, key: StageKey, cap: int, policy: str, now_s: float) -> None:
         """Start or widen one stage."""
@@ -110,13 +123,16 @@ class Applier:
         held_s = account.stages.get(stage.spec.name, Meter()).total(now_s)
         return await start(self._cluster, build_job(view, stage, cap, start_s=now_s, held_s=held_s, policy=policy))
 
-    async def _stop(self, view: WorkflowView, stage: StageView, now_s: float) -> None:
+    async def _stop(self, fact: WorkflowFact, job: JobFact, reason: str, now_s: float) -> None:
         try:
-            reason = reasons.DEADLINE_EXCEEDED if view.deadline_s <= now_s else reasons.STOPPED
-            self._store.put_own("jobs", await stop(self._cluster, stage, reason))
+            self._store.put_own("jobs", await stop(self._cluster, job, reason))
         except ClusterError as error:
-            log.warning("%s: stage %s: not stopped: %s", view.fact.title, stage.spec.name, error)
+            log.warning("%s: stage %s: not stopped: %s", fact.title, job.stage, error)
             self._teller.come_back(now_s + _STOP_AGAIN_S)
+
+
+def _reason_to_stop(view: WorkflowView, now_s: float) -> str:
+    return reasons.DEADLINE_EXCEEDED if view.deadline_s <= now_s else reasons.STOPPED
 
 
 async def limited(work: list[Coroutine[Any, Any, None]]) -> None:

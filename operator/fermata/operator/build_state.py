@@ -8,7 +8,6 @@ be given back, after the tasks that its Job will still put on it.
 
 from __future__ import annotations
 
-import heapq
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
@@ -239,13 +238,13 @@ def _may_start(view: WorkflowView, stage: StageView) -> bool:
 
 
 def _max_cap(stage: StageView, room: int) -> int:
-    own = min(stage.spec.parallelism or stage.spec.tasks, stage.spec.tasks)
+    own = min(stage.spec.parallelism or stage.tasks, stage.tasks)
     return min(own, stage.occupied + room)
 
 
 def _remaining_work_s(view: WorkflowView) -> float:
     return sum(
-        (stage.spec.tasks - stage.succeeded) * stage.spec.slots * stage.estimate.seconds
+        (stage.tasks - stage.succeeded) * stage.spec.slots * stage.estimate.seconds
         for stage in view.stages
         if stage.phase not in ("Succeeded", "Failed")
     )
@@ -256,17 +255,21 @@ def _lanes(stage: StageView, pods: Mapping[str, Mapping[str, PodFact]], now_s: f
     if not stage.occupied or stage.job is None:
         return []
     length_s = stage.estimate.seconds
+    # Another clock may say that a pod begins in a moment.
     begun = sorted(
-        pod.start_s if pod.start_s is not None else now_s for pod in pods.get(stage.job.meta.uid, {}).values()
+        min(pod.start_s, now_s) if pod.start_s is not None else now_s
+        for pod in pods.get(stage.job.meta.uid, {}).values()
     )[: stage.occupied]
     # Between a Job and its pods there is a moment; a task without a pod began with its Job, or is about to.
-    unseen_s = max(stage.job.start_s, now_s) if stage.job.succeeded else stage.job.start_s
+    unseen_s = now_s if stage.job.succeeded else min(stage.job.start_s, now_s)
     begun += [unseen_s] * (stage.occupied - len(begun))
-    lanes = [start_s + length_s for start_s in begun]
-    heapq.heapify(lanes)
-    for _ in range(stage.pending):
-        # A task that overruns its estimate is expected to end now.
-        heapq.heapreplace(lanes, max(lanes[0], now_s) + length_s)
+    lanes = sorted(start_s + length_s for start_s in begun)
+    # Tasks of one length that began by now end in turn, so those that wait go round the lanes; there may be very many.
+    # One that overruns its estimate is expected to end now.
+    rounds, rest = divmod(stage.pending, len(lanes))
+    if rounds:
+        lanes = [max(end_s, now_s) + rounds * length_s for end_s in lanes]
+    lanes[:rest] = [max(end_s, now_s) + length_s for end_s in lanes[:rest]]
     return sorted(lanes)
 
 

@@ -18,7 +18,7 @@ import yaml
 from pydantic import BaseModel
 
 from fermata.operator import resources
-from fermata.operator.names import GROUP, POOL, POOLS, VERSION, WORKFLOW, WORKFLOWS
+from fermata.operator.names import GROUP, MAX_LABEL, POOL, POOLS, VERSION, WORKFLOW, WORKFLOWS
 
 _CONDITION = '.status.conditions[?(@.type=="{}")].{}'
 _WORKFLOW_COLUMNS = (
@@ -86,6 +86,11 @@ _TEMPLATE: dict[str, Any] = {
         },
     },
 }
+# A pool's name is a label of its Jobs and pods, by which they are found again.
+_POOL_METADATA: dict[str, Any] = {
+    "type": "object",
+    "properties": {"name": {"type": "string", "maxLength": MAX_LABEL}},
+}
 _DROPPED = ("title", "$defs")
 
 
@@ -146,7 +151,7 @@ def _definition(
         "properties": {
             "apiVersion": {"type": "string"},
             "kind": {"type": "string"},
-            "metadata": {"type": "object"},
+            "metadata": _POOL_METADATA if kind == POOL else {"type": "object"},
             "spec": structural(spec),
             "status": structural(status),
         },

@@ -6,6 +6,7 @@ fact that says so; nothing that a user writes raises here.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
@@ -71,6 +72,13 @@ class WorkflowFact:
         return parse_or_none(self.status.completion_time)
 
     @property
+    def expiry_s(self) -> float:
+        """When its time to live after its end is over; inf if it has none or has not ended."""
+        if self.spec is None or self.spec.ttl_seconds_after_finished is None or self.completion_s is None:
+            return math.inf
+        return self.completion_s + self.spec.ttl_seconds_after_finished
+
+    @property
     def released(self) -> frozenset[str]:
         """Stages that people said are not to be held any more."""
         if self.spec is None or names.ANNOTATION_RELEASE not in self.meta.annotations:
@@ -120,6 +128,7 @@ class JobFact:
     held_s: float
     end_s: float | None
     estimate_s: float | None
+    policy: str  # that decided to start it
     stopped: str  # why this operator suspended it for good, or empty
 
     @property
@@ -246,6 +255,7 @@ def job_fact(raw: Raw, now_s: float, before: JobFact | None = None) -> JobFact:
         held_s=_annotated_number(meta, names.ANNOTATION_HELD) or 0.0,
         end_s=end_s,
         estimate_s=_annotated_number(meta, names.ANNOTATION_ESTIMATE),
+        policy=meta.annotations.get(names.ANNOTATION_POLICY, ""),
         stopped=meta.annotations.get(names.ANNOTATION_STOPPED, "") if spec.get("suspend") else "",
     )
 

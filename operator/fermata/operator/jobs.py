@@ -13,6 +13,7 @@ from typing import Any
 
 from fermata.operator import names, reasons
 from fermata.operator.cluster import Cluster, ClusterError, Json
+from fermata.operator.facts import JobFact
 from fermata.operator.progress import Refusal, StageView, WorkflowView
 from fermata.operator.times import render
 
@@ -134,13 +135,11 @@ async def widen(cluster: Cluster, stage: StageView, cap: int) -> Json:
     )
 
 
-async def stop(cluster: Cluster, stage: StageView, reason: str) -> Json:
+async def stop(cluster: Cluster, job: JobFact, reason: str) -> Json:
     """Suspend a stage's Job for good: its pods end and its record stays, with the reason.
 
     Raises:
         ClusterError: it could not be stopped now.
     """
-    if stage.job is None:
-        raise ValueError(f"stage {stage.spec.name!r} has no Job to stop")
     patch = {"metadata": {"annotations": {names.ANNOTATION_STOPPED: reason}}, "spec": {"suspend": True}}
-    return await cluster.patch_job(stage.job.meta.namespace, stage.job.meta.name, patch)
+    return await cluster.patch_job(job.meta.namespace, job.meta.name, patch)

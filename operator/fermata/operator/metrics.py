@@ -5,6 +5,8 @@ One registry for each operator, so that two in one process (as in tests) do not 
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from fermata.operator.progress import WorkflowView
@@ -83,6 +85,15 @@ class Metrics:
             "fermata_reconcile_failures", "Reconciliations that failed.", ("pool",), registry=registry
         )
         self.events_dropped = Counter("fermata_events_dropped", "Events not written.", registry=registry)
+
+    def forget(self, pool: str) -> None:
+        """Take back what was said of a pool that is gone, or is decided by another operator now."""
+        rows = [(gauge, (pool,)) for gauge in (self.policy_ready, self.holding_paused, self.hold_savings)]
+        rows += [(self.executors, (pool, state)) for state in ("busy", "free")]
+        rows += [(self.stages, (pool, state)) for state in ("waiting", "held")]
+        for gauge, labels in rows:
+            with suppress(KeyError):  # that is how some releases say that there is none
+                gauge.remove(*labels)
 
     def observe_request(self, verb: str, _path: str, status: int) -> None:
         """Count one request."""

@@ -48,6 +48,7 @@ class StageView:
     phase: Phase
     estimate: Estimate
     path_s: float  # longest path from its start to the end of the workflow
+    tasks: int  # of a started stage those of its Job, which keeps them: an edit comes too late
     ready_s: float = math.inf
     start_s: float | None = None
     end_s: float | None = None
@@ -65,13 +66,13 @@ class StageView:
     def succeeded(self) -> int:
         """Tasks that are done."""
         if self.phase == "Succeeded":
-            return self.spec.tasks
+            return self.tasks
         return self.job.succeeded if self.job else 0
 
     @property
     def pending(self) -> int:
         """Tasks that have not been started."""
-        return max(self.spec.tasks - self.succeeded - self.occupied, 0) if self.phase != "Failed" else 0
+        return max(self.tasks - self.succeeded - self.occupied, 0) if self.phase != "Failed" else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +88,7 @@ class WorkflowView:
     width: float
     blocked: str
     outcome: Outcome | None
+    removed: tuple[JobFact, ...] = ()  # Jobs that hold executors, of stages that an edit took out
 
     def stage(self, name: str) -> StageView | None:
         """Return one of its stages, or None if it has none of that name."""
@@ -102,13 +104,13 @@ class WorkflowView:
     def room(self) -> int:
         """How many more of its tasks may run at once."""
         if self.spec.parallelism is None:
-            return self.spec_tasks
+            return self.tasks
         return max(self.spec.parallelism - sum(stage.occupied for stage in self.stages), 0)
 
     @property
-    def spec_tasks(self) -> int:
+    def tasks(self) -> int:
         """Tasks of all its stages."""
-        return sum(stage.spec.tasks for stage in self.stages)
+        return sum(stage.tasks for stage in self.stages)
 
     @property
     def run_s(self) -> float:
@@ -157,7 +159,7 @@ def view(
     stages: dict[str, StageView] = {}
     for index in _parents_first(spec):
         stage = spec.stages[index]
-        blank = StageView(stage, index, "Pending", guesses[index], path_s[index])
+        blank = StageView(stage, index, "Pending", guesses[index], path_s[index], stage.tasks)
         begun = _begun(blank, jobs.get(stage.name), known.get(stage.name), stage.name in started, now_s)
         if begun is None and stage.name in refused:
             begun = _failed(blank, *refused[stage.name], now_s)
@@ -165,9 +167,16 @@ def view(
     ordered = tuple(stages[stage.name] for stage in spec.stages)
     deadline_s = fact.arrival_s + (spec.active_deadline_seconds or math.inf)
     expired = now_s >= deadline_s
-    outcome = _outcome(spec, ordered, expired=expired, now_s=now_s)
+    removed = tuple(job for name, job in jobs.items() if job.occupied and name not in stages)
+    outcome = None if removed else _outcome(spec, ordered, expired=expired, now_s=now_s)
     blocked = _blocked(fact, spec, ordered, expired=expired)
-    return WorkflowView(fact, spec, ordered, fact.arrival_s, work_s, critical_path_s, width, blocked, outcome)
+    return WorkflowView(fact, spec, ordered, fact.arrival_s, work_s, critical_path_s, width, blocked, outcome, removed)
+
+
+def without_edges(spec: WorkflowSpec) -> WorkflowSpec:
+    """Return a spec whose stages depend on nothing, each name once: to read off where an unsound one is."""
+    stages = {stage.name: stage.model_copy(update={"depends_on": []}) for stage in reversed(spec.stages)}
+    return spec.model_copy(update={"stages": list(reversed(stages.values()))})
 
 
 def _shape(spec: WorkflowSpec, guesses: list[Estimate]) -> tuple[list[float], float, float, float]:
@@ -213,7 +222,7 @@ def _begun(
             message = f"the Job of stage {blank.spec.name!r} was deleted before it finished"
             return _failed(blank, reasons.JOB_DELETED, message, now_s)
         return None
-    blank = replace(blank, job=job, ready_s=job.ready_s, start_s=job.start_s, held_s=job.held_s)
+    blank = replace(blank, job=job, tasks=job.completions, ready_s=job.ready_s, start_s=job.start_s, held_s=job.held_s)
     written_end_s = parse_or_none(status.completion_time) if status else None
     end_s = written_end_s if written_end_s is not None else job.end_s
     if job.outcome == "Complete":
@@ -240,6 +249,7 @@ def _as_written(blank: StageView, phase: Phase, status: StageStatus) -> StageVie
     return replace(
         blank,
         phase=phase,
+        tasks=status.tasks or blank.tasks,
         reason=status.reason,
         message=status.message,
         ready_s=parse_or_none(status.ready_time) or math.inf,

@@ -47,6 +47,7 @@ JOB_DELETED: Final = "JobDeleted"
 JOB_FAILED: Final = "JobFailed"
 JOB_SUSPENDED: Final = "JobSuspended"
 STOPPED: Final = "Stopped"
+STAGE_REMOVED: Final = "StageRemoved"
 NOT_STARTED: Final = "NotStarted"
 # PolicyReady
 POLICY_LOADED: Final = "PolicyLoaded"
@@ -103,6 +104,7 @@ MEANING: Final[dict[str, str]] = {
     JOB_FAILED: "The stage's Job failed; the message has its reason.",
     JOB_SUSPENDED: "Somebody suspended the stage's Job; it goes on when it is resumed.",
     STOPPED: "The stage ran when another one failed, and was stopped because spec.onFailure is Stop.",
+    STAGE_REMOVED: "The stage is not in the workflow any more, so its Job was stopped.",
     NOT_STARTED: "The workflow ended before the stage could start.",
     POLICY_LOADED: "The policy passed its checks and decides.",
     POLICY_OFF: "spec.mode is Off: the fallback decides.",

@@ -27,7 +27,7 @@ from fermata.operator.ledger import Ledger, Meter
 from fermata.operator.metrics import Metrics
 from fermata.operator.past import PastJob, past_job, present_job
 from fermata.operator.plan import Plan, StageKey, plan
-from fermata.operator.progress import WorkflowView, view
+from fermata.operator.progress import WorkflowView, view, without_edges
 from fermata.operator.recorder import Recorder
 from fermata.operator.resources import ExecutorPoolSpec
 from fermata.operator.seat import FOREVER_S, Decision, Seat, limits_of
@@ -39,6 +39,7 @@ from fermata.policy.guardrails import Guardrails
 from fermata.policy.reason import words_for_wait
 from fermata.policy.state import RECENT_ARRIVALS, ClusterState
 
+_UNSOUND = (reasons.DUPLICATE_STAGE, reasons.UNKNOWN_PARENT, reasons.CYCLE)  # its stages are no DAG
 _TELLING_LESSONS = (1, 2, 4, 8, 16)  # so many known runs change the estimate of a stage noticeably
 
 log = logging.getLogger(__name__)
@@ -158,6 +159,7 @@ class PoolReconciler:
         asked = await self._decide(spec, now_s, may_hold=may_hold) if spec else None
         # 4. Apply.
         await self._applier.stop_failed(self._views.values(), now_s)
+        await self._applier.stop_removed(self._views.values(), now_s)
         if asked:
             await self._applier.carry_out(asked.plan, self._views, asked.decision.policy, now_s)
         self._observe(now_s)
@@ -217,27 +219,33 @@ class PoolReconciler:
         self._note_arrival(fact, sum(
             self._estimates.of(fact.meta, stage).seconds * stage.tasks * stage.slots for stage in fact.spec.stages
         ))  # fmt: skip
-        end_s = fact.completion_s
-        if fact.spec.ttl_seconds_after_finished is not None and end_s is not None:
-            heapq.heappush(self._expiring, (end_s + fact.spec.ttl_seconds_after_finished, uid))
+        expiry_s = fact.expiry_s
+        if expiry_s < math.inf:
+            heapq.heappush(self._expiring, (expiry_s, uid))
 
     def _judge(self, fact: WorkflowFact, now_s: float) -> None:
         """Validate one workflow and read off where it is."""
         uid = fact.meta.uid
         self._teller.mark(uid)
+        self._problems.pop(uid, None)
         problem = self._problem(fact)
-        if problem is not None or fact.spec is None:
-            self._problems[uid] = problem or Problem(reasons.INVALID_SPEC, fact.problem)
+        if problem is not None:
+            self._problems[uid] = problem
+        if fact.spec is None:  # nothing can be told of it but that
             self._views.pop(uid, None)
             self._deadlines_s.pop(uid, None)
             return
-        self._problems.pop(uid, None)
         account = self._ledger.open(fact)
         if account.counting:  # also what an earlier operator left counting
             self._metering.add(uid)
         jobs = self._tools.store.workflow_jobs.get(uid, {})
         refused, before = self._applier.refused.get(uid, {}), self._views.get(uid)
-        seen = view(fact, fact.spec, jobs, refused, account.started, self._estimates, now_s, before)
+        # What runs of a workflow that is not accepted goes on, and so does its deadline.
+        unsound = problem is not None and problem.reason in _UNSOUND
+        spec = without_edges(fact.spec) if unsound else fact.spec
+        seen = view(fact, spec, jobs, refused, account.started, self._estimates, now_s, before)
+        if problem is not None and seen.blocked not in (reasons.DEADLINE_EXCEEDED, reasons.STAGE_FAILED):
+            seen = seen.stopped(reasons.REJECTED)
         self._views[uid] = seen
         self._deadlines_s.pop(uid, None)
         if seen.deadline_s < math.inf and seen.blocked != reasons.DEADLINE_EXCEEDED:
@@ -247,7 +255,8 @@ class PoolReconciler:
             self._released[uid] = fact.released
         self._learn(seen)
         self._ledger.catch_up(seen)
-        self._note_arrival(fact, seen.work_s)
+        if problem is None:
+            self._note_arrival(fact, seen.work_s)
 
     def _learn(self, seen: WorkflowView) -> None:
         """Learn from the stages that have finished, and measure how wrong the estimates were."""
@@ -325,10 +334,15 @@ class PoolReconciler:
             limits = limits._replace(max_hold_s=min(limits.max_hold_s, FOREVER_S))
             for uid, stages in self._released.items():
                 holds |= {(uid, name): HoldTimes(FOREVER_S) for name in stages}
-        views = [*self._views.values(), *self._rejected_but_running(now_s)]
+        # Of a workflow that is not accepted nothing can start; all that counts is what it keeps busy.
+        views = [
+            known
+            for uid, known in self._views.items()
+            if uid not in self._problems or any(stage.occupied for stage in known.stages)
+        ]
         state, keys = build_state(
             views,
-            spec.executors,
+            max(spec.executors - self._unseen(), 0),
             self._tools.store.job_pods,
             holds,
             self._ledger.workflow_held_s(now_s),
@@ -366,21 +380,21 @@ class PoolReconciler:
                     account.hold_until_s[name] = now_s + room_s
                     self._teller.mark(uid)
 
-    def _rejected_but_running(self, now_s: float) -> list[WorkflowView]:
-        """Return views of workflows that were edited into something unacceptable while stages of them run.
+    def _unseen(self) -> int:
+        """Return the executors under Jobs that are no stage of an unfinished workflow.
 
-        Their Jobs hold executors all the same.
+        Their workflow cannot be read, lacks the stage since an edit, has ended, or was deleted without them.
         """
-        store = self._tools.store
-        owners = {job.meta.owner_uid for job in store.pool_jobs(self.pool)} - self._views.keys()
-        views = []
-        for uid in sorted(owners):
-            fact = store.workflows.get(uid)
-            if fact is not None and fact.spec is not None and not workflow_problems(fact.spec):
-                jobs = store.workflow_jobs.get(uid, {})
-                seen = view(fact, fact.spec, jobs, {}, jobs.keys(), self._estimates, now_s)
-                views.append(seen.stopped(reasons.REJECTED))
-        return views
+        names: dict[str, set[str]] = {}
+        unseen = 0
+        for job in self._tools.store.busy_jobs[self.pool].values():
+            uid = job.meta.owner_uid
+            if uid not in names:
+                known = self._views.get(uid)
+                names[uid] = {stage.spec.name for stage in known.stages} if known else set()
+            if job.stage not in names[uid]:
+                unseen += job.occupied * self._slots(uid, job.stage)
+        return unseen
 
     def _situation(self, spec: ExecutorPoolSpec) -> Situation | None:
         """Return what the estimate of the savings is to be about, if the pool's policy can be asked."""
@@ -391,7 +405,7 @@ class PoolReconciler:
         return Situation(policy, base, self._seat.fallback, limits_of(spec), spec.executors)
 
     def _unfinished(self, now_s: float) -> list[PastJob]:
-        return [present_job(known, now_s) for known in self._views.values()]
+        return [present_job(known, now_s) for uid, known in self._views.items() if uid not in self._problems]
 
     def _settle(self, asked: Asked | None, now_s: float) -> set[StageKey]:
         """Let each meter count or not from now on, and return the stages that are held.
@@ -457,12 +471,13 @@ class PoolReconciler:
                 self._teller.put_back(stale)
                 break
         if fact is None:
+            self._tools.metrics.forget(self.pool)
             return
         counts = {
             "busy": self._busy(),
             "waiting": (asked.waiting if asked else 0) - len(held),
             "held": len(held),
-            "workflows": len(self._views),
+            "workflows": len(self._views.keys() - self._problems.keys()),
         }
         if asked and asked.decision.trouble:
             self._teller.fallback(fact, asked.decision.trouble)
@@ -485,15 +500,17 @@ class PoolReconciler:
         fact, known = self._tools.store.workflows.get(uid), self._views.get(uid)
         if fact is None:
             return
+        problem = self._problems.get(uid)
         if known is None:
-            await self._teller.rejected(fact, self._problems[uid], now_s)
+            await self._teller.unreadable(fact, problem or Problem(reasons.INVALID_SPEC, fact.problem), now_s)
             return
         if asked is not None and uid not in asked.jobs and self._tools.pending(self.pool):
             # It came while the policy was asked: the next round decides on it, and tells what was decided.
             self._teller.mark(uid)
             return
         policy = asked.decision.policy if asked else ""
-        await self._teller.workflow(known, self._ledger.accounts[uid], self._whys(known, asked, held), policy, now_s)
+        whys = self._whys(known, asked, held)
+        await self._teller.workflow(known, self._ledger.accounts[uid], whys, policy, now_s, problem)
 
     def _whys(self, known: WorkflowView, asked: Asked | None, held: set[StageKey]) -> Whys:
         """Return why ready stages of a workflow do not run."""
@@ -521,7 +538,8 @@ class PoolReconciler:
         while self._expiring and self._expiring[0][0] <= now_s:
             _, uid = heapq.heappop(self._expiring)
             fact = self._tools.store.workflows.get(uid)
-            if fact is None or fact.meta.deleting:
+            # An edit may have given it more time, and been noted with its own time.
+            if fact is None or fact.meta.deleting or fact.expiry_s > now_s:
                 continue
             try:
                 await self._tools.cluster.delete_workflow(fact.meta.namespace, fact.meta.name, uid)

@@ -11,6 +11,8 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
+from fermata.operator.names import MAX_LABEL
+
 # Bounds of what one object may hold. An object of the API is at most about 1.5 MB.
 MAX_STAGES = 1000
 MAX_PARENTS = 64
@@ -51,7 +53,12 @@ class StageSpec(_Spec):
         description="Stages that must have succeeded before this one may start.",
         json_schema_extra={"x-kubernetes-list-type": "set", "default": []},
     )
-    tasks: int = Field(default=1, ge=1, le=MAX_TASKS, description="Number of tasks: the completions of its Job.")
+    tasks: int = Field(
+        default=1,
+        ge=1,
+        le=MAX_TASKS,
+        description="Number of tasks: the completions of its Job, which an edit after its start does not change.",
+    )
     slots: int = Field(
         default=1, ge=1, le=MAX_EXECUTORS, description="Executors of the pool that one task takes together."
     )
@@ -75,7 +82,9 @@ class WorkflowSpec(_Spec):
         json_schema_extra=_rules(("self.poolName == oldSelf.poolName", "a workflow cannot move to another pool"))
     )
 
-    pool_name: Annotated[str, Field(min_length=1, max_length=253)] = Field(description="The ExecutorPool that runs it.")
+    pool_name: Annotated[str, Field(min_length=1, max_length=MAX_LABEL)] = Field(
+        description="The ExecutorPool that runs it."
+    )
     priority: int = Field(
         default=0, ge=-1000, le=1000, description="Higher is more important: its weight, and the order of equals."
     )

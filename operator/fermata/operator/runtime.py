@@ -152,8 +152,9 @@ class Operator:
         if self._watches is not None:
             await self._watches.close()
         await self._loops.close()
-        for pool in self._pools.values():
+        for name, pool in self._pools.items():
             pool.close()
+            self._metrics.forget(name)
         self._pools.clear()
 
     def _new_lease(self, cluster: Cluster) -> Lease:

@@ -80,8 +80,9 @@ def workflow_status(
     waiting: Mapping[str, Why],
     policy: str,
     now_s: float,
+    problem: Problem | None = None,
 ) -> dict[str, Any]:
-    """Return the status of an accepted workflow.
+    """Return the status of a workflow.
 
     Args:
         view: where it is.
@@ -90,21 +91,22 @@ def workflow_status(
         waiting: its ready stages that are not, and why.
         policy: that decides in its pool.
         now_s: for the transition times of conditions.
+        problem: why it is not accepted, or None.
     """
     fact, outcome = view.fact, view.outcome
     before = {stage.name: stage for stage in fact.status.stages}
     stages = [_stage_status(view, stage, account, held, waiting, before.get(stage.spec.name)) for stage in view.stages]
     starts_s = [stage.start_s for stage in view.stages if stage.start_s is not None]
     counts = {
-        "total": view.spec_tasks,
+        "total": view.tasks,
         "running": sum(stage["active"] for stage in stages),
         "succeeded": sum(stage["succeeded"] for stage in stages),
         "failed": sum(stage["failed"] for stage in stages),
     }
     status: dict[str, Any] = {
         "observedGeneration": fact.meta.generation,
-        "conditions": _conditions(fact, _workflow_conditions(view, held), now_s),
-        "policy": policy if starts_s and not fact.status.policy else (fact.status.policy or policy),
+        "conditions": _conditions(fact, _workflow_conditions(view, held, problem), now_s),
+        "policy": _policy(view, policy),
         "arrivalTime": fact.status.arrival_time or render(view.arrival_s),
         "startTime": render(min(starts_s)) if starts_s else None,
         "completionTime": None,
@@ -133,8 +135,17 @@ def workflow_status(
     return status
 
 
+def _policy(view: WorkflowView, policy: str) -> str:
+    """Return which policy made the latest decision about a workflow; `policy` is asked about it if it may start."""
+    if not view.blocked and any(stage.phase == "Ready" for stage in view.stages):
+        return policy or view.fact.status.policy or ""
+    jobs = [stage.job for stage in view.stages if stage.job is not None and stage.job.policy]
+    latest = max(jobs, key=lambda job: job.start_s, default=None)
+    return latest.policy if latest else view.fact.status.policy or policy
+
+
 def rejected_status(fact: WorkflowFact, problem: Problem, now_s: float) -> dict[str, Any]:
-    """Return the status of a workflow that is not accepted; what it did before stays."""
+    """Return the status of a workflow whose spec cannot be read; what it did before stays."""
     conditions = {
         reasons.ACCEPTED: ("False", problem.reason, problem.message),
         reasons.SUCCEEDED: ("Unknown", problem.reason, problem.message),
@@ -202,18 +213,22 @@ def _pruned(value: Any, without: Collection[str] = ()) -> Any:
     return [_pruned(item, without) for item in value] if isinstance(value, list) else value
 
 
-def _workflow_conditions(view: WorkflowView, held: Mapping[str, Why]) -> dict[str, tuple[str, str, str]]:
+def _workflow_conditions(
+    view: WorkflowView, held: Mapping[str, Why], problem: Problem | None
+) -> dict[str, tuple[str, str, str]]:
     activity = activity_of(view, held=bool(held))
     why = next(iter(held.values()), None)
     done = view.outcome
     if done is not None:
         succeeded = ("True" if done.succeeded else "False", done.reason, done.message)
+    elif problem is not None:
+        succeeded = ("Unknown", problem.reason, problem.message)
     else:
         succeeded = ("Unknown", activity, "")
     running = done is None and activity == "Running"
     is_held = done is None and activity == "Held"
     return {
-        reasons.ACCEPTED: ("True", reasons.VALID, ""),
+        reasons.ACCEPTED: ("False", problem.reason, problem.message) if problem else ("True", reasons.VALID, ""),
         reasons.RUNNING: ("True" if running else "False", "Finished" if done else activity, ""),
         reasons.HELD: (
             "True" if is_held else "False",
@@ -283,7 +298,7 @@ def _stage_status(
         "estimateSource": _source(stage.estimate),
         "parallelism": stage.job.parallelism if stage.job else before.parallelism if before else None,
         "jobName": job_name(view.fact.meta.name, view.fact.meta.uid, name) if begun else None,
-        "tasks": stage.spec.tasks,
+        "tasks": stage.tasks,
         "active": stage.occupied,
         "succeeded": stage.succeeded,
         "failed": stage.job.failed if stage.job else before.failed if before else 0,

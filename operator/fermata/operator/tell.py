@@ -77,13 +77,27 @@ class Teller:
         """Ask for another reconciliation at a time."""
         self.next_s = min(self.next_s, at_s)
 
-    async def rejected(self, fact: WorkflowFact, problem: Problem, now_s: float) -> None:
-        """Tell that a workflow is not accepted."""
+    async def unreadable(self, fact: WorkflowFact, problem: Problem, now_s: float) -> None:
+        """Tell that the spec of a workflow cannot be read."""
         if await self._write(fact, status.rejected_status(fact, problem, now_s), now_s, urgent=True):
+            self._rejected(fact, problem)
+
+    def _rejected(self, fact: WorkflowFact, problem: Problem) -> None:
+        """Write once that a workflow is not accepted; `fact` is from before that stood in its status."""
+        before = fact.status.condition(reasons.ACCEPTED)
+        if before is None or (before.reason, before.message) != (problem.reason, problem.message):
             self._events.tell(names.WORKFLOW, fact.meta, problem.reason, problem.message, "Warning")
             log.warning("%s: not accepted: %s: %s", fact.title, problem.reason, problem.message)
 
-    async def workflow(self, view: WorkflowView, account: Account, whys: Whys, policy: str, now_s: float) -> None:
+    async def workflow(
+        self,
+        view: WorkflowView,
+        account: Account,
+        whys: Whys,
+        policy: str,
+        now_s: float,
+        problem: Problem | None = None,
+    ) -> None:
         """Tell where a workflow is.
 
         Args:
@@ -92,11 +106,15 @@ class Teller:
             whys: why its ready stages do not run.
             policy: that decides in its pool.
             now_s: the time.
+            problem: why it is not accepted, or None.
         """
-        body = status.workflow_status(view, account, whys.held, whys.waiting, policy, now_s)
-        urgent = view.outcome is not None or view.fact.status.condition(reasons.ACCEPTED) is None
+        body = status.workflow_status(view, account, whys.held, whys.waiting, policy, now_s, problem)
+        accepted = view.fact.status.condition(reasons.ACCEPTED)
+        urgent = view.outcome is not None or accepted is None or (accepted.status == "True") != (problem is None)
         written = await self._write(view.fact, body, now_s, urgent=urgent)
         self._stages(view, whys)
+        if written and problem is not None:
+            self._rejected(view.fact, problem)
         if written and view.outcome is not None:
             self._finished(view, account, str(body["policy"]))
 
@@ -111,7 +129,7 @@ class Teller:
             held_s = account.stages.get(name, Meter()).total(now_s)
             _, wait_s, held_s, _ = status.split(now_s - stage.ready_s, held_s, 0.0).seconds
             text = (
-                f"stage {name} started by {policy}: {cap} of {stage.spec.tasks} tasks at once, "
+                f"stage {name} started by {policy}: {cap} of {stage.tasks} tasks at once, "
                 f"after {wait_s:.1f} s of wait and {held_s:.1f} s held"
             )
         self._events.tell(names.WORKFLOW, view.fact.meta, reasons.STAGE_STARTED, text, key=f"{name}/{cap}")
@@ -214,7 +232,7 @@ class Teller:
                 self._events.tell(names.WORKFLOW, meta, reasons.STAGE_WAITING, text, key=name)
             elif stage.phase == "Succeeded" and before.get(name) != "Succeeded":
                 run_s = (stage.end_s or 0.0) - (stage.start_s or 0.0)
-                text = f"stage {name} succeeded: {stage.spec.tasks} tasks in {run_s:.1f} s"
+                text = f"stage {name} succeeded: {stage.tasks} tasks in {run_s:.1f} s"
                 self._events.tell(names.WORKFLOW, meta, reasons.STAGE_SUCCEEDED, text, key=name)
             elif stage.phase == "Failed" and before.get(name) != "Failed":
                 text = f"stage {name} failed: {stage.reason}: {stage.message}"

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import cProfile
+import heapq
 import math
+import pstats
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -112,6 +116,39 @@ def test_a_running_stage_holds_its_parallelism_until_its_tail() -> None:
     assert state.executor_free_at_s[4] == -math.inf
     assert list(state.job_running) == [4]
     assert list(state.job_remaining_work_s) == [80.0]  # 4 tasks of 2 executors for 10 s
+
+
+@given(
+    begun_s=st.lists(st.floats(0.0, 40.0), min_size=1, max_size=6),
+    pending=st.integers(0, 40),
+    length_s=st.integers(1, 30),
+)
+def test_tasks_that_wait_go_to_the_executor_that_frees_first(begun_s: list[float], pending: int, length_s: int) -> None:
+    width, tasks = len(begun_s), len(begun_s) + pending
+    now_s = T0 + 45.0
+    one = stage("a", tasks=tasks, parallelism=width, estimateSeconds=length_s)
+    running = _view("w", one, jobs={"a": {"tasks": tasks, "parallelism": width}})
+    raws = [{"metadata": {"uid": str(i)}, "status": {"phase": "Running"}} for i in range(width)]
+    pods = {
+        raw["metadata"]["uid"]: replace(pod_fact(raw, now_s), start_s=T0 + start_s)
+        for raw, start_s in zip(raws, begun_s, strict=True)
+    }
+    state, _ = _build([running], executors=width, pods={"job-w-a": pods}, now_s=now_s)
+    lanes = [T0 + start_s + length_s for start_s in begun_s]
+    heapq.heapify(lanes)
+    for _ in range(pending):
+        heapq.heapreplace(lanes, max(lanes[0], now_s) + length_s)
+    np.testing.assert_allclose(state.executor_free_at_s, sorted(lanes), rtol=0.0, atol=1e-3)
+
+
+def test_a_stage_of_very_many_tasks_takes_no_longer_to_look_at() -> None:
+    calls = []
+    for tasks in (10, 100_000):
+        running = _view("w", stage("a", tasks=tasks, parallelism=1), jobs={"a": {"tasks": tasks, "parallelism": 1}})
+        profile = cProfile.Profile()
+        profile.runcall(_build, [running])
+        calls.append(pstats.Stats(profile).total_calls)  # type: ignore[attr-defined]
+    assert calls[1] <= calls[0] + 10
 
 
 def test_a_shrunk_pool_counts_what_is_held_and_gives_nothing() -> None:

@@ -1,0 +1,211 @@
+"""What becomes of a workflow and of its pool when they are edited or deleted while something runs, waits or is held."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from tests.unit.operator.objects import T0, stage, workflow
+from tests.unit.operator.world import World, kind_of
+
+from fermata.operator.times import render
+
+SHORT = "uid-short"
+
+
+def begun(**pool: Any) -> World:
+    """A pool of two in which the stage of `short` runs and that of `long` is held."""
+    world = World(**pool)
+    asyncio.run(world.run_until(T0 + 2.0))
+    assert world.started.keys() == {"short"}
+    return world
+
+
+def edit(world: World, uid: str, **spec: Any) -> None:
+    raw = world.server.objects[uid]
+    meta = {**raw["metadata"], "generation": raw["metadata"]["generation"] + 1}
+    world.feed(kind_of(uid), uid, {**raw, "metadata": meta, "spec": {**raw["spec"], **spec}})
+
+
+def delete_pool(world: World) -> None:
+    world.pool = world.server.objects.pop("p")
+    world.store.remove("executorpools", "p", "pool")
+
+
+def run_on(world: World, seconds: float) -> None:
+    asyncio.run(world.run_until(world.now_s + seconds))
+
+
+def complete(world: World, name: str, tasks: int = 1) -> None:
+    """Let the Jobs of a workflow succeed now."""
+    for job in [job for job in world.server.jobs if job["metadata"]["labels"]["fermata.dev/workflow"] == name]:
+        raw = world.server.objects[job["metadata"]["uid"]]
+        done = {"type": "Complete", "status": "True", "lastTransitionTime": render(world.now_s)}
+        status = {"succeeded": tasks, "conditions": [done]}
+        world.feed("jobs", raw["metadata"]["uid"], {**raw, "status": status})
+
+
+def status_of(world: World, uid: str) -> dict[str, Any]:
+    return dict(world.server.objects[uid]["status"])
+
+
+def condition(world: World, uid: str, kind: str) -> tuple[str, str]:
+    (row,) = [row for row in status_of(world, uid)["conditions"] if row["type"] == kind]
+    return row["status"], row["reason"]
+
+
+@pytest.mark.parametrize("tasks", [1, 4])
+def test_tasks_edited_after_the_start_are_neither_run_nor_counted(tasks: int) -> None:
+    world = World()
+    world.feed("workflows", "uid-w", workflow("w", stage("a", tasks=2), stage("b", "a")))
+    run_on(world, 1.0)
+    edit(world, "uid-w", stages=[stage("a", tasks=tasks), stage("b", "a", tasks=3)])
+    run_on(world, 1.0)
+    assert status_of(world, "uid-w")["progress"] == "0/5"  # those of a stage that has not started are as edited
+    complete(world, "w", 2)
+    run_on(world, 3.0)
+    assert status_of(world, "uid-w")["progress"] == "2/5"
+    world.store.remove("jobs", world.server.jobs[-1]["metadata"]["uid"])
+    rows = {row["name"]: row for row in status_of(world, "uid-w")["stages"]}
+    assert (rows["a"]["tasks"], rows["a"]["succeeded"]) == (2, 2)
+
+
+def test_more_time_to_live_counts_and_so_does_less() -> None:
+    world = World()
+    for name in ("more", "none", "less", "same"):
+        world.feed("workflows", f"uid-{name}", workflow(name, stage("a"), ttlSecondsAfterFinished=8))
+        run_on(world, 1.0)
+        complete(world, name)
+        run_on(world, 1.0)
+    assert condition(world, "uid-same", "Succeeded")[0] == "True"
+    edit(world, "uid-more", ttlSecondsAfterFinished=30)
+    edit(world, "uid-none", ttlSecondsAfterFinished=None)
+    edit(world, "uid-less", ttlSecondsAfterFinished=0)
+    run_on(world, 1.0)
+    assert world.server.deleted == ["uid-less"]
+    run_on(world, 15.0)
+    assert world.server.deleted == ["uid-less", "uid-same"]
+    run_on(world, 20.0)
+    assert world.server.deleted == ["uid-less", "uid-same", "uid-more"]
+
+
+CIRCLE = [stage("a", "b", estimateSeconds=9), stage("b", "a", estimateSeconds=9)]
+
+
+def test_what_a_workflow_that_became_a_circle_still_runs_counts_as_busy() -> None:
+    world = World(executors=1)
+    run_on(world, 1.0)
+    edit(world, SHORT, stages=CIRCLE)
+    world.feed("workflows", "uid-next", workflow("next", stage("a")))
+    run_on(world, 5.0)
+    assert "next" not in world.started
+    assert condition(world, SHORT, "Accepted") == ("False", "Cycle")
+    assert condition(world, SHORT, "Running")[0] == "True"
+    complete(world, "short")
+    run_on(world, 5.0)
+    assert "next" in world.started
+    assert condition(world, SHORT, "Running")[0] == "False"
+    assert status_of(world, SHORT)["tasks"]["running"] == 0
+
+
+def test_a_stage_that_an_edit_takes_out_is_stopped_and_keeps_its_executors_until_then() -> None:
+    world = World(executors=1)
+    run_on(world, 1.0)
+    edit(world, SHORT, stages=[stage("c", estimateSeconds=9)])
+    run_on(world, 1.0)
+    first, second = world.server.jobs
+    assert [job["metadata"]["labels"]["fermata.dev/stage"] for job in (first, second)] == ["a", "c"]
+    stopped = world.server.objects[first["metadata"]["uid"]]
+    assert stopped["spec"]["suspend"]
+    assert stopped["metadata"]["annotations"]["fermata.dev/stopped"] == "StageRemoved"
+
+
+@pytest.mark.parametrize("how", ["orphaned", "unreadable"])
+def test_jobs_without_a_workflow_that_can_be_read_keep_their_executors(how: str) -> None:
+    world = World(executors=1)
+    run_on(world, 1.0)
+    (job,) = world.server.jobs
+    if how == "orphaned":
+        raw = world.server.objects[job["metadata"]["uid"]]
+        world.feed("jobs", job["metadata"]["uid"], {**raw, "metadata": {**raw["metadata"], "ownerReferences": []}})
+        world.server.objects.pop(SHORT)
+        world.store.remove("workflows", SHORT)
+    else:
+        edit(world, SHORT, stages="of another version")
+    world.feed("workflows", "uid-next", workflow("next", stage("a")))
+    run_on(world, 5.0)
+    assert "next" not in world.started
+    world.store.remove("jobs", job["metadata"]["uid"])
+    run_on(world, 5.0)
+    assert "next" in world.started
+
+
+def test_the_deadline_of_a_running_workflow_holds_without_its_pool() -> None:
+    world = World()
+    world.feed("workflows", "uid-w", workflow("w", stage("a"), activeDeadlineSeconds=4))
+    run_on(world, 0.5)
+    assert "w" in world.started
+    delete_pool(world)
+    run_on(world, 10.0)
+    assert condition(world, "uid-w", "Accepted") == ("False", "PoolNotFound")
+    assert condition(world, "uid-w", "Succeeded") == ("False", "DeadlineExceeded")
+    (job,) = [job for job in world.server.jobs if job["metadata"]["labels"]["fermata.dev/workflow"] == "w"]
+    assert world.server.objects[job["metadata"]["uid"]]["spec"]["suspend"]
+
+
+def test_the_deadline_of_a_workflow_whose_pool_never_was_holds() -> None:
+    world = World()
+    delete_pool(world)
+    world.feed("workflows", "uid-w", workflow("w", stage("a"), activeDeadlineSeconds=3))
+    run_on(world, 1.0)
+    assert condition(world, "uid-w", "Succeeded") == ("Unknown", "PoolNotFound")
+    run_on(world, 10.0)
+    assert condition(world, "uid-w", "Succeeded") == ("False", "DeadlineExceeded")
+
+
+def test_nothing_is_held_while_its_pool_is_gone() -> None:
+    world = begun()
+    assert condition(world, "uid-long", "Held")[0] == "True"
+    delete_pool(world)
+    run_on(world, 60.0)
+    assert condition(world, "uid-long", "Held")[0] == "False"
+    assert condition(world, "uid-long", "Accepted") == ("False", "PoolNotFound")
+    held_s = status_of(world, "uid-long")["heldSeconds"]
+    assert held_s == pytest.approx(1.0, abs=0.1)
+    assert "heldSince" not in status_of(world, "uid-long") or status_of(world, "uid-long")["heldSince"] is None
+    world.feed("executorpools", "p", {**world.pool, "metadata": {**world.pool["metadata"], "uid": "p2"}})
+    run_on(world, 5.0)
+    assert condition(world, "uid-long", "Accepted")[0] == "True"
+
+
+async def loaded(world: World, policy: str) -> None:
+    """Reconcile until the pool's policy has been loaded."""
+    while world.reconciler._seat.name != policy:
+        await world.reconciler.reconcile()
+        await asyncio.sleep(0.01)
+
+
+def test_the_policy_of_a_workflow_is_the_one_that_decided_last() -> None:
+    world = begun()
+    uids = (SHORT, "uid-long")
+    assert [status_of(world, uid)["policy"] for uid in uids] == ["holder", "holder"]
+    edit(world, "p", policy={"name": "fifo"})
+    asyncio.run(loaded(world, "fifo"))
+    run_on(world, 20.0)  # what was committed to ends first
+    assert "long" in world.started
+    assert [status_of(world, uid)["policy"] for uid in uids] == ["holder", "fifo"]
+    complete(world, "long")
+    run_on(world, 3.0)
+    assert condition(world, "uid-long", "Succeeded")[0] == "True"
+    assert [status_of(world, uid)["policy"] for uid in uids] == ["holder", "fifo"]
+
+
+def test_a_pool_that_is_gone_has_no_gauges() -> None:
+    world = begun()
+    registry = world.metrics.registry
+    assert registry.get_sample_value("fermata_pool_policy_ready", {"pool": "pool"}) is not None
+    delete_pool(world)
+    run_on(world, 1.0)
+    gauges = [sample for family in registry.collect() if family.type == "gauge" for sample in family.samples]
+    assert [sample for sample in gauges if sample.labels.get("pool") == "pool"] == []

@@ -1,0 +1,151 @@
+"""A pool under a policy that holds and a clock of the test's own; the API server is a dict, because hours pass here."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from tests.unit.operator.objects import T0, stage, workflow
+
+from fermata.operator.cluster import ClusterError
+from fermata.operator.events import Events
+from fermata.operator.metrics import Metrics
+from fermata.operator.reconcile import PoolReconciler, Tools
+from fermata.operator.recorder import Recorder
+from fermata.operator.store import Store
+from fermata.operator.times import parse
+from fermata.policy.action import HOLD, START, Action
+from fermata.policy.state import ClusterState
+
+HOLD_S = 10.0
+
+
+class Server:
+    """Objects by uid; every write makes a new version."""
+
+    def __init__(self) -> None:
+        self.objects: dict[str, dict[str, Any]] = {}
+        self.jobs: list[dict[str, Any]] = []
+        self.refusals: dict[str, list[int]] = {}  # HTTP statuses for the next Jobs, by workflow
+        self.deleted: list[str] = []
+        self._version = 100
+
+    def put(self, uid: str, raw: dict[str, Any]) -> dict[str, Any]:
+        self._version += 1
+        raw["metadata"]["resourceVersion"] = str(self._version)
+        self.objects[uid] = raw
+        return raw
+
+    async def create_job(self, job: dict[str, Any]) -> dict[str, Any]:
+        if refusals := self.refusals.get(job["metadata"]["labels"]["fermata.dev/workflow"]):
+            raise ClusterError(refusals.pop(), "", "a bad moment")
+        job["metadata"]["uid"] = job["metadata"]["name"]
+        self.jobs.append(job)
+        return self.put(job["metadata"]["uid"], job)
+
+    async def patch_workflow_status(self, _ns: str, name: str, version: str, status: dict[str, Any]) -> dict[str, Any]:
+        return self._patch_status(name, version, status)
+
+    async def patch_pool_status(self, name: str, version: str, status: dict[str, Any]) -> dict[str, Any]:
+        return self._patch_status(name, version, status)
+
+    def _patch_status(self, name: str, version: str, status: dict[str, Any]) -> dict[str, Any]:
+        (raw,) = (raw for raw in self.objects.values() if raw["metadata"]["name"] == name)
+        assert raw["metadata"]["resourceVersion"] == version
+        return self.put(raw["metadata"]["uid"], {**raw, "status": {**raw.get("status", {}), **status}})
+
+    async def patch_job(self, _ns: str, name: str, patch: dict[str, Any]) -> dict[str, Any]:
+        job = self.objects[name]
+        meta = job["metadata"]
+        notes = meta.get("annotations", {}) | patch.get("metadata", {}).get("annotations", {})
+        spec = job["spec"] | patch.get("spec", {})
+        return self.put(name, {**job, "metadata": {**meta, "annotations": notes}, "spec": spec})
+
+    async def delete_workflow(self, _ns: str, _name: str, uid: str) -> None:
+        if uid in self.deleted:
+            raise ClusterError(404, "NotFound", "it is gone")
+        self.deleted.append(uid)
+
+    async def create_event(self, *_: Any) -> None:
+        pass
+
+
+class Holder:
+    """Starts what is short, and holds what is long for ten seconds, again and again."""
+
+    name = "holder"
+
+    def choose(self, state: ClusterState) -> Action:
+        for index in state.ready_stages.tolist():
+            if state.stage_estimate_s[index] < 100 and state.stage_running[index] < state.stage_max_cap[index]:
+                return Action(START, index, int(state.stage_max_cap[index]))
+        rows = [i for i in state.ready_stages.tolist() if not state.stage_hold_until_s[i] > state.now_s]
+        return Action(HOLD, rows[0], until_s=state.now_s + HOLD_S)
+
+
+class World:
+    """A pool of two executors under `Holder`, with something short running that never ends."""
+
+    def __init__(self, **pool: Any) -> None:
+        self.now_s, self.server = T0 + 1.0, Server()
+        meta = {"name": "pool", "uid": "p", "generation": 1}
+        spec = {"executors": 2, "policy": {"name": "sjf"}, "decisionDeadlineSeconds": 60, **pool}  # Numba may compile
+        self.pool = {"metadata": meta, "spec": spec}
+        self.server.put("p", self.pool)
+        self.start_operator()
+        self.feed("workflows", "uid-short", workflow("short", stage("a", estimateSeconds=9)))
+        self.feed("workflows", "uid-long", workflow("long", stage("a", estimateSeconds=900), status={}))
+
+    def start_operator(self) -> None:
+        metrics, server = Metrics(), self.server
+        self.metrics = metrics
+        self.store = Store(lambda: self.now_s, lambda _: None)
+        self.reconciler = PoolReconciler(
+            "pool",
+            Tools(
+                store=self.store,
+                cluster=server,  # type: ignore[arg-type]
+                events=Events(server, metrics, lambda: self.now_s),  # type: ignore[arg-type]
+                metrics=metrics,
+                recorder=Recorder(None),
+                now=lambda: self.now_s,
+                wake=lambda _: None,
+                pending=lambda _: False,
+            ),
+        )
+        self.store.put("executorpools", server.objects["p"])
+        asyncio.run(self.reconciler.reconcile())  # it loads the pool's policy, and ours takes its place
+        self.reconciler._seat._policy = Holder()
+        for uid, raw in list(server.objects.items()):
+            self.store.put(kind_of(uid), raw)
+
+    def feed(self, kind: Any, uid: str, raw: dict[str, Any]) -> None:
+        self.store.put(kind, self.server.put(uid, raw))
+
+    def annotate(self, uid: str, value: str) -> None:
+        raw = self.server.objects[uid]
+        meta = {**raw["metadata"], "annotations": {"fermata.dev/release": value}}
+        self.feed(kind_of(uid), uid, {**raw, "metadata": meta})
+
+    async def run_until(self, end_s: float) -> None:
+        """Reconcile whenever the operator asks to be woken, until a time."""
+        while self.now_s < end_s:
+            self.now_s = min(max(await self.reconciler.reconcile(), self.now_s + 0.001), end_s)
+        await self.reconciler.reconcile()
+
+    @property
+    def started(self) -> dict[str, float]:
+        """When each workflow's stage was started, seconds after T0."""
+        key, label = "fermata.dev/start-time", "fermata.dev/workflow"
+        meta = [job["metadata"] for job in self.server.jobs]
+        return {row["labels"][label]: round(parse(row["annotations"][key]) - T0, 2) for row in meta}
+
+    @property
+    def long(self) -> dict[str, Any]:
+        """The status of the long workflow's stage."""
+        rows = self.server.objects["uid-long"]["status"]["stages"]
+        return dict(rows[0])
+
+
+def kind_of(uid: str) -> Any:
+    return "executorpools" if uid == "p" else "workflows" if uid.startswith("uid-") else "jobs"
