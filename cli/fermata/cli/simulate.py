@@ -44,6 +44,7 @@ FIGURES = {
     "utilization": "utilisation",
     "makespan_s": "makespan (s)",
     "jobs": "jobs counted",
+    "failed_jobs": "of these failed",
     "decisions": "decisions",
     "events": "events",
     "wall_s": "simulated in (s)",
@@ -74,7 +75,12 @@ def simulate(
     noise: Annotated[
         str | None, typer.Option(help="Other estimates: class-flips=SHARE, lognormal=SIGMA, class-means or exact.")
     ] = None,
-    fail: Annotated[float, typer.Option(help="Probability that an attempt at a task fails and is repeated.")] = 0.0,
+    fail: Annotated[
+        float,
+        typer.Option(
+            help="Probability that an attempt at a task fails and is repeated; a failed job counts until it failed."
+        ),
+    ] = 0.0,
     retries: Annotated[int, typer.Option(help="Failures that a stage may have before its job fails.")] = 6,
     processes: Annotated[int, typer.Option("--jobs", help="Processes for several seeds; same figures.")] = 1,
     per_job: Annotated[str | None, typer.Option(help="Write the times of every job, as CSV.")] = None,
@@ -120,7 +126,7 @@ def simulate(
         warm = chosen.warm if warmup is None else warmup
         setting, total = Setting(policy, executors or chosen.executors, warm, limits, sticky, failures), len(numbers)
         runs = _run_scenario(chosen, numbers, jobs, setting, processes, record)
-    done, cut = _collect(runs, total, per_job)
+    done, cut = _collect(runs, total, per_job, fails=failures is not None)
     if as_json:
         print(json.dumps(_figures(done, total) | ({"interrupted": True} if cut else {})))
     else:
@@ -209,7 +215,7 @@ def _run_scenario(
             raise InputError(f"--record is for one episode, not for {len(seeds)} seeds")
         yield from run_seeds(scenario, seeds, setting, processes)
         return
-    yield _run_one(seeds[0], scenario.generate(seeds[0]) if jobs is None else jobs, setting, record)
+    yield _run_one(seeds[0], scenario.generate(seeds[0]) if jobs is None else jobs, setting.of(seeds[0]), record)
 
 
 def _run_one(seed: int, jobs: Trace, setting: Setting, record: str | None) -> Run:
@@ -234,7 +240,7 @@ def _run_one(seed: int, jobs: Trace, setting: Setting, record: str | None) -> Ru
 
 
 def _collect(
-    runs: Generator[Run, None, None], total: int, per_job: str | None
+    runs: Generator[Run, None, None], total: int, per_job: str | None, *, fails: bool
 ) -> tuple[dict[int, dict[str, float]], str | None]:
     """Return the figures by seed, and after an interrupt what they are of: the seeds or, of a single one, the jobs."""
     from fermata.sim.files import atomic_output
@@ -246,35 +252,37 @@ def _collect(
     bar = progress_bar("episodes") if total > 1 else nullcontext(lambda share: None)
     with table as stream, bar as progress, closing(runs):
         if stream is not None:
-            stream.write(f"{','.join(PER_JOB_COLUMNS)}\n".encode())
+            stream.write(f"{','.join([*PER_JOB_COLUMNS, *['failed'] * fails])}\n".encode())
         try:
             for run in runs:
                 with uninterrupted():
                     if stream is not None:
-                        stream.write(_job_rows(run.episode, f"{run.seed}/" if total > 1 else ""))
+                        stream.write(_job_rows(run.episode, f"{run.seed}/" if total > 1 else "", fails=fails))
                     done[run.seed] = run.figures
                 progress(len(done) / total)
         except KeyboardInterrupt as cut:
             if total == 1 and isinstance(cut, Interrupted) and cut.figures is not None:
                 if stream is not None:
-                    stream.write(_job_rows(cut.episode, ""))
+                    stream.write(_job_rows(cut.episode, "", fails=fails))
                 return {0: cut.figures}, f"{cut.episode.trace.jobs} of {cut.jobs} jobs"
             if not done:
                 raise
     return done, f"{len(done)} of {total} seeds" if len(done) < total else None
 
 
-def _job_rows(episode: Episode, prefix: str) -> bytes:
-    """Return the lines of the CSV for every job of an episode, the warm-up included."""
+def _job_rows(episode: Episode, prefix: str, *, fails: bool) -> bytes:
+    """Return the lines of the CSV for every job of an episode, the warm-up included; whether it failed, if any can."""
     text = io.StringIO()
     trace = episode.trace
-    columns = (
+    columns = [
         trace.job_arrival_s,
         episode.job_start_s,
         episode.job_completion_s,
         episode.job_jct_s,
         episode.job_held_s,
-    )
+    ]
+    if fails:
+        columns.append(episode.job_failed.astype(int))
     ids = (f"{prefix}{job}" for job in trace.job_ids)
     csv.writer(text, lineterminator="\n").writerows(zip(ids, *(column.tolist() for column in columns), strict=True))
     return text.getvalue().encode()
@@ -295,6 +303,8 @@ def _print_table(title: str, figures: dict[str, Any], done: dict[int, dict[str, 
     table.add_column("figure")
     table.add_column("value" if ci95 is None else "mean ± 95%", justify="right")
     for key, label in FIGURES.items():
+        if key not in figures:
+            continue
         value = f"{figures[key]:,.4f}" if isinstance(figures[key], float) else f"{figures[key]:,}"
         table.add_row(label, value + (f" ± {ci95[key]:,.4f}" if ci95 is not None and key in ci95 else ""))
     Console().print(table)

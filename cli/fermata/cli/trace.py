@@ -76,6 +76,9 @@ def export(
     file: Annotated[str | None, typer.Argument(help="A job trace.")] = None,
     format_: Annotated[str, typer.Option("--format", "-f", help="jsonl, swf or wfcommons.")] = "jsonl",
     job: Annotated[str | None, typer.Option(help="Only the job of this id.")] = None,
+    executors: Annotated[
+        int | None, typer.Option(min=1, help="Size of the machine, for swf, whose header has it.")
+    ] = None,
     from_cluster: Annotated[
         bool, typer.Option("--from-cluster", help="Instead of a file: what finished in a pool of a cluster.")
     ] = False,
@@ -85,12 +88,14 @@ def export(
     kubeconfig: Kubeconfig = None,
 ) -> None:
     """Write a job trace in another format, or what really ran in a cluster as a job trace."""
-    from fermata.sim.exporters import EXPORTERS
+    from fermata.sim.exporters import EXPORTERS, write_swf
     from fermata.sim.trace_builder import select_jobs
 
     exporter = EXPORTERS.get(format_)
     if exporter is None:
         raise InputError(f"no format {format_!r}; there are: {', '.join(EXPORTERS)}")
+    if executors is not None and format_ != "swf":
+        raise InputError(f"--executors is for swf, whose header has the size of the machine, not for {format_}")
     if (file is None) == (not from_cluster):
         raise InputError("expected either a FILE or --from-cluster")
     trace = _read(file) if file is not None else _from_cluster(pool, kubeconfig)
@@ -98,7 +103,14 @@ def export(
         if job not in trace.job_ids:
             raise InputError(f"no job {job!r}", file=file)
         trace = select_jobs(trace, [trace.job_ids.index(job)])
-    exporter(trace, out)
+    if format_ != "swf":
+        exporter(trace, out)
+        return
+    write_swf(trace, out, executors)
+    if executors is None:
+        _say("no MaxProcs in the header, as a job trace does not say how large the machine is; --executors K writes it")
+    if (trace.job_weight != 1.0).any():
+        _say("weights of jobs left out: the format has none")
 
 
 def _from_cluster(pool: str | None, kubeconfig: Path | None) -> Trace:

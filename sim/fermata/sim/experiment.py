@@ -10,7 +10,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
@@ -52,6 +52,10 @@ class Setting:
     limits: Guardrails = Guardrails()  # noqa: RUF009 - an immutable tuple
     sticky: bool = False
     failures: Failures | None = None
+
+    def of(self, seed: int) -> Setting:
+        """Return the same for the episode of a seed: other tasks fail in it."""
+        return self if self.failures is None else replace(self, failures=replace(self.failures, seed=seed))
 
 
 class Run(NamedTuple):
@@ -137,13 +141,13 @@ def run_trace(
 def _all_figures(episode: Episode, setting: Setting, wall_s: float) -> Figures:
     figures = {**figures_of(episode, setting.warm), "wall_s": wall_s}
     if setting.failures is not None:
-        figures["failed_jobs"] = int(episode.job_failed.sum())
+        figures["failed_jobs"] = int(episode.job_failed[setting.warm :].sum())
     return figures
 
 
 def run_seed(seed: int, scenario: Scenario, setting: Setting) -> Run:
     """Draw and simulate one episode of a scenario; raises what `run_trace` does."""
-    return Run(seed, *run_trace(scenario.generate(seed), setting))
+    return Run(seed, *run_trace(scenario.generate(seed), setting.of(seed)))
 
 
 def run_seeds(

@@ -112,6 +112,27 @@ def test_a_model_says_what_it_learned(tmp_path: Path) -> None:
         assert ("what-default-learned-importance.svg" in names) == learned
 
 
+@pytest.mark.parametrize("lengths_s", [[9.0, 0.0, 0.0], [0.0, 5.0] * 40])
+def test_jobs_that_take_no_time_have_no_percentage(tmp_path: Path, lengths_s: list[float]) -> None:
+    trace, out = tmp_path / "z.jsonl", tmp_path / "z.html"
+    with trace.open("w") as lines:
+        for i, length_s in enumerate(lengths_s):
+            stages = [{"name": "a", "duration_s": length_s}]
+            lines.write(json.dumps({"id": f"j{i}", "arrival_s": float(i // 3), "stages": stages}) + "\n")
+    done = fermata("--trace", trace, "--executors", 1, "--policies", "sjf,fifo", "--out", out, "--json")
+    assert (done.returncode, done.stderr) == (0, "")
+    json.loads(done.stdout, parse_constant=pytest.fail)  # NaN is no JSON
+    assert not re.search(r"\bnan\b", out.read_text().lower())
+
+
+def test_a_trace_in_which_nothing_takes_time_is_refused(tmp_path: Path) -> None:
+    trace, out = tmp_path / "z.jsonl", tmp_path / "z.html"
+    trace.write_text('{"id":"z","arrival_s":0,"stages":[{"name":"a","duration_s":0}]}\n')
+    done = fermata("--trace", trace, "--executors", 1, "--policies", "sjf,fifo", "--out", out)
+    assert (done.returncode, "no job of z.jsonl takes any time: nothing to compare" in done.stderr) == (2, True)
+    assert not out.exists()
+
+
 def test_two_jobs_are_enough(tmp_path: Path) -> None:
     out = tmp_path / "r.html"
     done = fermata("--trace", FIGURE_ONE, "--executors", 1, "--policies", "fifo,hold-follower:delay=4", "--out", out)

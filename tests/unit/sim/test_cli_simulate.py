@@ -55,6 +55,22 @@ def test_figure_one(policy: str, avg_jct_s: float) -> None:
     assert figures["jobs"] == 2
 
 
+def test_each_seed_has_failures_of_its_own_and_they_are_counted_and_marked(tmp_path: Path) -> None:
+    out = tmp_path / "jobs.csv"
+    arguments = ["--scenario", "express_k2", "--set", "jobs=300", "--warmup", 50, "--policy", "sjf", "--fail", 0.2]
+    arguments += ["--retries", 0]
+    several = json.loads(fermata(*arguments, "--seeds", "3-6", "--json").stdout)
+    counts = [seed["failed_jobs"] for seed in several["per_seed"]]
+    assert len(set(counts)) > 1
+    assert several["failed_jobs"] == sum(counts)
+    assert "failed_jobs" not in several["ci95"]
+    single = json.loads(fermata(*arguments, "--seeds", "4", "--json", "--per-job", out).stdout)
+    assert single["failed_jobs"] == counts[1]
+    rows = list(csv.DictReader(out.open()))
+    assert sum(int(row["failed"]) for row in rows[50:]) == counts[1]
+    assert "of these failed" in fermata(*arguments, "--seeds", "4").stdout
+
+
 def test_a_table_for_people() -> None:
     done = fermata("--trace", "-", "--executors", 1, "--policy", "fifo", stdin=FIGURE_ONE.read_text())
     assert done.returncode == 0

@@ -55,6 +55,11 @@ def test_an_import_says_what_it_left_out(tmp_path: Path) -> None:
     assert "--executors 8" in done.stderr
     assert read_trace(tmp_path / "t.jsonl").stage_slots.tolist() == [4]
     back = fermata("export", tmp_path / "t.jsonl", "--format", "swf", "--out", "-")
+    assert "no MaxProcs in the header" in back.stderr
+    sized = fermata("export", tmp_path / "t.jsonl", "--format", "swf", "--out", "-", "--executors", 8)
+    assert ("; MaxProcs: 8" in sized.stdout, sized.stderr) == (True, "")
+    refused = fermata("export", tmp_path / "t.jsonl", "--out", "-", "--executors", 8)
+    assert (refused.returncode, "not for jsonl" in refused.stderr) == (2, True)
     assert back.stdout.splitlines()[-1].split()[:5] == ["1", "0", "-1", "100", "4"]
 
 

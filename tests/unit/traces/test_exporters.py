@@ -20,11 +20,20 @@ from fermata.sim.trace_builder import StageSpec, TraceBuilder, one_stage_trace
 
 def test_rigid_jobs_go_through_swf_unchanged(tmp_path: Path) -> None:
     trace = one_stage_trace([0.0, 1.5, 7.0], [10.0, 0.25, 3.0], slots=[4, 1, 2], estimate_s=[20.0, 0.5, 3.0])
-    write_swf(trace, tmp_path / "log.swf.gz")
+    write_swf(trace, tmp_path / "log.swf.gz", executors=6)
     imported = read_swf(tmp_path / "log.swf.gz")
-    assert imported.executors == 4
+    assert imported.executors == 6
     for name in ("job_arrival_s", "task_duration_s", "stage_slots", "stage_estimate_s"):
         np.testing.assert_array_equal(getattr(imported.trace, name), getattr(trace, name))
+
+
+def test_swf_says_no_size_of_the_machine_that_nobody_told(tmp_path: Path) -> None:
+    trace = one_stage_trace([0.0, 1.0], [10.0, 5.0], slots=[1, 4])
+    write_swf(trace, tmp_path / "log.swf")
+    assert "MaxProcs" not in (tmp_path / "log.swf").read_text()
+    assert read_swf(tmp_path / "log.swf").executors is None
+    with pytest.raises(InputError, match="a machine of 3 executors: a job takes 4 of them"):
+        write_swf(trace, tmp_path / "log.swf", executors=3)
 
 
 def test_swf_refuses_what_it_cannot_say(tmp_path: Path) -> None:

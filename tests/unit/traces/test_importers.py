@@ -55,6 +55,14 @@ def test_swf_jobs_take_their_processors_and_the_unknown_are_left_out_with_a_reas
     }
 
 
+def test_swf_jobs_wider_than_the_machine_are_left_out(tmp_path: Path) -> None:
+    file = _file(tmp_path, "log.swf", SWF + "20 9 -1 10 9 -1 -1 9 20 -1 1\n")
+    imported = read_swf(file)
+    assert imported.skipped["wider than the machine"] == 1
+    assert imported.trace.stage_slots.max() <= (imported.executors or 0)
+    assert "20" in read_swf(file, ImportOptions(one_slot=True)).trace.job_ids
+
+
 def test_swf_options(tmp_path: Path) -> None:
     file = _file(tmp_path, "log.swf", SWF)
     kept = read_swf(file, ImportOptions(keep_incomplete=True)).trace
@@ -129,6 +137,22 @@ def test_alibaba_names_spell_out_the_dag(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("names", "reason"),
+    [
+        (("M1_2", "R2_1"), "its tasks depend on each other in a circle"),
+        (("M1", "M1"), "two rows have the same name"),
+    ],
+)
+def test_alibaba_jobs_that_are_no_dag_are_left_out(tmp_path: Path, names: tuple[str, str], reason: str) -> None:
+    rows = "".join(f"{name},1,bad,1,Terminated,1,2,1,1\n" for name in names)
+    file = _file(tmp_path, "batch_task.csv", ALIBABA + rows)
+    for options in (ImportOptions(), ImportOptions(keep_incomplete=True)):
+        imported = read_alibaba(file, options)
+        assert imported.skipped[reason] == 1
+        assert "bad" not in imported.trace.job_ids
+
+
 def test_alibaba_options_and_header(tmp_path: Path) -> None:
     header = "task_name,instance_num,job_name,task_type,status,start_time,end_time,plan_cpu,plan_mem\n"
     file = _file(tmp_path, "batch_task.csv", header + ALIBABA)
@@ -157,7 +181,6 @@ def test_alibaba_rows_of_a_job_may_be_apart_but_not_too_far(tmp_path: Path, monk
         ("M1,99999999999999999999,j_9,1,Terminated,1,2,3,4", "instance_num must be between 1 and 10000000, or empty"),
         ("M1,-3,j_9,1,Terminated,1,2,3,4", "instance_num must be between 1 and 10000000, or empty, not -3"),
         (f"M1,1,j_9,1,Terminated,{'9' * 400},2,3,4", "start_time must be a whole number"),
-        ("M1_2,1,j_9,1,Terminated,1,2,1,1\nM2_1,1,j_9,1,Terminated,1,2,1,1", "the stages form a cycle"),
     ],
 )
 def test_a_bad_alibaba_line_is_refused_by_its_number(tmp_path: Path, line: str, words: str) -> None:

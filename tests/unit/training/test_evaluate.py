@@ -14,7 +14,7 @@ from fermata.policy.errors import InputError
 from fermata.policy.guardrails import Guardrails
 from fermata.sim.generate.estimates import read_noise
 from fermata.sim.spark.experiment import run_tpch_seed, tpch_setting
-from fermata.training.evaluate import Conditions, evaluate
+from fermata.training.evaluate import Conditions, evaluate, names_of
 
 NAMES, SEEDS = ["norm50", "norm200"], [2000, 2001, 2002]
 
@@ -42,6 +42,10 @@ def test_a_policy_against_itself_changes_nothing() -> None:
     (score,) = evaluate("sjf", ["norm50"], SEEDS[:2])
     assert (score.base, score.vs_base_pct, score.vs_base_ci95) == ("sjf", 0.0, 0.0)
     assert score.avg_jct_s == score.base_jct_s > 0.0
+
+
+def test_a_scenario_that_is_named_twice_is_played_once() -> None:
+    assert names_of("express_k2, pairs_k1_30,express_k2") == ["express_k2", "pairs_k1_30"]
 
 
 def test_conditions_hold_for_policy_and_base() -> None:

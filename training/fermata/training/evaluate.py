@@ -151,7 +151,7 @@ def names_of(text: str) -> list[str]:
     """
     if text == "all":
         return [name for name in SCENARIOS if name != "fig1"]
-    names = [name.strip() for name in text.split(",")]
+    names = dict.fromkeys(name.strip() for name in text.split(","))
     return [name if name in SETTINGS else scenario(name).name for name in names]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -51,10 +52,13 @@ class Comparison:
         """Return a section for each workload of which some seed is done.
 
         Raises:
-            InputError: there is none.
+            InputError: there is none, or no job of one takes any time.
         """
         if not self.samples:
             raise InputError("no episode is done")
+        for number, samples in self.samples.items():
+            if not any(each.schedules[0].work_s.any() for each in samples):
+                raise InputError(f"no job of {self.workloads[number].source.name} takes any time: nothing to compare")
         return [self._section(number) for number in sorted(self.samples)]
 
     def _section(self, number: int) -> Section:
@@ -108,8 +112,8 @@ class Comparison:
         )
 
     def as_dict(self) -> dict[str, Any]:
-        """Return all numbers as one JSON object, by workload and policy."""
-        return {section.name: self._numbers(number, section) for number, section in self._numbered()}
+        """Return all numbers as one JSON object, by workload and policy; None where there is no percentage."""
+        return {section.name: _known(self._numbers(number, section)) for number, section in self._numbered()}
 
     def _numbered(self) -> list[tuple[int, Section]]:
         return list(zip(sorted(self.samples), self.sections(), strict=True))
@@ -142,6 +146,15 @@ class Comparison:
             "policies": policies,
             "sweeps": {sweep.kind: _sweep_numbers(sweep) for sweep in section.sweeps},
         }
+
+
+def _known(value: Any) -> Any:
+    """Return what JSON can say: it has no NaN."""
+    if isinstance(value, dict):
+        return {key: _known(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_known(item) for item in value]
+    return None if isinstance(value, float) and math.isnan(value) else value
 
 
 def _bound(samples: Sequence[Sample]) -> Bound | None:

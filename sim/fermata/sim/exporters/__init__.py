@@ -10,6 +10,8 @@ from fermata.sim.exporters.wfformat import write_wfformat
 from fermata.sim.trace import Trace
 from fermata.sim.trace_io import write_trace
 
+__all__ = ["EXPORTERS", "write_swf"]
+
 EXPORTERS: dict[str, Callable[[Trace, str | Path], None]] = {
     "jsonl": write_trace,
     "swf": write_swf,

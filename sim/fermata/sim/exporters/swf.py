@@ -16,16 +16,25 @@ from fermata.sim.trace import Trace
 _COMPLETED = 1
 
 
-def write_swf(trace: Trace, path: str | Path) -> None:
+def write_swf(trace: Trace, path: str | Path, executors: int | None = None) -> None:
     """Write a trace of rigid jobs; job ids become numbers from 1, times are whole numbers of seconds where they can be.
 
+    Args:
+        trace: the jobs.
+        path: where to write them.
+        executors: processors of the machine, which a job trace does not say; left out of the header if None.
+
     Raises:
-        InputError: a job has several stages or tasks or is moldable, which the format cannot say.
+        InputError: a job has several stages or tasks or is moldable, which the format cannot say, or is too wide.
     """
     if trace.tasks != trace.jobs or trace.stages != trace.jobs or not np.isnan(trace.stage_serial_fraction).all():
         raise InputError("Standard Workload Format holds only jobs of one stage with one task that is not moldable")
+    widest = int(trace.stage_slots.max())
+    if executors is not None and executors < widest:
+        raise InputError(f"a machine of {executors} executors: a job takes {widest} of them")
     with atomic_output(path) as stream:
-        header = ("Version: 2.2", "Computer: Fermata", f"MaxJobs: {trace.jobs}", f"MaxProcs: {trace.stage_slots.max()}")
+        header = ["Version: 2.2", "Computer: Fermata", f"MaxJobs: {trace.jobs}"]
+        header += [] if executors is None else [f"MaxProcs: {executors}"]
         stream.write("".join(f"; {line}\n" for line in header).encode())
         for job in range(trace.jobs):
             stream.write(_line(trace, job).encode())

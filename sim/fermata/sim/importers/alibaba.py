@@ -9,8 +9,9 @@ What becomes of it:
   name (`task_...`, `MergeTask`) depends on nothing;
 - every task of a stage takes end_time - start_time, the only duration in this table, and one slot;
 - a job arrives when its first stage started: submit times are not recorded, so waiting in the source is left out;
-- a job is skipped if a row did not terminate, has no times, or names a parent that has no row. With `keep_incomplete`
-  such rows count with what is known: no duration is 0 s, an unknown parent is dropped.
+- a job is skipped if two rows have the same name or its rows depend on each other in a circle; and if a row did not
+  terminate, has no times, or names a parent that has no row. With `keep_incomplete` the latter count with what is
+  known: no duration is 0 s, an unknown parent is dropped.
 
 Rows of one job need not be next to each other, but close: `OPEN_JOBS` jobs are kept open at a time, which bounds the
 memory. The real file is ordered well enough; any other can be sorted by its third column.
@@ -20,6 +21,7 @@ from __future__ import annotations
 
 import re
 from collections import OrderedDict
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import NamedTuple
 
@@ -115,21 +117,34 @@ def _number(word: str, what: str) -> float | None:
 
 
 def _add(sink: JobSink, job: str, rows: list[_Row], options: ImportOptions) -> None:
-    reason = None if options.keep_incomplete else _why_not(rows)
+    reason = _unsound(rows) or (None if options.keep_incomplete else _why_not(rows))
     starts_s = [row.start_s for row in rows if row.start_s is not None]
     if reason or not starts_s:
         sink.skip(reason or "no row has a start time")
         return
-    by_number = {number: row.task for row in rows if (number := _dag(row.task)[0]) is not None}
+    parents = _parents(rows)
     stages = [
-        StageSpec(
-            name=row.task,
-            durations_s=[_duration_s(row)] * row.tasks,
-            depends_on=[by_number[parent] for parent in _dag(row.task)[1] if parent in by_number],
-        )
+        StageSpec(name=row.task, durations_s=[_duration_s(row)] * row.tasks, depends_on=parents[row.task])
         for row in rows
     ]
     sink.add(job, min(starts_s), stages, rows[0].line)
+
+
+def _parents(rows: list[_Row]) -> dict[str, list[str]]:
+    """Return the parents of each task, those that have a row."""
+    by_number = {number: row.task for row in rows if (number := _dag(row.task)[0]) is not None}
+    return {row.task: [by_number[each] for each in _dag(row.task)[1] if each in by_number] for row in rows}
+
+
+def _unsound(rows: list[_Row]) -> str | None:
+    """Return why the rows are no DAG, if so."""
+    if len({row.task for row in rows}) < len(rows):
+        return "two rows have the same name"
+    try:
+        TopologicalSorter(_parents(rows)).prepare()
+    except CycleError:
+        return "its tasks depend on each other in a circle"
+    return None
 
 
 def _why_not(rows: list[_Row]) -> str | None:

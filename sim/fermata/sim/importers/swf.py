@@ -7,8 +7,9 @@ What becomes of a line:
   run time (field 4); it arrives at the submit time (field 2);
 - the estimate is the requested time (field 9) where there is one, else the run time;
 - skipped: partial executions (status 2 to 4; the summary line of the job counts), jobs cancelled before they started
-  (status 5 without a run time), and jobs whose submit time, run time or processors are unknown. With
-  `keep_incomplete` the last two take the requested time and one processor instead, where that is known;
+  (status 5 without a run time), jobs wider than the machine (MaxProcs), and jobs whose submit time, run time or
+  processors are unknown. With `keep_incomplete` the last two take the requested time and one processor instead, where
+  that is known;
 - dependencies on preceding jobs (fields 17 and 18) are left out: the submit times contain them already.
 """
 
@@ -54,7 +55,7 @@ def read_swf(path: str | Path, options: ImportOptions | None = None) -> Imported
                 fields = parse_line(text)
             except ValueError as error:
                 raise InputError(str(error), file=shown_name(path), line=number) from error
-            _add(sink, fields, options, number)
+            _add(sink, fields, options, number, header.get("MaxProcs") or header.get("MaxNodes") or math.inf)
             if sink.full:
                 break
     return sink.finish(header.get("MaxProcs") or header.get("MaxNodes"))
@@ -78,7 +79,7 @@ def parse_line(text: str) -> list[float]:
     return fields + [UNKNOWN] * (FIELDS - len(fields))
 
 
-def _add(sink: JobSink, fields: list[float], options: ImportOptions, line: int) -> None:
+def _add(sink: JobSink, fields: list[float], options: ImportOptions, line: int, machine: float) -> None:
     run_s, processors, requested_s = fields[_RUN], fields[_ALLOCATED], fields[_REQUESTED_TIME]
     if processors < 1.0:
         processors = fields[_REQUESTED]
@@ -86,6 +87,8 @@ def _add(sink: JobSink, fields: list[float], options: ImportOptions, line: int) 
         run_s = requested_s if run_s < 0.0 else run_s
         processors = max(processors, 1.0)
     reason = _why_not(fields, run_s, processors)
+    if reason is None and processors > machine and not options.one_slot:
+        reason = "wider than the machine"
     if reason:
         sink.skip(reason)
         return

@@ -5,6 +5,7 @@ Each takes records and returns a `Drawing`, and thins out what no eye could tell
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -20,6 +21,7 @@ from fermata.sim.report.numbers import Difference
 from fermata.sim.report.records import Run, Sweep
 from fermata.sim.trace import FloatArray
 
+UNKNOWN = "\N{EN DASH}"
 _WIDTH = 430
 _CDF_HEIGHT, _TAIL_HEIGHT = 380, 260
 _SWEEP_WIDTH, _SWEEP_HEIGHT = 340, 290
@@ -37,8 +39,8 @@ def _places(length: int, number: int = _MOST_POINTS) -> Any:
 
 
 def signed(value: float, form: str) -> str:
-    """Return a number with its sign, as it is set in print."""
-    return format(value, f"+{form}").replace("-", "\N{MINUS SIGN}")
+    """Return a number with its sign, as it is set in print; a dash where it is unknown."""
+    return UNKNOWN if math.isnan(value) else format(value, f"+{form}").replace("-", "\N{MINUS SIGN}")
 
 
 def _log_seconds(axes: Axes) -> None:

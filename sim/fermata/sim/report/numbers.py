@@ -129,11 +129,13 @@ def difference(run: Run, base: Run, unit: str = "seed") -> Difference:
     jobs = change_s, float(np.mean(change_s < -same_s)), float(np.mean(change_s > same_s))
     if len(pairs) > 1:
         seconds = np.array([(ours - theirs).mean() for ours, theirs in pairs])
-        percent = 100.0 * seconds / np.array([theirs.mean() for _, theirs in pairs])
+        bases_s = [float(theirs.mean()) for _, theirs in pairs]
+        percent = np.array([change_percent(base + more, base) for more, base in zip(seconds, bases_s, strict=True)])
         return Difference(run.name, *jobs, paired(seconds), paired(percent), len(pairs), unit)
     batched = len(change_s) >= _JOBS_FOR_BATCHES
     seconds = np.array([part.mean() for part in np.array_split(change_s, BATCHES)]) if batched else change_s
-    percent = 100.0 * seconds / pairs[0][1].mean()
+    base_s = float(pairs[0][1].mean())
+    percent = np.array([change_percent(base_s + more, base_s) for more in seconds.tolist()])
     kind = f"batch of {len(change_s) // BATCHES} jobs" if batched else "job"
     return Difference(run.name, *jobs, paired(seconds), paired(percent), len(seconds), kind)
 
@@ -168,6 +170,17 @@ def class_bounds(work_s: FloatArray) -> list[tuple[str, float]]:
     return found
 
 
+def change_percent(mean: float, base: float) -> float:
+    """Return by how many percent a mean lies above that of the base: NaN where the base's is 0 and the other is not.
+
+    >>> change_percent(12.0, 10.0), change_percent(0.0, 0.0), change_percent(1.0, 0.0)
+    (20.0, 0.0, nan)
+    """
+    if base == 0.0:
+        return 0.0 if mean == 0.0 else float("nan")
+    return 100.0 * (mean - base) / base
+
+
 def class_rows(runs: Sequence[Run], base: Run) -> list[ClassRow]:
     """Return means and tails of every run by class of job, class by class."""
     bounds = class_bounds(np.concatenate([each.work_s[each.warm :] for each in base.schedules]))
@@ -182,7 +195,7 @@ def class_rows(runs: Sequence[Run], base: Run) -> list[ClassRow]:
             if not len(jct_s):
                 continue
             means[run.name] = float(jct_s.mean())
-            percent = 100.0 * (means[run.name] / means.get(base.name, np.nan) - 1.0)
+            percent = change_percent(means[run.name], means.get(base.name, np.nan))
             p95, p99 = np.percentile(jct_s, [95.0, 99.0]).tolist()
             tail = (p95, p99, float(jct_s.max()), float(held_s.mean()))
             rows.append(ClassRow(label, run.name, len(jct_s), means[run.name], percent, *tail))
@@ -201,7 +214,7 @@ def above_bound_percent(run: Run, bound_s: FloatArray) -> float:
 
     Args:
         run: the run.
-        bound_s: [schedules] seconds, above 0.
+        bound_s: [schedules] seconds.
     """
-    means = np.array([schedule.jct_s.mean() for schedule in run.schedules])
-    return float((100.0 * (means / bound_s - 1.0)).mean())
+    means = [float(schedule.jct_s.mean()) for schedule in run.schedules]
+    return float(np.mean([change_percent(*each) for each in zip(means, bound_s.tolist(), strict=True)]))

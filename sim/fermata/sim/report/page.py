@@ -29,7 +29,6 @@ from fermata.sim.report.numbers import (
 from fermata.sim.report.records import Report, Run, Section
 
 _MOST_ROWS = 1000
-_UNKNOWN = "\N{EN DASH}"
 
 Progress = Callable[[float], object]
 
@@ -250,12 +249,12 @@ def _template() -> jinja2.Template:
 def _seconds(value: float | None) -> str:
     """Return a number of seconds, or a dash where it is unknown."""
     if value is None or math.isnan(value):
-        return _UNKNOWN
+        return figures.UNKNOWN
     return f"{value:,.2f}" if abs(value) < 1000.0 else f"{value:,.0f}"
 
 
 def _short(value: float | None, form: str = ".2f") -> str:
-    return _UNKNOWN if value is None or math.isnan(value) else format(value, form)
+    return figures.UNKNOWN if value is None or math.isnan(value) else format(value, form)
 
 
 def _job_rows(runs: Sequence[Run], base: Run) -> list[_JobRow]:
