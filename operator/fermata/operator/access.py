@@ -11,12 +11,16 @@ from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 import kopf
+import yaml
 from kubernetes.aio.client import Configuration
 from kubernetes.aio.config import ConfigException, load_incluster_config, load_kube_config
 
 from fermata.policy.errors import InputError
 
 _IN_CLUSTER = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
+# What the client raises over a kubeconfig: its own error, what a file raises that cannot be read, and what Python does
+# where a value is missing or of another type than the client takes for granted.
+_UNUSABLE = (ConfigException, OSError, AttributeError, LookupError, TypeError, ValueError)
 
 
 async def configuration(kubeconfig: str | None = None) -> Configuration:
@@ -27,17 +31,57 @@ async def configuration(kubeconfig: str | None = None) -> Configuration:
     """
     file = kubeconfig or os.environ.get("KUBECONFIG")
     settings = Configuration()
-    try:
-        if file is None and _IN_CLUSTER.exists():
+    if file is None and _IN_CLUSTER.exists():
+        try:
             load_incluster_config(client_configuration=settings)
-        else:
-            await load_kube_config(config_file=file, client_configuration=settings)
-    except (ConfigException, OSError) as error:
-        raise InputError(f"no usable cluster configuration: {error}", file=file) from error
+        except (ConfigException, OSError) as error:
+            raise InputError(f"no usable service account: {error}") from error
+    else:
+        await _read(file or str(Path.home() / ".kube" / "config"), settings)
     # Asked once for all: the client would read the environment and ~/.netrc again before every request.
     settings.proxy = settings.proxy or _proxy(settings.host)
     settings.client_session_kwargs = {"trust_env": False}
     return settings
+
+
+async def _read(files: str, settings: Configuration) -> None:
+    """Fill in the settings of a kubeconfig, or of several, written as in $KUBECONFIG.
+
+    Raises:
+        InputError: there is none, or what it says cannot be used.
+    """
+    found = [Path(name).expanduser() for name in files.split(os.pathsep) if name]
+    found = [file for file in found if file.exists()]
+    if not found:
+        raise InputError("no such file; expected a kubeconfig", file=files)
+    for file in found:
+        _check(file)
+    try:
+        await load_kube_config(config_file=files, client_configuration=settings)
+        scheme = urlsplit(settings.host).scheme
+    except _UNUSABLE as error:
+        # What Python raises is not a sentence that says what was expected.
+        told = error if isinstance(error, ConfigException | OSError) else f"{error!r}; expected a kubeconfig"
+        raise InputError(f"no usable cluster configuration: {told}", file=files) from error
+    if scheme not in ("http", "https"):
+        raise InputError(f"server {settings.host!r}: expected a URL of http or https", file=files)
+
+
+def _check(file: Path) -> None:
+    """Raise an InputError unless a file holds a YAML mapping: the client takes that for granted."""
+    try:
+        content = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(f"cannot be read: {error.strerror}", file=file) from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"not UTF-8 at byte {error.start}; expected a kubeconfig", file=file) from error
+    except yaml.YAMLError as error:
+        mark = error.problem_mark if isinstance(error, yaml.MarkedYAMLError) else None
+        line = mark.line + 1 if mark else None
+        raise InputError("broken YAML; expected a kubeconfig", file=file, line=line) from error
+    if not isinstance(content, dict):
+        given = "nothing" if content is None else f"a {type(content).__name__}"
+        raise InputError(f"expected a kubeconfig, got {given}", file=file)
 
 
 def _proxy(server: str) -> str | None:

@@ -18,7 +18,7 @@ from pydantic_core import from_json
 from fermata.operator.access import configuration
 from fermata.operator.clock import ServerClock
 from fermata.operator.names import API_VERSION, GROUP, LABEL_POOL, POOLS, VERSION, WORKFLOWS
-from fermata.policy.errors import FermataError
+from fermata.policy.errors import FermataError, InputError
 
 _PAGE = 500
 _TIMEOUT = aiohttp.ClientTimeout(total=30.0)
@@ -82,7 +82,12 @@ class Cluster:
         Raises:
             InputError: there is no usable configuration.
         """
-        return cls(ApiClient(await configuration(kubeconfig)), observed, clock)
+        settings = await configuration(kubeconfig)
+        try:
+            client = ApiClient(settings)
+        except OSError as error:  # that of ssl is one, too
+            raise InputError(f"no usable certificates for {settings.host}: {error}", file=kubeconfig) from error
+        return cls(client, observed, clock)
 
     async def close(self) -> None:
         """Close the connections."""

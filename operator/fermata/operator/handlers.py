@@ -13,6 +13,7 @@ import kopf
 
 from fermata.operator.access import configuration, for_kopf
 from fermata.operator.runtime import Operator, Options
+from fermata.policy.errors import InputError
 
 
 def options_from_environment() -> Options:
@@ -33,9 +34,12 @@ async def start(memo: kopf.Memo, settings: kopf.OperatorSettings, **_: Any) -> N
     """Make kopf quiet, and start the operator."""
     settings.posting.enabled = False
     settings.peering.standalone = True
-    if "operator" not in memo:
-        memo["operator"] = Operator(options_from_environment())
-    await memo["operator"].start()
+    try:
+        if "operator" not in memo:
+            memo["operator"] = Operator(options_from_environment())
+        await memo["operator"].start()
+    except InputError as error:  # which no other attempt would mend
+        raise kopf.PermanentError(str(error)) from error
 
 
 @kopf.on.login()

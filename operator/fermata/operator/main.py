@@ -11,6 +11,7 @@ import kopf
 
 from fermata.operator import handlers
 from fermata.operator.runtime import Operator, Options
+from fermata.policy.errors import InputError
 
 # What is running when the process is told to stop is in the API server, so there is little to wait for.
 _EXIT_TIMEOUT_S = 20.0
@@ -52,8 +53,13 @@ def run(options: Options) -> None:
 
 async def _run(options: Options) -> None:
     operator = Operator(options)
-    # Before kopf, which would try again and again: a port that is taken is for whoever started this to see.
-    await operator.listen()
+    # Before kopf, which would try again and again: what it cannot start with is for whoever started this to see.
+    try:
+        await operator.connect()
+        await operator.listen()
+    except InputError:
+        await operator.stop()
+        raise
     settings = kopf.OperatorSettings()
     settings.process.ultimate_exiting_timeout = _EXIT_TIMEOUT_S
     await kopf.operator(

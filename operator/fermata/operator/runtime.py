@@ -86,15 +86,23 @@ class Operator:
             return
         try:
             await self._probes.start(host, port)
-        except OSError as error:
+        except (OSError, OverflowError) as error:  # a port over 65535, from the environment, is no OSError
             raise InputError(f"cannot serve metrics on {host}:{port}: {error}; expected a free port") from error
+
+    async def connect(self) -> Cluster:
+        """Return the connection to the API server, made by the first call; nothing is asked of it yet.
+
+        Raises:
+            InputError: there is no usable configuration.
+        """
+        if self._cluster is None:
+            self._cluster = await Cluster.connect(self.options.kubeconfig, self._metrics.observe_request, self._now)
+        return self._cluster
 
     async def start(self) -> None:
         """Come up: serve probes, wait for API server, CRDs and Lease, read everything once, begin to decide."""
         await self.listen()
-        self._cluster = cluster = await Cluster.connect(
-            self.options.kubeconfig, self._metrics.observe_request, self._now
-        )
+        cluster = await self.connect()
         await self._wait_for_api(cluster)
         self._lease = lease = self._new_lease(cluster)
         self._events = Events(cluster, self._metrics, self._now)

@@ -2,15 +2,100 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 import socket
 import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+from typer.testing import CliRunner
+
+from fermata.cli.explain import app as explain
+from fermata.operator.access import configuration
+from fermata.policy.errors import InputError
+
+KUBECONFIG = """\
+apiVersion: v1
+kind: Config
+current-context: here
+clusters: [{name: here, cluster: {server: "http://127.0.0.1:1"}}]
+contexts: [{name: here, context: {cluster: here, user: me}}]
+users: [{name: me, user: {token: secret}}]
+"""
+UNUSABLE = {
+    "no-such-context": KUBECONFIG.replace("current-context: here", "current-context: nowhere"),
+    "empty": "",
+    "broken": "a: [1\nb: 2\n",
+    "list": "- 1\n",
+    "text": "hello",
+    "binary": b"\x80\x00\xff",
+    "no-keys": "{}",
+    "numbers": "current-context: here\nclusters: 5\n",
+    "server-of-another-type": KUBECONFIG.replace('"http://127.0.0.1:1"', "5"),
+    "server-of-another-scheme": KUBECONFIG.replace("http:", "ftp:"),
+    "no-certificate": KUBECONFIG.replace('"http://127.0.0.1:1"', '"https://127.0.0.1:1", certificate-authority: ca'),
+    "junk-for-a-certificate": KUBECONFIG.replace(
+        '"http://127.0.0.1:1"', '"https://127.0.0.1:1", certificate-authority-data: aGVsbG8='
+    ),
+}
+
+
+def _write(folder: Path, name: str) -> Path:
+    file, content = folder / "kubeconfig", UNUSABLE[name]
+    file.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return file
+
+
+@pytest.mark.parametrize("name", UNUSABLE)
+def test_a_kubeconfig_that_cannot_be_used_is_one_line_for_every_verb(tmp_path: Path, name: str) -> None:
+    file = _write(tmp_path, name)
+    with pytest.raises(InputError) as caught:
+        CliRunner().invoke(explain, ["w", "--kubeconfig", str(file)], catch_exceptions=False)
+    assert str(caught.value).startswith(str(file))
+    assert "\n" not in str(caught.value)
+
+
+def test_the_line_of_broken_yaml_is_named(tmp_path: Path) -> None:
+    file = _write(tmp_path, "broken")
+    with pytest.raises(InputError, match="broken YAML") as caught:
+        asyncio.run(configuration(str(file)))
+    assert caught.value.line == 2
+
+
+def test_several_kubeconfigs_are_read_as_one_and_those_that_are_not_there_left_out(tmp_path: Path) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    head, tail = KUBECONFIG.split("contexts: [", 1)
+    first.write_text(head, encoding="utf-8")
+    second.write_text("contexts: [" + tail, encoding="utf-8")
+    settings = asyncio.run(configuration(os.pathsep.join(map(str, (first, tmp_path / "none", second)))))
+    assert settings.host == "http://127.0.0.1:1"
+    with pytest.raises(InputError, match="no such file"):
+        asyncio.run(configuration(str(tmp_path / "none")))
+
+
+@pytest.mark.parametrize("name", ["no-such-context", "empty"])
+def test_an_operator_with_an_unusable_kubeconfig_ends_with_one_line(tmp_path: Path, name: str) -> None:
+    file = _write(tmp_path, name)
+    command = [sys.executable, "-m", "fermata.cli", "operator", "--kubeconfig", str(file), "--metrics-port", "0"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
+    assert done.stderr.startswith(f"fermata: {file}: ")
+
+
+def test_kopf_does_not_try_an_unusable_kubeconfig_again(tmp_path: Path) -> None:
+    file = _write(tmp_path, "list")
+    command = [sys.executable, "-m", "kopf", "run", "--standalone", "-A", "-m", "fermata.operator"]
+    environment = {**os.environ, "KUBECONFIG": str(file)}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=environment)
+    assert done.returncode != 0
+    assert f"{file}: expected a kubeconfig, got a list" in done.stderr
+
 
 def test_a_port_that_is_taken_ends_it_with_one_line(tmp_path: Path) -> None:
     kubeconfig = tmp_path / "kubeconfig"
-    kubeconfig.write_text("{}", encoding="utf-8")
+    kubeconfig.write_text(KUBECONFIG, encoding="utf-8")
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
