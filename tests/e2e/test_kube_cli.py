@@ -66,6 +66,20 @@ def test_a_killed_one_is_not_in_the_way(folder: Path) -> None:
     assert again.returncode == 0, again.stderr
 
 
+def test_one_that_does_not_answer_is_one_line(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    local("up", "--dir", str(folder))
+    state = read_state(folder)
+    assert state is not None
+    monkeypatch.setattr("fermata.cli.local._ANSWER_LIMIT_S", 0.2)
+    os.kill(state.pid, signal.SIGSTOP)
+    try:
+        silent = local("status", "--dir", str(folder))
+    finally:
+        os.kill(state.pid, signal.SIGCONT)
+    assert (silent.returncode, silent.stdout, silent.stderr.count("\n")) == (1, "", 1)
+    assert f"process {state.pid}, does not answer" in silent.stderr
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_foreground_ends_cleanly_on_a_signal(folder: Path, number: signal.Signals) -> None:
     command = [sys.executable, "-m", "fermata.cli", "local", "up", "--foreground", "--dir", str(folder)]

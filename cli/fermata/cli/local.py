@@ -26,6 +26,7 @@ app = typer.Typer(
 )
 
 _START_LIMIT_S = 30.0
+_ANSWER_LIMIT_S = 10.0
 Folder = Annotated[Path, typer.Option("--dir", help="Where its kubeconfig, state and log lie.")]
 _FOLDER = Path(".fermata/local")
 
@@ -92,7 +93,7 @@ def status(
     if state is None:
         print(json.dumps({"up": False}) if as_json else f"down ({folder})")
         raise typer.Exit(1)
-    phases = _pod_phases(state.url)
+    phases = _pod_phases(state, folder)
     if as_json:
         slots = state.slots * state.nodes
         print(json.dumps({"up": True, "url": state.url, "pid": state.pid, "slots": slots, "pods": phases}))
@@ -165,11 +166,23 @@ def _read_manifests(folder: Path) -> list[dict[str, Any]]:
     return found
 
 
-def _pod_phases(url: str) -> dict[str, int]:
-    import urllib.request
+def _pod_phases(state: State, folder: Path) -> dict[str, int]:
+    """Return how many pods are in each phase.
 
-    with urllib.request.urlopen(f"{url}/api/v1/pods", timeout=10) as answer:  # noqa: S310 - our own server
-        pods = json.load(answer)["items"]
+    Raises:
+        FermataError: the control plane does not answer, or not as an API server does.
+    """
+    import urllib.request
+    from http.client import HTTPException
+
+    from fermata.sim.kube.local import log_file
+
+    try:
+        with urllib.request.urlopen(f"{state.url}/api/v1/pods", timeout=_ANSWER_LIMIT_S) as answer:  # noqa: S310 - ours
+            pods = json.load(answer)["items"]
+    except (OSError, HTTPException, ValueError, KeyError) as error:  # a timeout is an OSError, broken JSON a ValueError
+        told = f"the control plane at {state.url}, process {state.pid}, does not answer: {error}"
+        raise FermataError(f"{told} (see {log_file(folder)})") from error
     phases: dict[str, int] = {}
     for pod in pods:
         phase = pod.get("status", {}).get("phase", "Unknown")

@@ -10,10 +10,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.processes import fermata
 from typer.testing import CliRunner
 
 from fermata.cli.explain import app as explain
 from fermata.operator.access import configuration
+from fermata.operator.runtime import Operator, Options
 from fermata.policy.errors import InputError
 
 KUBECONFIG = """\
@@ -106,3 +108,12 @@ def test_a_port_that_is_taken_ends_it_with_one_line(tmp_path: Path) -> None:
         )
     assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
     assert f"cannot serve metrics on 127.0.0.1:{port}" in done.stderr
+
+
+@pytest.mark.parametrize("port", ["99999999", "65536", "-1"])
+def test_a_port_that_there_cannot_be_is_refused(port: str) -> None:
+    done = fermata("operator", "--metrics-port", port)
+    assert done.returncode == 2
+    assert "--metrics-port" in done.stderr
+    with pytest.raises(InputError, match="expected a free port"):  # as kopf's own command line has it from a variable
+        asyncio.run(Operator(Options(metrics_port=int(port))).listen())
