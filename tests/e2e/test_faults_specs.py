@@ -1,4 +1,7 @@
-"""500 malformed Workflows, drawn from the schema: each is refused or told why, and no neighbour is harmed."""
+"""500 malformed Workflows, drawn from the schema: each is refused or told why, and no neighbour is harmed.
+
+`fermata validate` knows of each that is refused.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,8 @@ from hypothesis import strategies as st
 from tests.fault_rig import bench
 from tests.operator_rig import DEPLOY, GROUP, VERSION, Raw, condition_of, stage, stages_of, wait_until
 
+from fermata.cli.admission import refusals
+from fermata.operator.validate import object_problems
 from fermata.sim.kube.client import Client
 from fermata.sim.kube.errors import ApiError
 
@@ -128,14 +133,15 @@ async def post(url: str, specs: list[Raw]) -> tuple[int, dict[str, Raw]]:
     async with Client(url) as client:
         for number, spec in enumerate(specs):
             name = f"bad-{number}"
+            body = {"apiVersion": f"{GROUP}/{VERSION}", "kind": "Workflow", "metadata": {"name": name}, "spec": spec}
             try:
-                kind = {"apiVersion": f"{GROUP}/{VERSION}", "kind": "Workflow"}
-                await client.create(path, {**kind, "metadata": {"name": name}, "spec": spec})
+                await client.create(path, copy.deepcopy(body))
                 stored[name] = spec
             except ApiError as error:
                 if error.code not in (400, 422):
                     raise AssertionError(f"{error.code} for {spec}") from error
                 refused += 1
+                assert object_problems(body) or refusals(body), f"validate finds nothing wrong with {spec}"
     return refused, stored
 
 

@@ -1,4 +1,4 @@
-"""`fermata validate`: check manifests before they are applied, with the operator's own judgement."""
+"""`fermata validate`: check manifests before they are applied, with the judgement of operator and API server."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ def validate(
     files: Annotated[list[Path], typer.Argument(help="Manifests: YAML of one or more documents, or JSON.")],
 ) -> None:
     """Check Workflows and ExecutorPools; other objects in a file are left alone."""
+    from fermata.cli.admission import refusals
     from fermata.operator.manifests import check, read
     from fermata.policy.errors import InputError
 
@@ -23,7 +24,8 @@ def validate(
     for file in files:
         ours = [document for document in read(file) if document.ours]
         checked += len(ours)
-        errors += [error for document in ours for error in check(document, file)]
+        for document in ours:
+            errors += check(document, file) or check(document, file, refusals)
     if errors:
         first = min(errors, key=lambda error: (files.index(Path(error.file or "")), error.line or 0))
         rest = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""

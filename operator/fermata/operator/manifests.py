@@ -6,7 +6,7 @@ YAML of several documents, JSON, and Kubernetes' own List kind. Reads text, judg
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,6 +17,8 @@ from fermata.operator.validate import Problem, object_problems
 from fermata.policy.errors import InputError
 
 _MAX_BYTES = 16 * 1024 * 1024
+# What YAML makes dates and bytes of, JSON has no types for: as for kubectl, they are text.
+_TEXTS = ("tag:yaml.org,2002:timestamp", "tag:yaml.org,2002:binary")
 _PathKey = tuple[str | int, ...]
 
 
@@ -64,9 +66,9 @@ def read(file: Path) -> list[Document]:
     return documents
 
 
-def check(document: Document, file: Path) -> list[InputError]:
+def check(document: Document, file: Path, judge: Callable[[Any], list[Problem]] = object_problems) -> list[InputError]:
     """Return what is wrong with one object, as errors that name file and line; [] if nothing is."""
-    return [_error(problem, document, file) for problem in object_problems(document.content)]
+    return [_error(problem, document, file) for problem in judge(document.content)]
 
 
 def _error(problem: Problem, document: Document, file: Path) -> InputError:
@@ -127,6 +129,8 @@ def _value(node: yaml.Node, path: _PathKey, lines: dict[_PathKey, int], file: Pa
 
 
 def _scalar(node: yaml.Node, file: Path) -> Any:
+    if node.tag in _TEXTS:
+        return node.value
     loader = yaml.SafeLoader("")
     try:
         return loader.construct_object(node, deep=True)

@@ -161,6 +161,71 @@ def test_the_command_accepts_the_examples() -> None:
     assert "valid" in result.output
 
 
+def _written(tmp_path: Path, raw: dict[str, Any]) -> Path:
+    file = tmp_path / "m.json"
+    file.write_text(json.dumps({key: value for key, value in raw.items() if key != "status"}))
+    return file
+
+
+def _pod(**fields: Any) -> dict[str, Any]:
+    return {"spec": {"containers": [{"name": "c", "image": "i"}]}, **fields}
+
+
+@pytest.mark.parametrize(
+    ("raw", "words"),
+    [
+        (workflow("w", stage("a"), priority="5"), "spec.priority"),
+        (workflow("w", stage("a"), suspend="yes"), "spec.suspend"),
+        (workflow("w", stage("a", tasks="2")), "spec.stages[0].tasks"),
+        (workflow("Bad_Name", stage("a")), "metadata.name"),
+        (workflow("w" * 254, stage("a")), "no more than 253"),
+        (workflow("w", stage("a"), labels={"team": 1}), "metadata.labels"),
+        (workflow("w", stage("a"), annotations={"team": 1}), "metadata.annotations"),
+        (workflow("w", stage("a"), stage("b", "a", "a")), "spec.stages[1].dependsOn[1]"),
+        (workflow("w", {**stage("a"), "depends_on": []}), "spec.stages[0].depends_on"),
+        (workflow("w", stage("a", template={"spec": {"containers": ["x"]}})), "template.spec.containers[0]"),
+        (workflow("w", stage("a", template={"spec": {"containers": [{"name": ""}]}})), "containers[0].name"),
+        (workflow("w", stage("a", template=_pod(metadata={"labels": {"n": 1}}))), "template.metadata.labels.n"),
+        (workflow("w", stage("a", template=_pod(sepc={}))), "spec.stages[0].template.sepc: unknown"),
+    ],
+)
+def test_what_an_api_server_refuses_is_not_valid(tmp_path: Path, raw: dict[str, Any], words: str) -> None:
+    file = _written(tmp_path, raw)
+    with pytest.raises(InputError) as caught:
+        CliRunner().invoke(app, [str(file)], catch_exceptions=False)
+    assert str(caught.value).startswith(f"{file}:1: InvalidSpec: ")
+    assert words in str(caught.value)
+
+
+def test_what_only_the_api_server_refuses_has_its_line(tmp_path: Path) -> None:
+    file = tmp_path / "m.yaml"
+    file.write_text(MANIFEST.replace("[a, ghost]", "[a, a]"))
+    with pytest.raises(InputError) as caught:
+        CliRunner().invoke(app, [str(file)], catch_exceptions=False)
+    assert str(caught.value).startswith(f"{file}:21: InvalidSpec: spec.stages[1].dependsOn[1]: Duplicate")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"metadata": {"name": "w" * 253}},
+        {"metadata": {"generateName": "w-"}},
+        {"metadata": {"name": "w.x", "labels": {"a": "1"}, "annotations": {"a/b": "x y"}}},
+        {"spec": {"poolName": "p", "priority": 5.0, "stages": [{"name": "a", "template": _pod(metadata={})}]}},
+    ],
+)
+def test_what_an_api_server_takes_is_valid(tmp_path: Path, change: dict[str, Any]) -> None:
+    result = CliRunner().invoke(app, [str(_written(tmp_path, workflow("w", stage("a")) | change))])
+    assert result.exit_code == 0, result.exception
+
+
+def test_a_date_in_yaml_is_text_as_for_kubectl(tmp_path: Path) -> None:
+    file = tmp_path / "m.yaml"
+    file.write_text(MANIFEST.replace("  name: w", "  name: w\n  labels: {day: 2026-01-02}").replace(", ghost", ""))
+    result = CliRunner().invoke(app, [str(file)])
+    assert result.exit_code == 0, result.exception
+
+
 def test_the_command_refuses_with_code_2(tmp_path: Path) -> None:
     file = tmp_path / "m.yaml"
     file.write_text(MANIFEST)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 #: The characters of generated names: no vowels and no look-alikes, as in Kubernetes.
 _ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 _ANNOTATIONS_LIMIT_BYTES = 256 * 1024
+_NAME_LIMIT = 253
 _SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _PATH_SEGMENT = re.compile(r"[^/%]+")
 _QUALIFIED = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)")
@@ -87,6 +88,8 @@ def validate(meta: Obj, *, path_name: bool, any_finalizer: bool = False, old: Ob
     name = meta.get("name")
     if not name:
         causes.append(Cause("metadata.name", "Required value: name or generateName is required", "FieldValueRequired"))
+    elif old is None and isinstance(name, str) and len(name) > _NAME_LIMIT:
+        causes.append(Cause("metadata.name", f'Invalid value: "{name}": must be no more than {_NAME_LIMIT} characters'))
     elif old is None and not _valid_name(name, path_name=path_name):
         message = (
             f'Invalid value: "{name}": a lowercase RFC 1123 subdomain must consist of lower case alphanumeric '
@@ -101,7 +104,7 @@ def validate(meta: Obj, *, path_name: bool, any_finalizer: bool = False, old: Ob
 
 
 def _valid_name(name: Any, *, path_name: bool) -> bool:
-    if not isinstance(name, str) or len(name) > 253:
+    if not isinstance(name, str):
         return False
     return bool((_PATH_SEGMENT if path_name else _SUBDOMAIN).fullmatch(name))
 
