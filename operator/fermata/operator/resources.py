@@ -19,6 +19,7 @@ MAX_PARENTS = 64
 MAX_TASKS = 100_000
 MAX_EXECUTORS = 100_000
 MAX_SECONDS = 10 * 365 * 24 * 3600
+MAX_MESSAGE = 32768  # of a condition
 
 Name = Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", min_length=1, max_length=63)]
 Seconds = Annotated[int, Field(ge=1, le=MAX_SECONDS)]
@@ -118,7 +119,7 @@ class Condition(_Status):
     observed_generation: int = 0
     last_transition_time: Time
     reason: Annotated[str, Field(max_length=1024)]
-    message: Annotated[str, Field(max_length=32768)] = ""
+    message: Annotated[str, Field(max_length=MAX_MESSAGE)] = ""
 
 
 _CONDITIONS: Any = Field(

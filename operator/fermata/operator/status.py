@@ -15,7 +15,7 @@ from fermata.operator.facts import PoolFact, WorkflowFact
 from fermata.operator.ledger import Account, Meter
 from fermata.operator.names import job_name
 from fermata.operator.progress import Outcome, StageView, WorkflowView
-from fermata.operator.resources import Condition, StageStatus
+from fermata.operator.resources import MAX_MESSAGE, Condition, StageStatus
 from fermata.operator.seat import Verdict
 from fermata.operator.times import render
 from fermata.operator.validate import Problem
@@ -257,7 +257,7 @@ def _conditions(
             "reason": reason,
             "message": before.message
             if same and before and before.reason == reason and kind == reasons.HELD
-            else message,
+            else message[:MAX_MESSAGE],  # it may quote a Job or an API server, and too long a status is refused whole
         }
     return list(rows.values())
 

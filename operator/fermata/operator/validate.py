@@ -16,6 +16,8 @@ from fermata.operator import reasons
 from fermata.operator.names import API_VERSION, POOL, WORKFLOW
 from fermata.operator.resources import ExecutorPoolSpec, WorkflowSpec
 
+_NAMED = 10  # stages of a circle that a message names: all of them can be more than a status or an Event takes
+
 
 class Problem(NamedTuple):
     """One thing that is wrong: a documented reason, a sentence, and where in the object it stands."""
@@ -148,7 +150,9 @@ def _cycles(spec: WorkflowSpec) -> list[Problem]:
     except CycleError as error:
         circle = error.args[1]  # from parent to child, the first one again at the end
         index = next(i for i, stage in enumerate(spec.stages) if stage.name == circle[0])
-        message = f"stages depend on each other in a circle: {' -> '.join(circle)}"
+        more = len(circle) - 1 - _NAMED
+        told = " -> ".join(circle) if more <= 0 else f"{' -> '.join(circle[:_NAMED])} and {more} more"
+        message = f"stages depend on each other in a circle: {told}"
         return [Problem(reasons.CYCLE, message, ("spec", "stages", index, "dependsOn"))]
     return []
 

@@ -10,12 +10,14 @@ from hypothesis import strategies as st
 from tests.unit.operator.objects import T0, job_fact_of, stage, workflow_fact_of
 
 from fermata.operator import reasons, status
+from fermata.operator.crds import manifests
 from fermata.operator.estimates import Estimates
 from fermata.operator.ledger import Account, Ledger, Meter
 from fermata.operator.progress import WorkflowView, view
 from fermata.operator.resources import WorkflowStatus
 from fermata.operator.validate import Problem
 from fermata.operator.why import Why
+from fermata.sim.kube.schema import validate
 
 HELD = Why(reasons.HELD_BY_POLICY, "held: the next executor frees in about 12 s")
 
@@ -104,6 +106,14 @@ def test_a_rejected_workflow_keeps_what_it_did_before() -> None:
     assert (accepted["status"], accepted["reason"], accepted["message"]) == ("False", "Cycle", "a -> a")
     assert "stages" not in written
     assert written["arrivalTime"] == first["arrivalTime"]
+
+
+def test_a_message_that_is_too_long_is_cut_before_the_whole_status_is_refused() -> None:
+    problem = Problem(reasons.JOB_REJECTED, "x" * 40_000)
+    written = status.rejected_status(workflow_fact_of("w", stage("a")), problem, T0)
+    (workflows, _) = manifests()
+    structure = workflows["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["status"]
+    assert list(validate(written, structure)) == []
 
 
 def test_nulls_are_removals_at_the_top_and_left_out_in_lists() -> None:

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from fermata.cli.validate import app
 from fermata.operator import reasons
 from fermata.operator.manifests import check, read
-from fermata.operator.resources import ExecutorPoolSpec, WorkflowSpec
+from fermata.operator.resources import MAX_STAGES, ExecutorPoolSpec, WorkflowSpec
 from fermata.operator.validate import object_problems, workflow_problems
 from fermata.policy.errors import InputError
 
@@ -53,6 +53,14 @@ def test_a_cycle_is_named_from_stage_to_stage() -> None:
     circle = problem.message.rpartition(": ")[2].split(" -> ")
     assert circle[0] == circle[-1]
     assert set(pairwise(circle)) == {("c", "a"), ("a", "b"), ("b", "c")}
+
+
+def test_a_long_cycle_names_its_first_stages_and_how_many_more() -> None:
+    names = [f"{index:063d}" for index in range(MAX_STAGES)]
+    (problem,) = workflow_problems(_spec(*(stage(name, names[index - 1]) for index, name in enumerate(names))))
+    assert problem.message.endswith(" and 990 more")
+    assert problem.message.count(" -> ") == 9
+    assert len(problem.message) < 1000, "an Event has no room for more"
 
 
 @pytest.mark.parametrize(
@@ -182,7 +190,7 @@ def _pod(**fields: Any) -> dict[str, Any]:
         (workflow("w", stage("a"), labels={"team": 1}), "metadata.labels"),
         (workflow("w", stage("a"), annotations={"team": 1}), "metadata.annotations"),
         (workflow("w", stage("a"), stage("b", "a", "a")), "spec.stages[1].dependsOn[1]"),
-        (workflow("w", {**stage("a"), "depends_on": []}), "spec.stages[0].depends_on"),
+        (workflow("w", {"name": "a", "depends_on": [], "template": _pod()}), "spec.stages[0].depends_on: unknown"),
         (workflow("w", stage("a", template={"spec": {"containers": ["x"]}})), "template.spec.containers[0]"),
         (workflow("w", stage("a", template={"spec": {"containers": [{"name": ""}]}})), "containers[0].name"),
         (workflow("w", stage("a", template=_pod(metadata={"labels": {"n": 1}}))), "template.metadata.labels.n"),
