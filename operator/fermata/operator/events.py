@@ -94,7 +94,8 @@ class Events:
             "apiVersion": "v1",
             "kind": "Event",
             "metadata": {
-                "name": f"{meta.name[:200]}.{short_hash(f'{meta.uid}/{reason}/{message}/{stamp}', 16)}",
+                # Each part of a name between two dots has to end with a letter or a digit.
+                "name": f"{meta.name[:200].rstrip('-.')}.{short_hash(f'{meta.uid}/{reason}/{message}/{stamp}', 16)}",
                 "namespace": namespace,
             },
             "involvedObject": {

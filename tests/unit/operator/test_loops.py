@@ -18,6 +18,7 @@ from fermata.operator.facts import meta_of
 from fermata.operator.loops import Loops
 from fermata.operator.metrics import Metrics
 from fermata.operator.timers import Timers
+from fermata.sim.kube import metadata
 
 
 def test_a_burst_costs_one_reconciliation_and_nothing_is_missed() -> None:
@@ -137,9 +138,9 @@ class _Server:
         self.events.append(event)
 
 
-def _tell(server: _Server, told: list[tuple[float, str]]) -> Metrics:
+def _tell(server: _Server, told: list[tuple[float, str]], name: str = "w") -> Metrics:
     clock, metrics = [T0], Metrics()
-    meta = meta_of(workflow("w", stage("a")))
+    meta = meta_of(workflow(name, stage("a")))
 
     async def main() -> None:
         events = Events(server, metrics, lambda: clock[0])  # type: ignore[arg-type]
@@ -159,6 +160,15 @@ def test_an_event_belongs_to_its_object_and_is_not_repeated_soon() -> None:
     assert [event["message"] for event in server.events] == ["one", "two", "one"]
     assert len({event["metadata"]["name"] for event in server.events}) == 3
     assert server.events[0]["involvedObject"]["uid"] == "uid-w"
+
+
+@pytest.mark.parametrize("end", [".", "-", "x"])
+def test_an_event_has_a_valid_name_wherever_that_of_its_object_is_cut(end: str) -> None:
+    server, name = _Server(), "w" * 198 + f"a{end}b"
+    _tell(server, [(0, "one")], name)
+    (event,) = server.events
+    assert metadata.validate(event["metadata"], path_name=False, old=None) == []
+    assert event["involvedObject"]["name"] == name
 
 
 def test_an_object_that_talks_too_much_is_cut_short() -> None:
