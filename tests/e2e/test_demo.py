@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.processes import interruptible
+from tests.processes import fermata, interruptible
 
 from fermata.policy.registry import shipped_model
 
@@ -145,10 +145,17 @@ def test_a_part_that_dies_ends_it_with_one_line_and_the_logs(folder: Path) -> No
     assert demo.family() == {}
 
 
-def test_a_policy_that_cannot_be_used_is_not_shown_as_something_else(folder: Path) -> None:
-    demo = Demo(folder, "--policy", "no-such-policy")
-    code, out, err = demo.end()
-    assert code == 1
-    assert "pool learned cannot use its policy: PolicyUnknown" in err
-    assert out == ""
-    assert demo.family() == {}
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--policy", "no-such-policy"], "--policy 'no-such-policy': expected one of default, "),
+        (["--policy", "sjf-hold:nonsense=1"], "nonsense"),
+        (["--policy", "model.onnx"], "--policy 'model.onnx': expected one of "),
+        (["--report", "no-such-folder/report.html"], "no-such-folder/report.html: cannot write it: no such folder"),
+    ],
+)
+def test_what_cannot_be_used_is_one_line_before_anything_runs(folder: Path, arguments: list[str], words: str) -> None:
+    done = fermata("demo", "--dir", str(folder / "kept"), *arguments)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1), done.stderr
+    assert words in done.stderr
+    assert not (folder / "kept").exists()

@@ -45,8 +45,10 @@ def demo(
     Everything is real but the containers: an API server on loopback, the operator, Jobs and pods that take their time.
     """
     from fermata.cli.demo.examples import setup
-    from fermata.policy.errors import FermataError, MissingExtraError
+    from fermata.policy.errors import FermataError, InputError, MissingExtraError
 
+    if not report.resolve().parent.is_dir():  # said now, not when everything has run
+        raise InputError("cannot write it: no such folder", file=report)
     plan = setup(workflows, load, seed, policy)
     keep = folder is not None
     folder = folder or Path(tempfile.mkdtemp(prefix="fermata-demo-"))

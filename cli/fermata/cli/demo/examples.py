@@ -9,7 +9,8 @@ from typing import Any
 
 import yaml
 
-from fermata.policy.errors import FermataError
+from fermata.policy import registry
+from fermata.policy.errors import FermataError, InputError
 from fermata.sim.demo import Stream, express
 
 LEARNED = "learned"  # the pool that has a policy of its own to show
@@ -43,13 +44,23 @@ def setup(workflows: int, load: float, seed: int, policy: str | None) -> Setup:
         load: their work over what the executors can do while they arrive.
         seed: of arrival times and order.
         policy: what the learned pool runs instead of its own.
+
+    Raises:
+        InputError: no built-in policy has that name, or it has no such parameter.
     """
     pools = list(yaml.safe_load_all(example("pools.yaml").read_text(encoding="utf-8")))
     if policy is not None:
+        _check(policy)
         next(pool for pool in pools if pool["metadata"]["name"] == LEARNED)["spec"]["policy"] = {"name": policy}
     dag = yaml.safe_load(example("01-etl.yaml").read_text(encoding="utf-8"))
     sizes = {pool["metadata"]["name"]: pool["spec"]["executors"] for pool in pools}
     return Setup(express(sizes, workflows, load, seed, dag), pools, load, seed)
+
+
+def _check(policy: str) -> None:
+    if policy.partition(":")[0] not in registry.names():
+        raise InputError(f"--policy {policy!r}: expected one of {', '.join(registry.names())}")
+    registry.load(policy)
 
 
 def example(name: str) -> Path:
