@@ -58,6 +58,7 @@ MODEL_UNUSABLE: Final = "ModelUnusable"
 DECISION_FAILED: Final = "DecisionFailed"
 DECISION_LATE: Final = "DecisionLate"
 OUT_OF_DISTRIBUTION: Final = "OutOfDistribution"
+FALLBACK_UNKNOWN: Final = "FallbackUnknown"
 # HoldingPaused
 HOLDING_ALLOWED: Final = "HoldingAllowed"
 HOLDING_RELEASED: Final = "ReleasedByAnnotation"
@@ -117,6 +118,7 @@ MEANING: Final[dict[str, str]] = {
     HOLDING_RELEASED: "The pool has the annotation fermata.dev/release; take it off to let the policy hold again.",
     HOLDING_COSTS: "By replay of recent workflows holding makes the mean JCT longer, so it is off until it pays again.",
     OUT_OF_DISTRIBUTION: "The pool is in a state that the model was not taught; the fallback made that decision.",
+    FALLBACK_UNKNOWN: "spec.fallback is not a built-in heuristic: the policy decides, and where it cannot, sjf does.",
     STAGE_STARTED: "The stage's Job was created, or its parallelism was raised.",
     STAGE_SUCCEEDED: "Every task of the stage succeeded.",
     STAGE_HELD: "The policy holds the stage although enough executors are free.",

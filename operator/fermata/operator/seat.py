@@ -36,11 +36,20 @@ log = logging.getLogger(__name__)
 
 
 class Verdict(NamedTuple):
-    """Whether the pool's own policy decides, for its condition."""
+    """Whether the pool's own policy decides, and what is wrong with its fallback, if anything is."""
 
     ready: bool
     reason: str
     message: str
+    fallback: str = ""
+
+    @property
+    def condition(self) -> Verdict:
+        """What the condition says: that a fallback is missing is told before it is needed."""
+        if not self.fallback:
+            return self
+        reason = reasons.FALLBACK_UNKNOWN if self.ready else self.reason
+        return Verdict(self.ready, reason, f"{self.message}; {self.fallback}")
 
 
 class Advice(NamedTuple):
@@ -87,7 +96,13 @@ class Seat:
         self._thread: ThreadPoolExecutor | None = None
         self._asked: Future[tuple[Step, ...]] | None = None
         self._acting = ""
-        self.verdict = Verdict(False, reasons.POLICY_LOADING, "not loaded yet")
+        self._verdict = Verdict(False, reasons.POLICY_LOADING, "not loaded yet")
+        self._no_fallback = ""  # what is wrong with the one that the spec asks for
+
+    @property
+    def verdict(self) -> Verdict:
+        """Whether the pool's own policy decides, and what is wrong with its fallback."""
+        return self._verdict._replace(fallback=self._no_fallback)
 
     @property
     def name(self) -> str:
@@ -115,13 +130,9 @@ class Seat:
         The one that sits there keeps deciding until a new one has passed its checks.
         """
         if spec.fallback != self._fallback_name:
-            try:
-                self._fallback, self._fallback_name = load_fallback(spec.fallback), spec.fallback
-            except UnusablePolicyError as error:
-                log.warning("pool %s: %s; sjf is the fallback", self._pool, error)
-                self._fallback, self._fallback_name = SJF, spec.fallback
+            self._seat_fallback(spec.fallback)
         if spec.mode == "Off":
-            self.verdict = Verdict(False, reasons.POLICY_OFF, "spec.mode is Off")
+            self._verdict = Verdict(False, reasons.POLICY_OFF, "spec.mode is Off")
             self._wanted = None
             return None
         if spec.policy != self._wanted or (self._unusable and now_s >= self._retry_at_s):
@@ -129,11 +140,19 @@ class Seat:
             self._wanted, self._unusable = spec.policy, False
             self._loading = asyncio.create_task(load_policy(spec.policy, self._cluster), name=f"load-{self._pool}")
             self._loading.add_done_callback(lambda _: self._wake(self._pool))
-        elif self.verdict.reason == reasons.POLICY_OFF and self._policy is not None:
+        elif self._verdict.reason == reasons.POLICY_OFF and self._policy is not None:
             self._approve()
         if self._loading is not None:
             await self._await_loading(self._loading, now_s)
         return self._retry_at_s if self._unusable else None
+
+    def _seat_fallback(self, name: str) -> None:
+        self._fallback_name, self._no_fallback = name, ""
+        try:
+            self._fallback = load_fallback(name)
+        except UnusablePolicyError as error:
+            self._fallback, self._no_fallback = SJF, f"{error}; {SJF.name} is the fallback"
+            log.warning("pool %s: %s", self._pool, self._no_fallback)
 
     async def _await_loading(self, loading: asyncio.Task[Loaded], now_s: float) -> None:
         """Take a loaded policy into the seat; wait a little for it where the seat is empty.
@@ -144,7 +163,7 @@ class Seat:
         if not loading.done():
             if self._policy is None:
                 message = f"still loading; {self._fallback.name} decides"
-                self.verdict = Verdict(False, reasons.POLICY_LOADING, message)
+                self._verdict = Verdict(False, reasons.POLICY_LOADING, message)
             return
         self._loading = None
         error = loading.exception()
@@ -154,7 +173,7 @@ class Seat:
             if isinstance(error, UnusablePolicyError):
                 reason, message, known = error.reason, error.message, True
             self._policy, self._unusable, self._retry_at_s = None, True, now_s + RETRY_LOAD_S
-            self.verdict = Verdict(False, reason, f"{message}; {self._fallback.name} decides")
+            self._verdict = Verdict(False, reason, f"{message}; {self._fallback.name} decides")
             log.warning("pool %s: its policy is unusable: %s", self._pool, message, exc_info=None if known else error)
             return
         self._policy, self._envelope = loading.result()
@@ -169,7 +188,7 @@ class Seat:
 
     def _approve(self) -> None:
         name = self._policy.name if self._policy else ""
-        self.verdict = Verdict(True, reasons.POLICY_LOADED, f"{name} passed its checks")
+        self._verdict = Verdict(True, reasons.POLICY_LOADED, f"{name} passed its checks")
 
     async def decide(
         self,
@@ -205,16 +224,16 @@ class Seat:
         policy = self._policy
         if policy is None or spec.mode == "Off":
             if spec.mode != "Off":
-                self._metrics.fallbacks.labels(self._pool, self.verdict.reason).inc()
+                self._metrics.fallbacks.labels(self._pool, self._verdict.reason).inc()
             return self._answer(self._fallback, state, limits)
         begun = time.perf_counter()
         asked = policy if dag is None else knowing(policy, dag)
         steps, trouble = await self._ask(asked, state, limits, spec.decision_deadline_seconds)
         self._metrics.decision.labels(self._pool, policy.name).observe(time.perf_counter() - begun)
         if trouble is not None:
-            self.verdict = trouble
+            self._verdict = trouble
             self._metrics.fallbacks.labels(self._pool, trouble.reason).inc()
-        elif steps and not self.verdict.ready:  # where there was nothing to decide, it has not shown that it can
+        elif steps and not self._verdict.ready:  # where there was nothing to decide, it has not shown that it can
             self._approve()
         if steps is None:
             return self._answer(self._fallback, state, limits)._replace(trouble=trouble)

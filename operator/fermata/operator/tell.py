@@ -148,17 +148,18 @@ class Teller:
 
         Args:
             fact: the pool.
-            verdict: whether its own policy decides.
+            verdict: whether its own policy decides, and its fallback could.
             policy: that decides.
             counts: busy, waiting, held, workflows.
             problem: why it takes no workflows, or None.
             paused: whether nothing may be held, reason and message.
             saved: share of the mean JCT that holding saves, if that is known.
         """
+        told = verdict.condition
         now_s = self._now()
         self._gauge(fact, verdict, counts)
         self._metrics.holding_paused.labels(self._pool).set(paused[0])
-        body = status.pool_status(fact, verdict, policy, counts, problem, paused, saved, now_s)
+        body = status.pool_status(fact, told, policy, counts, problem, paused, saved, now_s)
         before = fact.status.model_dump(by_alias=True)
         if not status.changed(before, before | body):
             return
@@ -176,11 +177,13 @@ class Teller:
             self.come_back(self._now() + _RETRY_S)
             return
         self._store.put_own("executorpools", made)
-        news = known is None or known.reason != verdict.reason or known.message != verdict.message
+        news = known is None or known.reason != told.reason or known.message != told.message
         if news and verdict.ready:
             self._events.tell(names.POOL, fact.meta, reasons.POLICY_LOADED, verdict.message)
         elif news and verdict.reason not in (reasons.POLICY_OFF, reasons.POLICY_LOADING):
             self.fallback(fact, verdict)
+        if news and verdict.fallback:
+            self._events.tell(names.POOL, fact.meta, reasons.FALLBACK_UNKNOWN, verdict.fallback, "Warning")
         if (held is not None and held.status == "True") != paused[0]:
             reason = reasons.HOLDING_PAUSED if paused[0] else reasons.HOLDING_RESUMED
             text = reasons.MEANING[paused[1]]

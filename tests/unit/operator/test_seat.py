@@ -19,7 +19,7 @@ from fermata.operator.metrics import Metrics
 from fermata.operator.model import UnusablePolicyError, load_fallback
 from fermata.operator.progress import view
 from fermata.operator.resources import ExecutorPoolSpec
-from fermata.operator.seat import RETRY_LOAD_S, Decision, Seat, limits_of
+from fermata.operator.seat import RETRY_LOAD_S, Decision, Seat, Verdict, limits_of
 from fermata.policy import registry
 from fermata.policy.action import HOLD, START, Action
 from fermata.policy.board import Board, state_of
@@ -233,6 +233,34 @@ def test_a_model_that_fails_to_load_in_a_way_nobody_foresaw_is_tried_again(monke
     assert (again_s, len(asked)) == (T0 + RETRY_LOAD_S, 2)
     assert (seat.verdict.ready, seat.verdict.reason) == (False, reasons.MODEL_UNUSABLE)
     assert "half of an upgrade" in seat.verdict.message
+
+
+@pytest.mark.parametrize("fallback", ["nonsense", "default", "sjf:tau=1"])
+@pytest.mark.parametrize(
+    ("spec", "reason"),
+    [
+        ({"policy": {"name": "fifo"}}, reasons.FALLBACK_UNKNOWN),
+        ({"policy": {"name": "fifo"}, "mode": "Off"}, reasons.POLICY_OFF),
+        ({"policy": {"name": "nonsense"}}, reasons.POLICY_UNKNOWN),
+    ],
+)
+def test_a_fallback_that_nobody_knows_is_told_before_it_is_needed(
+    fallback: str, spec: dict[str, Any], reason: str
+) -> None:
+    seat = Seat("pool", None, Metrics(), lambda _: None)  # type: ignore[arg-type]
+
+    async def seat_them() -> tuple[Verdict, Verdict]:
+        told = []
+        for name in (fallback, "fifo"):
+            await seat.seat(ExecutorPoolSpec.model_validate({"executors": 2, "fallback": name, **spec}), T0)
+            told.append(seat.verdict.condition)
+        return told[0], told[1]
+
+    wrong, mended = asyncio.run(seat_them())
+    assert (wrong.ready, wrong.reason) == (reason == reasons.FALLBACK_UNKNOWN, reason)
+    assert "spec.fallback" in wrong.message
+    assert wrong.message.endswith("sjf is the fallback")
+    assert "spec.fallback" not in mended.message
 
 
 def test_a_fallback_never_holds() -> None:
