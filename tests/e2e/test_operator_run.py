@@ -62,6 +62,16 @@ def test_a_bad_workflow_is_told_why_and_harms_no_neighbour(cluster: Cluster) -> 
     cluster.wait_for("good")
 
 
+def test_a_bad_workflow_of_the_longest_names_is_told_why(cluster: Cluster) -> None:
+    cluster.pool("long-names", executors=1, policy={"name": "fifo"})
+    names, name = [f"{index:063d}" for index in range(1000)], f"{'w' * 199}.x"
+    cluster.submit(name, "long-names", [stage(one, 0.2, names[index - 1]) for index, one in enumerate(names)])
+    accepted = condition_of(cluster.wait_for(name, "Accepted", "False"), "Accepted")
+    assert accepted["reason"] == "Cycle"
+    assert accepted["message"].endswith(" and 990 more")
+    wait_until(lambda: "Cycle" in dict(cluster.events(name)), "no Event tells of it")
+
+
 def test_a_workflow_is_accepted_when_its_pool_appears(cluster: Cluster) -> None:
     cluster.submit("early", "late-pool", [stage("a", 0.2)])
     cluster.wait_for("early", "Accepted", "False")
@@ -129,6 +139,14 @@ def test_an_unusable_model_falls_back_and_says_so(
     assert pool["policy"] == status["policy"] == "sjf"
     wait_until(lambda: "PolicyFallback" in dict(cluster.events(name)), "no Event tells of the fallback")
     assert f'fermata_fallbacks_total{{pool="{name}",reason="ModelUnusable"}}' in operator.get("/metrics")
+
+
+def test_a_fallback_that_nobody_knows_is_told(cluster: Cluster) -> None:
+    cluster.pool("no-fallback", executors=1, policy={"name": "fifo"}, fallback="default")
+    told = condition_of(cluster.wait_for_pool("no-fallback", "PolicyReady", "True"), "PolicyReady")
+    assert told["reason"] == "FallbackUnknown"
+    assert "spec.fallback 'default': expected one of" in told["message"]
+    wait_until(lambda: "FallbackUnknown" in dict(cluster.events("no-fallback")), "no Event tells of it")
 
 
 def test_modes_off_and_shadow_leave_the_acting_to_the_fallback(cluster: Cluster, operator: OperatorProcess) -> None:
