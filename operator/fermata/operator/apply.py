@@ -119,7 +119,7 @@ class Applier:
         self, view: WorkflowView, stage: StageView, cap: int, account: Account, policy: str, now_s: float
     ) -> dict[str, Any]:
         if stage.job is not None:
-            return await widen(self._cluster, stage, cap)
+            return await widen(self._cluster, stage, cap, now_s)
         held_s = account.stages.get(stage.spec.name, Meter()).total(now_s)
         return await start(self._cluster, build_job(view, stage, cap, start_s=now_s, held_s=held_s, policy=policy))
 

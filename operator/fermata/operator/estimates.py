@@ -6,15 +6,15 @@ learns the same again. No cluster, no clock.
 
 from __future__ import annotations
 
-import math
 import re
 from bisect import insort
 from statistics import fmean, median, quantiles
 from typing import NamedTuple
 
 from fermata.operator.facts import Meta, WorkflowFact
+from fermata.operator.lanes import constant, task_duration_s
 from fermata.operator.names import LABEL_FAMILY
-from fermata.operator.resources import StageSpec
+from fermata.operator.resources import StageSpec, StageStatus
 from fermata.operator.times import parse
 from fermata.policy.estimate_error import after_task
 
@@ -98,13 +98,14 @@ def family_of(meta: Meta) -> str:
     return meta.labels.get(LABEL_FAMILY) or _RUN_SUFFIX.sub("", meta.name)
 
 
-def task_duration_s(run_s: float, tasks: int, cap: int) -> float:
-    """Return how long one task of a stage took: its run time over the waves in which its tasks ran.
+def measured_s(row: StageStatus, tasks: int) -> float:
+    """Return how long one task of a stage that ran took, by its status.
 
-    >>> task_duration_s(30.0, tasks=5, cap=2)
-    10.0
+    One that an older version wrote does not say so, and counts as run with its last cap from the start.
     """
-    return run_s / math.ceil(max(tasks, 1) / max(cap, 1))
+    if row.task_seconds is not None:
+        return row.task_seconds
+    return task_duration_s(row.run_seconds or 0.0, tasks, constant(row.parallelism or 1))
 
 
 class Estimates:
@@ -147,7 +148,7 @@ class Estimates:
         slots = {stage.name: stage.slots for stage in workflow.spec.stages} if workflow.spec else {}
         for row in workflow.status.stages:
             if row.state == "Succeeded" and row.run_seconds is not None and row.completion_time:
-                duration_s = task_duration_s(row.run_seconds, row.tasks, row.parallelism or 1)
+                duration_s = measured_s(row, row.tasks)
                 ended_s = parse(row.completion_time)
                 new = self.learn(workflow.meta, row.name, slots.get(row.name, 1), duration_s, ended_s)
                 if new and row.estimate_seconds and row.estimate_source != UNKNOWN:

@@ -14,6 +14,7 @@ from typing import Any, Literal, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from fermata.operator import names
+from fermata.operator.lanes import Lanes, lanes_of
 from fermata.operator.resources import ExecutorPoolSpec, ExecutorPoolStatus, WorkflowSpec, WorkflowStatus
 from fermata.operator.times import parse, parse_or_none, refine
 
@@ -130,6 +131,7 @@ class JobFact:
     estimate_s: float | None
     policy: str  # that decided to start it
     stopped: str  # why this operator suspended it for good, or empty
+    lanes: tuple[Lanes, ...]  # as many as its parallelism
 
     @property
     def occupied(self) -> int:
@@ -237,12 +239,13 @@ def job_fact(raw: Raw, now_s: float, before: JobFact | None = None) -> JobFact:
         known = before.end_s if before else None
         end_s = known if known is not None else refine(parse(stamp), now_s) if stamp else now_s
     start_s = _annotated_time(meta, names.ANNOTATION_START, meta.created_s)
+    parallelism = int(spec["parallelism"]) if spec.get("parallelism") is not None else 1
     return JobFact(
         meta=meta,
         pool=meta.labels.get(names.LABEL_POOL, ""),
         stage=meta.labels.get(names.LABEL_STAGE, ""),
         completions=int(spec.get("completions") or 1),
-        parallelism=int(spec["parallelism"]) if spec.get("parallelism") is not None else 1,
+        parallelism=parallelism,
         suspended=bool(spec.get("suspend")),
         active=int(status.get("active") or 0),
         succeeded=int(status.get("succeeded") or 0),
@@ -257,6 +260,7 @@ def job_fact(raw: Raw, now_s: float, before: JobFact | None = None) -> JobFact:
         estimate_s=_annotated_number(meta, names.ANNOTATION_ESTIMATE),
         policy=meta.annotations.get(names.ANNOTATION_POLICY, ""),
         stopped=meta.annotations.get(names.ANNOTATION_STOPPED, "") if spec.get("suspend") else "",
+        lanes=lanes_of(meta.annotations.get(names.ANNOTATION_LANES, ""), parallelism),
     )
 
 

@@ -14,6 +14,7 @@ from typing import Any
 from fermata.operator import names, reasons
 from fermata.operator.cluster import Cluster, ClusterError, Json
 from fermata.operator.facts import JobFact
+from fermata.operator.lanes import text_of, widened
 from fermata.operator.progress import Refusal, StageView, WorkflowView
 from fermata.operator.times import render
 
@@ -121,8 +122,8 @@ def _ours(found: Json, owner_uid: str) -> Json:
     raise RefusedError(Refusal(reasons.JOB_NAME_TAKEN, message))
 
 
-async def widen(cluster: Cluster, stage: StageView, cap: int) -> Json:
-    """Raise the parallelism of a started stage's Job to `cap`; it never shrinks.
+async def widen(cluster: Cluster, stage: StageView, cap: int, now_s: float) -> Json:
+    """Raise the parallelism of a started stage's Job to `cap` and note when; it never shrinks.
 
     Raises:
         ClusterError: it could not be raised now.
@@ -130,9 +131,9 @@ async def widen(cluster: Cluster, stage: StageView, cap: int) -> Json:
     if stage.job is None:
         raise ValueError(f"stage {stage.spec.name!r} has no Job to widen")
     parallelism = max(cap, stage.job.parallelism)
-    return await cluster.patch_job(
-        stage.job.meta.namespace, stage.job.meta.name, {"spec": {"parallelism": parallelism}}
-    )
+    opened = text_of(widened(stage.job.lanes, parallelism, now_s - stage.job.start_s))
+    patch = {"metadata": {"annotations": {names.ANNOTATION_LANES: opened}}, "spec": {"parallelism": parallelism}}
+    return await cluster.patch_job(stage.job.meta.namespace, stage.job.meta.name, patch)
 
 
 async def stop(cluster: Cluster, job: JobFact, reason: str) -> Json:

@@ -11,9 +11,11 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from fermata.operator.build_state import weight
-from fermata.operator.estimates import LEAST_S, task_duration_s
+from fermata.operator.estimates import LEAST_S, measured_s
 from fermata.operator.facts import WorkflowFact
-from fermata.operator.progress import WorkflowView
+from fermata.operator.lanes import task_duration_s
+from fermata.operator.progress import StageView, WorkflowView
+from fermata.operator.resources import StageStatus
 
 
 class PastStage(NamedTuple):
@@ -54,7 +56,7 @@ def past_job(fact: WorkflowFact) -> PastJob | None:
     stages = []
     for stage in specs:
         row = rows[stage.name]
-        duration_s = max(task_duration_s(row.run_seconds or 0.0, stage.tasks, row.parallelism or 1), LEAST_S)
+        duration_s = max(measured_s(row, stage.tasks), LEAST_S)
         stages.append(
             PastStage(
                 name=stage.name,
@@ -75,13 +77,10 @@ def past_job(fact: WorkflowFact) -> PastJob | None:
 def present_job(view: WorkflowView, now_s: float) -> PastJob:
     """Return a workflow that is not finished, as if it will go on by its estimates."""
     position = {stage.spec.name: index for index, stage in enumerate(view.stages)}
+    rows = {row.name: row for row in view.fact.status.stages}
     stages = []
     for stage in view.stages:
-        duration_s = stage.estimate.seconds
-        if stage.start_s is not None:
-            cap = stage.job.parallelism if stage.job else 1
-            so_far_s = task_duration_s((stage.end_s or now_s) - stage.start_s, stage.spec.tasks, cap)
-            duration_s = so_far_s if stage.end_s is not None else max(duration_s, so_far_s)
+        duration_s = _present_s(stage, rows.get(stage.spec.name), now_s)
         estimate_s = (stage.job.estimate_s if stage.job else None) or stage.estimate.seconds
         stages.append(
             PastStage(
@@ -96,6 +95,16 @@ def present_job(view: WorkflowView, now_s: float) -> PastJob:
         )
     meta = view.fact.meta
     return PastJob(view.arrival_s, meta.uid, view.fact.title, weight(view.spec.priority), tuple(stages), math.nan)
+
+
+def _present_s(stage: StageView, row: StageStatus | None, now_s: float) -> float:
+    """Return what a task of a stage takes: as measured, else as estimated and at least what it has taken so far."""
+    if stage.start_s is None:
+        return stage.estimate.seconds
+    if stage.job is None:  # gone: only of what has ended
+        return measured_s(row, stage.spec.tasks) if row else stage.estimate.seconds
+    so_far_s = task_duration_s((stage.end_s or now_s) - stage.start_s, stage.spec.tasks, stage.job.lanes)
+    return so_far_s if stage.end_s is not None else max(stage.estimate.seconds, so_far_s)
 
 
 def fitting(jobs: Iterable[PastJob], executors: int) -> list[PastJob]:

@@ -19,10 +19,11 @@ from fermata.operator import reasons
 from fermata.operator.apply import AT_ONCE, RETRY_S, Applier, limited
 from fermata.operator.build_state import Arrival, HoldTimes, Keys, Rows, build_state, dag_of
 from fermata.operator.cluster import Cluster, ClusterError
-from fermata.operator.estimates import UNKNOWN_S, Estimates, family_of, task_duration_s
+from fermata.operator.estimates import UNKNOWN_S, Estimates, family_of
 from fermata.operator.events import Events
 from fermata.operator.facts import PoolFact, WorkflowFact
 from fermata.operator.holding import Holding, Situation
+from fermata.operator.lanes import task_duration_s
 from fermata.operator.ledger import Ledger, Meter
 from fermata.operator.metrics import Metrics
 from fermata.operator.past import PastJob, past_job, present_job
@@ -264,7 +265,7 @@ class PoolReconciler:
             if stage.phase != "Succeeded" or stage.start_s is None or stage.end_s is None or stage.job is None:
                 continue
             spec, job = stage.spec, stage.job
-            duration_s = task_duration_s(stage.end_s - stage.start_s, spec.tasks, job.parallelism)
+            duration_s = task_duration_s(stage.end_s - stage.start_s, spec.tasks, job.lanes)
             if not self._estimates.learn(seen.fact.meta, spec.name, spec.slots, duration_s, stage.end_s):
                 continue
             if job.estimate_s:

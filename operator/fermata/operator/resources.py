@@ -146,6 +146,9 @@ class StageStatus(_Status):
     wait_seconds: float | None = None
     held_seconds: float | None = None
     run_seconds: float | None = None
+    task_seconds: float | None = Field(
+        default=None, description="What each task took, if all took the same, by runSeconds and all caps until then."
+    )
     estimate_seconds: float | None = Field(default=None, description="What one task is expected to take.")
     estimate_source: Annotated[str, Field(max_length=128)] = Field(default="", description="Where that comes from.")
     parallelism: int | None = Field(default=None, description="The cap in force.")

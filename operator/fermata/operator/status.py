@@ -12,6 +12,7 @@ from typing import Any, Literal, NamedTuple
 from fermata.operator import reasons
 from fermata.operator.estimates import Estimate
 from fermata.operator.facts import PoolFact, WorkflowFact
+from fermata.operator.lanes import task_duration_s
 from fermata.operator.ledger import Account, Meter
 from fermata.operator.names import job_name
 from fermata.operator.progress import Outcome, StageView, WorkflowView
@@ -294,6 +295,7 @@ def _stage_status(
         "waitSeconds": parts.wait_ms / 1000 if parts else None,
         "heldSeconds": parts.held_ms / 1000 if parts else round(meter.settled_s, 3),
         "runSeconds": None if run_s is None else round(run_s, 3),
+        "taskSeconds": _task_s(stage, run_s, before),
         "estimateSeconds": round(stage.estimate.seconds, 3),
         "estimateSource": _source(stage.estimate),
         "parallelism": stage.job.parallelism if stage.job else before.parallelism if before else None,
@@ -303,6 +305,13 @@ def _stage_status(
         "succeeded": stage.succeeded,
         "failed": stage.job.failed if stage.job else before.failed if before else 0,
     }
+
+
+def _task_s(stage: StageView, run_s: float | None, before: StageStatus | None) -> float | None:
+    """Return what a task of a stage took that has ended: its Job knows, and once that is gone the status does."""
+    if run_s is None or stage.job is None:
+        return before.task_seconds if before else None
+    return round(task_duration_s(run_s, stage.spec.tasks, stage.job.lanes), 3)
 
 
 def _stage_state(view: WorkflowView, stage: StageView, held: Why | None, waiting: Why | None) -> tuple[str, Why]:

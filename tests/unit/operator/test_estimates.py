@@ -16,14 +16,16 @@ from fermata.operator.times import render
 
 
 def _finished(
-    name: str, run_s: float, tasks: int = 1, cap: int = 1, end_s: float = T0, slots: int = 1, **fields: Any
-) -> WorkflowFact:
+    name: str, run_s: float, tasks: int = 1, cap: int = 1, end_s: float = T0, slots: int = 1,
+    task_s: float | None = None, **fields: Any,
+) -> WorkflowFact:  # fmt: skip
     row = {
         "name": "a",
         "state": "Succeeded",
         "tasks": tasks,
         "parallelism": cap,
         "runSeconds": run_s,
+        "taskSeconds": task_s,  # versions before did not write it
         "completionTime": render(end_s),
     }
     return workflow_fact_of(name, stage("a", slots=slots), status={**DONE, "stages": [row]}, **fields)
@@ -56,6 +58,14 @@ def test_waves_are_counted_and_a_stage_teaches_once() -> None:
         estimates.learn_all(_finished("etl-1", 30.0, tasks=5, cap=2))
     estimates.learn_all(_finished("etl-2", 20.0))
     assert estimates.of(meta, _stage()).seconds == pytest.approx(15.0)  # of 10 and 20
+
+
+def test_a_stage_that_was_widened_teaches_what_its_tasks_took() -> None:
+    estimates, meta = Estimates(), meta_of(workflow("fam-2", stage("a")))
+    # 24 tasks of 1 s, twelve of them one after another: the last cap says nothing of these.
+    estimates.learn_all(_finished("fam-1", 12.57, tasks=24, cap=13, task_s=1.048))
+    assert estimates.of(meta, _stage()).seconds == 1.048
+    assert estimates.trust == (0.0, 0.0)
 
 
 def test_the_latest_runs_count_whatever_order_they_are_read_in() -> None:

@@ -7,9 +7,9 @@ import math
 from typing import Any
 
 import pytest
-from tests.unit.operator.objects import T0, stage, workflow_fact_of
+from tests.unit.operator.objects import T0, job_fact_of, stage, workflow_fact_of
 
-from fermata.operator import holding, reasons
+from fermata.operator import holding, names, reasons
 from fermata.operator.estimates import Estimates
 from fermata.operator.facts import PoolFact, pool_fact
 from fermata.operator.holding import BLOCK, ENOUGH_BLOCKS, TAIL, WARM, Block, Holding, Situation, paused_after, savings
@@ -187,3 +187,22 @@ def test_what_goes_on_takes_its_estimate_and_at_least_what_it_took() -> None:
     assert fact.spec is not None
     seen = view(fact, fact.spec, {}, {}, (), Estimates(), T0)
     assert [row.duration_s for row in present_job(seen, T0 + 99).stages] == [10.0, 7.0]
+
+
+def test_a_stage_that_was_widened_counts_with_what_its_tasks_took() -> None:
+    row = {"name": "a", "state": "Succeeded", "startTime": render(T0), "completionTime": render(T0 + 13),
+           "runSeconds": 13.0, "parallelism": 13, "taskSeconds": 1.0}  # fmt: skip
+    fact = workflow_fact_of("w", stage("a", tasks=24), stage("b", "a"), status={"stages": [row]})
+    job = past_job(fact)
+    assert job is not None
+    assert job.stages[0].duration_s == 1.0
+    assert fact.spec is not None
+    seen = view(fact, fact.spec, {}, {}, (), Estimates(), T0 + 20)  # its Job is gone
+    assert present_job(seen, T0 + 20).stages[0].duration_s == 1.0
+    lanes = {names.ANNOTATION_LANES: "1@0.000 12@12.000"}
+    jobs = {"a": job_fact_of("w", "a", T0 + 26, tasks=24, parallelism=13, annotations=lanes)}
+    running = workflow_fact_of("w", stage("a", tasks=24, estimateSeconds=1))
+    assert running.spec is not None
+    seen = view(running, running.spec, jobs, {}, (), Estimates(), T0 + 26)
+    # Twelve lanes of 14 s and one of 26: two tasks on each of them is room for 24, and one on each is not.
+    assert present_job(seen, T0 + 26).stages[0].duration_s == pytest.approx(7.0)

@@ -9,12 +9,14 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.operator.objects import T0, stage, workflow_fact_of
+from tests.unit.operator.objects import T0, job, stage, workflow_fact_of
 
 from fermata.operator import names, reasons
 from fermata.operator.cluster import ClusterError
 from fermata.operator.estimates import Estimates
-from fermata.operator.jobs import RefusedError, build_job, start
+from fermata.operator.facts import job_fact
+from fermata.operator.jobs import RefusedError, build_job, start, widen
+from fermata.operator.lanes import Lanes
 from fermata.operator.progress import WorkflowView, view
 from fermata.operator.times import render
 
@@ -137,3 +139,31 @@ def test_an_invalid_job_is_a_refusal_and_an_outage_is_not() -> None:
         with pytest.raises(ClusterError) as failed:
             _start(_Server(ClusterError(status, "", "")))
         assert failed.value.may_pass
+
+
+class _Patched:
+    """An API server with one Job, which it merges patches into."""
+
+    def __init__(self, raw: dict[str, Any]) -> None:
+        self.raw = raw
+
+    async def patch_job(self, _namespace: str, _name: str, patch: dict[str, Any]) -> dict[str, Any]:
+        self.raw["spec"] |= patch["spec"]
+        self.raw["metadata"]["annotations"] |= patch["metadata"]["annotations"]
+        return self.raw
+
+    def widen(self, cap: int, now_s: float) -> None:
+        """Widen it as an operator does that knows nothing but what is there."""
+        fact = workflow_fact_of("etl", stage("a", tasks=24))
+        assert fact.spec is not None
+        seen = view(fact, fact.spec, {"a": job_fact(self.raw, now_s)}, {}, (), Estimates(), now_s)
+        asyncio.run(widen(self, seen.stages[0], cap, now_s))  # type: ignore[arg-type]
+
+
+def test_a_job_remembers_since_when_it_has_been_widened() -> None:
+    server = _Patched(job("etl", "a", tasks=24))
+    server.widen(4, T0 + 3)
+    server.widen(13, T0 + 11.5)
+    server.widen(9, T0 + 12)  # it never shrinks
+    assert server.raw["spec"]["parallelism"] == 13
+    assert job_fact(server.raw, T0 + 13).lanes == (Lanes(0.0, 1), Lanes(3.0, 3), Lanes(11.5, 9))

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.operator.objects import T0, job_fact_of, stage, workflow_fact_of
 
-from fermata.operator import reasons, status
+from fermata.operator import names, reasons, status
 from fermata.operator.crds import manifests
 from fermata.operator.estimates import Estimates
 from fermata.operator.ledger import Account, Ledger, Meter
@@ -152,3 +152,18 @@ def test_a_start_that_nobody_wrote_down_ends_the_hold_when_it_happened() -> None
     assert read.held == Meter(3.0, None)
     assert read.started == {"a"}
     assert read.stages == {}
+
+
+def test_a_stage_says_what_a_task_of_it_took_whatever_caps_it_had() -> None:
+    lanes = {names.ANNOTATION_LANES: "1@0.000 12@12.000"}
+    run = {"tasks": 24, "parallelism": 13, "start_s": T0 + 1.25, "annotations": lanes}
+    ended = run | {"outcome": "Complete", "succeeded": 24, "end_s": T0 + 14.25}
+    assert _status(_view(stage("a", tasks=24), jobs={"a": run}))["stages"][0]["taskSeconds"] is None
+    written = _status(_view(stage("a", tasks=24), stage("b", "a"), jobs={"a": ended}))
+    (row, _) = written["stages"]
+    assert (row["runSeconds"], row["parallelism"], row["taskSeconds"]) == (13.0, 13, 1.0)
+    # Its Job is gone, the status is what is left; one of an older version says nothing, and goes on so.
+    kept = _status(_view(stage("a", tasks=24), stage("b", "a"), status=written))
+    assert kept["stages"][0]["taskSeconds"] == 1.0
+    del row["taskSeconds"]
+    assert _status(_view(stage("a", tasks=24), stage("b", "a"), status=written))["stages"][0]["taskSeconds"] is None
