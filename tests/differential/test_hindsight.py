@@ -54,7 +54,8 @@ def jobs(draw: st.DrawFn) -> list[PastJob]:
             duration_s = draw(st.integers(1, 30)) + (index + 1) / (89 + number)
             parents = tuple(p for p in range(index) if draw(st.booleans()))
             slots, estimate_s = draw(st.integers(1, EXECUTORS)), draw(st.integers(1, 30)) + index / 83
-            stages.append(PastStage(f"s{index}", parents, tasks, slots, tasks, duration_s, estimate_s))
+            cap = draw(st.integers(1, tasks))
+            stages.append(PastStage(f"s{index}", parents, tasks, slots, cap, duration_s, estimate_s))
         made.append(PastJob(arrival_s, f"j{number}", f"default/j{number}", 1.0, tuple(stages), math.nan))
     return made
 
@@ -67,9 +68,11 @@ def test_a_replay_is_the_simulators_episode(
 ) -> None:
     policy, fallback = registry.load(name), registry.load("sjf")
     limits = Guardrails(max_hold_s, max_wait_s, hold_when_idle=False)
+    caps = np.array([stage.max_cap for job in jobs for stage in job.stages], np.int32)
     episode = simulate(
-        _trace(jobs), EXECUTORS, policy, limits=limits, fallback=fallback, sticky=True, observer=lambda *_: None
-    )
+        _trace(jobs), EXECUTORS, policy, limits=limits, fallback=fallback, sticky=True, caps=caps,
+        observer=lambda *_: None,
+    )  # fmt: skip
     base = policy.eager() if hasattr(policy, "eager") else fallback
     completion_s = replay(jobs, EXECUTORS, policy, limits, base)
     np.testing.assert_allclose(completion_s, episode.job_completion_s, rtol=0, atol=1e-9)

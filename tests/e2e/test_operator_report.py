@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
-from tests.operator_rig import Cluster, OperatorProcess, control_plane, stage
+from tests.operator_rig import GROUP, VERSION, Cluster, OperatorProcess, control_plane, stage, stages_of
 from tests.processes import fermata
 
 from fermata.sim.trace_io import read_trace
@@ -17,6 +18,25 @@ pytestmark = pytest.mark.e2e
 SHORTS = 8
 WORKFLOWS = SHORTS + 3
 POLICY = "sjf-hold:tau=1,split=2"
+
+
+def unknown(name: str, seconds: float, **fields: Any) -> dict[str, Any]:
+    """Return a stage whose length nobody says."""
+    return {key: value for key, value in stage(name, seconds, **fields).items() if key != "estimateSeconds"}
+
+
+def mixed(cluster: Cluster) -> None:
+    """Submit a stage that is widened as it runs, and what no simulation can be set against."""
+    cluster.pool("mixed", executors=4, policy={"name": "fifo"}, fallback="fifo")
+    cluster.pool("single", executors=1, policy={"name": "fifo"}, fallback="fifo")
+    cluster.submit("blocker", "mixed", [stage("a", 4.0, tasks=3)])
+    cluster.wait_for("blocker", "Running", "True")
+    # One task after another until the blocker ends, then what is left side by side.
+    cluster.submit("wide-1", "mixed", [unknown("a", 1.0, tasks=8)])
+    cluster.submit("shared", "mixed", [stage(name, 0.5) for name in "abc"], parallelism=1)
+    cluster.submit("paused", "mixed", [stage("a", 0.3)], suspend=True)
+    cluster.submit("capped", "mixed", [stage("a", 0.5, tasks=3, parallelism=1)])
+    cluster.submit("alone", "single", [stage("a", 0.5)])
 
 
 @pytest.fixture(scope="module")
@@ -30,6 +50,7 @@ def kubeconfig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
             cluster = Cluster(path)
             cluster.pool("asked", executors=2, mode="Shadow", policy={"name": POLICY}, fallback="sjf")
             cluster.pool("acting", executors=2, policy={"name": POLICY}, fallback="sjf", maxHoldSeconds=30)
+            mixed(cluster)
             for pool in ("asked", "acting"):
                 cluster.submit(f"{pool}-long-1", pool, [stage("a", 4.0)])
                 cluster.wait_for(f"{pool}-long-1", "Running", "True")
@@ -42,6 +63,12 @@ def kubeconfig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
             for pool in ("asked", "acting"):
                 for name in ("long-1", "long-2", "dag", *(f"short-{number}" for number in range(SHORTS))):
                     cluster.wait_for(f"{pool}-{name}")
+            patch = {"spec": {"suspend": False}}
+            cluster.objects.patch_namespaced_custom_object(GROUP, VERSION, "default", "workflows", "paused", patch)
+            for name in ("blocker", "wide-1", "shared", "paused", "capped", "alone"):
+                cluster.wait_for(name)
+            cluster.submit("wide-2", "mixed", [unknown("a", 1.0, tasks=8)])
+            cluster.wait_for("wide-2")
             cluster.submit("acting-endless", "acting", [stage("a", 300.0)])
             cluster.wait_for("acting-endless", "Running", "True")
             assert operator.stop() == 0  # what is reported is in the API, not in the operator
@@ -99,7 +126,7 @@ def test_what_cannot_be_reported_is_told_in_one_line(kubeconfig: Path, tmp_path:
     at = ("--kubeconfig", str(kubeconfig))
     for arguments, said in (
         (("report", *at), "fermata compare"),
-        (("report", "--from-cluster", *at), "--pool: expected one of acting, asked"),
+        (("report", "--from-cluster", *at), "--pool: expected one of acting, asked, mixed, single"),
         (("report", "--from-cluster", "--pool", "none", *at), "no ExecutorPool 'none'"),
         (("report", "--from-cluster", "--pool", "asked", "--policies", "what", *at), "no policy 'what'"),
         (("trace", "export", "-o", str(tmp_path / "x"), *at), "either a FILE or --from-cluster"),
@@ -107,3 +134,48 @@ def test_what_cannot_be_reported_is_told_in_one_line(kubeconfig: Path, tmp_path:
         done = fermata(*arguments)
         assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
         assert said in done.stderr
+
+
+def test_a_stage_that_was_widened_as_it_ran_is_learned_as_it_was(kubeconfig: Path, tmp_path: Path) -> None:
+    cluster = Cluster(kubeconfig)
+    first, second = (stages_of(cluster.status(f"wide-{run}"))["a"] for run in (1, 2))
+    assert first["parallelism"] > 1, "it was to be widened"
+    assert first["runSeconds"] > 4.0
+    # A real Job says so up to a second after its pods.
+    assert first["taskSeconds"] == pytest.approx(1.3, abs=0.35)
+    assert second["estimateSeconds"] == first["taskSeconds"]
+    out = tmp_path / "ran.jsonl"
+    at = ("--kubeconfig", str(kubeconfig))
+    done = fermata("trace", "export", "--from-cluster", "--pool", "mixed", "-o", str(out), *at)
+    assert done.returncode == 0, done.stderr
+    assert "2 workflows had a parallelism of their own" in done.stderr
+    trace = read_trace(out, executors=4)
+    job = trace.job_ids.index("default/wide-1")
+    task = trace.task_ptr[trace.job_stage_ptr[job]]
+    assert trace.task_duration_s[task] == pytest.approx(first["taskSeconds"], abs=1e-6)
+
+
+def test_what_no_simulation_answers_for_is_not_counted(kubeconfig: Path, tmp_path: Path) -> None:
+    at = ("--kubeconfig", str(kubeconfig), "--out", str(tmp_path / "report.html"))
+    done = fermata("report", "--from-cluster", "--pool", "mixed", "--json", *at)
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert (told["workflows"], told["shared_cap"], told["suspended"]) == (4, 1, 1)
+    real, base = told["runs"][:2]
+    # A stage that its own parallelism bounds is simulated with it, and what was widened with the tasks that it had.
+    assert real["avg_jct_s"] == pytest.approx(base["avg_jct_s"], rel=0.25)
+    page = (tmp_path / "report.html").read_text()
+    for words in ("1 workflow with a parallelism over stages side by side", "1 workflow suspended for a while"):
+        assert words in page
+
+
+def test_one_workflow_has_no_interval(kubeconfig: Path, tmp_path: Path) -> None:
+    out = tmp_path / "report.html"
+    at = ("--pool", "single", "--kubeconfig", str(kubeconfig), "--out", str(out))
+    done = fermata("report", "--from-cluster", *at)
+    assert done.returncode == 0, done.stderr
+    assert "1 workflow of pool single" in done.stdout
+    assert "±" not in done.stdout
+    assert "±" not in out.read_text()
+    told = json.loads(fermata("report", "--from-cluster", "--json", *at).stdout)
+    assert [row["change_percent_ci95"] for row in told["runs"]] == [None, 0.0]

@@ -17,12 +17,15 @@ from fermata.policy.errors import InputError
 if TYPE_CHECKING:
     from fermata.operator.cluster import Cluster
     from fermata.operator.facts import PoolFact, WorkflowFact
-    from fermata.operator.past import PastJob
+    from fermata.operator.past import PastJob, PastStage
     from fermata.sim.report import Holds, Schedule, Tasks
-    from fermata.sim.trace import Trace
+    from fermata.sim.trace import IndexArray, Trace
 
 # A start takes some milliseconds; what was held for less was on its way.
 _LEAST_HELD_S = 0.1
+# Why a workflow's JCT is not set against a simulated one.
+SHARED_CAP = "with a parallelism over stages side by side, which the simulator does not know"
+SUSPENDED = "suspended for a while, which is no scheduler's doing"
 
 
 @dataclass(frozen=True)
@@ -34,6 +37,7 @@ class History:
     facts: Sequence[WorkflowFact]  # [jobs]
     unfinished: int
     unfit: int  # finished, but with tasks that do not fit into the pool as it is now
+    apart: Sequence[str]  # [jobs] why its JCT is not set against a simulated one; empty where it is
 
     @property
     def executors(self) -> int:
@@ -44,6 +48,16 @@ class History:
     def begin_s(self) -> float:
         """When the first workflow arrived, seconds since the epoch."""
         return self.jobs[0].arrival_s
+
+    @property
+    def capped(self) -> int:
+        """How many jobs might have run more tasks at once, but for a parallelism of their own."""
+        rows = zip(self.jobs, self.apart, strict=True)
+        return sum(why == SHARED_CAP or any(row.max_cap < row.tasks for row in job.stages) for job, why in rows)
+
+    def count(self, reason: str) -> int:
+        """Return how many jobs are `apart` for a reason; for "", how many are not."""
+        return sum(why == reason for why in self.apart)
 
 
 async def read_history(cluster: Cluster, pool: str | None) -> History:
@@ -76,7 +90,16 @@ async def read_history(cluster: Cluster, pool: str | None) -> History:
         raise InputError(f"no workflow of pool {pool!r} has finished on {cluster.server}")
     fit.sort(key=lambda pair: pair[0])
     jobs, facts = zip(*fit, strict=True)
-    return History(fact, jobs, facts, sum(not row.finished for row in mine), len(told) - len(fit))
+    unfinished, unfit = sum(not row.finished for row in mine), len(told) - len(fit)
+    return History(fact, jobs, facts, unfinished, unfit, [_apart(*pair) for pair in fit])
+
+
+def _apart(job: PastJob, fact: WorkflowFact) -> str:
+    from fermata.operator.past import shares_cap
+
+    if fact.status.suspended_time is not None:
+        return SUSPENDED
+    return SHARED_CAP if fact.spec is not None and shares_cap(job, fact.spec.parallelism) else ""
 
 
 def trace_of(history: History) -> Trace:
@@ -99,6 +122,11 @@ def trace_of(history: History) -> Trace:
     return builder.finish()
 
 
+def caps_of(history: History) -> IndexArray:
+    """Return the most tasks of each stage of `trace_of` that ran at once: [stages], which a trace does not say."""
+    return np.array([stage.max_cap for job in history.jobs for stage in job.stages], np.int32)
+
+
 def schedule_of(history: History, trace: Trace) -> Schedule:
     """Return the schedule that really happened, as the statuses tell it."""
     from fermata.operator.times import parse
@@ -113,9 +141,8 @@ def schedule_of(history: History, trace: Trace) -> Schedule:
         rows = {row.name: row for row in status.stages}
         for stage in job.stages:
             row = rows[stage.name]
-            start_s = parse(row.start_time or "") - begin_s
-            width = min(row.parallelism or 1, stage.tasks) * stage.slots
-            spans.append((start_s, start_s + (row.run_seconds or 0.0), place, width))
+            start_s, run_s = parse(row.start_time or "") - begin_s, row.run_seconds or 0.0
+            spans.append((start_s, start_s + run_s, place, _width(stage, run_s)))
             if (row.held_seconds or 0.0) >= _LEAST_HELD_S and row.ready_time:
                 rests.append(_Rest(parse(row.ready_time) - begin_s, start_s, place, stage.slots, stage.name))
     starts, ends, places, widths = (np.array(column) for column in zip(*spans, strict=True))
@@ -134,10 +161,16 @@ def schedule_of(history: History, trace: Trace) -> Schedule:
         run_s=np.array([status.run_seconds or 0.0 for status in statuses]),
         work_s=shapes.work_s,
         ideal_s=shapes.critical_path_s,
-        busy_s=float(((ends - starts) * widths).sum()),
+        busy_s=float(shapes.work_s.sum()),
         tasks=tasks,
         holds=_holds(tasks, history.executors, rests),
     )
+
+
+def _width(stage: PastStage, run_s: float) -> int:
+    """Return how many executors a stage had on average: its tasks fill them, whatever caps it had meanwhile."""
+    at_once = round(stage.tasks * stage.duration_s / run_s) if run_s > 0.0 else stage.tasks
+    return max(min(at_once, stage.tasks), 1) * stage.slots
 
 
 class _Rest(NamedTuple):

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fermata.cli.clusters import Kubeconfig, ask
-from fermata.cli.history import History, read_history, schedule_of, trace_of
+from fermata.cli.history import SHARED_CAP, SUSPENDED, History, caps_of, read_history, schedule_of, trace_of
 from fermata.policy.errors import InputError, MissingExtraError
 
 if TYPE_CHECKING:
     from fermata.operator.cluster import Cluster
     from fermata.policy.decide import Policy
-    from fermata.sim.report import Report, Run, Schedule
+    from fermata.sim.report import Difference, Report, Run, Schedule
 
 app = typer.Typer(add_completion=False)
 
@@ -42,7 +42,7 @@ def report(
     The simulator replays them with the durations that they really had, under the pool's fallback and under its policy
     (in mode Shadow: what it would have done). What is simulated is called so; the difference of two simulations is what
     a policy is worth here, and the difference of the cluster to the simulation of what acted there is what the
-    simulator leaves out.
+    simulator leaves out. Workflows that cannot be simulated as they ran are simulated with the others, and not counted.
     """
     if not from_cluster:
         raise InputError("expected --from-cluster; fermata compare writes the report of simulations alone")
@@ -89,18 +89,24 @@ def _page(history: History, policies: Sequence[Policy]) -> Report:
     from fermata.operator.seat import limits_of
     from fermata.sim.compare.episodes import schedule_of as simulated_schedule
     from fermata.sim.experiment import knowing
-    from fermata.sim.report import Report, Run, Section
+    from fermata.sim.report import Report, Run, Section, only
     from fermata.sim.simulate import simulate
 
     trace, spec = trace_of(history), history.pool.spec
     if spec is None:
         raise InputError(f"pool {history.pool.meta.name!r} has no specification")
-    runs = [Run(REAL, [schedule_of(history, trace)])]
+    if not history.count(""):
+        raise InputError(f"nothing to compare in pool {history.pool.meta.name!r}: {'; '.join(_apart(history))}")
+    # What is not counted is simulated all the same: it took executors from the others.
+    counted, caps = [not why for why in history.apart], caps_of(history)
+    runs = [Run(REAL, [only(schedule_of(history, trace), counted)])]
     for policy in policies:
         # A Kubernetes Job keeps its executors until its tasks run out.
         policy = knowing(policy, trace)
-        episode = simulate(trace, spec.executors, policy, limits=limits_of(spec), fallback=policies[0], sticky=True)
-        runs.append(Run(f"simulated {policy.name}", [simulated_schedule(episode)]))
+        episode = simulate(
+            trace, spec.executors, policy, limits=limits_of(spec), fallback=policies[0], sticky=True, caps=caps
+        )
+        runs.append(Run(f"simulated {policy.name}", [only(simulated_schedule(episode), counted)]))
     base = runs[1]
     section = Section(
         name=f"pool {history.pool.meta.name}",
@@ -129,7 +135,7 @@ def _lead(history: History) -> str:
     mode = spec.mode if spec else ""
     acted = sorted({fact.status.policy or "unknown" for fact in history.facts})
     return (
-        f"{len(history.jobs)} workflows that finished in a pool of {history.executors} executors in mode {mode}, "
+        f"{_workflows(history.count(''))} that finished in a pool of {history.executors} executors in mode {mode}, "
         f"decided by {', '.join(acted)}. “{REAL}” is what was measured there. Everything called “simulated” is the "
         "same workflows at the same times, with the durations that were measured, in the simulator."
     )
@@ -138,7 +144,7 @@ def _lead(history: History) -> str:
 def _caveats(history: History) -> list[str]:
     notes = [
         "One stream of workflows, and they share a queue: another one may differ by more than its intervals say.",
-        "The tasks of a stage are simulated with their mean duration: it is all that a status tells.",
+        "The tasks of a stage are simulated as if all took the same: it is all that a status tells.",
         "The pool is simulated as large as it is now.",
         "The simulator starts tasks at once and nodes have room for them; a cluster takes a moment, and may not.",
     ]
@@ -146,7 +152,17 @@ def _caveats(history: History) -> list[str]:
         notes.append(f"{history.unfinished} workflows that are not finished are left out; long ones are among them.")
     if history.unfit:
         notes.append(f"{history.unfit} workflows have tasks that do not fit into the pool any more, and are left out.")
-    return notes
+    return notes + [f"Simulated with the others, but not counted: {text}." for text in _apart(history)]
+
+
+def _apart(history: History) -> list[str]:
+    """Return how many workflows are not compared, and why, in words."""
+    found = [(history.count(why), why) for why in (SHARED_CAP, SUSPENDED)]
+    return [f"{_workflows(count)} {why}" for count, why in found if count]
+
+
+def _workflows(count: int) -> str:
+    return f"{count} workflow{'s' if count > 1 else ''}"
 
 
 def _provenance(history: History, runs: Sequence[Run]) -> dict[str, str]:
@@ -182,19 +198,30 @@ def _tell(page: Report, history: History, out: Path, *, as_json: bool) -> None:
             "simulated": row.run.name != REAL,
             **{key: row.figures[key] for key in ("avg_jct_s", "avg_wait_s", "avg_held_s", "avg_run_s", "p99_jct_s")},
             "change_percent": row.difference.percent.mean if row.difference else 0.0,
-            "change_percent_ci95": row.difference.percent.t95 if row.difference else 0.0,
+            "change_percent_ci95": _ci95(row.difference),
         }
         for row in view.rows
     ]
     if as_json:
         facts = {"pool": history.pool.meta.name, "executors": history.executors, "base": view.section.base}
-        counts = {"workflows": len(history.jobs), "unfinished": history.unfinished}
+        counts = {"workflows": history.count(""), "unfinished": history.unfinished}
+        counts |= {"shared_cap": history.count(SHARED_CAP), "suspended": history.count(SUSPENDED)}
         print(json.dumps({**facts, **counts, "runs": rows, "report": str(out)}))
         return
-    print(f"{len(history.jobs)} workflows of pool {history.pool.meta.name}, {history.executors} executors")
+    print(f"{_workflows(history.count(''))} of pool {history.pool.meta.name}, {history.executors} executors")
     width = max(len(str(row["name"])) for row in rows)
     for row in rows:
-        against = f"{row['change_percent']:+.1f} ± {row['change_percent_ci95']:.1f}%"
+        spread = "" if row["change_percent_ci95"] is None else f" ± {row['change_percent_ci95']:.1f}"
+        against = f"{row['change_percent']:+.1f}{spread}%"
         against = "base" if row["name"] == view.section.base else against
         print(f"{row['name']:<{width}}  mean JCT {row['avg_jct_s']:,.2f} s, held {row['avg_held_s']:,.2f} s  {against}")
+    for text in _apart(history):
+        print(f"not counted: {text}")
     print(f"report: {out}")
+
+
+def _ci95(found: Difference | None) -> float | None:
+    """Return half the width of a difference's interval: 0 for the base, None where one value says nothing of it."""
+    if found is None:
+        return 0.0
+    return found.percent.t95 if found.units > 1 else None

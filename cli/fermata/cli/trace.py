@@ -122,6 +122,8 @@ def _from_cluster(pool: str | None, kubeconfig: Path | None) -> Trace:
     )
     if history.unfinished:
         _say(f"{history.unfinished} workflows left out: not finished")
+    if history.capped:
+        _say(f"{history.capped} workflows had a parallelism of their own, which a trace does not say")
     return trace_of(history)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from graphlib import TopologicalSorter
 from typing import NamedTuple
 
 from fermata.operator.build_state import weight
@@ -110,6 +111,23 @@ def _present_s(stage: StageView, row: StageStatus | None, now_s: float) -> float
 def fitting(jobs: Iterable[PastJob], executors: int) -> list[PastJob]:
     """Return the jobs whose tasks fit into a pool, in the order of their arrival."""
     return sorted(job for job in jobs if all(stage.slots <= executors for stage in job.stages))
+
+
+def shares_cap(job: PastJob, parallelism: int | None) -> bool:
+    """Tell whether a workflow's parallelism may have bound stages together that could run side by side.
+
+    A replay knows caps of single stages alone, and would run more of such a workflow at once than it ever did.
+    """
+    if parallelism is None:
+        return False
+    above: dict[int, set[int]] = {}
+    for index in TopologicalSorter({i: stage.parents for i, stage in enumerate(job.stages)}).static_order():
+        above[index] = {each for parent in job.stages[index].parents for each in (parent, *above[parent])}
+    return any(
+        sum(other.max_cap for j, other in enumerate(job.stages) if i not in above[j] and j not in above[i])
+        > parallelism
+        for i in above
+    )
 
 
 def _max_cap(tasks: int, own: int | None, workflow: int | None) -> int:

@@ -184,6 +184,7 @@ class WorkflowStatus(_Status):
     held_seconds: float | None = Field(default=None, description="No task ran although executors were left free.")
     run_seconds: float | None = Field(default=None, description="At least one task ran.")
     held_since: Time | None = Field(default=None, description="Since when it is held now; adds to heldSeconds.")
+    suspended_time: Time | None = Field(default=None, description="When it, or a Job of it, was first suspended.")
     slowdown: float | None = Field(default=None, description="JCT over the run time (at least 10 s), at least 1.")
     progress: Annotated[str, Field(max_length=32)] = Field(default="", description="Tasks succeeded of all.")
     tasks: TaskCounts = Field(default_factory=TaskCounts)

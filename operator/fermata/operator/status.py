@@ -116,6 +116,7 @@ def workflow_status(
         "heldSeconds": round(account.held.settled_s, 3),
         "runSeconds": None,
         "heldSince": _rendered(account.held.since_s),
+        "suspendedTime": fact.status.suspended_time or (render(now_s) if _suspended(view) else None),
         "slowdown": None,
         "progress": f"{counts['succeeded']}/{counts['total']}",
         "tasks": counts,
@@ -305,6 +306,11 @@ def _stage_status(
         "succeeded": stage.succeeded,
         "failed": stage.job.failed if stage.job else before.failed if before else 0,
     }
+
+
+def _suspended(view: WorkflowView) -> bool:
+    """Tell whether somebody keeps a workflow, or a Job of it, from going on."""
+    return view.blocked == reasons.SUSPENDED or any(stage.reason == reasons.JOB_SUSPENDED for stage in view.stages)
 
 
 def _task_s(stage: StageView, run_s: float | None, before: StageStatus | None) -> float | None:

@@ -175,6 +175,7 @@ def simulate(
     fallback: Policy = SJF,
     sticky: bool = False,
     failures: Failures | None = None,
+    caps: NDArray[np.int32] | None = None,
     observer: Observer | None = None,
     progress: Progress | None = None,
 ) -> Episode:
@@ -189,6 +190,7 @@ def simulate(
         sticky: a started stage keeps its executors, up to its cap, until its tasks run out (as a Kubernetes Job
             does); else every task's end gives its executors back to the scheduler.
         failures: of tasks; none by default.
+        caps: [stages] the most tasks of each stage that run at once, at least 1; all of them by default.
         observer: called with every state and the steps decided in it; the state is a view that changes afterwards.
         progress: called now and then with the share of the jobs that are done, 0 to 1.
 
@@ -202,7 +204,7 @@ def simulate(
     if trace.stages and int(trace.stage_slots.max()) > executors:
         job = trace.job_ids[int(trace.stage_job[int(trace.stage_slots.argmax())])]
         raise InputError(f"job {job!r} needs {trace.stage_slots.max()} executors at once, but there are {executors}")
-    tables = tables_of(trace, executors, sticky=sticky, failures=failures)
+    tables = tables_of(trace, executors, sticky=sticky, failures=failures, caps=caps)
     world = new_world(tables, executors)
 
     def report() -> None:

@@ -128,7 +128,14 @@ class World(NamedTuple):
     by_path: Indices  # [stages] of each job, longest path first
 
 
-def tables_of(trace: Trace, executors: int, *, sticky: bool = False, failures: Failures | None = None) -> Tables:
+def tables_of(
+    trace: Trace,
+    executors: int,
+    *,
+    sticky: bool = False,
+    failures: Failures | None = None,
+    caps: IndexArray | None = None,
+) -> Tables:
     """Derive what the engine and the policies need from a trace: work, paths, widths, children.
 
     Args:
@@ -136,6 +143,7 @@ def tables_of(trace: Trace, executors: int, *, sticky: bool = False, failures: F
         executors: size of the pool.
         sticky: see `Tables`.
         failures: of tasks; none by default.
+        caps: [stages] the most tasks that run at once, at least 1, of stages that are not moldable; all by default.
 
     Raises:
         ValueError: the trace has a cycle.
@@ -143,6 +151,7 @@ def tables_of(trace: Trace, executors: int, *, sticky: bool = False, failures: F
     stages = trace.stages
     moldable = ~np.isnan(trace.stage_serial_fraction)
     tasks = np.diff(trace.task_ptr)
+    most = tasks if caps is None else np.minimum(tasks, caps)
     # A moldable stage's path is what it takes on the whole pool: nothing can make it shorter.
     best_s = trace.stage_estimate_s * (
         trace.stage_serial_fraction + (1.0 - trace.stage_serial_fraction) / max(executors, 1)
@@ -168,7 +177,7 @@ def tables_of(trace: Trace, executors: int, *, sticky: bool = False, failures: F
         stage_slots=trace.stage_slots,
         stage_estimate_s=trace.stage_estimate_s,
         stage_serial_fraction=trace.stage_serial_fraction,
-        stage_max_cap=np.where(moldable, executors, tasks).astype(np.int32),
+        stage_max_cap=np.where(moldable, executors, most).astype(np.int32),
         stage_path_s=path_s,
         stage_parents=np.diff(trace.parent_ptr).astype(np.int32),
         child_ptr=child_ptr,
@@ -230,7 +239,7 @@ def new_world(tables: Tables, executors: int) -> World:
 def _new_board(tables: Tables, executors: int) -> Board:
     jobs, stages = len(tables.job_arrival_s), len(tables.stage_job)
     narrow = np.ones(jobs, np.bool_)
-    narrow[tables.stage_job[tables.stage_max_cap > 1]] = False
+    narrow[tables.stage_job[(tables.stage_max_cap > 1) | (np.diff(tables.task_ptr) > 1)]] = False
     return Board(
         pool=new_rows(Pool, 1, {"free": executors}),
         executors=new_rows(Executor, executors),

@@ -14,7 +14,7 @@ from fermata.operator.estimates import Estimates
 from fermata.operator.facts import PoolFact, pool_fact
 from fermata.operator.holding import BLOCK, ENOUGH_BLOCKS, TAIL, WARM, Block, Holding, Situation, paused_after, savings
 from fermata.operator.metrics import Metrics
-from fermata.operator.past import PastJob, PastStage, past_job, present_job
+from fermata.operator.past import PastJob, PastStage, past_job, present_job, shares_cap
 from fermata.operator.progress import view
 from fermata.operator.times import render
 from fermata.policy import registry
@@ -206,3 +206,26 @@ def test_a_stage_that_was_widened_counts_with_what_its_tasks_took() -> None:
     seen = view(running, running.spec, jobs, {}, (), Estimates(), T0 + 26)
     # Twelve lanes of 14 s and one of 26: two tasks on each of them is room for 24, and one on each is not.
     assert present_job(seen, T0 + 26).stages[0].duration_s == pytest.approx(7.0)
+
+
+@pytest.mark.parametrize(
+    ("parallelism", "stages", "shared"),
+    [
+        (None, [stage("a"), stage("b")], False),
+        (1, [stage("a"), stage("b")], True),
+        (2, [stage("a"), stage("b")], False),
+        (2, [stage("a"), stage("b"), stage("c")], True),
+        (1, [stage("a", tasks=9)], False),  # a cap of the stage
+        (3, [stage("a", tasks=9), stage("b", "a", tasks=9), stage("c", "b", tasks=9)], False),  # never side by side
+        (3, [stage("a"), stage("b", "a", tasks=2), stage("c", "a", tasks=2), stage("d", "b", "c", tasks=9)], True),
+        (3, [stage("a"), stage("b", "a", tasks=2), stage("c", "a"), stage("d", "b", "c", tasks=9)], False),
+        (3, [stage("a"), stage("b", "a", tasks=9, parallelism=2), stage("c", "a")], False),
+    ],
+)
+def test_a_parallelism_that_stages_side_by_side_share(
+    parallelism: int | None, stages: list[dict[str, Any]], shared: bool
+) -> None:
+    rows = [{"name": row["name"], "state": "Succeeded", "startTime": render(T0), "runSeconds": 1.0} for row in stages]
+    job = past_job(workflow_fact_of("w", *stages, status={"stages": rows}, parallelism=parallelism))
+    assert job is not None
+    assert shares_cap(job, parallelism) is shared

@@ -167,3 +167,16 @@ def test_a_stage_says_what_a_task_of_it_took_whatever_caps_it_had() -> None:
     assert kept["stages"][0]["taskSeconds"] == 1.0
     del row["taskSeconds"]
     assert _status(_view(stage("a", tasks=24), stage("b", "a"), status=written))["stages"][0]["taskSeconds"] is None
+
+
+def test_a_workflow_that_was_ever_suspended_says_so() -> None:
+    assert _status(_view(stage("a")))["suspendedTime"] is None
+    paused = _status(_view(stage("a"), suspend=True))
+    assert paused["suspendedTime"] == "2027-01-15T08:00:30.000000Z"
+    done = {"a": {"start_s": T0 + 50, "outcome": "Complete", "end_s": T0 + 60, "succeeded": 1}}
+    assert (
+        _status(_view(stage("a"), status=paused, jobs=done), now_s=T0 + 60)["suspendedTime"]
+        == (paused["suspendedTime"])
+    )
+    by_hand = _status(_view(stage("a"), jobs={"a": {"suspended": True}}))  # its Job, by somebody else
+    assert by_hand["suspendedTime"] is not None

@@ -10,7 +10,7 @@ from fermata.policy.errors import InputError
 from fermata.policy.registry import load
 from fermata.sim.compare.episodes import mean_jct_bound, schedule_of
 from fermata.sim.experiment import figures_of as episode_figures
-from fermata.sim.report import Run, difference, effects_of, figures_of, held_intervals, summary_of
+from fermata.sim.report import Run, difference, effects_of, figures_of, held_intervals, only, summary_of
 from fermata.sim.report.holds import BEST, WORST, HoldEffect
 from fermata.sim.report.numbers import above_bound_percent, class_bounds, class_rows, paired
 from fermata.sim.report.schedule import Tasks, step_integral, step_means
@@ -33,6 +33,19 @@ def test_differences_are_paired_by_name_whatever_the_order() -> None:
     assert found.percent.mean == pytest.approx(-25.0)
     with pytest.raises(InputError, match="no job in common"):
         difference(Run("x", [schedule([1.0], ids=["z"])]), BASE)
+
+
+def test_jobs_that_are_not_counted_keep_their_executors() -> None:
+    whole = schedule([2.0, 4.0, 6.0], [0.0, 1.0, 2.0])
+    found = only(whole, [False, True, True])
+    assert (list(found.job_ids), found.jct_s.tolist()) == (["j1", "j2"], [4.0, 6.0])
+    assert found.tasks.job.tolist() == [-1, 0, 1]
+    assert found.holds.job.tolist() == [0, 1]
+    assert only(found, [False, True]).tasks.job.tolist() == [-1, -1, 0]
+    assert np.isnan(figures_of(found)["utilization"])
+    assert only(whole, [True] * 3) is whole
+    with pytest.raises(InputError, match="none of 3 jobs"):
+        only(whole, [False] * 3)
 
 
 def test_several_seeds_are_the_units_and_long_single_runs_are_cut_into_batches() -> None:

@@ -110,6 +110,15 @@ def test_the_page_has_every_figure_and_table() -> None:
     assert "below 2.00 s (a proof)" in text
 
 
+def test_a_single_job_has_no_interval() -> None:
+    section = Section("One", "", [Run("sjf", [schedule([4.0])]), Run("learned", [schedule([3.0])])], "sjf")
+    text = render(Report("t", "l", [section]))
+    assert "\N{MINUS SIGN}25.0%" in text
+    assert "±" not in text
+    assert "Student" not in text
+    assert "±" in render(REPORT)
+
+
 def test_the_page_stands_alone_and_no_two_things_in_it_share_an_id() -> None:
     sections = [SECTION, Section("Other runs", "", [OTHER, BASE], "learned")]
     text = render(Report("t", "l", sections))

@@ -138,6 +138,15 @@ def test_a_sticky_stage_goes_on_within_the_cap_that_it_was_given() -> None:
     assert simulate(jobs, 1, one_at_a_time).decisions == 4
 
 
+def test_a_stage_with_a_cap_runs_no_more_tasks_at_once() -> None:
+    jobs = trace_of((0.0, [stage("a", 2, tasks=4)]), (0.0, [stage("b", 3)]))
+    caps = np.array([2, 1], np.int32)
+    for policy in (load("fifo"), Python(first_come), load("default")):
+        for sticky in (False, True):
+            episode = simulate(jobs, 4, policy, sticky=sticky, caps=caps)
+            assert episode.task_start_s.tolist() == [0.0, 0.0, 2.0, 2.0, 0.0]
+
+
 def test_everything_at_one_instant_happens_before_the_decision() -> None:
     # At 5 both executors become free and j2, j3 arrive; the shortest two of the three that wait start at once.
     jobs = one_stage_jobs((0.0, 5.0), (0.0, 5.0), (1.0, 9.0), (5.0, 2.0), (5.0, 3.0))

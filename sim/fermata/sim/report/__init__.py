@@ -13,7 +13,7 @@ from fermata.sim.report.holds import HoldEffect, HoldSummary, effects_of, summar
 from fermata.sim.report.numbers import Difference, difference, figures_of, run_figures
 from fermata.sim.report.page import render, view_of, views_of, write, write_figures
 from fermata.sim.report.records import Bound, Chapter, Report, Run, Section, Sweep, Table
-from fermata.sim.report.schedule import Holds, Schedule, Tasks, held_intervals
+from fermata.sim.report.schedule import Holds, Schedule, Tasks, held_intervals, only
 
 __all__ = [
     "Bound",
@@ -34,6 +34,7 @@ __all__ = [
     "effects_of",
     "figures_of",
     "held_intervals",
+    "only",
     "render",
     "run_figures",
     "summary_of",

@@ -133,14 +133,17 @@ def paired_differences(found: Sequence[Difference], names: Sequence[str], base: 
 
     many = max(len(each.jct_s) for each in found) > _MOST_DOTS
     dots = f"Each dot stands for 1/{_MOST_DOTS} of the jobs" if many else "A dot is a job"
+    intervals = (
+        f"; its bar is Student's 95% interval, the band under it the bootstrap's, both over {found[0].units} "
+        f"{plural(found[0])}"
+    )
     return Drawing(
         "paired-differences",
         f"Job by job against {base}",
-        f"{dots}, faster to the left. The diamond is the mean; its bar is Student's 95% interval, the band under it "
-        f"the bootstrap's, both over {found[0].units} {plural(found[0])}. "
+        f"{dots}, faster to the left. The diamond is the mean{intervals if found[0].units > 1 else ''}. "
         "Beyond one second the scale is logarithmic. "
         "Jobs within 1% of the base's mean JCT are neither faster nor slower.",
-        f"Differences of JCT to {base}, job by job, with means and intervals",
+        f"Differences of JCT to {base}, job by job, with means{' and intervals' if found[0].units > 1 else ''}",
         draw,
     )
 
@@ -161,7 +164,8 @@ def _draw_difference(axes: Axes, row: int, each: Difference, color: str, palette
     axes.plot([low_s, high_s], [row + 0.12] * 2, color=color, linewidth=9, alpha=0.35, solid_capstyle="butt")
     axes.errorbar(mean_s, row + 0.12, xerr=t95_s, color=palette.ink, marker="D", markersize=5, capsize=4, linewidth=1.6)
     shares = f"{100 * each.faster:.0f}% faster, {100 * each.slower:.0f}% slower"
-    text = f"{signed(mean_s, '.2f')} ± {t95_s:.2f} s; {shares}"
+    spread = f" ± {t95_s:.2f}" if each.units > 1 else ""
+    text = f"{signed(mean_s, '.2f')}{spread} s; {shares}"
     axes.annotate(text, (0.0, row + 0.2), ha="center", va="top", xytext=(0, -4), textcoords="offset points")
 
 

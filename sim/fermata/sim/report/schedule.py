@@ -5,11 +5,13 @@ The one form in which schedules reach a report, whether a simulator, a demonstra
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fermata.policy.errors import InputError
 from fermata.sim.trace import FloatArray, IndexArray, IntArray
@@ -20,7 +22,7 @@ class Tasks(NamedTuple):
 
     start_s: FloatArray
     end_s: FloatArray
-    job: IndexArray  # index into the schedule's jobs; -1: of a job that is not finished
+    job: IndexArray  # index into the schedule's jobs; -1: of a job that is not finished, or not counted
     width: IndexArray  # executors that it took
 
 
@@ -82,6 +84,34 @@ class Schedule:
     def end_s(self) -> float:
         """When the last job ended."""
         return float(self.completion_s.max())
+
+
+def only(schedule: Schedule, counted: Sequence[bool] | NDArray[np.bool_]) -> Schedule:
+    """Return a schedule in which some jobs are not counted, though what they ran still fills the executors.
+
+    Args:
+        schedule: without a warm-up.
+        counted: [jobs].
+
+    Raises:
+        InputError: none is counted.
+    """
+    kept = np.asarray(counted, np.bool_)
+    if kept.all():
+        return schedule
+    if not kept.any():
+        raise InputError(f"none of {len(kept)} jobs is counted")
+    place = np.append(np.where(kept, np.cumsum(kept) - 1, -1), -1).astype(np.int32)  # the last: what is -1 already
+    columns = ("arrival_s", "start_s", "completion_s", "held_s", "run_s", "work_s")
+    return replace(
+        schedule,
+        **{name: getattr(schedule, name)[kept] for name in columns},
+        job_ids=[job for job, keep in zip(schedule.job_ids, kept.tolist(), strict=True) if keep],
+        ideal_s=None if schedule.ideal_s is None else schedule.ideal_s[kept],
+        busy_s=math.nan,  # of all jobs, and the makespan of these is another one
+        tasks=schedule.tasks._replace(job=place[schedule.tasks.job]),
+        holds=schedule.holds._replace(job=place[schedule.holds.job]),
+    )
 
 
 def step_integral(at_s: FloatArray, change: FloatArray, times_s: FloatArray) -> FloatArray:
