@@ -57,14 +57,15 @@ def past_job(fact: WorkflowFact) -> PastJob | None:
     stages = []
     for stage in specs:
         row = rows[stage.name]
-        duration_s = max(measured_s(row, stage.tasks), LEAST_S)
+        tasks = row.tasks or stage.tasks  # the spec may have been edited after the start
+        duration_s = max(measured_s(row, tasks), LEAST_S)
         stages.append(
             PastStage(
                 name=stage.name,
                 parents=tuple(position[name] for name in stage.depends_on if name in position),
-                tasks=stage.tasks,
+                tasks=tasks,
                 slots=stage.slots,
-                max_cap=_max_cap(stage.tasks, stage.parallelism, fact.spec.parallelism),
+                max_cap=_max_cap(tasks, stage.parallelism, fact.spec.parallelism),
                 duration_s=duration_s,
                 estimate_s=row.estimate_seconds or duration_s,
             )
@@ -87,9 +88,9 @@ def present_job(view: WorkflowView, now_s: float) -> PastJob:
             PastStage(
                 name=stage.spec.name,
                 parents=tuple(position[name] for name in stage.spec.depends_on),
-                tasks=stage.spec.tasks,
+                tasks=stage.tasks,
                 slots=stage.spec.slots,
-                max_cap=_max_cap(stage.spec.tasks, stage.spec.parallelism, view.spec.parallelism),
+                max_cap=_max_cap(stage.tasks, stage.spec.parallelism, view.spec.parallelism),
                 duration_s=max(duration_s, LEAST_S),
                 estimate_s=max(estimate_s, LEAST_S),
             )
@@ -103,8 +104,8 @@ def _present_s(stage: StageView, row: StageStatus | None, now_s: float) -> float
     if stage.start_s is None:
         return stage.estimate.seconds
     if stage.job is None:  # gone: only of what has ended
-        return measured_s(row, stage.spec.tasks) if row else stage.estimate.seconds
-    so_far_s = task_duration_s((stage.end_s or now_s) - stage.start_s, stage.spec.tasks, stage.job.lanes)
+        return measured_s(row, stage.tasks) if row else stage.estimate.seconds
+    so_far_s = task_duration_s((stage.end_s or now_s) - stage.start_s, stage.tasks, stage.job.lanes)
     return so_far_s if stage.end_s is not None else max(stage.estimate.seconds, so_far_s)
 
 

@@ -265,7 +265,7 @@ class PoolReconciler:
             if stage.phase != "Succeeded" or stage.start_s is None or stage.end_s is None or stage.job is None:
                 continue
             spec, job = stage.spec, stage.job
-            duration_s = task_duration_s(stage.end_s - stage.start_s, spec.tasks, job.lanes)
+            duration_s = task_duration_s(stage.end_s - stage.start_s, stage.tasks, job.lanes)
             if not self._estimates.learn(seen.fact.meta, spec.name, spec.slots, duration_s, stage.end_s):
                 continue
             if job.estimate_s:

@@ -317,7 +317,7 @@ def _task_s(stage: StageView, run_s: float | None, before: StageStatus | None) -
     """Return what a task of a stage took that has ended: its Job knows, and once that is gone the status does."""
     if run_s is None or stage.job is None:
         return before.task_seconds if before else None
-    return round(task_duration_s(run_s, stage.spec.tasks, stage.job.lanes), 3)
+    return round(task_duration_s(run_s, stage.tasks, stage.job.lanes), 3)
 
 
 def _stage_state(view: WorkflowView, stage: StageView, held: Why | None, waiting: Why | None) -> tuple[str, Why]:
