@@ -6,10 +6,13 @@ from typing import Annotated
 
 import typer
 
+from fermata.cli.interrupts import resumable
+
 app = typer.Typer()
 
 
 @app.command()
+@resumable()
 def ablate(
     out: Annotated[Path, typer.Option(help="Folder of the runs; what is done is not done again.")],
     config: Annotated[

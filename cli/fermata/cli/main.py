@@ -12,6 +12,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
+from fermata.cli.interrupts import InterruptError
 from fermata.policy.errors import FermataError
 
 # verb -> module that holds a typer application called `app`
@@ -51,6 +52,12 @@ class _LazyGroup(TyperGroup):
         command.name = cmd_name
         return command
 
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt as cut:
+            raise InterruptError("interrupted") from cut
+
 
 app = typer.Typer(
     cls=_LazyGroup,
@@ -80,6 +87,3 @@ def run() -> None:
             raise
         print(f"fermata: {error.filename}: {error.strerror}", file=sys.stderr)
         sys.exit(2)
-    except KeyboardInterrupt:
-        print("fermata: interrupted", file=sys.stderr)
-        sys.exit(130)

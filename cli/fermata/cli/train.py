@@ -5,10 +5,13 @@ from typing import Annotated
 
 import typer
 
+from fermata.cli.interrupts import resumable
+
 app = typer.Typer()
 
 
 @app.command()
+@resumable()
 def train(
     out: Annotated[Path, typer.Option(help="Folder of the run; a run that is there is resumed.")],
     config: Annotated[str, typer.Option(help="YAML file, or the name of a shipped configuration.")] = "quick",

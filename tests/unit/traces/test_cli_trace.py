@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
+from tests.processes import interruptible
 
 from fermata.sim.scenarios import SCENARIOS
 from fermata.sim.trace_io import job_lines, read_trace
@@ -103,3 +107,22 @@ def test_the_list_shows_every_workload() -> None:
     shown = fermata("list").stdout
     assert all(f"  {name}: " in shown for name in SCENARIOS)
     assert "load=0.6" in shown
+
+
+def test_an_interrupt_says_so_and_leaves_nothing(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "fermata.cli", "trace", "generate", "--scenario", "express_k2"]
+    process = interruptible(
+        [*command, "--jobs", "1000000", "--out", str(tmp_path / "t.jsonl")],
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
+    try:
+        deadline = time.monotonic() + 100.0
+        while not list(tmp_path.iterdir()) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        os.killpg(process.pid, signal.SIGINT)
+        _, stderr = process.communicate(timeout=100)
+    finally:
+        process.kill()
+    assert (process.returncode, stderr) == (130, "fermata: interrupted\n")
+    assert list(tmp_path.iterdir()) == []

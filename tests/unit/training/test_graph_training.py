@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.processes import interruptible
 
 torch = pytest.importorskip("torch", reason="needs the [training] extra")
 
@@ -282,6 +283,23 @@ def test_a_killed_run_resumes_to_the_same_network(smoke_run: Path, tmp_path: Pat
     for part in ("network", "best"):
         for a, b in zip(*(each[part].values() for each in checkpoints), strict=True):
             assert torch.equal(a, b)
+
+
+def test_an_interrupt_says_that_the_run_goes_on(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    command = [sys.executable, "-m", "fermata.cli", "train", "--config", "graph-smoke", "--processes", "1"]
+    process = interruptible([*command, "--out", str(run)], stderr=subprocess.PIPE, start_new_session=True)
+    try:
+        deadline = time.monotonic() + 100.0
+        while not (run / trainer.CONFIG_FILE).exists() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        os.killpg(process.pid, signal.SIGINT)
+        _, stderr = process.communicate(timeout=100)
+    finally:
+        process.kill()
+    assert process.returncode == 130
+    assert stderr.endswith("fermata: interrupted; the same command goes on where it was\n")
+    assert "Traceback" not in stderr
 
 
 def test_a_run_that_was_cut_short_goes_on_exactly(smoke_run: Path, tmp_path: Path) -> None:

@@ -8,7 +8,10 @@ from typing import Annotated
 
 import typer
 
+from fermata.cli.interrupts import resumable
 
+
+@resumable()
 def study(
     data: Annotated[Path, typer.Option(help="Folder with lublin_256, SDSC-SP2-recon and CTC-SP2-recon (.swf.xz).")],
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the inspectors; it is made.")],

@@ -9,9 +9,11 @@ from typing import Annotated
 import typer
 
 from fermata.cli.hpc.options import configured, load
+from fermata.cli.interrupts import resumable
 from fermata.cli.options import parameter
 
 
+@resumable()
 def windows(
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the agents and the tables; it is made.")],
     log: Annotated[
