@@ -58,10 +58,11 @@ def export_onnx(
     if card is not None:
         from fermata.policy.model_file import load_model
         from fermata.training.card import model_card
+        from fermata.training.files import write_bytes
         from fermata.training.graph.card import graph_card
 
         text = (model_card if method is None else graph_card)(out.stem, load_model(out).digest, metadata, config)
-        card.write_text(text, encoding="utf-8")
+        write_bytes(card, text.encode())
         print(f"{card}: model card")
 
 

@@ -5,7 +5,9 @@ A verb's module is imported only when it is called, so that `fermata simulate` n
 
 from __future__ import annotations
 
+import errno
 import importlib
+import os
 import sys
 from typing import Any
 
@@ -13,7 +15,7 @@ import typer
 from typer.core import TyperGroup
 
 from fermata.cli.interrupts import InterruptError
-from fermata.policy.errors import FermataError
+from fermata.policy.errors import DISK_FULL, FermataError
 
 # verb -> module that holds a typer application called `app`
 VERBS: dict[str, str] = {
@@ -77,13 +79,30 @@ def _root() -> None:
 def run() -> None:
     """Run the command line; a bad input, or a file that cannot be used, exits 2 with one line, Ctrl-C exits 130."""
     try:
-        app()
+        try:
+            app()
+        finally:
+            _flush()
     except FermataError as error:
         print(f"fermata: {error}", file=sys.stderr)
         sys.exit(error.exit_code)
     except OSError as error:
-        # A file or folder that somebody named, and that cannot be read or written; what names none is not theirs.
-        if error.filename is None:
+        # A file or folder that somebody named, and that cannot be read or written; what names none is not theirs. But
+        # whoever writes a file says which when the disk is full, so that was standard output.
+        name = error.filename or ("<stdout>" if error.errno in DISK_FULL else None)
+        if name is None:
             raise
-        print(f"fermata: {error.filename}: {error.strerror}", file=sys.stderr)
+        print(f"fermata: {name}: {error.strerror}", file=sys.stderr)
         sys.exit(2)
+
+
+def _flush() -> None:
+    """Write the rest of standard output while there is somebody who can say that it cannot be written."""
+    try:
+        print(end="", flush=True)
+    except OSError as error:
+        # Python tries again when it ends, and would complain in its own words.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if error.errno == errno.EPIPE:
+            sys.exit(1)  # nobody reads any more: what typer makes of it, too
+        raise

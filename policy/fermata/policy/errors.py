@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
+
+# How a write to a full disk ends; unlike an open that fails, the error does not say which file it was.
+DISK_FULL = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO))
 
 
 class FermataError(Exception):

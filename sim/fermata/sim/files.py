@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, cast
 
-from fermata.policy.errors import InputError
+from fermata.policy.errors import DISK_FULL, InputError
 
 STANDARD_STREAM = "-"
 LINES_A_REPORT = 4096
@@ -103,8 +103,24 @@ def atomic_output(path: str | Path) -> Iterator[BinaryIO]:
     The bytes depend on the content alone (no time stamp in a gzip header), so equal traces give equal files.
 
     Raises:
-        InputError: the folder cannot be written.
+        InputError: the folder cannot be written, or the disk is full.
     """
+    try:
+        with _whole_output(path) as stream:
+            yield stream
+    except OSError as error:
+        if error.filename is not None or error.errno not in DISK_FULL:
+            raise  # of another file, or of no file at all
+        raise unwritable(error, "<stdout>" if str(path) == STANDARD_STREAM else path) from error
+
+
+def unwritable(error: OSError, path: str | Path) -> InputError:
+    """Return what is told when a file cannot be written."""
+    return InputError(f"cannot write it: {error.strerror or error}", file=path)
+
+
+@contextmanager
+def _whole_output(path: str | Path) -> Iterator[BinaryIO]:
     name = str(path)
     if name == STANDARD_STREAM:
         yield sys.stdout.buffer
@@ -114,7 +130,7 @@ def atomic_output(path: str | Path) -> Iterator[BinaryIO]:
     try:
         descriptor, temporary = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
     except OSError as error:
-        raise InputError(f"cannot write it: {error.strerror or error}", file=target) from error
+        raise unwritable(error, target) from error
     try:
         with os.fdopen(descriptor, "wb") as raw:
             if name.endswith(".xz"):
@@ -136,7 +152,7 @@ def _rename(temporary: Path, target: Path) -> None:
     try:
         temporary.replace(target)
     except OSError as error:
-        raise InputError(f"cannot write it: {error.strerror or error}", file=target) from error
+        raise unwritable(error, target) from error
 
 
 def _umask() -> int:

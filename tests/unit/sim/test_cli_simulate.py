@@ -207,6 +207,14 @@ def test_more_slots_than_executors_names_file_and_line(tmp_path: Path) -> None:
     assert done.stderr.startswith(f"fermata: {trace}:3: job 'wide', stage 'a'")
 
 
+@pytest.mark.parametrize("arguments", [(), ("--json",)])
+def test_standard_output_that_cannot_be_written_is_one_line(arguments: tuple[str, ...]) -> None:
+    command = [*COMMAND, "--trace", str(FIGURE_ONE), "--executors", "1", "--policy", "fifo", *arguments]
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=240, check=False)
+    assert (done.returncode, done.stderr) == (2, "fermata: <stdout>: No space left on device\n")
+
+
 @pytest.mark.parametrize("processes", ["1", "2"])
 def test_an_interrupt_keeps_what_is_done(processes: str, tmp_path: Path) -> None:
     out = tmp_path / "jobs.csv"

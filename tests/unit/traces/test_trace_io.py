@@ -10,8 +10,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.disk import files_end_at
 
 from fermata.policy.errors import InputError
+from fermata.sim.scenarios import SCENARIOS
 from fermata.sim.trace import Trace
 from fermata.sim.trace_io import check_fits, read_trace, write_trace
 
@@ -235,6 +237,17 @@ def test_an_interrupted_write_leaves_the_old_file(tmp_path: Path, monkeypatch: p
         write_trace(trace, path)
     assert path.read_text() == "old"
     assert sorted(each.name for each in tmp_path.iterdir()) == ["kept.jsonl", "trace.jsonl"]
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz", ".xz"])
+def test_a_full_disk_is_told_with_the_file_and_leaves_the_old_one(suffix: str, tmp_path: Path) -> None:
+    path = tmp_path / f"kept.jsonl{suffix}"
+    path.write_text("old")
+    trace = SCENARIOS["dag_pods"].with_(jobs=2000).generate(1)
+    with files_end_at(20_000), pytest.raises(InputError, match=f"^{path}: cannot write it: File too large$"):
+        write_trace(trace, path)
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_a_folder_that_is_missing_or_in_the_way_is_refused(tmp_path: Path) -> None:

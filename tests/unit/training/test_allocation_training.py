@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -70,6 +71,15 @@ def test_a_run_that_was_killed_ends_with_the_same_weights(
     np.testing.assert_array_equal(again, trainer.read_run(finished)[1])
     ours, theirs = (np.load(run / "search.npz")["centre"] for run in (tmp_path / "run", finished))
     np.testing.assert_array_equal(ours, theirs)
+
+
+def test_a_damaged_state_is_named(finished: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(finished, run)
+    state = run / trainer.STATE_FILE
+    state.write_bytes(state.read_bytes()[:500])
+    with pytest.raises(InputError, match=f"^{state}: is damaged; delete it and run fermata train again$"):
+        trainer.read_run(run)
 
 
 def test_a_search_lowers_what_it_is_judged_by(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -300,6 +301,18 @@ def test_an_interrupt_says_that_the_run_goes_on(tmp_path: Path) -> None:
     assert process.returncode == 130
     assert stderr.endswith("fermata: interrupted; the same command goes on where it was\n")
     assert "Traceback" not in stderr
+
+
+@pytest.mark.parametrize("name", ["network.pt", "checkpoint.pt"])
+def test_a_damaged_file_is_named(name: str, smoke_run: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(smoke_run, run)
+    (run / name).write_bytes((run / name).read_bytes()[:5000])
+    if name == trainer.CHECKPOINT_FILE:
+        (run / trainer.NETWORK_FILE).unlink()
+    told = f"^{run / name}: is damaged; delete it and run fermata train again$"
+    with pytest.raises(InputError, match=told):
+        trainer.train(smoke(), run)
 
 
 def test_a_run_that_was_cut_short_goes_on_exactly(smoke_run: Path, tmp_path: Path) -> None:

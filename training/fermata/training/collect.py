@@ -6,7 +6,6 @@ number of processes, today or after a crash.
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,6 +20,7 @@ from fermata.sim.simulate import simulate
 from fermata.sim.trace import Trace
 from fermata.sim.world import new_world, tables_of
 from fermata.training.config import TrainConfig
+from fermata.training.files import write_arrays
 from fermata.training.fork import Fork, Room, new_fork
 from fermata.training.teacher import Base, Plan, Teacher
 from fermata.training.workloads import draw
@@ -138,10 +138,7 @@ def label_unit(config: TrainConfig, unit: Unit, network: Network | None, folder:
     world, later = new_world(tables, scenario.executors), new_world(future, scenario.executors)
     teacher = Teacher(world, later, _fork_for(episode, scenario.executors, horizon), behaviour, base, plan)
     x, y = teacher.collect(seeds[3], wanted.states)
-    # The name keeps the suffix that numpy would otherwise add.
-    partial = path.with_name(f".{os.getpid()}-{path.name}")
-    np.savez_compressed(partial, x=x.astype(np.float32), y=y.astype(np.float32))
-    partial.replace(path)
+    write_arrays(path, {"x": x.astype(np.float32), "y": y.astype(np.float32)})
     return path
 
 

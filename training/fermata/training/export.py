@@ -16,6 +16,7 @@ from fermata.policy.learned import BOUND, EXPERTS
 from fermata.policy.onnx_file import KEY
 from fermata.policy.onnx_policy import ACTION_SPACE, INPUT, OUTPUT, OnnxPolicy
 from fermata.training.config import TrainConfig
+from fermata.training.files import draft_of
 from fermata.training.network import CostNetwork
 from fermata.training.onnx_writer import TOLERANCE, difference_from_torch, onnx_of
 
@@ -48,11 +49,8 @@ def export_onnx(network: CostNetwork, metadata: dict[str, Any], out: Path) -> fl
     rows = {0: torch.export.Dim("decisions", min=1)}
     text = json.dumps(metadata, sort_keys=True)
     content = onnx_of(network, (torch.zeros(2, SIZE),), [INPUT], [OUTPUT], (rows,), (KEY, text))
-    partial = out.with_name(out.name + ".partial")
-    partial.write_bytes(content)
-    difference = parity(network, OnnxPolicy.load(partial))
-    partial.replace(out)
-    return difference
+    with draft_of(out, content) as draft:
+        return parity(network, OnnxPolicy.load(draft))
 
 
 def envelope_of(network: CostNetwork) -> dict[str, list[float]]:

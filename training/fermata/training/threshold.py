@@ -27,6 +27,7 @@ from fermata.policy.features import FEATURES, SIZE
 from fermata.policy.learned import BOUND, START_ALTERNATIVE, WAIT_FOR_EVENT, Network, expert_for
 from fermata.sim.processes import Workers
 from fermata.training.config import Search, TrainConfig
+from fermata.training.files import read_arrays, write_arrays
 from fermata.training.network import CostNetwork, Expert
 from fermata.training.play import Case, case_of, log_ratio, seen_states
 from fermata.training.workloads import draw
@@ -274,14 +275,14 @@ def search_threshold(task: Task, run: Path, on_generation: Callable[[FloatArray]
     """
     path = task.path(run)
     if not path.exists():
-        _write(_begin(task), path)
+        write_arrays(path, _begin(task)._asdict())
     state = _read(path)
     workers = Workers(task.config.processes)
     try:
         while state.generation < task.generations:
             on_generation(state.history)
             state = _step(task, state, workers)
-            _write(state, path)
+            write_arrays(path, state._asdict())
     finally:
         workers.shutdown(wait=True, cancel_futures=True)
     on_generation(state.history)
@@ -306,12 +307,4 @@ def judged_pct(task: Task, expert: Expert, cases: int) -> tuple[float, float]:
 
 
 def _read(path: Path) -> State:
-    with np.load(path, allow_pickle=False) as file:
-        return State(file["history"], file["centre"], file["spread"], file["mean"], file["scale"])
-
-
-def _write(state: State, path: Path) -> None:
-    """Write the state, whole or not at all."""
-    partial_path = path.with_name(f".{path.name}")
-    np.savez(partial_path, **state._asdict())
-    partial_path.replace(path)
+    return State(**read_arrays(path, State._fields))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future, as_completed
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ from fermata.training.choose import held_out_cases, judge
 from fermata.training.collect import Unit, label_unit
 from fermata.training.config import TrainConfig
 from fermata.training.device import CPU, announce, chosen
+from fermata.training.files import read_arrays, read_note, read_weights, write_note, write_weights
 from fermata.training.fit import Labels, fit
 from fermata.training.network import CostNetwork, Expert, mean_of
 from fermata.training.threshold import SEARCHED, Task, finished_expert, judged_pct, search_threshold, under_margin
@@ -47,14 +48,13 @@ def _prepare(config: TrainConfig, run: Path) -> None:
     (run / "labels").mkdir(exist_ok=True)
     note = run / CONFIG_FILE
     if note.exists():
-        text = note.read_text(encoding="utf-8")
-        if '"method"' in text:
+        if b'"method"' in note.read_bytes():
             raise InputError("holds a run of another configuration (of a graph policy); use another folder", file=run)
-        there = TrainConfig.model_validate_json(text)
+        there = read_note(note, TrainConfig)
         if there.digest != config.digest:
             raise InputError(f"holds a run of another configuration ({there.name}); use another folder", file=run)
         return
-    note.write_text(config.model_dump_json(indent=2) + "\n", encoding="utf-8")
+    write_note(note, config)
 
 
 def _label_round(config: TrainConfig, number: int, network: Network | None, run: Path, progress: Progress) -> None:
@@ -82,11 +82,22 @@ def read_labels(run: Path, config: TrainConfig, rounds: int) -> Labels:
     scenarios: list[NDArray[np.int64]] = []
     for number in range(rounds):
         for i in range(config.rounds[number].scenarios):
-            with np.load(run / "labels" / Unit(number, i).file_name, allow_pickle=False) as file:
-                xs.append(file["x"])
-                ys.append(file["y"])
-                scenarios.append(np.full(len(file["x"]), len(scenarios), np.int64))
+            labels = read_arrays(run / "labels" / Unit(number, i).file_name, ("x", "y"))
+            xs.append(labels["x"])
+            ys.append(labels["y"])
+            scenarios.append(np.full(len(labels["x"]), len(scenarios), np.int64))
     return Labels(np.concatenate(xs), np.concatenate(ys), np.concatenate(scenarios))
+
+
+def _tries(config: TrainConfig, number: int) -> int:
+    """Return how many networks a round fits."""
+    return config.fit.tries if number + 1 == len(config.rounds) else 1
+
+
+def _is_fitted(config: TrainConfig, number: int, run: Path) -> bool:
+    """Tell whether a round has left all that it is to leave."""
+    files = [f"network-{number}.pt", *([_KEPT_FILE] if _tries(config, number) > 1 else [])]
+    return all((run / name).exists() for name in files)
 
 
 def _fit_round(
@@ -95,12 +106,12 @@ def _fit_round(
     """Fit on the labels of all rounds so far, or read the network that an earlier call fitted."""
     path = run / f"network-{number}.pt"
     network = CostNetwork(config.fit.hidden)
-    if path.exists():
-        network.load_state_dict(torch.load(path, weights_only=True))
+    if _is_fitted(config, number, run):
+        network.load_state_dict(read_weights(path))
         return network
     labels = read_labels(run, config, number + 1)
     epochs = config.fit.epochs
-    tries = config.fit.tries if number + 1 == len(config.rounds) else 1
+    tries = _tries(config, number)
     steps = len(EXPERTS) * epochs  # of one try
     task = progress.add_task(f"round {number + 1}: fit on {len(labels.x)} decisions", total=tries * steps)
 
@@ -118,17 +129,10 @@ def _fit_round(
     network = networks[0]
     if tries > 1:
         network, kept = _best(networks, config, progress.console)
-        _save(kept, run / _KEPT_FILE)
+        write_weights(run / _KEPT_FILE, kept)
     progress.update(task, completed=tries * steps)
-    _save(network.state_dict(), path)
+    write_weights(path, network.state_dict())
     return network
-
-
-def _save(weights: Mapping[str, Any], path: Path) -> None:
-    """Write weights, whole or not at all."""
-    partial = path.with_suffix(".partial")
-    torch.save(weights, partial)
-    partial.replace(path)
 
 
 def _best(
@@ -171,7 +175,7 @@ def _average(network: CostNetwork, config: TrainConfig, run: Path) -> None:
     """Put the means of the best experts in the place of the best."""
     if config.fit.kept == 1 or not (run / _KEPT_FILE).exists():
         return
-    for expert, weights in torch.load(run / _KEPT_FILE, weights_only=True).items():
+    for expert, weights in read_weights(run / _KEPT_FILE).items():
         experts = [Expert(config.fit.hidden) for _ in weights]
         for each, own in zip(experts, weights, strict=True):
             each.load_state_dict(own)
@@ -206,7 +210,7 @@ def train(config: TrainConfig, run: Path, console: Console | None = None, device
         device: where networks are fitted; see `fermata.training.device.chosen`.
 
     Raises:
-        InputError: `run` holds a run of another configuration, or there is no such device.
+        InputError: `run` holds a run of another configuration or a damaged file, or there is no such device.
     """
     fitted_on = chosen(device)
     _prepare(config, run)
@@ -224,7 +228,8 @@ def train(config: TrainConfig, run: Path, console: Console | None = None, device
             announce(fitted_on, progress.console)
             for number in range(len(config.rounds)):
                 compiled = None if network is None else network.compiled(config.margin)
-                if not (run / f"network-{number}.pt").exists():
+                # A fit reads the labels of the rounds before it, too.
+                if not all(_is_fitted(config, later, run) for later in range(number, len(config.rounds))):
                     _label_round(config, number, compiled, run, progress)
                 network = _fit_round(config, number, run, progress, log, fitted_on)
             if network is not None and config.search is not None:
@@ -244,18 +249,18 @@ def read_run(run: Path) -> tuple[TrainConfig, CostNetwork]:
     """Return the configuration and the last network of a finished run.
 
     Raises:
-        InputError: there is no finished run in this folder.
+        InputError: there is no finished run in this folder, or a file of it is damaged.
     """
     note = run / CONFIG_FILE
     if not note.exists():
         raise InputError("is not a training run: it has no config.json; expected the --out of fermata train", file=run)
-    config = TrainConfig.model_validate_json(note.read_text(encoding="utf-8"))
-    path = run / f"network-{len(config.rounds) - 1}.pt"
+    config = read_note(note, TrainConfig)
+    last = len(config.rounds) - 1
     unfinished = InputError("this run is not finished; go on with it by fermata train", file=run)
-    if not path.exists():
+    if not _is_fitted(config, last, run):
         raise unfinished
     network = CostNetwork(config.fit.hidden)
-    network.load_state_dict(torch.load(path, weights_only=True))
+    network.load_state_dict(read_weights(run / f"network-{last}.pt"))
     if config.search is not None:
         for index in SEARCHED:
             expert = finished_expert(Task(config, index, network), run)

@@ -23,6 +23,7 @@ from fermata.policy.rows import column
 from fermata.sim.metrics import Interval, mean_ci95
 from fermata.sim.simulate import simulate
 from fermata.sim.trace import Trace
+from fermata.training.files import write_bytes
 from fermata.training.graph.config import GraphConfig
 from fermata.training.graph.network import GraphNetwork
 from fermata.training.graph.rollouts import play_best
@@ -158,9 +159,7 @@ def _of_agent(config: GraphConfig, run: Path, asked: Sequence[_Asked], key: obje
         "key": wanted,
         "scores": {each.name: scores._asdict() for each, scores in zip(asked, found, strict=True)},
     }
-    partial = note.with_suffix(".partial")
-    partial.write_text(json.dumps(content, indent=2), encoding="utf-8")
-    partial.replace(note)
+    write_bytes(note, json.dumps(content, indent=2).encode())
     return found
 
 

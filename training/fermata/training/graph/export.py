@@ -26,6 +26,7 @@ from fermata.policy.graph_state import (
 )
 from fermata.policy.onnx_file import KEY
 from fermata.policy.state import IDLE, RECENT_ARRIVALS, ClusterState, free_executor_list
+from fermata.training.files import draft_of
 from fermata.training.graph.config import GraphConfig
 from fermata.training.graph.network import Answer, GraphNetwork, tensors
 from fermata.training.onnx_writer import TOLERANCE, difference_from_torch, onnx_of
@@ -142,11 +143,8 @@ def export_onnx(network: GraphNetwork, metadata: dict[str, Any], out: Path) -> f
         ParityError: ONNX Runtime's answers differ from torch's by more than TOLERANCE.
     """
     content = _content(network, json.dumps(metadata, sort_keys=True))
-    partial = out.with_name(out.name + ".partial")
-    partial.write_bytes(content)
-    difference = parity(network, GraphPolicy.load(partial))
-    partial.replace(out)
-    return difference
+    with draft_of(out, content) as draft:
+        return parity(network, GraphPolicy.load(draft))
 
 
 def parity(network: GraphNetwork, policy: GraphPolicy) -> float:

@@ -23,6 +23,7 @@ from fermata.policy.errors import InputError
 from fermata.policy.graph_actions import NO_IDLING
 from fermata.policy.graph_state import join
 from fermata.training.device import CPU, announce, chosen
+from fermata.training.files import read_note, read_weights, write_note, write_weights
 from fermata.training.graph.config import GraphConfig
 from fermata.training.graph.network import GraphNetwork
 from fermata.training.graph.rollouts import Decisions, HeldOut, Unit, run_unit, score_held_out, weights_of
@@ -56,15 +57,9 @@ def _optimiser(network: GraphNetwork, config: GraphConfig) -> torch.optim.Optimi
     return torch.optim.Adam(network.parameters(), lr=config.update.learning_rate[0], fused=False, foreach=together)
 
 
-def _save(path: Path, content: dict[str, Any]) -> None:
-    partial = path.with_suffix(".partial")
-    torch.save(content, partial)
-    partial.replace(path)
-
-
 def _save_checkpoint(run: Path, at: Progressed) -> None:
     content = at._asdict() | {"network": at.network.state_dict(), "optimiser": at.optimiser.state_dict()}
-    _save(run / CHECKPOINT_FILE, content)
+    write_weights(run / CHECKPOINT_FILE, content)
 
 
 def _load_checkpoint(run: Path, config: GraphConfig, device: torch.device) -> Progressed:
@@ -73,7 +68,7 @@ def _load_checkpoint(run: Path, config: GraphConfig, device: torch.device) -> Pr
     at = Progressed.begin(config, device)
     if not path.exists():
         return at
-    content = torch.load(path, weights_only=True, map_location=CPU)
+    content = read_weights(path)
     at.network.load_state_dict(content.pop("network"))
     at.optimiser.load_state_dict(content.pop("optimiser"))
     return at._replace(**content)
@@ -88,12 +83,11 @@ def _prepare(config: GraphConfig, run: Path) -> None:
     run.mkdir(parents=True, exist_ok=True)
     note = run / CONFIG_FILE
     if note.exists():
-        text = note.read_text(encoding="utf-8")
-        there = GraphConfig.model_validate_json(text) if '"method"' in text else None
+        there = read_note(note, GraphConfig) if b'"method"' in note.read_bytes() else None
         if there is None or there.digest != config.digest:
             raise InputError("holds a run of another configuration; use another folder", file=run)
         return
-    note.write_text(config.model_dump_json(indent=2) + "\n", encoding="utf-8")
+    write_note(note, config)
 
 
 def _joined(parts: list[Decisions]) -> Decisions:
@@ -162,7 +156,8 @@ def train(
         device: where the network learns; see `fermata.training.device.chosen`.
 
     Raises:
-        InputError: `run` holds a run of another configuration, no Ray cluster answers, or there is no such device.
+        InputError: `run` holds a run of another configuration or a damaged file, no Ray cluster answers, or there is
+            no such device.
     """
     torch.set_num_threads(1)  # another number may round differently
     learns_on = chosen(device)
@@ -187,7 +182,7 @@ def train(
             at = _to_the_end(config, at, who, run, progress, log)
     finally:
         log.close()
-    _save(run / NETWORK_FILE, at.best)
+    write_weights(run / NETWORK_FILE, at.best)
     return read_run(run)[1]
 
 
@@ -216,12 +211,12 @@ def read_run(run: Path) -> tuple[GraphConfig, GraphNetwork]:
     """Return the configuration and the best network of a finished run.
 
     Raises:
-        InputError: there is no finished run in this folder.
+        InputError: there is no finished run in this folder, or a file of it is damaged.
     """
-    config = GraphConfig.model_validate_json((run / CONFIG_FILE).read_text(encoding="utf-8"))
+    config = read_note(run / CONFIG_FILE, GraphConfig)
     path = run / NETWORK_FILE
     if not path.exists():
         raise InputError("this run is not finished; go on with it by fermata train", file=run)
     network = GraphNetwork(config.network)
-    network.load_state_dict(torch.load(path, weights_only=True, map_location=CPU))
+    network.load_state_dict(read_weights(path))
     return config, network.eval()

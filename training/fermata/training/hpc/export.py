@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from fermata.sim.hpc import models, window, window_models
 from fermata.sim.hpc.models import InspectorModel, load_model
 from fermata.sim.hpc.queue_models import QueueModel, load_queue_model
 from fermata.sim.hpc.window_models import WindowModel, load_window_model
+from fermata.training.files import draft_of
 from fermata.training.hpc.network import QueueNetwork, perceptron
 from fermata.training.hpc.window_ppo import WindowNetwork
 from fermata.training.onnx_writer import onnx_of
@@ -66,10 +66,5 @@ def _export(
     rows = {0: torch.export.Dim("rows", min=1)}
     example = (torch.zeros(2, features),)
     content = onnx_of(network, example, names[:1], names[1:], (rows,), metadata)
-    with tempfile.TemporaryDirectory() as folder:
-        draft = Path(folder) / "network.onnx"
-        draft.write_bytes(content)
+    with draft_of(out, content) as draft:
         check(str(draft))
-    partial = out.with_name(out.name + ".partial")
-    partial.write_bytes(content)
-    partial.replace(out)

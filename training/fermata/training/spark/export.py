@@ -17,6 +17,7 @@ from fermata.policy.allocation_policy import INPUT, OUTPUT, PART, TOLERANCE, All
 from fermata.policy.errors import ModelError
 from fermata.policy.onnx_file import KEY, open_onnx
 from fermata.policy.onnx_policy import OnnxPolicy
+from fermata.training.files import draft_of
 from fermata.training.onnx_writer import onnx_of
 from fermata.training.spark.config import AllocationConfig
 from fermata.training.spark.network import AllocationNetwork
@@ -51,11 +52,8 @@ def export_onnx(theta: FloatArray, metadata: dict[str, Any], out: Path) -> float
     text = json.dumps({**metadata, "theta": packed(theta)}, sort_keys=True)
     rows = {0: torch.export.Dim("rows", min=1)}
     content = onnx_of(AllocationNetwork(theta), (torch.zeros(2, SIZE),), [INPUT], [OUTPUT], (rows,), (KEY, text))
-    partial = out.with_name(out.name + ".partial")
-    partial.write_bytes(content)
-    difference = AllocationPolicy.of_file(open_onnx(partial)).compare(out.name)
-    partial.replace(out)
-    return difference
+    with draft_of(out, content) as draft:
+        return AllocationPolicy.of_file(open_onnx(draft)).compare(out.name)
 
 
 def combine(model: Path, allocation: Path, out: Path) -> None:
@@ -81,10 +79,8 @@ def combine(model: Path, allocation: Path, out: Path) -> None:
     entry.key, entry.value = KEY, json.dumps({**hold.metadata, PART: dict(said)}, sort_keys=True)
     whole.producer_name, whole.producer_version = "fermata", version("fermata")
     onnx.checker.check_model(whole)
-    partial = out.with_name(out.name + ".partial")
-    partial.write_bytes(whole.SerializeToString(deterministic=True))
-    CombinedPolicy.of_file(open_onnx(partial))
-    partial.replace(out)
+    with draft_of(out, whole.SerializeToString(deterministic=True)) as draft:
+        CombinedPolicy.of_file(open_onnx(draft))
 
 
 def _same_opset(part: onnx.ModelProto, whole: onnx.ModelProto) -> onnx.ModelProto:

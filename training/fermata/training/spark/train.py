@@ -21,11 +21,14 @@ from torch.utils.tensorboard import SummaryWriter
 from fermata.policy.allocation import ANSWERS, DECIMA_FEATURES, FEATURES, FULL, HIDDEN, LAYER, LINEAR, PARAMETERS, SIZE
 from fermata.policy.errors import InputError
 from fermata.sim.processes import Workers
+from fermata.training.files import read_arrays, write_arrays, write_note
+from fermata.training.files import read_note as read_config
 from fermata.training.hpc.evolution import Evolution, single
 from fermata.training.spark.config import AllocationConfig
 from fermata.training.spark.episodes import Case, judged_cases, log_ratios, training_cases
 
 CONFIG_FILE, STATE_FILE = "config.json", "search.npz"
+_SAVED = ("generation", "centre", "moment", "spread", "mean", "best", "least")  # of a state
 _AVERAGE = 0.9  # of the mean centre, a generation
 # Where a search begins: score and logarithm of the cap by input. It is `srwf-work-share` with what short searches find
 # first: finer caps, the longest path first, and an executor's own job before others. Waiting is near enough to be
@@ -179,7 +182,7 @@ def _prepare(config: AllocationConfig, run: Path) -> None:
     run.mkdir(parents=True, exist_ok=True)
     note = run / CONFIG_FILE
     if not note.exists():
-        note.write_text(config.model_dump_json(indent=2) + "\n", encoding="utf-8")
+        write_note(note, config)
     elif (there := read_note(run)) is None or there.digest != config.digest:
         raise InputError("holds a run of another configuration; use another folder", file=run)
 
@@ -187,8 +190,8 @@ def _prepare(config: AllocationConfig, run: Path) -> None:
 def read_note(run: Path) -> AllocationConfig | None:
     """Return the configuration of a run's folder if it is a run of this kind."""
     note = run / CONFIG_FILE
-    text = note.read_text(encoding="utf-8") if note.exists() else ""
-    return AllocationConfig.model_validate_json(text) if '"method": "evolution"' in text else None
+    ours = note.exists() and b'"method": "evolution"' in note.read_bytes()
+    return read_config(note, AllocationConfig) if ours else None
 
 
 def _read_state(config: AllocationConfig, run: Path) -> _State:
@@ -198,27 +201,14 @@ def _read_state(config: AllocationConfig, run: Path) -> _State:
     evolution = Evolution(start, search.pairs, search.sigma, search.rate)
     if not path.exists():
         return _State(0, evolution, evolution.centre, evolution.centre, np.inf)
-    with np.load(path, allow_pickle=False) as file:
-        evolution.resume(file["centre"], file["moment"], file["spread"], int(file["generation"]))
-        return _State(int(file["generation"]), evolution, file["mean"], file["best"], float(file["least"]))
+    found = read_arrays(path, _SAVED)
+    evolution.resume(found["centre"], found["moment"], found["spread"], int(found["generation"]))
+    return _State(int(found["generation"]), evolution, found["mean"], found["best"], float(found["least"]))
 
 
 def _write_state(state: _State, run: Path) -> None:
-    """Write the state whole or not at all."""
-    partial_path = run / f"{STATE_FILE}.partial"
-    with partial_path.open("wb") as file:
-        centre, moment, spread = state.search.state()
-        np.savez(
-            file,
-            generation=state.generation,
-            centre=centre,
-            moment=moment,
-            spread=spread,
-            mean=state.mean,
-            best=state.best,
-            least=state.least,
-        )
-    partial_path.replace(run / STATE_FILE)
+    values = (state.generation, *state.search.state(), state.mean, state.best, state.least)
+    write_arrays(run / STATE_FILE, dict(zip(_SAVED, values, strict=True)))
 
 
 def read_run(run: Path) -> tuple[AllocationConfig, FloatArray]:

@@ -1,0 +1,136 @@
+"""Files of a training run: whole or not there, and a damaged one is told by name, with what to do."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.disk import files_end_at
+
+torch = pytest.importorskip("torch", reason="needs the [training] extra")
+
+from fermata.policy.errors import InputError
+from fermata.training import files
+from fermata.training.config import TrainConfig, read_config
+from fermata.training.train import read_run, train
+
+pytestmark = pytest.mark.training
+
+LARGE = np.random.default_rng(1).random(20_000)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    run = tmp_path_factory.mktemp("training") / "run"
+    train(config(), run)
+    return run
+
+
+def config() -> TrainConfig:
+    smoke = read_config("smoke")
+    fit = smoke.fit.model_copy(update={"tries": 2, "kept": 2, "epochs": 2})
+    return smoke.model_copy(update={"fit": fit, "processes": 1})
+
+
+def same(one: dict[str, object], other: dict[str, object]) -> bool:
+    return all(torch.equal(a, b) for a, b in zip(one.values(), other.values(), strict=True))
+
+
+def write_weights(path: Path) -> None:
+    files.write_weights(path, {"w": torch.from_numpy(LARGE)})
+
+
+def write_arrays(path: Path) -> None:
+    files.write_arrays(path, {"x": LARGE, "y": LARGE[:3]})
+
+
+def write_model(path: Path) -> None:
+    with files.draft_of(path, LARGE.tobytes()):
+        pass
+
+
+@pytest.mark.parametrize("write", [write_weights, write_arrays, write_model])
+def test_a_full_disk_leaves_what_was_there(write: object, tmp_path: Path) -> None:
+    assert callable(write)
+    path = tmp_path / "file"
+    path.write_text("old")
+    with files_end_at(10_000), pytest.raises(InputError, match=f"^{path}: cannot write it: File too large$"):
+        write(path)
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
+    write(path)
+    assert path.stat().st_size > 20_000
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_model_that_fails_its_check_leaves_the_one_before(tmp_path: Path) -> None:
+    path = tmp_path / "model.onnx"
+    path.write_text("old")
+    with pytest.raises(ZeroDivisionError), files.draft_of(path, b"new") as draft:
+        draft.stat().st_size // 0
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("kind", ["weights", "arrays"])
+def test_what_is_read_is_what_was_written_or_an_error(kind: str, tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    small = {"x": np.arange(40.0), "y": np.ones((2, 3))}
+    if kind == "arrays":
+        files.write_arrays(path, small)
+    else:
+        files.write_weights(path, {name: torch.from_numpy(value) for name, value in small.items()})
+    whole, random = path.read_bytes(), np.random.default_rng(2)
+    harms = [whole[:length] for length in range(0, len(whole), 7)]
+    for place in random.integers(0, len(whole), 300):
+        harms += [
+            whole[:place] + bytes([whole[place] ^ int(random.integers(1, 256))]) + whole[place + 1 :],
+            whole[:place] + whole[place + int(random.integers(1, 400)) :],
+        ]
+    refused = 0
+    for harmed in harms:
+        path.write_bytes(harmed)
+        try:
+            read = files.read_arrays(path, ("x", "y")) if kind == "arrays" else files.read_weights(path)
+        except InputError:
+            refused += 1
+            continue
+        # Not every byte of an archive says something.
+        for name, value in small.items():
+            np.testing.assert_array_equal(np.asarray(read[name]), value)
+    assert refused > 0.7 * len(harms)
+
+
+@pytest.mark.parametrize("name", ["network-1.pt", "kept.pt", "threshold-1.npz", "config.json"])
+def test_a_damaged_file_is_deleted_and_made_again(name: str, finished: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(finished, run)
+    damaged = run / name
+    damaged.write_bytes(damaged.read_bytes()[:50])
+    told = f"^{damaged}: is damaged; delete it and run fermata train again$"
+    with pytest.raises(InputError, match=told):
+        read_run(run)
+    with pytest.raises(InputError, match=told):
+        train(config(), run)
+    damaged.unlink()
+    with pytest.raises(InputError, match="fermata train"):
+        read_run(run)
+    train(config(), run)
+    assert same(read_run(run)[1].state_dict(), read_run(finished)[1].state_dict())
+
+
+def test_labels_of_an_earlier_round_are_made_again(finished: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(finished, run)
+    (run / "network-1.pt").unlink()
+    damaged = run / "labels" / "labels-0-00002.npz"
+    before = damaged.read_bytes()
+    damaged.write_bytes(before[:500])
+    with pytest.raises(InputError, match=f"^{damaged}: is damaged"):
+        train(config(), run)
+    damaged.unlink()
+    train(config(), run)
+    assert damaged.read_bytes() == before
+    assert same(read_run(run)[1].state_dict(), read_run(finished)[1].state_dict())

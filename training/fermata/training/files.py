@@ -1,0 +1,154 @@
+"""The files of a training run: written whole or not at all, and told by name when they cannot be read or written.
+
+A run is gone on with from its files, and what its configuration says about a file that is missing is to make it again.
+So a damaged one is no end of a run: it only has to be deleted, by somebody who has read which one it is.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+import tempfile
+import zipfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ValidationError
+
+from fermata.policy.errors import InputError
+from fermata.sim.files import atomic_output, unwritable
+
+M = TypeVar("M", bound=BaseModel)
+
+# What zipfile makes of an archive whose bytes are wrong, wherever they are.
+_BROKEN = (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError)
+
+
+def write_weights(path: Path, content: Any) -> None:
+    """Write what torch can save.
+
+    Raises:
+        InputError: the file cannot be written.
+    """
+    import torch  # here, because processes that label and play have no use for it
+
+    buffer = io.BytesIO()
+    torch.save(content, buffer)
+    write_bytes(path, buffer.getvalue())
+
+
+def read_weights(path: Path) -> Any:
+    """Read what `write_weights` wrote, on the processor; nothing in a file can run.
+
+    Raises:
+        InputError: the file is damaged.
+    """
+    import torch
+
+    content = _intact(path)
+    try:
+        return torch.load(content, weights_only=True, map_location="cpu")
+    except (RuntimeError, pickle.UnpicklingError) as error:
+        raise _damaged(path) from error
+
+
+def write_arrays(path: Path, arrays: dict[str, Any]) -> None:
+    """Write named arrays, compressed.
+
+    Raises:
+        InputError: the file cannot be written.
+    """
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, **arrays)
+    write_bytes(path, buffer.getvalue())
+
+
+def read_arrays(path: Path, names: tuple[str, ...]) -> dict[str, NDArray[Any]]:
+    """Read arrays by their names.
+
+    Raises:
+        InputError: the file is damaged, or lacks one of them.
+    """
+    try:
+        with np.load(_intact(path), allow_pickle=False) as file:
+            return {name: file[name] for name in names}
+    except (ValueError, KeyError) as error:
+        raise _damaged(path) from error
+
+
+def write_note(path: Path, config: BaseModel) -> None:
+    """Write the configuration of a run.
+
+    Raises:
+        InputError: the file cannot be written.
+    """
+    write_bytes(path, (config.model_dump_json(indent=2) + "\n").encode())
+
+
+def read_note(path: Path, kind: type[M]) -> M:
+    """Read the configuration of a run.
+
+    Raises:
+        InputError: it is damaged, or of another version.
+    """
+    try:
+        return kind.model_validate_json(path.read_bytes())
+    except ValidationError as error:
+        raise _damaged(path) from error
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Write a file.
+
+    Raises:
+        InputError: the file cannot be written.
+    """
+    with atomic_output(path) as stream:
+        stream.write(content)
+
+
+@contextmanager
+def draft_of(out: Path, content: bytes) -> Iterator[Path]:
+    """Yield a file with this content that takes the place of `out` if the block does not raise, and else is gone.
+
+    Raises:
+        InputError: the file cannot be written.
+    """
+    try:
+        folder = tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=out.parent)
+    except OSError as error:
+        raise unwritable(error, out) from error
+    with folder as name:
+        draft = Path(name) / "draft.onnx"
+        try:
+            draft.write_bytes(content)
+        except OSError as error:
+            raise unwritable(error, out) from error
+        yield draft
+        try:
+            draft.replace(out)
+        except OSError as error:
+            raise unwritable(error, out) from error
+
+
+def _intact(path: Path) -> io.BytesIO:
+    """Return a file's content if it is a whole archive: torch's files are those, as numpy's are, with checksums."""
+    content = io.BytesIO(path.read_bytes())
+    try:
+        with zipfile.ZipFile(content) as archive:
+            wrong = archive.testzip()
+    except _BROKEN as error:
+        raise _damaged(path) from error
+    if wrong is not None:
+        raise _damaged(path)
+    content.seek(0)
+    return content
+
+
+def _damaged(path: Path) -> InputError:
+    return InputError("is damaged; delete it and run fermata train again", file=path)
