@@ -36,11 +36,11 @@ def ablate(
     Rows are (features, idling): features are the critical path and the average width, 0.5 one of them. (0,0) has
     Decima's features and actions. Small by default; the papers' five seeds are --training-seeds 1-5.
     """
-    from rich.console import Console
     from rich.table import Table
 
     from fermata.cli.extras import graph_ablation
     from fermata.cli.options import seed_range
+    from fermata.cli.tables import show
     from fermata.policy.errors import InputError
     from fermata.training.graph.config import GraphConfig, read_any
 
@@ -65,4 +65,4 @@ def ablate(
                 *(f"{each.change_pct:+.2f} ± {each.ci95_training:.2f} / {each.ci95_episodes:.2f}" for each in row),
             )
         table.add_section()
-    Console().print(table)
+    show(table)

@@ -380,13 +380,10 @@ def _tell(
         numbers = {"workloads": comparison.as_dict(), "provenance": report.provenance, "report": str(out)}
         print(json.dumps(numbers | ({"interrupted": True} if interrupted else {})))
         return
-    from rich.console import Console
+    from fermata.cli.tables import show
 
-    console = Console(highlight=False, soft_wrap=True)
-    if not console.is_terminal:
-        console.width = 160  # a file has no margin
-    console.print(_table(report))
-    console.print(f"report: {out}" + (f"\nfigures: {folder}" if folder is not None else ""))
+    show(_table(report))
+    print(f"report: {out}" + (f"\nfigures: {folder}" if folder is not None else ""))
 
 
 def _table(report: Report) -> Table:

@@ -54,7 +54,7 @@ def evaluate(
     from rich.progress import Progress
 
     from fermata.cli.options import parameter, seed_range
-    from fermata.cli.tables import scores_table
+    from fermata.cli.tables import scores_table, show
     from fermata.policy.guardrails import Guardrails
     from fermata.sim.generate.estimates import read_noise
     from fermata.sim.processes import cores
@@ -84,7 +84,7 @@ def evaluate(
     if as_json:
         print(json.dumps(as_dict(policy, numbers, scores) | ({"interrupted": True} if done < total else {})))
     else:
-        Console().print(scores_table(policy, scores))
+        show(scores_table(policy, scores))
     if done < total:
         print(f"fermata: interrupted after {done} of {total} episodes; the scores are of these", file=sys.stderr)
         raise typer.Exit(INTERRUPTED)

@@ -141,19 +141,14 @@ def _write_page(found: Explanation, out: Path) -> None:
 
 
 def _tell(found: Explanation, out: Path | None) -> None:
-    from rich.console import Console
+    from fermata.cli.tables import show
 
-    console = Console(highlight=False, soft_wrap=True)
-    if not console.is_terminal:
-        console.width = 160  # a file has no margin
-    console.print(_importance_table(found))
-    console.print()
-    console.print(_behaviour_table(found))
+    show(_importance_table(found), _behaviour_table(found))
     if found.distributions:
         names = ", ".join(f"{each.name} ({each.distance:.2f})" for each in found.distributions[:3])
-        console.print(f"\nwhat sets the states in which it holds apart the most: {names}")
+        print(f"\nwhat sets the states in which it holds apart the most: {names}")
     if out is not None:
-        console.print(f"report: {out}")
+        print(f"report: {out}")
 
 
 def _table(title: str, *columns: str) -> Table:

@@ -8,12 +8,15 @@ from typing import Any
 
 from fermata.policy.errors import InputError
 
+MOST_SEEDS = 1_000_000
+MOST_EXECUTORS = 100_000  # what an ExecutorPool may have, too
+
 
 def seed_range(text: str) -> list[int]:
     """Read `A-B` (both included) or one seed.
 
     Raises:
-        InputError: it is neither, or B is below A.
+        InputError: it is neither, B is below A, or they are more than a million.
     """
     match = re.fullmatch(r"(\d+)(?:-(\d+))?", text.strip())
     if match is None:
@@ -22,6 +25,8 @@ def seed_range(text: str) -> list[int]:
     last = int(match[2] or first)
     if last < first:
         raise InputError(f"seeds: {last} is below {first}")
+    if last - first >= MOST_SEEDS:
+        raise InputError(f"seeds: expected at most {MOST_SEEDS:,}, got {last - first + 1:,} ({text.strip()})")
     return list(range(first, last + 1))
 
 

@@ -295,8 +295,9 @@ def _figures(done: dict[int, dict[str, float]], total: int) -> dict[str, Any]:
 
 
 def _print_table(title: str, figures: dict[str, Any], done: dict[int, dict[str, float]]) -> None:
-    from rich.console import Console
     from rich.table import Table
+
+    from fermata.cli.tables import show
 
     ci95 = figures.get("ci95")
     table = Table(title=title if ci95 is None else f"{title}, {len(done)} seeds")
@@ -307,4 +308,4 @@ def _print_table(title: str, figures: dict[str, Any], done: dict[int, dict[str, 
             continue
         value = f"{figures[key]:,.4f}" if isinstance(figures[key], float) else f"{figures[key]:,}"
         table.add_row(label, value + (f" ± {ci95[key]:,.4f}" if ci95 is not None and key in ci95 else ""))
-    Console().print(table)
+    show(table)

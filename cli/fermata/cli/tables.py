@@ -4,10 +4,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rich.console import Console
 from rich.table import Table
 
 if TYPE_CHECKING:
     from fermata.training.evaluate import Score
+
+_ANY_WIDTH = 10_000  # columns; a table takes what it needs of them
+
+
+def show(*tables: Table) -> None:
+    """Print tables with a line between them, each as wide as its figures: half of a figure is another one.
+
+    Where a terminal is narrower, it breaks the lines.
+    """
+    console = Console(width=_ANY_WIDTH)
+    for number, table in enumerate(tables):
+        if number:
+            console.print()
+        console.print(table)
 
 
 def scores_table(policy: str, scores: list[Score]) -> Table:

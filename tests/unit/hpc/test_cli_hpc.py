@@ -48,15 +48,19 @@ def test_evaluate_compares_on_the_same_sequences(log: Path) -> None:
         "--policy",
         "sjf/skip",
     )
+    long = ("--policy", "multifactor+conservative/strict", "--inspector", "reject-blocked:1000")
     told = json.loads(fermata(*command, "--json").stdout)
     assert [row["policy"] for row in told["policies"]] == ["sjf", "sjf/skip"]
     committed, free = told["policies"]
     assert committed["bsld"] > free["bsld"] > 1.0
     assert committed["ci95"]["wait_s"] > 0.0
     assert min(told["starts"]) >= 80, "the first fifth is for training"
-    shown = fermata(*command).stdout
+    shown = fermata(*command, *long).stdout
     assert "bsld" in shown
     assert "wait" in shown
+    assert f"{free['bsld']:.2f} ± {free['ci95']['bsld']:.2f}" in shown
+    assert "multifactor+conservative/strict & reject-blocked:1000" in shown
+    assert "…" not in shown
 
 
 def test_tune_names_a_policy_that_evaluate_takes(log: Path) -> None:

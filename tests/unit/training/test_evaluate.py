@@ -10,6 +10,7 @@ import pytest
 from tests.shared_data import require_shared
 
 from fermata.cli.main import run
+from fermata.cli.tables import scores_table, show
 from fermata.policy.errors import InputError
 from fermata.policy.guardrails import Guardrails
 from fermata.sim.generate.estimates import read_noise
@@ -36,6 +37,17 @@ def test_an_interrupt_leaves_the_scores_of_what_is_done() -> None:
     assert after(5) == [("norm50", 3), ("norm200", 2)]
     with pytest.raises(KeyboardInterrupt):
         after(1)
+
+
+def test_a_table_shows_whole_figures_whatever_the_width(capsys: pytest.CaptureFixture[str]) -> None:
+    (score,) = evaluate("sjf", ["norm50"], SEEDS[:2])
+    large = replace(score, scenario="a name as long as some", avg_jct_s=1234567.89, ci95_s=654321.09)
+    large = replace(large, vs_base_pct=-1234.5, p99_vs_base_pct=21234.5, max_vs_base_pct=54321.5, held_s_per_job=9876.5)
+    show(scores_table("sjf", [large]))
+    shown = capsys.readouterr().out
+    for figure in (large.scenario, "1234567.89 ± 654321.09", "-1234.50", "+21234.5", "+54321.5", "9876.50"):
+        assert figure in shown
+    assert "…" not in shown
 
 
 def test_a_policy_against_itself_changes_nothing() -> None:

@@ -70,8 +70,9 @@ def evaluate(
         rows = [{"policy": name} | _finite(means) | {"ci95": _finite(halves)} for name, means, halves in results]
         print(json.dumps({"log": given.name, "part": part, "starts": drawn.starts, "jobs": jobs, "policies": rows}))
         return
-    from rich.console import Console
     from rich.table import Table
+
+    from fermata.cli.tables import show
 
     table = Table(title=f"{given.name}, {part}: {sequences} sequences of {jobs} jobs, mean ± 95%")
     table.add_column("policy", no_wrap=True)
@@ -85,7 +86,7 @@ def evaluate(
             f"{means['mbsld']:.0f}",
             f"{means['utilization']:.3f}",
         )
-    Console().print(table)
+    show(table)
 
 
 def _finite(values: dict[str, float]) -> dict[str, float | None]:

@@ -45,12 +45,13 @@ def simulate(
         shown = {key: None if math.isnan(value) else value for key, value in values.items()}
         print(json.dumps({"log": schedule.log.name, "policy": policy} | shown))
         return
-    from rich.console import Console
     from rich.table import Table
+
+    from fermata.cli.tables import show
 
     table = Table(title=f"{policy} on {schedule.log.name}, {len(schedule.log)} jobs, {given.machine_cores} cores")
     table.add_column("figure")
     table.add_column("value", justify="right")
     for key, label in FIGURES.items():
         table.add_row(label, f"{values[key]:,.3f}")
-    Console().print(table)
+    show(table)
