@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fermata.cli.options import parameter, seed_range
+from fermata.cli.options import check_executors, parameter, seed_range
 from fermata.cli.progress import progress_bar
 from fermata.policy.errors import InputError, MissingExtraError
 
@@ -154,8 +154,9 @@ def _place(names: list[str], base: str | None) -> int:
 def _check(
     processes: int, sweep_seeds: int, executors: int | None, warmup: int | None, max_hold: float, max_wait: float
 ) -> None:
-    least = {"--jobs": (processes, 1), "--sweep-seeds": (sweep_seeds, 1), "--executors": (executors, 1)}
-    for option, (number, lowest) in (least | {"--warmup": (warmup, 0)}).items():
+    check_executors(executors)
+    least = {"--jobs": (processes, 1), "--sweep-seeds": (sweep_seeds, 1), "--warmup": (warmup, 0)}
+    for option, (number, lowest) in least.items():
         if number is not None and number < lowest:
             raise InputError(f"{option}: expected {lowest} or more, got {number}")
     for option, seconds in (("--max-hold", max_hold), ("--max-wait", max_wait)):

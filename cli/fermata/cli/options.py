@@ -9,7 +9,6 @@ from typing import Any
 from fermata.policy.errors import InputError
 
 MOST_SEEDS = 1_000_000
-MOST_EXECUTORS = 100_000  # what an ExecutorPool may have, too
 
 
 def seed_range(text: str) -> list[int]:
@@ -28,6 +27,18 @@ def seed_range(text: str) -> list[int]:
     if last - first >= MOST_SEEDS:
         raise InputError(f"seeds: expected at most {MOST_SEEDS:,}, got {last - first + 1:,} ({text.strip()})")
     return list(range(first, last + 1))
+
+
+def check_executors(count: int | None) -> None:
+    """Refuse a pool of no size, or of one that no ExecutorPool may have.
+
+    Raises:
+        InputError: it is one of them.
+    """
+    from fermata.sim.trace import MAX_EXECUTORS
+
+    if count is not None and not 1 <= count <= MAX_EXECUTORS:
+        raise InputError(f"--executors: expected 1 to {MAX_EXECUTORS:,}, got {count}")
 
 
 def parameter(text: str, option: str = "--set") -> tuple[str, Any]:

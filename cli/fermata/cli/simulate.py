@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fermata.cli.options import parameter, seed_range
+from fermata.cli.options import check_executors, parameter, seed_range
 from fermata.cli.progress import progress_bar
 from fermata.policy.errors import InputError
 
@@ -137,7 +137,8 @@ def simulate(
 
 
 def _check(processes: int, executors: int | None, warmup: int | None, max_hold: float, max_wait: float) -> None:
-    for option, number, least in (("--jobs", processes, 1), ("--executors", executors, 1), ("--warmup", warmup, 0)):
+    check_executors(executors)
+    for option, number, least in (("--jobs", processes, 1), ("--warmup", warmup, 0)):
         if number is not None and number < least:
             raise InputError(f"{option}: expected {least} or more, got {number}")
     for option, seconds in (("--max-hold", max_hold), ("--max-wait", max_wait)):

@@ -29,7 +29,7 @@ from fermata.policy.state import ClusterState
 from fermata.sim.engine import DECIDE, DONE, advance, apply
 from fermata.sim.failures import Failures
 from fermata.sim.learned_loop import DECISIONS_A_REPORT, run_network
-from fermata.sim.trace import Trace
+from fermata.sim.trace import MAX_EXECUTORS, Trace
 from fermata.sim.trace_builder import select_jobs
 from fermata.sim.world import Tables, World, new_world, results, tables_of, view
 
@@ -183,7 +183,7 @@ def simulate(
 
     Args:
         trace: what arrives, and the true durations.
-        executors: size of the pool, at least 1.
+        executors: size of the pool, 1 to `MAX_EXECUTORS`.
         policy: a heuristic (compiled) or any other policy.
         limits: bounds on its holding.
         fallback: asked where the limits forbid to wait; a heuristic falls back to itself without its hold.
@@ -195,12 +195,14 @@ def simulate(
         progress: called now and then with the share of the jobs that are done, 0 to 1.
 
     Raises:
-        InputError: no executors, or a task that needs more executors than there are.
+        InputError: no or too many executors, or a task that needs more executors than there are.
         Interrupted: on Ctrl-C, once a job is done; KeyboardInterrupt before.
         StuckError: the policy waits although nothing will happen any more.
     """
     if executors < 1:
         raise InputError(f"expected at least 1 executor, got {executors}")
+    if executors > MAX_EXECUTORS:
+        raise InputError(f"expected at most {MAX_EXECUTORS:,} executors, got {executors}")
     if trace.stages and int(trace.stage_slots.max()) > executors:
         job = trace.job_ids[int(trace.stage_job[int(trace.stage_slots.argmax())])]
         raise InputError(f"job {job!r} needs {trace.stage_slots.max()} executors at once, but there are {executors}")

@@ -16,6 +16,8 @@ FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 IndexArray = NDArray[np.int32]
 
+MAX_EXECUTORS = 100_000  # of a pool, as an ExecutorPool has it
+
 
 @dataclass(frozen=True, slots=True)
 class Trace:

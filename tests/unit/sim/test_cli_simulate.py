@@ -174,7 +174,19 @@ def test_recorded_decisions_and_per_job_times_of_one_episode(tmp_path: Path) -> 
         (["--policy", "sjf", "--trace", "no.jsonl", "--executors", "1"], "no.jsonl: cannot read it"),
         (["--policy", "sjf", "--trace", "no.jsonl"], "--trace needs --executors K"),
         (["--policy", "sjf", "--trace", "-", "--executors", "1"], "<stdin>:1: no jobs"),
-        (["--policy", "sjf", "--trace", "-", "--executors", "0"], "--executors: expected 1 or more, got 0"),
+        (["--policy", "sjf", "--trace", "-", "--executors", "0"], "--executors: expected 1 to 100,000, got 0"),
+        (
+            ["--policy", "sjf", "--trace", "-", "--executors", "100001"],
+            "--executors: expected 1 to 100,000, got 1",
+        ),
+        (
+            ["--policy", "sjf", "--scenario", "fig1", "--seeds", "1", "--set", "executors=99999999999"],
+            "executors must be at most 100,000, not 99999999999",
+        ),
+        (
+            ["--policy", "sjf", "--scenario", "dag_pods", "--seeds", "0-99999999999"],
+            "seeds: expected at most 1,000,000, got 100,000,000,000 (0-99999999999)",
+        ),
         (["--policy", "sjf", "--trace", "-", "--executors", "1", "--seeds", "1"], "belong to --scenario"),
         (["--policy", "sjf", "--trace", "-", "--executors", "1", "--max-hold", "nan"], "--max-hold: expected 0 s"),
         (["--policy", "sjf", "--trace", str(FIGURE_ONE), "--executors", "1", "--warmup", "2"], "a warm-up of 2 jobs"),

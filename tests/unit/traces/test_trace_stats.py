@@ -29,6 +29,12 @@ def test_one_job_has_no_rate() -> None:
     assert stats.sizes.distinct is False
 
 
+def test_gaps_whose_square_is_too_large_a_number() -> None:
+    stats = trace_stats(one_stage_trace([0.0, 1e300, 1e308], [5.0, 5.0, 5.0]))
+    assert (stats.span_s, stats.mean_gap_s, stats.dispersion) == (1e308, 5e307, 0.0)
+    assert stats.gap_cv2 == pytest.approx(1.0)  # gaps of 0 and 2 means
+
+
 def test_sizes_that_are_alike_or_nothing_are_one_class() -> None:
     assert size_classes(np.full(5, 7.0)).distinct is False
     assert size_classes(np.zeros(3)).distinct is False

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Protocol, Self, TypeVar
 import numpy as np
 
 from fermata.policy.errors import InputError
-from fermata.sim.trace import Trace
+from fermata.sim.trace import MAX_EXECUTORS, Trace
 from fermata.sim.trace_builder import joined
 
 _OWN_FIELDS = ("name", "executors", "jobs", "warm", "base")
@@ -110,6 +110,8 @@ class Scenario:
             value = own.get(key, least)
             if type(value) is not int or value < least:
                 raise InputError(f"{key} must be a whole number of at least {least}, not {value!r}")
+        if own.get("executors", 1) > MAX_EXECUTORS:
+            raise InputError(f"executors must be at most {MAX_EXECUTORS:,}, not {own['executors']}")
         return dataclasses.replace(self, recipe=recipe, **own)
 
 
