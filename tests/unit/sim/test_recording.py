@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from tests.episodes import any_legal_action, random_trace, stage, trace_of
+from tests.processes import fermata
 
 from fermata.policy.action import START
 from fermata.policy.guardrails import Guardrails
@@ -67,3 +70,11 @@ def test_recording_changes_nothing() -> None:
     watched = simulate(trace, 4, any_legal_action(5), observer=recorder)
     alone = simulate(trace, 4, any_legal_action(5))
     np.testing.assert_array_equal(watched.task_end_s, alone.task_end_s)
+
+
+def test_no_decisions_are_not_the_same_decisions(tmp_path: Path) -> None:
+    empty = tmp_path / "empty.jsonl"
+    empty.touch()
+    done = fermata("policy", "replay", str(empty))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == f"fermata: {empty}: holds no decisions; expected what --record wrote\n"

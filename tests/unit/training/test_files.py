@@ -121,6 +121,17 @@ def test_a_damaged_file_is_deleted_and_made_again(name: str, finished: Path, tmp
     assert same(read_run(run)[1].state_dict(), read_run(finished)[1].state_dict())
 
 
+def test_one_process_at_a_time_trains_in_a_folder(finished: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(finished, run)
+    with (
+        files.locked(run),
+        pytest.raises(InputError, match=f"^{run}: another fermata train is at work here; use another folder$"),
+    ):
+        train(config(), run)
+    train(config(), run)
+
+
 def test_labels_of_an_earlier_round_are_made_again(finished: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     shutil.copytree(finished, run)

@@ -6,6 +6,7 @@ So a damaged one is no end of a run: it only has to be deleted, by somebody who 
 
 from __future__ import annotations
 
+import fcntl
 import io
 import pickle
 import tempfile
@@ -27,6 +28,22 @@ M = TypeVar("M", bound=BaseModel)
 
 # What zipfile makes of an archive whose bytes are wrong, wherever they are.
 _BROKEN = (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError)
+
+
+@contextmanager
+def locked(run: Path) -> Iterator[None]:
+    """Make the folder of a run, if need be, and keep it from other processes; it is free again when this one is gone.
+
+    Raises:
+        InputError: another process is at work there.
+    """
+    run.mkdir(parents=True, exist_ok=True)
+    with (run / ".lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise InputError("another fermata train is at work here; use another folder", file=run) from error
+        yield
 
 
 def write_weights(path: Path, content: Any) -> None:

@@ -28,7 +28,7 @@ from fermata.training.choose import held_out_cases, judge
 from fermata.training.collect import Unit, label_unit
 from fermata.training.config import TrainConfig
 from fermata.training.device import CPU, announce, chosen
-from fermata.training.files import read_arrays, read_note, read_weights, write_note, write_weights
+from fermata.training.files import locked, read_arrays, read_note, read_weights, write_note, write_weights
 from fermata.training.fit import Labels, fit
 from fermata.training.network import CostNetwork, Expert, mean_of
 from fermata.training.threshold import SEARCHED, Task, finished_expert, judged_pct, search_threshold, under_margin
@@ -210,10 +210,16 @@ def train(config: TrainConfig, run: Path, console: Console | None = None, device
         device: where networks are fitted; see `fermata.training.device.chosen`.
 
     Raises:
-        InputError: `run` holds a run of another configuration or a damaged file, or there is no such device.
+        InputError: `run` holds a run of another configuration or a damaged file, another process is at work there, or
+            there is no such device.
     """
     fitted_on = chosen(device)
-    _prepare(config, run)
+    with locked(run):
+        _prepare(config, run)
+        return _train(config, run, console or Console(stderr=True), fitted_on)
+
+
+def _train(config: TrainConfig, run: Path, console: Console, fitted_on: torch.device) -> CostNetwork:
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -224,7 +230,7 @@ def train(config: TrainConfig, run: Path, console: Console | None = None, device
     network: CostNetwork | None = None
     log = SummaryWriter(str(run / "tensorboard"))
     try:
-        with Progress(*columns, console=console or Console(stderr=True)) as progress:
+        with Progress(*columns, console=console) as progress:
             announce(fitted_on, progress.console)
             for number in range(len(config.rounds)):
                 compiled = None if network is None else network.compiled(config.margin)

@@ -107,7 +107,7 @@ def read_noise(text: str) -> Noise:
     """Read `class-flips=SHARE`, `lognormal=SIGMA`, `class-means` or `exact`.
 
     Raises:
-        InputError: it is neither.
+        InputError: it is neither, an amount is missing, or there is one that means nothing.
 
     >>> read_noise("lognormal=0.7")
     Noise(kind='lognormal', amount=0.7)
@@ -116,10 +116,12 @@ def read_noise(text: str) -> Noise:
     noise = Noise(kind)
     if kind in ("class-means", "exact") and not equals:
         return noise
+    expected = "class-flips=SHARE, lognormal=SIGMA, class-means or exact"
+    if kind in ("class-means", "exact"):
+        raise InputError(f"--noise expects {expected}, not {text!r}")
     try:
         return Noise(kind, float(amount))
     except ValueError as error:
-        expected = "class-flips=SHARE, lognormal=SIGMA, class-means or exact"
         raise InputError(f"--noise expects {expected}, not {text!r}") from error
 
 

@@ -23,7 +23,7 @@ from fermata.policy.errors import InputError
 from fermata.policy.graph_actions import NO_IDLING
 from fermata.policy.graph_state import join
 from fermata.training.device import CPU, announce, chosen
-from fermata.training.files import read_note, read_weights, write_note, write_weights
+from fermata.training.files import locked, read_note, read_weights, write_note, write_weights
 from fermata.training.graph.config import GraphConfig
 from fermata.training.graph.network import GraphNetwork
 from fermata.training.graph.rollouts import Decisions, HeldOut, Unit, run_unit, score_held_out, weights_of
@@ -156,14 +156,19 @@ def train(
         device: where the network learns; see `fermata.training.device.chosen`.
 
     Raises:
-        InputError: `run` holds a run of another configuration or a damaged file, no Ray cluster answers, or there is
-            no such device.
+        InputError: `run` holds a run of another configuration or a damaged file, another process is at work there, no
+            Ray cluster answers, or there is no such device.
     """
     torch.set_num_threads(1)  # another number may round differently
     learns_on = chosen(device)
-    _prepare(config, run)
-    if (run / NETWORK_FILE).exists():
+    with locked(run):
+        _prepare(config, run)
+        if not (run / NETWORK_FILE).exists():
+            _train(config, run, console or Console(stderr=True), ray, learns_on)
         return read_run(run)[1]
+
+
+def _train(config: GraphConfig, run: Path, console: Console, ray: str | None, learns_on: torch.device) -> None:
     at = _load_checkpoint(run, config, learns_on)
     columns = (
         TextColumn("{task.description}"),
@@ -176,14 +181,13 @@ def train(
     try:
         with (
             workers(config.processes, ray) as who,
-            Progress(*columns, console=console or Console(stderr=True)) as progress,
+            Progress(*columns, console=console) as progress,
         ):
             announce(learns_on, progress.console)
             at = _to_the_end(config, at, who, run, progress, log)
     finally:
         log.close()
     write_weights(run / NETWORK_FILE, at.best)
-    return read_run(run)[1]
 
 
 def _to_the_end(

@@ -21,7 +21,7 @@ from torch.utils.tensorboard import SummaryWriter
 from fermata.policy.allocation import ANSWERS, DECIMA_FEATURES, FEATURES, FULL, HIDDEN, LAYER, LINEAR, PARAMETERS, SIZE
 from fermata.policy.errors import InputError
 from fermata.sim.processes import Workers
-from fermata.training.files import read_arrays, write_arrays, write_note
+from fermata.training.files import locked, read_arrays, write_arrays, write_note
 from fermata.training.files import read_note as read_config
 from fermata.training.hpc.evolution import Evolution, single
 from fermata.training.spark.config import AllocationConfig
@@ -101,16 +101,22 @@ def train(config: AllocationConfig, run: Path, folder: str, console: Console | N
         console: where progress is shown; standard error by default.
 
     Raises:
-        InputError: `run` holds a run of another configuration, or the data cannot be read.
+        InputError: `run` holds a run of another configuration or a damaged file, another process is at work there, or
+            the data cannot be read.
     """
-    _prepare(config, run)
+    with locked(run):
+        _prepare(config, run)
+        return _train(config, run, folder, console or Console(stderr=True))
+
+
+def _train(config: AllocationConfig, run: Path, folder: str, console: Console) -> FloatArray:
     waits, keeps = config.action_space == "wait", searched(config)
     judged = judged_cases(config, folder)
     state = _read_state(config, run)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     log = SummaryWriter(str(run / "tensorboard"))
     with (
-        Progress(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=console or Console(stderr=True)) as bar,
+        Progress(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=console) as bar,
         _workers(config.processes) as workers,
     ):
         total = config.search.generations
