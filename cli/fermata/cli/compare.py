@@ -390,6 +390,7 @@ def _tell(
 def _table(report: Report) -> Table:
     from rich.table import Table
 
+    from fermata.cli.tables import with_interval
     from fermata.sim.report import views_of
 
     table = Table(box=None, header_style="dim", pad_edge=False)
@@ -399,7 +400,7 @@ def _table(report: Report) -> Table:
         for place, row in enumerate(view.rows):
             change = "base"
             if row.difference is not None:
-                change = f"{row.difference.percent.mean:+.2f} ± {row.difference.percent.t95:.2f}"
+                change = with_interval(row.difference.percent, row.difference.units)
             keys = ("avg_wait_s", "avg_held_s", "avg_run_s", "p99_jct_s")
             mean_s = f"{row.figures['avg_jct_s']:,.2f}"
             name = view.section.name if place == 0 else ""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.table import Table
 
 if TYPE_CHECKING:
+    from fermata.sim.report.numbers import Paired
     from fermata.training.evaluate import Score
 
 _ANY_WIDTH = 10_000  # columns; a table takes what it needs of them
@@ -23,6 +25,13 @@ def show(*tables: Table) -> None:
         if number:
             console.print()
         console.print(table)
+
+
+def with_interval(found: Paired, units: int) -> str:
+    """Return a mean difference with its 95% interval, which a single value has none of."""
+    if math.isnan(found.mean):
+        return "unknown"
+    return f"{found.mean:+.2f}" + (f" ± {found.t95:.2f}" if units > 1 else "")
 
 
 def scores_table(policy: str, scores: list[Score]) -> Table:

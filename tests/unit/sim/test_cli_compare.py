@@ -133,6 +133,13 @@ def test_a_trace_in_which_nothing_takes_time_is_refused(tmp_path: Path) -> None:
     assert not out.exists()
 
 
+def test_one_job_has_no_interval(tmp_path: Path) -> None:
+    trace, out = tmp_path / "one.jsonl", tmp_path / "r.html"
+    trace.write_text('{"id":"z","arrival_s":0,"stages":[{"name":"a","duration_s":3}]}\n')
+    done = fermata("--trace", trace, "--executors", 1, "--policies", "sjf,hold-follower:delay=4", "--out", out)
+    assert (done.returncode, "±" in done.stdout, "±" in out.read_text()) == (0, False, False)
+
+
 def test_two_jobs_are_enough(tmp_path: Path) -> None:
     out = tmp_path / "r.html"
     done = fermata("--trace", FIGURE_ONE, "--executors", 1, "--policies", "fifo,hold-follower:delay=4", "--out", out)

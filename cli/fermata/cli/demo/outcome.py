@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from fermata.cli.demo.examples import LEARNED, Setup
+from fermata.cli.tables import with_interval
 from fermata.sim.demo import Result
 from fermata.sim.demo.follow import Span, WorkflowView
 from fermata.sim.demo.stream import LONG_S, SHORT_S
@@ -94,7 +95,7 @@ def _table(page: Report) -> Table:
         against = "base"
         if run is not base:
             found = difference(run, base)
-            against = f"{found.seconds.mean:+.2f} ± {found.seconds.t95:.2f} s ({found.percent.mean:+.1f}%)"
+            against = f"{with_interval(found.seconds, found.units)} s ({found.percent.mean:+.1f}%)"
         table.add_row(run.name, *(f"{numbers[key]:.2f} s" for key in keys), against)
     return table
 
