@@ -88,9 +88,9 @@ class Metrics:
 
     def forget(self, pool: str) -> None:
         """Take back what was said of a pool that is gone, or is decided by another operator now."""
-        rows = [(gauge, (pool,)) for gauge in (self.policy_ready, self.holding_paused, self.hold_savings)]
-        rows += [(self.executors, (pool, state)) for state in ("busy", "free")]
-        rows += [(self.stages, (pool, state)) for state in ("waiting", "held")]
+        rows = [(gauge, [pool]) for gauge in (self.policy_ready, self.holding_paused, self.hold_savings)]
+        rows += [(self.executors, [pool, state]) for state in ("busy", "free")]
+        rows += [(self.stages, [pool, state]) for state in ("waiting", "held")]
         for gauge, labels in rows:
             with suppress(KeyError):  # that is how some releases say that there is none
                 gauge.remove(*labels)

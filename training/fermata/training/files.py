@@ -1,7 +1,7 @@
 """The files of a training run: written whole or not at all, and told by name when they cannot be read or written.
 
-A run is gone on with from its files, and what its configuration says about a file that is missing is to make it again.
-So a damaged one is no end of a run: it only has to be deleted, by somebody who has read which one it is.
+A run goes on from its files, and makes those again that are missing. So a damaged one is not the end of a run: it only
+has to be deleted, by somebody who is told which one it is.
 """
 
 from __future__ import annotations
