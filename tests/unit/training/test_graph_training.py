@@ -287,8 +287,10 @@ def test_a_killed_run_resumes_to_the_same_network(smoke_run: Path, tmp_path: Pat
 
 
 def test_an_interrupt_says_that_the_run_goes_on(tmp_path: Path) -> None:
-    run = tmp_path / "run"
-    command = [sys.executable, "-m", "fermata.cli", "train", "--config", "graph-smoke", "--processes", "1"]
+    run, endless = tmp_path / "run", tmp_path / "endless.yaml"
+    patient = smoke().selection.model_copy(update={"patience": 100_000})
+    endless.write_text(smoke(iterations=100_000, selection=patient).model_dump_json())  # JSON is YAML, too
+    command = [sys.executable, "-m", "fermata.cli", "train", "--config", str(endless), "--processes", "1"]
     process = interruptible([*command, "--out", str(run)], stderr=subprocess.PIPE, start_new_session=True)
     try:
         deadline = time.monotonic() + 100.0
