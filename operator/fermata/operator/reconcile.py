@@ -505,7 +505,7 @@ class PoolReconciler:
         if known is None:
             await self._teller.unreadable(fact, problem or Problem(reasons.INVALID_SPEC, fact.problem), now_s)
             return
-        if asked is not None and uid not in asked.jobs and self._tools.pending(self.pool):
+        if asked is not None and problem is None and uid not in asked.jobs and self._tools.pending(self.pool):
             # It came while the policy was asked: the next round decides on it, and tells what was decided.
             self._teller.mark(uid)
             return

@@ -109,6 +109,14 @@ def test_what_a_workflow_that_became_a_circle_still_runs_counts_as_busy() -> Non
     assert status_of(world, SHORT)["tasks"]["running"] == 0
 
 
+def test_a_workflow_that_is_not_accepted_any_more_says_so_in_a_pool_that_is_never_quiet() -> None:
+    world = begun()
+    world.busy = True
+    edit(world, "uid-long", stages=CIRCLE)
+    run_on(world, 3.0)
+    assert condition(world, "uid-long", "Accepted") == ("False", "Cycle")
+
+
 def test_a_stage_that_an_edit_takes_out_is_stopped_and_keeps_its_executors_until_then() -> None:
     world = World(executors=1)
     run_on(world, 1.0)

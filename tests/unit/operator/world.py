@@ -88,6 +88,7 @@ class World:
 
     def __init__(self, **pool: Any) -> None:
         self.now_s, self.server = T0 + 1.0, Server()
+        self.busy = False  # whether something always happens in the pool while it is reconciled
         meta = {"name": "pool", "uid": "p", "generation": 1}
         spec = {"executors": 2, "policy": {"name": "sjf"}, "decisionDeadlineSeconds": 60, **pool}  # Numba may compile
         self.pool = {"metadata": meta, "spec": spec}
@@ -110,7 +111,7 @@ class World:
                 recorder=Recorder(None),
                 now=lambda: self.now_s,
                 wake=lambda _: None,
-                pending=lambda _: False,
+                pending=lambda _: self.busy,
             ),
         )
         self.store.put("executorpools", server.objects["p"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from pathlib import Path
 from typing import Annotated
 
@@ -55,6 +54,7 @@ def evaluate(
     """Compare policies on sequences of a log: means and 95% intervals, bounded slowdown never without wait."""
     from fermata.sim.hpc import policy as named
     from fermata.sim.hpc.experiment import pooled, run_sequences
+    from fermata.sim.json_values import without_nan
 
     chosen = [named(text, kill_at_estimate=kill) for text in policies]
     given = load(log, cleaning, estimates, seed, stretch)
@@ -67,7 +67,9 @@ def evaluate(
                 results.append((each.name + suffix, *pooled(run_sequences(given, each, drawn, helper))))
                 progress(len(results) / (len(chosen) * len(helpers)))
     if as_json:
-        rows = [{"policy": name} | _finite(means) | {"ci95": _finite(halves)} for name, means, halves in results]
+        rows = [
+            {"policy": name} | without_nan(means) | {"ci95": without_nan(halves)} for name, means, halves in results
+        ]
         print(json.dumps({"log": given.name, "part": part, "starts": drawn.starts, "jobs": jobs, "policies": rows}))
         return
     from rich.table import Table
@@ -87,8 +89,3 @@ def evaluate(
             f"{means['utilization']:.3f}",
         )
     show(table)
-
-
-def _finite(values: dict[str, float]) -> dict[str, float | None]:
-    """Return the values with null for those that no sequence has, as JSON knows no NaN."""
-    return {key: None if math.isnan(value) else value for key, value in values.items()}

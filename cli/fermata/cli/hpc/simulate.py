@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from typing import Annotated
 
 import typer
@@ -29,6 +28,7 @@ def simulate(
     from fermata.sim.hpc import policy as named
     from fermata.sim.hpc import simulate as run
     from fermata.sim.hpc.metrics import FIGURES, figures
+    from fermata.sim.json_values import without_nan
 
     chosen = named(policy, kill_at_estimate=kill)
     given = load(log, cleaning, estimates, seed, stretch)
@@ -42,8 +42,7 @@ def simulate(
             stream.write("".join(",".join(map(str, row)) + "\n" for row in rows).encode())
     values = figures(schedule) | {"jobs": len(schedule.log), "events": schedule.events}
     if as_json:
-        shown = {key: None if math.isnan(value) else value for key, value in values.items()}
-        print(json.dumps({"log": schedule.log.name, "policy": policy} | shown))
+        print(json.dumps({"log": schedule.log.name, "policy": policy} | without_nan(values)))
         return
     from rich.table import Table
 

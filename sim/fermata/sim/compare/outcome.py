@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -12,6 +11,7 @@ import numpy as np
 from fermata.policy.errors import InputError
 from fermata.sim.compare.run import Point, Sample, Unit, Workload
 from fermata.sim.experiment import pooled
+from fermata.sim.json_values import without_nan
 from fermata.sim.report.holds import HoldEffect, HoldSummary
 from fermata.sim.report.numbers import Difference, above_bound_percent, class_rows, difference
 from fermata.sim.report.records import Bound, Run, Section, Sweep
@@ -113,7 +113,7 @@ class Comparison:
 
     def as_dict(self) -> dict[str, Any]:
         """Return all numbers as one JSON object, by workload and policy; None where there is no percentage."""
-        return {section.name: _known(self._numbers(number, section)) for number, section in self._numbered()}
+        return {section.name: without_nan(self._numbers(number, section)) for number, section in self._numbered()}
 
     def _numbered(self) -> list[tuple[int, Section]]:
         return list(zip(sorted(self.samples), self.sections(), strict=True))
@@ -146,15 +146,6 @@ class Comparison:
             "policies": policies,
             "sweeps": {sweep.kind: _sweep_numbers(sweep) for sweep in section.sweeps},
         }
-
-
-def _known(value: Any) -> Any:
-    """Return what JSON can say: it has no NaN."""
-    if isinstance(value, dict):
-        return {key: _known(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_known(item) for item in value]
-    return None if isinstance(value, float) and math.isnan(value) else value
 
 
 def _bound(samples: Sequence[Sample]) -> Bound | None:

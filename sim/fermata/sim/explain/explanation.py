@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -20,6 +19,7 @@ from fermata.sim.explain.distributions import Distribution, distributions
 from fermata.sim.explain.graph import collect_graphs, dependence_on_next, permuted_inputs
 from fermata.sim.explain.importance import Importance, jct_without, permuted
 from fermata.sim.explain.states import States, Workload, collect, interval, places_of
+from fermata.sim.json_values import without_nan
 from fermata.sim.metrics import Interval
 
 STATES = 500  # of an episode
@@ -77,7 +77,7 @@ class Explanation:
                 "on_waiting_longs": [_curve(each, "next_completion") for each in self.dependence.on_longs],
             },
         }
-        known: dict[str, Any] = _known(found)
+        known: dict[str, Any] = without_nan(found)
         return known
 
 
@@ -212,12 +212,3 @@ def _curve(found: Curve, fixed: str) -> dict[str, Any]:
         "held": [each._asdict() for each in found.held],
         "saves_mean_jct": [each._asdict() for each in found.saves],
     }
-
-
-def _known(value: Any) -> Any:
-    """Return a JSON value in which null stands for NaN, which JSON does not have."""
-    if isinstance(value, dict):
-        return {key: _known(each) for key, each in value.items()}
-    if isinstance(value, list):
-        return [_known(each) for each in value]
-    return None if isinstance(value, float) and math.isnan(value) else value
