@@ -32,7 +32,8 @@ EXPERTS = ("single tasks", "DAGs of single tasks", "stages of several tasks")  #
 # Features are bounded to so many times an expert's scale, which is their standard deviation or more; beyond, each one
 # costs PENALTY mean JCTs.
 BOUND, PENALTY = 5.0, 1.0
-CROWD = 2.0  # jobs without an executor, for each executor, above which nothing is held
+# Jobs without an executor, for each executor, above which nothing is held, and above which the head is started.
+CROWD, THRONG = 2.0, 5.0
 MISS_MARGIN = 2.0  # mean JCTs more that an action must save if all recent estimates were off by a factor of three
 IDLE_MARGIN = 0.1  # mean JCTs that a wait must save, beyond the margin, for a pool in which nothing runs
 
@@ -86,16 +87,6 @@ def one_task_cap(board: Board, stage: int) -> int:
     return int(board.stages[stage].running) + 1
 
 
-@inlined
-def crowded(board: Board) -> bool:
-    """Tell whether so many jobs wait that nothing is held: another wait only makes the queue longer.
-
-    Holds that save time are made with few jobs waiting. A network that is wrong about one rare state must not be able
-    to keep a pool in it.
-    """
-    return bool(waiting_jobs(board) > CROWD * len(board.executors))
-
-
 @kernel
 def pick(board: Board, choice: Candidates, costs: FloatArray, margin: float, may_wait: bool) -> int:
     """Return the index of the action that looks cheapest; to leave a whole pool idle takes more than the margin."""
@@ -123,9 +114,15 @@ def action_of(board: Board, choice: Candidates, picked: int) -> tuple[int, int, 
 def cheapest(board: Board, choice: Candidates, costs: FloatArray, margin: float) -> tuple[int, int, int, float]:
     """Return (kind, stage, cap, until_s) of the action that these costs [3] make the cheapest.
 
-    Unlike `choose_learned`, which the teacher follows into whatever it leads to, this never waits in a crowd.
+    Unlike `choose_learned`, which the teacher follows into whatever it leads to, this never waits in a crowd: holds
+    that save time are made with few jobs waiting, and a network that is wrong about one rare state must not be able to
+    keep a pool in it. In a throng the head is all that it starts: whichever job is taken, the next ones pay for its
+    whole length, and an error that costs little with two jobs waiting is made again with each of a hundred.
     """
-    return action_of(board, choice, pick(board, choice, costs, margin, not crowded(board)))
+    waiting = waiting_jobs(board) / len(board.executors)
+    if waiting > THRONG:
+        return action_of(board, choice, START_HEAD)
+    return action_of(board, choice, pick(board, choice, costs, margin, waiting <= CROWD))
 
 
 @part

@@ -11,8 +11,11 @@ from tests.episodes import first_state, one_stage_jobs, stage, started, trace_of
 from fermata.policy.action import START, WAIT
 from fermata.policy.board import board_of
 from fermata.policy.features import observe_board
-from fermata.policy.learned import CROWD, IDLE_MARGIN, MISS_MARGIN, cheapest
+from fermata.policy.learned import CROWD, IDLE_MARGIN, MISS_MARGIN, THRONG, cheapest
+from fermata.policy.registry import load
 from fermata.policy.state import ClusterState
+from fermata.sim.scenarios import scenario
+from fermata.sim.simulate import simulate
 
 MARGIN = 0.03
 
@@ -56,6 +59,27 @@ def test_nothing_is_held_in_a_crowd() -> None:
     for jobs, kind in ((1 + int(CROWD * executors), WAIT), (2 + int(CROWD * executors), START)):
         state = first_state(one_stage_jobs(*[(0.0, 4.0)] * jobs), executors)
         assert kind_of(started(state, 0, 1), -9.0) == kind
+
+
+def test_in_a_throng_the_shortest_is_started_whatever_looks_cheaper() -> None:
+    executors = 2
+    for waiting, starts in ((int(THRONG * executors), 1), (int(THRONG * executors) + 1, 0)):
+        board = board_of(first_state(one_stage_jobs((0.0, 4.0), *[(0.0, 20.0)] * (waiting - 1)), executors))
+        choice, _ = observe_board(board)
+        assert (choice.head, choice.alternative) == (0, 1)
+        assert cheapest(board, choice, np.array([0.0, -9.0, 0.0]), MARGIN)[:2] == (START, starts)
+
+
+@pytest.mark.parametrize("name", ["norm200", "express_k2"])
+def test_a_burst_that_cannot_be_served_is_not_made_longer(name: str) -> None:
+    policy, shortest_first = load("default"), load("sjf")
+    overload = scenario(name).with_(load=1.6, jobs=400, warm=0)
+    changes = []
+    for seed in range(1000, 1005):
+        trace = overload.generate(seed)
+        ours, base = (simulate(trace, overload.executors, each).job_jct_s.mean() for each in (policy, shortest_first))
+        changes.append(ours / base - 1.0)
+    assert np.mean(changes) < 0.03
 
 
 def test_a_job_with_many_ready_stages_is_no_crowd() -> None:
