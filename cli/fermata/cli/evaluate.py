@@ -1,11 +1,18 @@
 """`fermata evaluate`: a policy against the base of each scenario, with intervals."""
 
+from __future__ import annotations
+
 import json
 import math
 import sys
-from typing import Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from fermata.training.config import OwnTrace
+    from fermata.training.own import Part
 
 app = typer.Typer()
 
@@ -15,7 +22,13 @@ INTERRUPTED = 130
 @app.command()
 def evaluate(
     policy: Annotated[str, typer.Argument(help="An ONNX file, or the name of a built-in policy.")],
-    scenarios: Annotated[str, typer.Option(help="'all', or names separated by commas.")] = "all",
+    scenarios: Annotated[str | None, typer.Option(help="'all' (the default), or names separated by commas.")] = None,
+    trace: Annotated[str | None, typer.Option(help="A job trace of one's own instead, cut into blocks.")] = None,
+    executors: Annotated[int | None, typer.Option(help="Size of the pool for that trace.")] = None,
+    part: Annotated[
+        str | None,
+        typer.Option(help="Of that trace: test (default), what fermata train --trace leaves out, or all."),
+    ] = None,
     seeds: Annotated[str, typer.Option(help="A-B; the default seeds are seen by no training and no tuning.")] = (
         "2000-2019"
     ),
@@ -46,7 +59,7 @@ def evaluate(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Compare a policy with the base of each scenario, seed by seed.
+    """Compare a policy with the base of each scenario, or of one's own trace, seed by seed.
 
     Ctrl-C prints the scores of what is done by then, and exits 130.
     """
@@ -61,7 +74,9 @@ def evaluate(
     from fermata.training.evaluate import Conditions, as_dict, names_of
     from fermata.training.evaluate import evaluate as run
 
-    names, numbers = names_of(scenarios), seed_range(seeds)
+    own, chosen_part = _own(trace, executors, part, scenarios)
+    names = names_of(scenarios or "all") if own is None else [Path(own.path).name]
+    numbers = seed_range(seeds)
     conditions = Conditions(
         episode_jobs,
         tuple(parameter(text) for text in settings or []),
@@ -69,6 +84,8 @@ def evaluate(
         tuple(parameter(text, "--later") for text in later or []),
         Guardrails(max_hold, max_wait),
         tpch_dir,
+        own,
+        chosen_part,
     )
     with Progress(console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task("episodes", total=len(names) * len(numbers))
@@ -88,3 +105,31 @@ def evaluate(
     if done < total:
         print(f"fermata: interrupted after {done} of {total} episodes; the scores are of these", file=sys.stderr)
         raise typer.Exit(INTERRUPTED)
+
+
+def _own(
+    trace: str | None, executors: int | None, part: str | None, scenarios: str | None
+) -> tuple[OwnTrace | None, Part]:
+    """Return the trace that was asked for, if one was, and which part of it.
+
+    Raises:
+        InputError: an option is missing or goes without the others, or the trace cannot be used.
+    """
+    from fermata.cli.options import check_executors
+    from fermata.policy.errors import InputError
+    from fermata.training.own import own_trace
+
+    if trace is None:
+        if executors is not None or part is not None:
+            raise InputError(
+                "--executors and --part are of a --trace; of a scenario --set executors=K changes the pool"
+            )
+        return None, "test"
+    if scenarios is not None:
+        raise InputError("--trace stands in the place of --scenarios; expected one of them")
+    if executors is None:
+        raise InputError("--trace needs --executors, the size of the pool")
+    check_executors(executors)
+    if part not in (None, "test", "all"):
+        raise InputError(f"--part: expected test or all, got {part!r}")
+    return own_trace(trace, (executors, executors)), "all" if part == "all" else "test"

@@ -29,6 +29,23 @@ def seed_range(text: str) -> list[int]:
     return list(range(first, last + 1))
 
 
+def span(text: str, option: str) -> tuple[int, int]:
+    """Read `A-B` (both included) or one number, each 1 or more.
+
+    Raises:
+        InputError: it is neither, or B is below A; names the option.
+    """
+    match = re.fullmatch(r"(\d{1,9})(?:-(\d{1,9}))?", text.strip())
+    if match is None:
+        raise InputError(f"{option}: expected a number or A-B, got {text!r}")
+    first, last = int(match[1]), int(match[2] or match[1])
+    if last < first:
+        raise InputError(f"{option}: {last} is below {first}")
+    for each in (first, last):
+        check_executors(each)
+    return first, last
+
+
 def check_executors(count: int | None) -> None:
     """Refuse a pool of no size, or of one that no ExecutorPool may have.
 

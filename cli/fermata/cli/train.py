@@ -1,11 +1,20 @@
 """`fermata train`: run, or resume, a training run."""
 
+from __future__ import annotations
+
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from fermata.cli.interrupts import resumable
+
+if TYPE_CHECKING:
+    from fermata.training.config import TrainConfig
+    from fermata.training.graph.config import GraphConfig
+    from fermata.training.spark.config import AllocationConfig
+
+    Settings = TrainConfig | GraphConfig | AllocationConfig
 
 app = typer.Typer()
 
@@ -14,7 +23,16 @@ app = typer.Typer()
 @resumable()
 def train(
     out: Annotated[Path, typer.Option(help="Folder of the run; a run that is there is resumed.")],
-    config: Annotated[str, typer.Option(help="YAML file, or the name of a shipped configuration.")] = "quick",
+    config: Annotated[
+        str | None,
+        typer.Option(help="YAML file, or the name of a shipped configuration; by default quick, for a trace own."),
+    ] = None,
+    trace: Annotated[
+        str | None, typer.Option(help="A job trace of one's own to be good on, instead of random scenarios.")
+    ] = None,
+    executors: Annotated[
+        str | None, typer.Option(metavar="K|A-B", help="Size of the pool for that trace, or from and to.")
+    ] = None,
     processes: Annotated[
         int | None, typer.Option(min=1, help="Worker processes, by default one a core; does not change the result.")
     ] = None,
@@ -40,7 +58,8 @@ def train(
     from fermata.training.graph.config import GraphConfig, read_any
     from fermata.training.spark.config import AllocationConfig
 
-    settings = read_any(config)
+    settings = read_any(config or ("quick" if trace is None else "own"))
+    settings = _on_own(settings, trace, executors)
     if processes is not None:
         settings = settings.model_copy(update={"processes": processes})
     if isinstance(settings, AllocationConfig):
@@ -58,3 +77,26 @@ def train(
     else:
         training().train(settings, out, device=device)
     print(f"trained; next: fermata export-onnx {out} --out policy.onnx")
+
+
+def _on_own(settings: Settings, trace: str | None, executors: str | None) -> Settings:
+    """Return a configuration whose episodes are of one's own trace, if one is given.
+
+    Raises:
+        InputError: an option is missing, the configuration takes no trace, or the trace cannot be used.
+    """
+    from fermata.cli.options import span
+    from fermata.policy.errors import InputError
+    from fermata.training.own import own_trace
+    from fermata.training.spark.config import AllocationConfig
+
+    if trace is None:
+        if executors is not None:
+            raise InputError("--executors is of a --trace; a configuration has its own")
+        return settings
+    if executors is None:
+        raise InputError("--trace needs --executors, the size of the pool, or from and to")
+    if isinstance(settings, AllocationConfig) or getattr(settings, "scenario", None) is not None:
+        raise InputError(f"--trace is for configurations of random scenarios; {settings.name!r} has jobs of its own")
+    own = own_trace(trace, span(executors, "--executors"))
+    return settings.model_copy(update={"workloads": settings.workloads.model_copy(update={"own": own})})

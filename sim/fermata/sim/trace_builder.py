@@ -284,14 +284,14 @@ def select_jobs(trace: Trace, jobs: npt.ArrayLike) -> Trace:
 
     Args:
         trace: where they come from.
-        jobs: [n] indices of jobs, each at most once, so that their arrivals do not fall.
+        jobs: [n] indices of jobs, in an order in which their arrivals do not fall; of one that is named more than once
+            each copy has the same id and arrival, which is for the caller to change.
     """
     chosen = np.asarray(jobs, dtype=np.int64)
     stages, job_stage_ptr = _gather(trace.job_stage_ptr, chosen)
     tasks, task_ptr = _gather(trace.task_ptr, stages)
     edges, parent_ptr = _gather(trace.parent_ptr, stages)
-    new_stage = np.empty(trace.stages, dtype=np.int32)
-    new_stage[stages] = np.arange(len(stages), dtype=np.int32)
+    moved = job_stage_ptr[:-1] - trace.job_stage_ptr[chosen]  # [n] by how much the numbers of a job's stages grow
     return replace(
         trace,
         job_arrival_s=trace.job_arrival_s[chosen],
@@ -304,7 +304,7 @@ def select_jobs(trace: Trace, jobs: npt.ArrayLike) -> Trace:
         task_ptr=task_ptr,
         task_duration_s=trace.task_duration_s[tasks],
         parent_ptr=parent_ptr,
-        parent=new_stage[trace.parent[edges]],
+        parent=(trace.parent[edges] + np.repeat(moved, np.diff(parent_ptr[job_stage_ptr]))).astype(np.int32),
         job_ids=[trace.job_ids[job] for job in chosen.tolist()],
         stage_names=[trace.stage_names[stage] for stage in stages.tolist()],
     )

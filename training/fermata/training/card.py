@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from fermata.policy.learned import EXPERTS
-from fermata.training.config import TrainConfig
+from fermata.training.config import OwnTrace, TrainConfig
+from fermata.training.own import SHARES
 
 
 def model_card(name: str, digest: str, metadata: Mapping[str, Any], config: TrainConfig) -> str:
@@ -29,7 +31,8 @@ def model_card(name: str, digest: str, metadata: Mapping[str, Any], config: Trai
         f"- file: `{name}.onnx`, sha256 `{digest}`",
         f"- feature schema `{metadata['schema']}`, {len(metadata['features'])} features, margin {metadata['margin']:g}",
         f"- trained by `fermata train --config {config.name}` (seed {config.seed}, digest `{config.digest[:16]}`)",
-        "- trained on random scenarios:",
+        *([] if ranges.own is None else own_lines(ranges.own)),
+        f"- trained on random scenarios{'' if ranges.own is None else ', for what that trace has no jobs of'}:",
         f"    - {ranges.executors[0]}-{ranges.executors[1]} executors, load {ranges.load[0]:g}-{ranges.load[1]:g}",
         f"    - long over short {ranges.size_ratio[0]:g}-{ranges.size_ratio[1]:g}",
         f"    - share of long jobs {ranges.long_share[0]:g}-{ranges.long_share[1]:g}",
@@ -46,6 +49,16 @@ def model_card(name: str, digest: str, metadata: Mapping[str, Any], config: Trai
             lines.append(f"- rule for {kind}: {searched if generations else 'given'}")
     lines.append("")
     return "\n".join(lines + score_lines(metadata.get("scores") or {})) + "\n"
+
+
+def own_lines(own: OwnTrace) -> list[str]:
+    """Return what a model was taught on, if that was a trace of somebody's own, as lines of Markdown."""
+    first, last = own.executors
+    pool = f"{first} executors" if first == last else f"{first}-{last} executors"
+    return [
+        f"- trained on the first {SHARES['choose'][1]:.0%} of the jobs in `{Path(own.path).name}`, for {pool}, at",
+        f"  {own.load[0]:g} to {own.load[1]:g} times its load (sha256 `{own.sha256[:16]}`)",
+    ]
 
 
 def score_lines(scores: Mapping[str, Any]) -> list[str]:

@@ -13,6 +13,7 @@ import numpy as np
 
 from fermata.policy.learned import Network
 from fermata.training.config import TrainConfig
+from fermata.training.own import only_for
 from fermata.training.play import Case, case_of, log_ratio
 from fermata.training.workloads import draw
 
@@ -39,7 +40,7 @@ def held_out_cases(config: TrainConfig) -> list[Case]:
     """Draw the episodes; they follow from the configuration."""
     rng = np.random.default_rng([config.seed, _STREAM])
     return [
-        case_of(draw(rng, config.workloads, config.fit.case_jobs), int(rng.integers(0, 2**31)))
+        case_of(draw(rng, only_for(config.workloads, 0), config.fit.case_jobs, "choose"), int(rng.integers(0, 2**31)))
         for _ in range(config.fit.cases)
     ]
 

@@ -22,6 +22,7 @@ from fermata.sim.world import new_world, tables_of
 from fermata.training.config import TrainConfig
 from fermata.training.files import write_arrays
 from fermata.training.fork import Fork, Room, new_fork
+from fermata.training.own import only_for
 from fermata.training.teacher import Base, Plan, Teacher
 from fermata.training.workloads import draw
 
@@ -109,7 +110,7 @@ def label_unit(config: TrainConfig, unit: Unit, network: Network | None, folder:
         return path
     wanted = config.rounds[unit.round]
     rng = np.random.default_rng([config.seed, unit.round, unit.number])
-    scenario = draw(rng, config.workloads, config.teacher.library)
+    scenario = draw(rng, only_for(config.workloads, 0), config.teacher.library)
     seeds = [int(seed) for seed in rng.integers(0, 2**31, 4)]
     tuning = scenario.with_(jobs=_TUNING_JOBS).generate(seeds[0])
     rule = tuned_rule(tuning, scenario.executors)

@@ -23,8 +23,17 @@ class _Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
+class OwnTrace(_Section):
+    """A job trace that a policy is to be good on; see `fermata.training.own`."""
+
+    path: str
+    sha256: str  # of the file, hex: a run goes on with the same jobs or not at all
+    executors: tuple[Annotated[int, Field(ge=1)], Annotated[int, Field(ge=1)]]  # of the pool, from and to
+    load: tuple[Positive, Positive] = (0.8, 1.2)  # of an episode, over the trace's own
+
+
 class Workloads(_Section):
-    """Ranges that random scenarios are drawn from."""
+    """Ranges that random scenarios are drawn from, or a trace of one's own."""
 
     executors: tuple[int, int] = (1, 10)
     load: tuple[Positive, Positive] = (0.45, 0.9)
@@ -35,6 +44,7 @@ class Workloads(_Section):
     pair_share: Share = 0.0  # of the scenarios: long jobs that are each followed by a short one
     cron_share: Share = 0.0  # of the scenarios: batches of short jobs on a schedule among long ones
     noise_share: Share = 0.0  # of the scenarios: estimates are wrong, in one of the ways of `--noise`
+    own: OwnTrace | None = None  # instead of random scenarios, where its jobs are of the kind that is being taught
 
 
 class Teacher(_Section):
@@ -120,8 +130,17 @@ class TrainConfig(_Section):
     @property
     def digest(self) -> str:
         """Sha256 over everything that changes the result."""
-        text = self.model_dump_json(exclude={"processes"})
-        return hashlib.sha256(text.encode()).hexdigest()
+        return digest_of(self, self.workloads, {"processes"})
+
+
+def digest_of(config: BaseModel, workloads: Workloads, leave_out: set[str]) -> str:
+    """Return the sha256 over a configuration, hex, without fields that do not change what is learned.
+
+    Where the trace lies is one of them; what is in it is not.
+    """
+    own = True if workloads.own is None else {"path": True}
+    text = config.model_dump_json(exclude={**dict.fromkeys(leave_out, True), "workloads": {"own": own}})
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def shipped_configs() -> dict[str, Path]:

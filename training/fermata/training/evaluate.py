@@ -18,18 +18,20 @@ from fermata.policy.guardrails import Guardrails
 from fermata.policy.registry import load
 from fermata.sim.experiment import Setting, knowing, over_processes
 from fermata.sim.generate.estimates import Noise
-from fermata.sim.metrics import mean_ci95, paired_percent
+from fermata.sim.metrics import mean_ci95, paired_percent, resampled_ci95
 from fermata.sim.scenarios import SCENARIOS, Scenario, scenario
 from fermata.sim.simulate import Episode, simulate
 from fermata.sim.spark.episode import SETTINGS
 from fermata.sim.spark.experiment import run_tpch_seed
 from fermata.sim.spark.peers import PEERS
+from fermata.training.config import OwnTrace
+from fermata.training.own import Part, as_scenario
 
 EVALUATION_SEEDS = range(2000, 2020)
 DEVELOPMENT_SEEDS = range(1000, 1020)
 
 # Named bases that are heuristics of another name here.
-_TPCH_BASE = "spark-fair"
+_TPCH_BASE, _OWN_BASE = "spark-fair", "srwf"
 _BASES = {"SJF": "sjf", "SRWF": "srwf", "FIFO": "fifo", "tuned_parallelism": "sjf-divided"}
 
 
@@ -44,6 +46,8 @@ class Conditions:
         later: as `parameters`, from the middle of an episode on.
         limits: bounds on the policy's holding.
         tpch_dir: Decima's TPC-H data, for the `tpch_*` settings, of which nothing else can be changed.
+        own: a trace of one's own, in the place of every scenario.
+        part: of that trace.
     """
 
     jobs: int | None = None
@@ -52,23 +56,33 @@ class Conditions:
     later: tuple[tuple[str, float | int | str], ...] = ()
     limits: Guardrails = Guardrails()  # noqa: RUF009 - an immutable tuple
     tpch_dir: str | None = None
+    own: OwnTrace | None = None
+    part: Part = "test"
 
     def check(self, name: str) -> None:
         """Raise InputError if a scenario cannot be had under these conditions."""
-        if name not in SETTINGS:
+        if not self.is_tpch(name):
             self.scenario(name)
         elif self.tpch_dir is None:
             raise InputError(f"scenario {name} needs --tpch-dir DIR, the folder with 2g/adj_mat_1.npy")
         elif self != Conditions(tpch_dir=self.tpch_dir):
             raise InputError(f"nothing can be changed of scenario {name}; leave out what changes episodes or limits")
 
+    def is_tpch(self, name: str) -> bool:
+        """Tell whether a name is one of the `tpch_*` settings."""
+        return self.own is None and name in SETTINGS
+
+    def base(self, name: str) -> str:
+        """Return the built-in policy that a scenario is compared with."""
+        return base_of(name) if self.own is None else _OWN_BASE
+
     def scenario(self, name: str) -> Scenario:
         """Return a scenario as it is under these conditions.
 
         Raises:
-            InputError: it has no such parameter.
+            InputError: it has no such parameter, or the trace is gone.
         """
-        chosen = scenario(name)
+        chosen = scenario(name) if self.own is None else as_scenario(self.own, self.part)
         if self.jobs is not None:
             # As large a part of it is left out of the means.
             chosen = chosen.with_(jobs=self.jobs, warm=chosen.warm * self.jobs // chosen.jobs)
@@ -121,8 +135,8 @@ def base_of(name: str) -> str:
 
 def _episodes(unit: Unit) -> tuple[list[Episode], int]:
     """Run one seed under the policy and under the base; and how many jobs are left out of the means."""
-    specs, limits = (unit.policy, base_of(unit.scenario)), unit.conditions.limits
-    if unit.scenario in SETTINGS:
+    specs, limits = (unit.policy, unit.conditions.base(unit.scenario)), unit.conditions.limits
+    if unit.conditions.is_tpch(unit.scenario):
         executors, folder = SETTINGS[unit.scenario].executors, str(unit.conditions.tpch_dir)
         settings = (Setting(spec, executors, 0, limits) for spec in specs)
         return [run_tpch_seed(unit.seed, folder, unit.scenario, each).episode for each in settings], 0
@@ -167,7 +181,7 @@ def evaluate(
 
     Args:
         policy: a name or the path of an ONNX file.
-        names: scenarios.
+        names: scenarios; of a trace of one's own what it is to be called.
         seeds: of the episodes, the same for policy and base; at least two, for an interval.
         processes: how many; does not change the figures.
         on_done: told how many episodes pairs of how many are done.
@@ -192,16 +206,18 @@ def evaluate(
             if len(pairs) < 2:
                 raise
     done = {name: [pair for unit, pair in pairs.items() if unit.scenario == name] for name in names}
-    return [_score(name, those) for name, those in done.items() if len(those) >= 2]
+    return [_score(name, those, conditions) for name, those in done.items() if len(those) >= 2]
 
 
-def _score(name: str, pairs: list[Pair]) -> Score:
+def _score(name: str, pairs: list[Pair], conditions: Conditions) -> Score:
     columns = {field: [getattr(pair, field) for pair in pairs] for field in Pair._fields}
-    jct = mean_ci95(columns["jct_s"])
-    change = paired_percent(columns["jct_s"], columns["base_jct_s"])
+    # Episodes of one's own trace are the same jobs in other orders: more of them do not say more of other jobs.
+    interval = mean_ci95 if conditions.own is None else resampled_ci95
+    jct = interval(columns["jct_s"])
+    change = paired_percent(columns["jct_s"], columns["base_jct_s"], interval)
     return Score(
         scenario=name,
-        base=base_of(name),
+        base=conditions.base(name),
         seeds=len(pairs),
         avg_jct_s=jct.mean,
         ci95_s=jct.ci95,

@@ -29,6 +29,7 @@ from fermata.sim.processes import Workers
 from fermata.training.config import Search, TrainConfig
 from fermata.training.files import read_arrays, write_arrays
 from fermata.training.network import CostNetwork, Expert
+from fermata.training.own import Part, kind_of, only_for
 from fermata.training.play import Case, case_of, log_ratio, seen_states
 from fermata.training.workloads import draw
 
@@ -196,8 +197,10 @@ def _case(config: TrainConfig, index: int, number: int) -> Case:
     """Draw one of the episodes for an expert; jobs of many tasks make as many decisions of fewer jobs."""
     search = _plan(config)
     rng = np.random.default_rng([config.seed, _STREAM, index, number])
-    ranges = config.workloads.model_copy(update={"dag_share": 1.0, "wide_share": float(index == SEARCHED[1])})
-    scenario, seed = draw(rng, ranges, search.jobs), int(rng.integers(0, 2**31))
+    ranges = only_for(config.workloads, index)
+    ranges = ranges.model_copy(update={"dag_share": 1.0, "wide_share": float(index == SEARCHED[1])})
+    part: Part = "teach" if number < search.scenarios else "choose"
+    scenario, seed = draw(rng, ranges, search.jobs, part), int(rng.integers(0, 2**31))
     tasks = scenario.generate(seed).tasks / search.jobs
     jobs = max(200, round(search.jobs * min(1.0, 3.0 / tasks)))
     return case_of(scenario.with_(jobs=jobs), seed)
@@ -212,7 +215,10 @@ class Task(NamedTuple):
 
     @property
     def generations(self) -> int:
-        """How many there are to be."""
+        """How many there are to be; a trace of one's own says nothing of jobs of another kind."""
+        own = self.config.workloads.own
+        if own is not None and kind_of(own) != self.which:
+            return 0
         return _plan(self.config).generations[SEARCHED.index(self.which)]
 
     def path(self, run: Path) -> Path:

@@ -20,15 +20,26 @@ from fermata.sim.scenarios.pairs import Pairs
 from fermata.sim.scenarios.pods import LognormalPods
 from fermata.sim.scenarios.two_sizes import TwoSizes
 from fermata.training.config import Workloads
+from fermata.training.own import Part, draw_own
 
 
 def _log_uniform(rng: np.random.Generator, low: float, high: float) -> float:
     return float(math.exp(rng.uniform(math.log(low), math.log(high))))
 
 
-def draw(rng: np.random.Generator, ranges: Workloads, jobs: int) -> Scenario:
-    """Draw one scenario: executors, load, size ratio, long share, the jobs' shape, and how wrong estimates are."""
-    scenario = _draw_jobs(rng, ranges, jobs)
+def draw(rng: np.random.Generator, ranges: Workloads, jobs: int, part: Part = "teach") -> Scenario:
+    """Draw one scenario: executors, load, size ratio, long share, the jobs' shape, and how wrong estimates are.
+
+    Of a trace of one's own, if that is what there is, it is executors, load and the order of its blocks.
+
+    Args:
+        rng: where chance comes from.
+        ranges: what to draw from.
+        jobs: of an episode.
+        part: of a trace of one's own.
+    """
+    own = ranges.own
+    scenario = _draw_jobs(rng, ranges, jobs) if own is None else draw_own(rng, own, jobs, part)
     if not _happens(rng, ranges.noise_share):
         return scenario
     return replace(scenario, estimates=_draw_noise(rng))

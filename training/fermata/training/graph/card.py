@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from fermata.training.card import score_lines
+from fermata.training.card import own_lines, score_lines
 from fermata.training.graph.config import GraphConfig
 
 _MAY = {
@@ -40,7 +40,9 @@ def graph_card(name: str, digest: str, metadata: Mapping[str, Any], config: Grap
         f"- trained by `fermata train --config {config.name}` ({config.method}, seed {config.seed}, digest",
         f"  `{config.digest[:16]}`), at most {config.iterations} iterations; it begins {begins}",
     ]
-    if config.scenario is not None:
+    if ranges.own is not None:
+        lines += own_lines(ranges.own)
+    elif config.scenario is not None:
         lines.append(f"- trained on `{config.scenario}` at {load}")
     else:
         lines += [

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -10,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from fermata.policy.graph_actions import Space
 from fermata.policy.graph_state import CRITICAL_PATH_FEATURES, DECIMA_FEATURES, OPTION_FEATURES, WIDTH_FEATURES
 from fermata.sim.processes import cores
-from fermata.training.config import TrainConfig, Workloads, read_raw, validated
+from fermata.training.config import TrainConfig, Workloads, digest_of, read_raw, validated
 from fermata.training.graph.objectives import Objective
 from fermata.training.spark.config import AllocationConfig
 
@@ -149,8 +148,7 @@ class GraphConfig(_Section):
     @property
     def digest(self) -> str:
         """Sha256 over everything that changes the result."""
-        text = self.model_dump_json(exclude={"processes", "checkpoint_every"})
-        return hashlib.sha256(text.encode()).hexdigest()
+        return digest_of(self, self.workloads, {"processes", "checkpoint_every"})
 
 
 def read_any(source: str) -> TrainConfig | GraphConfig | AllocationConfig:

@@ -38,6 +38,7 @@ from fermata.training.graph.costs import CostToGo, advantages
 from fermata.training.graph.network import GraphNetwork, tensors
 from fermata.training.graph.objectives import Stays, stays
 from fermata.training.graph.scenarios import named
+from fermata.training.own import Part
 from fermata.training.workloads import draw as draw_scenario
 
 Floats = NDArray[np.float64]
@@ -186,10 +187,11 @@ def drawn_scenario(config: GraphConfig, iteration: int, number: int, jobs: int) 
     opening = config.rollouts.load_curriculum * config.iterations
     if number < _HELD_OUT and iteration < opening:
         high = low + (high - low) * (iteration + 1) / opening
+    part: Part = "teach" if number < _HELD_OUT else "choose"
     if config.scenario is not None:
         chosen = named(config.scenario).with_(jobs=jobs, load=float(random.uniform(low, high)))
         return chosen, int(random.integers(2**31))
-    scenario = draw_scenario(random, ranges.model_copy(update={"load": (low, high)}), jobs)
+    scenario = draw_scenario(random, ranges.model_copy(update={"load": (low, high)}), jobs, part)
     return scenario, int(random.integers(2**31))
 
 

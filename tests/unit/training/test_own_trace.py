@@ -1,0 +1,228 @@
+"""A trace of one's own: parted by time, pinned, and judged on what nothing was made from."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fermata.cli.main import run
+from fermata.policy.errors import InputError
+from fermata.policy.features import SEVERAL
+from fermata.policy.registry import load
+from fermata.sim.scenarios import scenario
+from fermata.sim.scenarios.blocks import TraceBlocks, offered_load
+from fermata.sim.trace_io import write_trace
+from fermata.training.choose import held_out_cases
+from fermata.training.collect import Unit, label_unit
+from fermata.training.config import OwnTrace, TrainConfig, read_config, shipped_configs
+from fermata.training.evaluate import Conditions, evaluate
+from fermata.training.graph.config import GraphConfig, read_any
+from fermata.training.own import SHARES, as_scenario, draw_own, own_trace, part_of
+from fermata.training.workloads import draw
+
+
+def written(folder: Path, name: str = "express_k2", jobs: int = 400) -> Path:
+    path = folder / f"{name}.jsonl"
+    write_trace(scenario(name).with_(jobs=jobs, warm=0).generate(5), path)
+    return path
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> OwnTrace:
+    return own_trace(str(written(tmp_path)), (2, 2))
+
+
+def smoke_on(own: OwnTrace) -> TrainConfig:
+    config = read_config("smoke")
+    return config.model_copy(update={"workloads": config.workloads.model_copy(update={"own": own})})
+
+
+def sources(config: TrainConfig, monkeypatch: pytest.MonkeyPatch, *modules: str) -> list[str]:
+    """What the scenarios that these modules draw from now on are called."""
+    names: list[str] = []
+
+    def noted(*args: object) -> object:
+        drawn = draw(*args)  # type: ignore[arg-type]
+        names.append(drawn.name)
+        return drawn
+
+    for module in modules:
+        monkeypatch.setattr(f"fermata.training.{module}.draw", noted)
+    return names
+
+
+def test_parts_follow_each_other_in_time(own: OwnTrace) -> None:
+    whole = part_of(own, "all")
+    ids = [part_of(own, part).job_ids for part in ("teach", "choose", "test")]
+    assert [each for part in ids for each in part] == whole.job_ids
+    assert [len(each) / whole.jobs for each in ids] == pytest.approx([0.5, 0.2, 0.3])
+    assert set(SHARES) == {"teach", "choose", "test", "all"}
+
+
+@pytest.mark.parametrize("part", ["teach", "choose"])
+def test_episodes_are_of_their_part_and_around_its_load(own: OwnTrace, part: str) -> None:
+    loads = []
+    for seed in range(30):
+        drawn = draw_own(np.random.default_rng(seed), own, 300, part)
+        assert drawn.executors == 2
+        recipe = drawn.recipe
+        assert isinstance(recipe, TraceBlocks)
+        assert recipe.trace.job_ids == part_of(own, part).job_ids
+        loads.append(recipe.load / offered_load(recipe.trace, 2))
+    assert 0.8 <= min(loads) < 0.85
+    assert 1.15 < max(loads) <= 1.2
+
+
+def test_executors_are_drawn_from_their_range(tmp_path: Path) -> None:
+    wide = own_trace(str(written(tmp_path)), (2, 4))
+    drawn = {draw_own(np.random.default_rng(seed), wide, 10, "teach").executors for seed in range(40)}
+    assert drawn == {2, 3, 4}
+
+
+def test_another_file_is_not_taken_for_the_trace(own: OwnTrace, tmp_path: Path) -> None:
+    changed = written(tmp_path, jobs=401)
+    with pytest.raises(InputError, match=r"express_k2.jsonl: is not the trace that this run began with"):
+        part_of(own_trace(str(changed), (2, 2)).model_copy(update={"sha256": own.sha256[::-1]}), "all")
+
+
+def test_the_digest_goes_by_what_is_in_the_file_not_by_where_it_is(own: OwnTrace) -> None:
+    config = smoke_on(own)
+    assert smoke_on(own.model_copy(update={"path": "/elsewhere"})).digest == config.digest
+    assert smoke_on(own.model_copy(update={"sha256": "0"})).digest != config.digest
+    assert read_config("smoke").digest != config.digest
+
+
+def test_digests_of_runs_without_a_trace_are_what_they_were() -> None:
+    # As the shipped model's metadata has it: a run that was begun before can be gone on with.
+    assert read_any("default").digest == load("default").metadata["config_digest"]
+    assert len({read_any(name).digest for name in shipped_configs()}) == len(shipped_configs())
+
+
+def test_labels_and_choices_are_of_the_trace(own: OwnTrace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = smoke_on(own)
+    names = sources(config, monkeypatch, "collect", "choose")
+    label_unit(config, Unit(0, 0), None, tmp_path)
+    cases = held_out_cases(config)
+    assert names == ["own"] * (1 + config.fit.cases)
+    assert {case.kind for case in cases} == {0}
+
+
+def test_a_trace_of_dags_teaches_what_decides_dags(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("torch", reason="needs the [training] extra")
+    from fermata.training import threshold
+    from fermata.training.network import CostNetwork
+
+    config = smoke_on(own_trace(str(written(tmp_path, "dag_pods")), (4, 4)))
+    names = sources(config, monkeypatch, "collect", "threshold")
+    with np.load(label_unit(config, Unit(0, 0), None, tmp_path)) as file:
+        assert (file["x"][:, SEVERAL] == 0.0).all()
+    pods, wide = (threshold.Task(config, which, CostNetwork((4, 4))) for which in threshold.SEARCHED)
+    assert (pods.generations, wide.generations) == (2, 0)
+    threshold._case.cache_clear()
+    assert {threshold._case(config, pods.which, number).executors for number in range(8)} == {4}
+    assert names[1:] == ["own"] * 8
+
+
+def test_a_graph_policy_is_chosen_on_another_part_than_it_is_taught_on(own: OwnTrace) -> None:
+    pytest.importorskip("torch", reason="needs the [training] extra")
+    from fermata.training.graph.rollouts import _HELD_OUT, drawn_scenario
+
+    config = read_any("graph-smoke")
+    assert isinstance(config, GraphConfig)
+    config = config.model_copy(update={"workloads": config.workloads.model_copy(update={"own": own})})
+    for number, part in ((0, "teach"), (_HELD_OUT, "choose")):
+        drawn, _ = drawn_scenario(config, 0, number, 20)
+        assert isinstance(drawn.recipe, TraceBlocks)
+        assert drawn.recipe.trace.job_ids == part_of(own, part).job_ids
+
+
+def test_a_score_is_of_the_part_that_nothing_was_made_from(own: OwnTrace) -> None:
+    conditions = Conditions(own=own)
+    assert as_scenario(own, "test").jobs == 120
+    (score,) = evaluate("fifo", ["own"], range(4), conditions=conditions)
+    (more,) = evaluate("fifo", ["own"], range(16), conditions=conditions)
+    assert (score.base, score.scenario) == ("srwf", "own")
+    assert score.vs_base_pct > 1.0
+    # Of one trace more resamples do not know more: the interval does not shrink towards nothing.
+    assert more.vs_base_ci95 > 0.3 * score.vs_base_ci95
+    (same,) = evaluate("srwf", ["own"], range(2), conditions=conditions)
+    assert (same.vs_base_pct, same.vs_base_ci95) == (0.0, 0.0)
+
+
+def told(arguments: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
+    monkeypatch.setattr(sys, "argv", ["fermata", *arguments])
+    with pytest.raises(SystemExit) as exit_:
+        run()
+    out, err = capsys.readouterr()
+    return int(exit_.value.code or 0), out + err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["evaluate", "srwf", "--trace", "TRACE"], "--trace needs --executors"),
+        (["evaluate", "srwf", "--executors", "2"], "--executors and --part are of a --trace"),
+        (["evaluate", "srwf", "--trace", "TRACE", "--executors", "0"], "--executors: expected 1 to 100,000, got 0"),
+        (["evaluate", "srwf", "--trace", "TRACE", "--executors", "2", "--part", "x"], "expected test or all, got 'x'"),
+        (["evaluate", "srwf", "--trace", "TRACE", "--executors", "2", "--scenarios", "all"], "expected one of them"),
+        (["evaluate", "srwf", "--trace", "/no/such", "--executors", "2"], "/no/such: No such file or directory"),
+        (["evaluate", "srwf", "--trace", "-", "--executors", "2"], "expected a file"),
+        (["evaluate", "srwf", "--trace", "FEW", "--executors", "2"], "20 jobs are too few to be parted"),
+        (["train", "--out", "r", "--trace", "TRACE"], "--trace needs --executors"),
+        (["train", "--out", "r", "--executors", "2"], "--executors is of a --trace"),
+        (["train", "--out", "r", "--trace", "TRACE", "--executors", "3-2"], "--executors: 2 is below 3"),
+        (["train", "--out", "r", "--trace", "TRACE", "--executors", "a"], "expected a number or A-B, got 'a'"),
+        (
+            ["train", "--out", "r", "--trace", "TRACE", "--executors", "2", "--config", "graph-pods"],
+            "jobs of its own",
+        ),
+        (["train", "--out", "r", "--trace", "SLOTS", "--executors", "1-4"], "a task needs 3 slots, but there are 1"),
+    ],
+)
+def test_what_does_not_go_together_is_told(
+    arguments: list[str],
+    expected: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    trace = scenario("express_k2").with_(jobs=300, warm=0).generate(5)
+    write_trace(replace(trace, stage_slots=np.full(trace.stages, 3, np.int32)), "SLOTS")
+    write_trace(trace, "TRACE")
+    write_trace(scenario("express_k2").with_(jobs=20, warm=0).generate(5), "FEW")
+    code, text = told(arguments, monkeypatch, capsys)
+    assert code == 2
+    assert expected in text
+    assert text.count("\n") == 1
+    assert not Path("r").exists()
+
+
+def test_the_command_prints_a_score(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trace = written(tmp_path)
+    arguments = [
+        "evaluate",
+        "sjf",
+        "--trace",
+        str(trace),
+        "--executors",
+        "2",
+        "--seeds",
+        "0-2",
+        "--jobs",
+        "1",
+        "--json",
+    ]
+    monkeypatch.setattr(sys, "argv", ["fermata", *arguments])
+    with pytest.raises(SystemExit) as exit_:
+        run()
+    assert not exit_.value.code
+    scores = json.loads(capsys.readouterr().out)["scenarios"]
+    assert scores["express_k2.jsonl"]["vs_base_pct"] == 0.0

@@ -1,0 +1,118 @@
+"""A trace of one's own: what a policy is taught on, chosen by and judged on are different parts of it.
+
+A recorded trace is one episode. Others like it are made of its blocks of consecutive jobs (`TraceBlocks`), and time
+parts what is learned from what is shown: the first half teaches, what follows chooses between networks, and the rest is
+for `fermata evaluate`, so a score is of jobs that came after all that a policy was made from.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from functools import lru_cache
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from fermata.policy.errors import InputError
+from fermata.sim.scenarios import Scenario
+from fermata.sim.scenarios.blocks import TraceBlocks, offered_load
+from fermata.sim.trace import Trace
+from fermata.sim.trace_builder import select_jobs
+from fermata.sim.trace_io import check_fits, read_trace
+from fermata.training.config import OwnTrace, Workloads
+
+Part = Literal["teach", "choose", "test", "all"]
+SHARES: dict[Part, tuple[float, float]] = {
+    "teach": (0.0, 0.5),
+    "choose": (0.5, 0.7),
+    "test": (0.7, 1.0),
+    "all": (0.0, 1.0),
+}
+LEAST_JOBS = 200  # of a trace: fewer are too few to be parted
+
+
+def own_trace(path: str, executors: tuple[int, int]) -> OwnTrace:
+    """Return a trace of one's own as it is now, checked.
+
+    Args:
+        path: of a job trace.
+        executors: of the pool, from and to.
+
+    Raises:
+        InputError: it cannot be read, breaks the format, has too few jobs, or a task needs more than the least number
+            of executors.
+    """
+    if path == "-":
+        raise InputError("expected a file: a trace is read more than once", file=path)
+    own = OwnTrace(path=str(Path(path).resolve()), sha256=_digest(path), executors=executors)
+    trace = _read(own.path, own.sha256)
+    if trace.jobs < LEAST_JOBS:
+        raise InputError(f"{trace.jobs} jobs are too few to be parted; expected {LEAST_JOBS} or more", file=path)
+    check_fits(trace, executors[0], path)
+    return own
+
+
+def part_of(own: OwnTrace, part: Part) -> Trace:
+    """Return the jobs of a part of a trace, in order of arrival.
+
+    Raises:
+        InputError: the file is gone, or is not what it was.
+    """
+    trace = _read(own.path, own.sha256)
+    first, last = (round(share * trace.jobs) for share in SHARES[part])
+    return select_jobs(trace, np.arange(first, last))
+
+
+def kind_of(own: OwnTrace) -> int:
+    """Return of what kind the jobs are, an index into EXPERTS: the last that some job is of.
+
+    Raises:
+        InputError: as `part_of`.
+    """
+    trace = _read(own.path, own.sha256)
+    return 2 if trace.tasks > trace.stages else 1 if trace.stages > trace.jobs else 0
+
+
+def only_for(ranges: Workloads, kind: int) -> Workloads:
+    """Return the workloads for what is to be taught a kind of jobs: random ones where one's own are of another."""
+    if ranges.own is None or kind_of(ranges.own) == kind:
+        return ranges
+    return ranges.model_copy(update={"own": None})
+
+
+def draw_own(rng: np.random.Generator, own: OwnTrace, jobs: int, part: Part) -> Scenario:
+    """Draw an episode's scenario: executors, and a load around the trace's own.
+
+    Raises:
+        InputError: as `part_of`.
+    """
+    executors = int(rng.integers(own.executors[0], own.executors[1] + 1))
+    trace = part_of(own, part)
+    load = float(rng.uniform(*own.load)) * offered_load(trace, executors)
+    return Scenario("own", executors, jobs, 0, "SRWF", TraceBlocks(trace, load))
+
+
+def as_scenario(own: OwnTrace, part: Part) -> Scenario:
+    """Return a part of a trace as a scenario on the least number of executors: as many jobs, at the trace's own load.
+
+    Raises:
+        InputError: as `part_of`.
+    """
+    trace = part_of(own, part)
+    return Scenario(Path(own.path).name, own.executors[0], trace.jobs, trace.jobs // 10, "SRWF", TraceBlocks(trace))
+
+
+def _digest(path: str) -> str:
+    try:
+        return hashlib.sha256(Path(path).read_bytes()).hexdigest()
+    except OSError as error:
+        raise InputError(f"{error.strerror}; expected a job trace", file=path) from error
+
+
+@lru_cache(maxsize=4)
+def _read(path: str, sha256: str) -> Trace:
+    """Read a trace, once a process."""
+    if _digest(path) != sha256:
+        raise InputError("is not the trace that this run began with; use another folder", file=path)
+    return read_trace(path)
