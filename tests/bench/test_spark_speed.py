@@ -16,6 +16,7 @@ from fermata.policy._jit import COMPILED
 from fermata.policy.registry import load
 from fermata.sim.spark.episode import MOVING_DELAY_MS, draw_workload
 from fermata.sim.spark.peers import PEERS, run_peer
+from fermata.sim.spark.settings import SETTINGS
 from fermata.sim.spark.view import run_policy
 from fermata.sim.spark.world import ARRIVED, DECISIONS, MOVES_ENDED, TASKS_ENDED, new_spark_world, spark_tables
 from fermata.sim.world import new_world, tables_of
@@ -27,7 +28,7 @@ EXECUTORS = 50
 @pytest.mark.skipif(not COMPILED, reason="measures the compiled engine")
 @pytest.mark.parametrize("policy", ["decima-fair", "decima-fifo", "srwf", "srwf-equal-share"])
 def test_setting_a(benchmark: Any, policy: str) -> None:
-    workload = draw_workload(TPCH, "tpch_a", 10_000_000)
+    workload = draw_workload(TPCH, SETTINGS["tpch_a"], 10_000_000)
     waves = workload.waves(EXECUTORS, seed=1)
     tables = spark_tables(workload.trace, MOVING_DELAY_MS, asks_idle=policy not in PEERS)
     known = tables_of(workload.trace, EXECUTORS)

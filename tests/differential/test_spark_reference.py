@@ -17,7 +17,6 @@ from fermata.policy.guardrails import Guardrails
 from fermata.sim.importers.tpch import Arrival
 from fermata.sim.spark.episode import (
     MOVING_DELAY_MS,
-    SETTINGS,
     SparkWorkload,
     draw_workload,
     mean_jct_s,
@@ -26,6 +25,7 @@ from fermata.sim.spark.episode import (
 )
 from fermata.sim.spark.experiment import run_tpch, tpch_setting
 from fermata.sim.spark.protocol import answer, run_to_question
+from fermata.sim.spark.settings import SETTINGS
 from fermata.sim.spark.world import (
     ASKING,
     DECISIONS,
@@ -112,7 +112,7 @@ class TestLogs:
 @pytest.mark.parametrize("position", range(5))
 def test_setting_a_deterministic_to_the_millisecond(scheme: str, position: int) -> None:
     run = _runs("d_Adet.json", scheme)[position]
-    workload = draw_workload(TPCH, "tpch_a", run["seed"])
+    workload = draw_workload(TPCH, SETTINGS["tpch_a"], run["seed"])
     _, world = peer_episode(workload, workload.waves(50, LOWEST), PEER[scheme])
     assert world.job_completion_ms.tolist() == [completion_ms for _, _, completion_ms in run["jobs"]]
     assert world.counter[TASKS_ENDED] == run["events"]["task"]
@@ -132,7 +132,7 @@ def test_setting_a_deterministic_to_the_millisecond(scheme: str, position: int) 
 def test_deterministic_means_are_the_published_ones(setting: str, peer: str, published_s: float) -> None:
     means = []
     for seed in range(10_000_000, 10_000_005):
-        workload = draw_workload(TPCH, setting, seed)
+        workload = draw_workload(TPCH, SETTINGS[setting], seed)
         waves = workload.waves(SETTINGS[setting].executors, LOWEST)
         means.append(mean_jct_s(*peer_episode(workload, waves, peer)))
     assert statistics.fmean(means) == pytest.approx(published_s, abs=0.05)
@@ -140,8 +140,9 @@ def test_deterministic_means_are_the_published_ones(setting: str, peer: str, pub
 
 @pytest.mark.parametrize("policy", ["decima-fair", "srwf-equal-share"])
 def test_the_same_log_on_any_number_of_processes(policy: str) -> None:
-    setting = tpch_setting("tpch_c", policy, None, 5, Guardrails())
-    alone, shared = (list(run_tpch(str(TPCH), "tpch_c", [3, 1, 2], setting, processes)) for processes in (1, 2))
+    of = SETTINGS["tpch_c"]
+    setting = tpch_setting(of, policy, None, 5, Guardrails())
+    alone, shared = (list(run_tpch(str(TPCH), of, [3, 1, 2], setting, processes)) for processes in (1, 2))
     for one, other in zip(alone, shared, strict=True):
         assert one.figures | {"wall_s": 0.0} == other.figures | {"wall_s": 0.0}
         np.testing.assert_array_equal(one.episode.task_end_s, other.episode.task_end_s)
@@ -167,7 +168,7 @@ def test_means_with_drawn_durations(setting: str, file: str, scheme: str) -> Non
     runs = _runs(file, scheme)
     means = []
     for run in runs:
-        workload = draw_workload(TPCH, setting, run["seed"])
+        workload = draw_workload(TPCH, SETTINGS[setting], run["seed"])
         for seed in range(8):
             waves = workload.waves(SETTINGS[setting].executors, seed=seed)
             means.append(mean_jct_s(*peer_episode(workload, waves, PEER[scheme], MOVING_DELAY_MS)))

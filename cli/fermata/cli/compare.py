@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from fermata.policy.guardrails import Guardrails
     from fermata.sim.compare.outcome import Comparison
     from fermata.sim.compare.run import Workload
-    from fermata.sim.compare.sources import Source
+    from fermata.sim.compare.sources import ScenarioSource, TpchSource
     from fermata.sim.generate.estimates import Noise
     from fermata.sim.report import Chapter, Report
     from fermata.sim.trace import Trace
@@ -176,19 +176,19 @@ def _load_all(names: list[str]) -> None:
 
 def _sources(
     names: list[str], changes: dict[str, Any], tpch_dir: str | None, noise: Noise | None, *, sticky: bool
-) -> list[Source]:
+) -> list[ScenarioSource | TpchSource]:
     from fermata.sim.compare.sources import ScenarioSource, TpchSource
     from fermata.sim.scenarios import SCENARIOS, scenario
-    from fermata.sim.spark.episode import SETTINGS
+    from fermata.sim.spark.settings import SETTINGS
 
-    found: dict[str, Source] = {}
+    found: dict[str, ScenarioSource | TpchSource] = {}
     for name in (part.strip() for text in names for part in text.split(",")):
         if name in SETTINGS:
             if tpch_dir is None:
                 raise InputError(f"--scenario {name} needs --tpch-dir DIR, the folder with 2g/adj_mat_1.npy")
-            if changes or sticky or noise is not None:
-                raise InputError(f"--set, --sticky and --noise do not apply to --scenario {name}")
-            found[name] = TpchSource(tpch_dir, name)
+            if sticky or noise is not None:
+                raise InputError(f"--sticky and --noise do not apply to --scenario {name}")
+            found[name] = TpchSource(tpch_dir, SETTINGS[name].with_(**changes))
             continue
         # The example of two jobs has nothing random, and no warm-up to leave out.
         every = [each for each in SCENARIOS.values() if each.name != "fig1"]
@@ -198,7 +198,7 @@ def _sources(
 
 
 def _workload(
-    source: Source,
+    source: ScenarioSource | TpchSource,
     names: list[str],
     seeds: list[int],
     executors: int | None,
@@ -208,15 +208,14 @@ def _workload(
     sweep_seeds: int,
 ) -> Workload:
     from fermata.sim.compare.run import Workload
-    from fermata.sim.compare.sources import ScenarioSource
+    from fermata.sim.compare.sources import TpchSource
     from fermata.sim.experiment import Setting
-    from fermata.sim.spark.episode import SETTINGS
 
-    if isinstance(source, ScenarioSource):
+    if isinstance(source, TpchSource):
+        size, warm, variations = source.setting.executors, 0, []
+    else:
         size, warm = source.scenario.executors, source.scenario.warm
         variations = list(source.variations()) if sweep_seeds else []
-    else:
-        size, warm, variations = SETTINGS[source.name].executors, 0, []
     chosen = [Setting(name, executors or size, warm if warmup is None else warmup, limits, sticky) for name in names]
     return Workload(source, chosen, seeds, variations, min(sweep_seeds, len(seeds)))
 

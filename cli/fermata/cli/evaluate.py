@@ -57,6 +57,7 @@ def evaluate(
     tpch_dir: Annotated[
         str | None, typer.Option(help="Decima's TPC-H data, for tpch_a, tpch_c, tpch_e1 or tpch_e2.")
     ] = None,
+    base: Annotated[str | None, typer.Option(help="Compare with this policy; by default the scenario's own.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Compare a policy with the base of each scenario, or of one's own trace, seed by seed.
@@ -86,6 +87,7 @@ def evaluate(
         tpch_dir,
         own,
         chosen_part,
+        base,
     )
     with Progress(console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task("episodes", total=len(names) * len(numbers))

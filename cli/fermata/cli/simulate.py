@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from fermata.sim.generate.estimates import Noise
     from fermata.sim.scenarios import Scenario
     from fermata.sim.simulate import Episode
+    from fermata.sim.spark.settings import SparkSetting
     from fermata.sim.trace import Trace
 
 app = typer.Typer()
@@ -118,9 +119,10 @@ def simulate(
     elif str(scenario).startswith("tpch_"):
         from fermata.sim.spark.experiment import run_tpch, tpch_setting
 
-        numbers = _tpch_seeds(str(scenario), seeds, tpch_dir, bool(settings or record or sticky or fail or noise))
-        setting, total = tpch_setting(str(scenario), policy, executors, warmup or 0, limits), len(numbers)
-        runs = run_tpch(str(tpch_dir), str(scenario), numbers, setting, processes)
+        of = _spark_setting(str(scenario), settings or [])
+        numbers = _tpch_seeds(of.name, seeds, tpch_dir, bool(record or sticky or fail or noise))
+        setting, total = tpch_setting(of, policy, executors, warmup or 0, limits), len(numbers)
+        runs = run_tpch(str(tpch_dir), of, numbers, setting, processes)
     else:
         chosen, numbers = _workload(str(scenario), seeds, settings or [], wrong)
         warm = chosen.warm if warmup is None else warmup
@@ -179,15 +181,17 @@ def _workload(name: str, seeds: str | None, settings: list[str], noise: Noise | 
     return chosen, seed_range(seeds)
 
 
-def _tpch_seeds(name: str, seeds: str | None, folder: str | None, others: bool) -> list[int]:
-    from fermata.sim.spark.episode import SETTINGS
+def _spark_setting(name: str, settings: list[str]) -> SparkSetting:
+    from fermata.sim.spark.settings import spark_setting
 
-    if name not in SETTINGS:
-        raise InputError(f"no TPC-H scenario {name!r}; there are: {', '.join(SETTINGS)}")
+    return spark_setting(name).with_(**dict(parameter(text) for text in settings))
+
+
+def _tpch_seeds(name: str, seeds: str | None, folder: str | None, others: bool) -> list[int]:
     if folder is None or seeds is None:
         raise InputError(f"--scenario {name} needs --seeds A-B and --tpch-dir DIR, the folder with 2g/adj_mat_1.npy")
     if others:
-        raise InputError(f"--set, --record, --sticky, --noise and --fail do not apply to --scenario {name}")
+        raise InputError(f"--record, --sticky, --noise and --fail do not apply to --scenario {name}")
     return seed_range(seeds)
 
 

@@ -15,6 +15,7 @@ from fermata.policy.errors import InputError
 from fermata.policy.guardrails import Guardrails
 from fermata.sim.generate.estimates import read_noise
 from fermata.sim.spark.experiment import run_tpch_seed, tpch_setting
+from fermata.sim.spark.settings import spark_setting
 from fermata.training.evaluate import Conditions, evaluate, names_of
 
 NAMES, SEEDS = ["norm50", "norm200"], [2000, 2001, 2002]
@@ -80,8 +81,9 @@ def test_a_tpch_setting_is_scored_against_fair_sharing() -> None:
     (score,) = evaluate("srwf-work-share", ["tpch_e1"], SEEDS[:2], conditions=Conditions(tpch_dir=folder))
 
     def means(name: str) -> np.ndarray:
-        setting = tpch_setting("tpch_e1", name, None, 0, Guardrails())
-        runs = [run_tpch_seed(seed, folder, "tpch_e1", setting) for seed in SEEDS[:2]]
+        of = spark_setting("tpch_e1")
+        setting = tpch_setting(of, name, None, 0, Guardrails())
+        runs = [run_tpch_seed(seed, folder, of, setting) for seed in SEEDS[:2]]
         return np.array([each.episode.job_jct_s.mean() for each in runs])
 
     own, fair = means("srwf-work-share"), means("spark-fair")
@@ -89,11 +91,42 @@ def test_a_tpch_setting_is_scored_against_fair_sharing() -> None:
     assert score.vs_base_pct == pytest.approx(100.0 * np.mean(own / fair - 1.0))
 
 
+def test_a_tpch_setting_changes_as_it_is_told() -> None:
+    folder = str(require_shared("data", "tpch"))
+    changed = (("moving_delay_s", 8.0), ("executors", 20), ("ahead", False))
+    conditions = Conditions(jobs=12, parameters=changed, tpch_dir=folder)
+    (score,) = evaluate("srwf", ["tpch_e1"], SEEDS[:2], conditions=conditions)
+    of = spark_setting("tpch_e1").with_(jobs=12, **dict(changed))
+    runs = [run_tpch_seed(seed, folder, of, tpch_setting(of, "srwf", None, 0, Guardrails())) for seed in SEEDS[:2]]
+    assert [(each.episode.trace.jobs, each.episode.executors) for each in runs] == [(12, 20)] * 2
+    assert score.avg_jct_s == pytest.approx(np.mean([each.episode.job_jct_s.mean() for each in runs]))
+    (faster,) = evaluate("srwf", ["tpch_e1"], SEEDS[:2], conditions=replace(conditions, parameters=changed[1:]))
+    assert faster.avg_jct_s < 0.97 * score.avg_jct_s
+
+
+def test_another_policy_can_be_the_base() -> None:
+    conditions = Conditions(jobs=300, against="fifo")
+    (score,) = evaluate("sjf", ["express_k2"], SEEDS, conditions=conditions)
+    (swapped,) = evaluate("fifo", ["express_k2"], SEEDS, conditions=replace(conditions, against="sjf"))
+    assert (score.base, swapped.base) == ("fifo", "sjf")
+    assert score.vs_base_pct < -5.0 < 5.0 < swapped.vs_base_pct
+    assert (score.base_jct_s, score.avg_jct_s) == (swapped.avg_jct_s, swapped.base_jct_s)
+    with pytest.raises(InputError, match="no-such"):
+        evaluate("sjf", ["express_k2"], SEEDS, conditions=replace(conditions, against="no-such"))
+
+
 @pytest.mark.parametrize(
     ("conditions", "told"),
     [
         (Conditions(), "tpch_c needs --tpch-dir DIR"),
-        (Conditions(jobs=10, tpch_dir="x"), "nothing can be changed of scenario tpch_c"),
+        (
+            Conditions(limits=Guardrails(1.0), tpch_dir="x"),
+            "tpch_c knows no later parameters",
+        ),
+        (Conditions(parameters=(("gap", 3.0),), tpch_dir="x"), "no parameter 'gap'; did you mean 'gap_s'?"),
+        (Conditions(parameters=(("ahead", 1),), tpch_dir="x"), "ahead of 'tpch_c' must be true or false, not 1"),
+        (Conditions(jobs=10**15, tpch_dir="x"), "jobs of 'tpch_c' must be a whole number from 1 to 100,000, not 10"),
+        (Conditions(parameters=(("gap_s", float("nan")),), tpch_dir="x"), "gap_s of 'tpch_c' must be a number from"),
         (Conditions(tpch_dir="/no/such"), "/no/such"),
     ],
 )

@@ -21,9 +21,9 @@ from fermata.sim.generate.estimates import Noise
 from fermata.sim.metrics import mean_ci95, paired_percent, resampled_ci95
 from fermata.sim.scenarios import SCENARIOS, Scenario, scenario
 from fermata.sim.simulate import Episode, simulate
-from fermata.sim.spark.episode import SETTINGS
 from fermata.sim.spark.experiment import run_tpch_seed
 from fermata.sim.spark.peers import PEERS
+from fermata.sim.spark.settings import SETTINGS, SparkSetting
 from fermata.training.config import OwnTrace
 from fermata.training.own import Part, as_scenario
 
@@ -45,9 +45,10 @@ class Conditions:
         noise: wrong estimates.
         later: as `parameters`, from the middle of an episode on.
         limits: bounds on the policy's holding.
-        tpch_dir: Decima's TPC-H data, for the `tpch_*` settings, of which nothing else can be changed.
+        tpch_dir: Decima's TPC-H data, for the `tpch_*` settings, of which number and parameters can be changed.
         own: a trace of one's own, in the place of every scenario.
         part: of that trace.
+        against: the policy to compare with, in the place of each scenario's base.
     """
 
     jobs: int | None = None
@@ -58,6 +59,7 @@ class Conditions:
     tpch_dir: str | None = None
     own: OwnTrace | None = None
     part: Part = "test"
+    against: str | None = None
 
     def check(self, name: str) -> None:
         """Raise InputError if a scenario cannot be had under these conditions."""
@@ -65,15 +67,28 @@ class Conditions:
             self.scenario(name)
         elif self.tpch_dir is None:
             raise InputError(f"scenario {name} needs --tpch-dir DIR, the folder with 2g/adj_mat_1.npy")
-        elif self != Conditions(tpch_dir=self.tpch_dir):
-            raise InputError(f"nothing can be changed of scenario {name}; leave out what changes episodes or limits")
+        elif self != replace(self, noise=None, later=(), limits=Guardrails()):
+            raise InputError(f"scenario {name} knows no later parameters, other estimates or limits on holding")
+        else:
+            self.spark(name)
 
     def is_tpch(self, name: str) -> bool:
         """Tell whether a name is one of the `tpch_*` settings."""
         return self.own is None and name in SETTINGS
 
+    def spark(self, name: str) -> SparkSetting:
+        """Return one of the `tpch_*` settings as it is under these conditions.
+
+        Raises:
+            InputError: it has no such parameter.
+        """
+        jobs = {} if self.jobs is None else {"jobs": self.jobs}
+        return SETTINGS[name].with_(**jobs, **dict(self.parameters))
+
     def base(self, name: str) -> str:
-        """Return the built-in policy that a scenario is compared with."""
+        """Return the policy that a scenario is compared with."""
+        if self.against is not None:
+            return self.against
         return base_of(name) if self.own is None else _OWN_BASE
 
     def scenario(self, name: str) -> Scenario:
@@ -137,9 +152,9 @@ def _episodes(unit: Unit) -> tuple[list[Episode], int]:
     """Run one seed under the policy and under the base; and how many jobs are left out of the means."""
     specs, limits = (unit.policy, unit.conditions.base(unit.scenario)), unit.conditions.limits
     if unit.conditions.is_tpch(unit.scenario):
-        executors, folder = SETTINGS[unit.scenario].executors, str(unit.conditions.tpch_dir)
-        settings = (Setting(spec, executors, 0, limits) for spec in specs)
-        return [run_tpch_seed(unit.seed, folder, unit.scenario, each).episode for each in settings], 0
+        of, folder = unit.conditions.spark(unit.scenario), str(unit.conditions.tpch_dir)
+        settings = (Setting(spec, of.executors, 0, limits) for spec in specs)
+        return [run_tpch_seed(unit.seed, folder, of, each).episode for each in settings], 0
     chosen = unit.conditions.scenario(unit.scenario)
     trace = chosen.generate(unit.seed)
     return [simulate(trace, chosen.executors, knowing(load(spec), trace), limits=limits) for spec in specs], chosen.warm
@@ -190,8 +205,9 @@ def evaluate(
     if len(seeds) < 2:
         raise InputError(f"expected at least 2 seeds for an interval, got {len(seeds)}")
     # Fail before the work begins; the published heuristics for Spark are known there only.
-    if policy not in PEERS or not set(names) <= set(SETTINGS):
-        load(policy)
+    for each in (policy, conditions.against or _OWN_BASE):
+        if each not in PEERS or not all(conditions.is_tpch(name) for name in names):
+            load(each)
     for name in names:
         conditions.check(name)
     units = [Unit(name, seed, policy, conditions) for name in names for seed in seeds]

@@ -19,6 +19,7 @@ from fermata.policy.registry import load
 from fermata.sim.experiment import Run, Setting, run_trace
 from fermata.sim.scenarios import Scenario
 from fermata.sim.spark.experiment import run_tpch_seed
+from fermata.sim.spark.settings import SparkSetting
 from fermata.sim.trace import Trace
 from fermata.sim.trace_builder import stage_work_s
 
@@ -127,12 +128,17 @@ class TpchSource:
     """A TPC-H setting in the published simulators' model of Spark; durations depend on the executor."""
 
     folder: str
-    name: str
+    setting: SparkSetting
     known_durations: bool = False
+
+    @property
+    def name(self) -> str:
+        """The setting's name."""
+        return self.setting.name
 
     def runs(self, seed: int, settings: Sequence[Setting]) -> list[Run]:
         """Draw the seed's queries and run every policy on them; raises what `run_tpch_seed` does."""
-        return [run_tpch_seed(seed, self.folder, self.name, each) for each in settings]
+        return [run_tpch_seed(seed, self.folder, self.setting, each) for each in settings]
 
     def variations(self) -> Iterator[Variation]:
         """Yield nothing: the queries have no load to set."""

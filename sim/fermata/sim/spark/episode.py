@@ -17,6 +17,7 @@ from fermata.policy.decide import Policy
 from fermata.policy.errors import InputError
 from fermata.sim.importers.tpch import MS_PER_S, SEQUENCES, Arrival, TpchQuery, Wave, load_query
 from fermata.sim.spark.peers import PEERS, run_peer
+from fermata.sim.spark.settings import SparkSetting
 from fermata.sim.spark.view import run_policy
 from fermata.sim.spark.waves import IndexArray, IntArray, Waves, grid_of, lists_of
 from fermata.sim.spark.world import SparkTables, SparkWorld, new_spark_world, spark_tables
@@ -102,39 +103,17 @@ def _specs(query: TpchQuery) -> list[StageSpec]:
     ]
 
 
-@dataclass(frozen=True)
-class Setting:
-    """One of the settings that the published simulators were measured in."""
-
-    sequence: str  # whose way of drawing queries, see `fermata.sim.importers.tpch.SEQUENCES`
-    executors: int
-    jobs: int
-
-
-# Decima's paper calls its busy cluster of 50 executors A; C is a small and overloaded one. E1 and E2 are the same for
-# its successor. Queries arrive every 25 s on average.
-SETTINGS = {
-    "tpch_a": Setting("decima", 50, 201),
-    "tpch_c": Setting("decima", 10, 50),
-    "tpch_e1": Setting("spark", 10, 50),
-    "tpch_e2": Setting("spark", 50, 200),
-}
-
-
-def draw_workload(folder: str | Path, name: str, seed: int) -> SparkWorkload:
+def draw_workload(folder: str | Path, setting: SparkSetting, seed: int) -> SparkWorkload:
     """Draw the workload of a setting for a seed, the same as the simulator that it comes from.
 
     Raises:
-        InputError: no such setting, or the data cannot be read.
+        InputError: the data cannot be read.
     """
-    if name not in SETTINGS:
-        raise InputError(f"no TPC-H setting {name!r}; there are: {', '.join(SETTINGS)}")
-    setting = SETTINGS[name]
-    return workload_of(folder, SEQUENCES[setting.sequence](seed, setting.jobs, 25_000.0))
+    return workload_of(folder, SEQUENCES[setting.sequence](seed, setting.jobs, MS_PER_S * setting.gap_s))
 
 
 def peer_episode(
-    workload: SparkWorkload, waves: Waves, peer: str, moving_delay_ms: int = MOVING_DELAY_MS
+    workload: SparkWorkload, waves: Waves, peer: str, moving_delay_ms: int = MOVING_DELAY_MS, *, ahead: bool = True
 ) -> tuple[SparkTables, SparkWorld]:
     """Run one episode under a published simulator's heuristic.
 
@@ -143,23 +122,24 @@ def peer_episode(
         waves: their durations on a pool, of this workload.
         peer: a name in `PEERS`.
         moving_delay_ms: how long an executor takes to another job.
+        ahead: whether executors may be kept for, or sent to, a stage whose parents still run.
 
     Raises:
         InputError: no such heuristic.
     """
     if peer not in PEERS:
         raise InputError(f"no published heuristic {peer!r}; there are: {', '.join(PEERS)}")
-    tables = spark_tables(workload.trace, moving_delay_ms, asks_idle=peer.startswith("spark-"))
+    tables = spark_tables(workload.trace, moving_delay_ms, asks_idle=peer.startswith("spark-"), ahead=ahead)
     world = new_spark_world(tables, waves)
     run_peer(tables, waves, world, PEERS[peer])
     return tables, world
 
 
 def policy_episode(
-    workload: SparkWorkload, waves: Waves, policy: Policy, moving_delay_ms: int = MOVING_DELAY_MS
+    workload: SparkWorkload, waves: Waves, policy: Policy, moving_delay_ms: int = MOVING_DELAY_MS, *, ahead: bool = True
 ) -> tuple[SparkTables, SparkWorld]:
     """Run one episode under a policy of Fermata, asked in the published simulators' protocol; see `peer_episode`."""
-    tables = spark_tables(workload.trace, moving_delay_ms, asks_idle=True)
+    tables = spark_tables(workload.trace, moving_delay_ms, asks_idle=True, ahead=ahead)
     known = tables_of(workload.trace, len(waves.grid) - 1)
     world = new_spark_world(tables, waves)
     run_policy(tables, waves, world, new_world(known, len(waves.grid) - 1), policy)

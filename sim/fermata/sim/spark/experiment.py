@@ -14,47 +14,53 @@ from fermata.policy.errors import InputError
 from fermata.policy.guardrails import Guardrails
 from fermata.policy.registry import load
 from fermata.sim.experiment import Run, Setting, figures_of, over_processes
+from fermata.sim.importers.tpch import MS_PER_S
 from fermata.sim.metrics import job_shapes
-from fermata.sim.simulate import Episode
-from fermata.sim.spark.episode import SETTINGS, draw_workload, peer_episode, policy_episode
+from fermata.sim.simulate import Episode, StuckError
+from fermata.sim.spark.episode import draw_workload, peer_episode, policy_episode
 from fermata.sim.spark.peers import PEERS
-from fermata.sim.spark.world import ARRIVED, DECISIONS, MOVES_ENDED, TASKS_ENDED, SparkTables, SparkWorld
+from fermata.sim.spark.settings import SparkSetting
+from fermata.sim.spark.world import ARRIVED, DECISIONS, MOVES_ENDED, NONE, TASKS_ENDED, SparkTables, SparkWorld
 from fermata.sim.trace import Trace
 
 FloatArray = NDArray[np.float64]
 
 
-def run_tpch_seed(seed: int, folder: str, name: str, setting: Setting) -> Run:
+def run_tpch_seed(seed: int, folder: str, of: SparkSetting, setting: Setting) -> Run:
     """Draw and run one episode of a TPC-H setting.
 
     Args:
         seed: of the queries, as the published simulators draw them, and of the durations.
         folder: Decima's TPC-H data.
-        name: a name in `SETTINGS`.
+        of: how the queries are drawn, and how executors move.
         setting: everything else; its policy may also be one of the published heuristics (`PEERS`).
 
     Raises:
         InputError: the data cannot be read, no such policy, or limits on holding, which this model does not know.
+        StuckError: the policy leaves jobs unfinished, as Decima's FIFO does where nothing is done ahead.
     """
     if setting.limits != Guardrails() or setting.sticky:
-        raise InputError(f"{name}: --max-hold, --max-wait and --sticky do not apply to the Spark model")
-    workload = draw_workload(folder, name, seed)
+        raise InputError(f"{of.name}: --max-hold, --max-wait and --sticky do not apply to the Spark model")
+    workload = draw_workload(folder, of, seed)
+    delay_ms = round(MS_PER_S * of.moving_delay_s)
     waves = workload.waves(setting.executors, seed=seed)
     began = time.perf_counter()
     if setting.policy in PEERS:
-        tables, world = peer_episode(workload, waves, setting.policy)
+        tables, world = peer_episode(workload, waves, setting.policy, delay_ms, ahead=of.ahead)
     else:
-        tables, world = policy_episode(workload, waves, load(setting.policy))
+        tables, world = policy_episode(workload, waves, load(setting.policy), delay_ms, ahead=of.ahead)
     wall_s = time.perf_counter() - began
+    if (left := int((world.job_completion_ms == NONE).sum())) > 0:
+        raise StuckError(f"policy {setting.policy!r} left {left} of {workload.trace.jobs} jobs of {of.name} unfinished")
     episode = episode_of(workload.trace, setting.executors, tables, world)
     return Run(seed, {**figures_of(episode, setting.warm), "wall_s": wall_s}, episode)
 
 
 def run_tpch(
-    folder: str, name: str, seeds: Sequence[int], setting: Setting, processes: int = 1
+    folder: str, of: SparkSetting, seeds: Sequence[int], setting: Setting, processes: int = 1
 ) -> Generator[Run, None, None]:
     """Yield the episodes of a TPC-H setting in the order of `seeds`; see `fermata.sim.experiment.run_seeds`."""
-    yield from over_processes(partial(run_tpch_seed, folder=folder, name=name, setting=setting), seeds, processes)
+    yield from over_processes(partial(run_tpch_seed, folder=folder, of=of, setting=setting), seeds, processes)
 
 
 def episode_of(trace: Trace, executors: int, tables: SparkTables, world: SparkWorld) -> Episode:
@@ -96,8 +102,8 @@ def _covered_s(start_s: FloatArray, end_s: FloatArray) -> float:
     return float(until_s[-1] - start_s[order[0]] - gap_s.sum())
 
 
-def tpch_setting(name: str, policy: str, executors: int | None, warm: int, limits: Guardrails) -> Setting:
-    """Return the setting of a TPC-H experiment; `executors` None: as published.
+def tpch_setting(of: SparkSetting, policy: str, executors: int | None, warm: int, limits: Guardrails) -> Setting:
+    """Return the setting of a TPC-H experiment; `executors` None: the setting's own.
 
     Raises:
         InputError: no such policy.
@@ -105,4 +111,4 @@ def tpch_setting(name: str, policy: str, executors: int | None, warm: int, limit
     """
     if policy not in PEERS:
         load(policy)
-    return Setting(policy, executors or SETTINGS[name].executors, warm, limits)
+    return Setting(policy, executors or of.executors, warm, limits)

@@ -76,9 +76,14 @@ NEVER_MS = 1 << 62
 
 @kernel
 def reachable(tables: SparkTables, world: SparkWorld, stage: int) -> bool:
-    """Tell whether a stage may be chosen: not chosen in this round, wants executors, and none of its parents does."""
+    """Tell whether a stage may be chosen: not chosen in this round, wants executors, and none of its parents does.
+
+    Where nothing is done ahead all its parents must have finished.
+    """
     if world.stage[stage, S_CHOSEN] == world.counter[ROUND] or wanted(world, stage) <= 0:
         return False
+    if not tables.ahead:
+        return bool(world.stage[stage, S_PARENTS] == 0)
     for edge in range(tables.parent_ptr[stage], tables.parent_ptr[stage + 1]):
         if wanted(world, tables.parent[edge]) > 0:
             return False

@@ -71,6 +71,7 @@ class SparkTables(NamedTuple):
     task_ptr: IntArray  # [stages + 1]
     moving_delay_ms: int  # travel time of an executor to another job
     asks_idle: bool  # as in spark-sched-sim: who waits for a decision idles, and is not asked about where none is left
+    ahead: bool  # a stage may be chosen while its parents still run
 
 
 class SparkWorld(NamedTuple):
@@ -90,7 +91,7 @@ class SparkWorld(NamedTuple):
     task_executor: IndexArray
 
 
-def spark_tables(trace: Trace, moving_delay_ms: int, *, asks_idle: bool = False) -> SparkTables:
+def spark_tables(trace: Trace, moving_delay_ms: int, *, asks_idle: bool = False, ahead: bool = True) -> SparkTables:
     """Return the tables of a trace whose tasks each take one executor; arrivals are rounded to milliseconds."""
     child_ptr = np.zeros(trace.stages + 1, np.int64)
     child_ptr[1:] = np.cumsum(np.bincount(trace.parent, minlength=trace.stages))
@@ -106,6 +107,7 @@ def spark_tables(trace: Trace, moving_delay_ms: int, *, asks_idle: bool = False)
         task_ptr=trace.task_ptr,
         moving_delay_ms=moving_delay_ms,
         asks_idle=asks_idle,
+        ahead=ahead,
     )
 
 

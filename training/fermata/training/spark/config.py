@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from fermata.sim.processes import cores
-from fermata.sim.spark.episode import SETTINGS
+from fermata.sim.spark.settings import SETTINGS
 
 Positive = Annotated[float, Field(gt=0)]
 

@@ -19,12 +19,12 @@ from fermata.policy.heuristics.shares import SRWF_EQUAL_SHARE, SRWF_WORK_SHARE
 from fermata.sim.importers.tpch import spark_sequence
 from fermata.sim.spark.episode import (
     MOVING_DELAY_MS,
-    SETTINGS,
     SparkWorkload,
     mean_jct_s,
     policy_episode,
     workload_of,
 )
+from fermata.sim.spark.settings import SETTINGS
 from fermata.sim.spark.view import run_allocation
 from fermata.sim.spark.waves import Waves
 from fermata.sim.spark.world import SparkTables, new_spark_world, spark_tables
