@@ -98,6 +98,7 @@ results: ## The shipped model's tables in docs/results.md: benchmark, wrong esti
 	$(EVALUATE) --scenarios $(SOME) --noise class-means
 	$(EVALUATE) --scenarios $(SOME) --set load=0.3
 	$(EVALUATE) --scenarios $(SOME) --set load=0.9
+	$(EVALUATE) --scenarios $(SOME) --set load=1.6 --episode-jobs 400
 	$(EVALUATE) --scenarios $(SOME) --set executors=3
 	$(EVALUATE) --scenarios $(SOME) --set executors=8
 	$(EVALUATE) --scenarios $(MIXES) --set long_share=0.03
