@@ -81,6 +81,19 @@ def test_a_clock_of_another_machine_does_not_matter() -> None:
     with_cluster(body)
 
 
+def test_nobody_takes_over_while_the_holder_may_act() -> None:
+    async def body(_plane: ControlPlane, cluster: OperatorCluster) -> None:
+        clock = Clock()
+        first, second = (candidate(cluster, name, clock, 1.4) for name in ("first", "second"))
+        assert await gets_it(first)
+        assert not await gets_it(second)
+        clock.now_s += 1.3
+        assert first.held
+        assert not await gets_it(second), "a Lease's duration is in whole seconds, and 1 would be too short"
+
+    with_cluster(body)
+
+
 def test_one_that_is_given_back_is_free_at_once() -> None:
     async def body(_plane: ControlPlane, cluster: OperatorCluster) -> None:
         clock = Clock()

@@ -27,7 +27,7 @@ def operator(
         typer.Option(help="Namespace of the Lease that lets one operator act; where it runs, if not given."),
     ] = None,
     lease_seconds: Annotated[
-        float, typer.Option(min=1.0, help="How long a standby waits for a leader that is silent.")
+        float, typer.Option(help="How long a standby waits for a leader that is silent, 1 to 600 s.")
     ] = 15.0,
     log_json: Annotated[bool, typer.Option(help="Write log lines as JSON.")] = False,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Tell everything.")] = False,
@@ -42,7 +42,7 @@ def operator(
     os.environ.setdefault("FERMATA_NO_JIT", "1")
     try:
         from fermata.operator.main import configure_logging, run
-        from fermata.operator.runtime import Options
+        from fermata.operator.options import Options
     except ModuleNotFoundError as error:
         raise MissingExtraError(str(error.name), "operator") from error
     configure_logging(as_json=log_json, verbose=verbose)

@@ -5,28 +5,14 @@ Importing this module registers the handlers, which is all that `kopf run -m fer
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
 from typing import Any
 
 import kopf
 
 from fermata.operator.access import configuration, for_kopf
-from fermata.operator.runtime import Operator, Options
+from fermata.operator.options import options_from_environment
+from fermata.operator.runtime import Operator
 from fermata.policy.errors import InputError
-
-
-def options_from_environment() -> Options:
-    """Return the options of an operator that kopf's own command line started."""
-    port = os.environ.get("FERMATA_METRICS_PORT")
-    record = os.environ.get("FERMATA_RECORD")
-    return Options(
-        kubeconfig=os.environ.get("KUBECONFIG"),
-        metrics_host=os.environ.get("FERMATA_METRICS_HOST", "127.0.0.1"),
-        metrics_port=int(port) if port else None,
-        record=Path(record) if record else None,
-        lease_namespace=os.environ.get("FERMATA_LEASE_NAMESPACE"),
-    )
 
 
 @kopf.on.startup()

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import os
 import secrets
 import socket
@@ -20,9 +21,9 @@ from pathlib import Path
 from typing import Any
 
 from fermata.operator.cluster import Cluster, ClusterError, Json
+from fermata.operator.options import LEASE_S
 from fermata.operator.times import render
 
-DURATION_S = 15.0
 # Parts of the duration: how long a holder tries to renew before it stops to act, and the time between two attempts.
 _RENEW_WITHIN = 2 / 3
 _EVERY = 2 / 15
@@ -71,7 +72,7 @@ class Lease:
         name: str,
         holder: str,
         within: Sequence[str],
-        duration_s: float = DURATION_S,
+        duration_s: float = LEASE_S,
         now: Callable[[], float] = time.time,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -191,7 +192,8 @@ class Lease:
         return {
             **before,
             "holderIdentity": self._holder,
-            "leaseDurationSeconds": max(round(self._duration_s), 1),
+            # Whole seconds, and never fewer than this holder may act for: others count them.
+            "leaseDurationSeconds": math.ceil(self._duration_s),
             "acquireTime": before.get("acquireTime") or self._stamp() if again else self._stamp(),
             "renewTime": self._stamp(),
             "leaseTransitions": transitions if again or not before else transitions + 1,

@@ -10,7 +10,8 @@ from datetime import UTC, datetime
 import kopf
 
 from fermata.operator import handlers
-from fermata.operator.runtime import Operator, Options
+from fermata.operator.options import Options
+from fermata.operator.runtime import Operator
 from fermata.policy.errors import InputError
 
 # What is running when the process is told to stop is in the API server, so there is little to wait for.

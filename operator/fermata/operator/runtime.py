@@ -9,19 +9,18 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
 from prometheus_client import Gauge, ProcessCollector
 
 from fermata.operator.clock import ServerClock
 from fermata.operator.cluster import Cluster, ClusterError
 from fermata.operator.events import Events
-from fermata.operator.lease import DURATION_S, Lease, identity, namespaces
+from fermata.operator.lease import Lease, identity, namespaces
 from fermata.operator.loops import Loops
 from fermata.operator.metrics import Metrics
 from fermata.operator.names import API_VERSION, POOLS, WORKFLOWS
+from fermata.operator.options import Options
 from fermata.operator.probes import Probes
 from fermata.operator.reconcile import PoolReconciler, Tools
 from fermata.operator.recorder import Recorder
@@ -36,19 +35,6 @@ _POLL_S = 1.0
 _REMIND_S = 15.0
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Options:
-    """How an operator runs."""
-
-    kubeconfig: str | None = None
-    namespace: str | None = None  # None: all of them
-    metrics_host: str = "127.0.0.1"
-    metrics_port: int | None = None  # None: no metrics and probes
-    record: Path | None = None
-    lease_namespace: str | None = None  # None: where the operator runs
-    lease_s: float = DURATION_S
 
 
 class Operator:

@@ -15,7 +15,8 @@ from typer.testing import CliRunner
 
 from fermata.cli.explain import app as explain
 from fermata.operator.access import configuration
-from fermata.operator.runtime import Operator, Options
+from fermata.operator.options import Options
+from fermata.operator.runtime import Operator
 from fermata.policy.errors import InputError
 
 KUBECONFIG = """\
@@ -117,3 +118,22 @@ def test_a_port_that_there_cannot_be_is_refused(port: str) -> None:
     assert "--metrics-port" in done.stderr
     with pytest.raises(InputError, match="expected a free port"):  # as kopf's own command line has it from a variable
         asyncio.run(Operator(Options(metrics_port=int(port))).listen())
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "expected"),
+    [
+        ("--lease-seconds", "0.5", "1 to 600"),
+        ("--lease-seconds", "inf", "1 to 600"),
+        ("--lease-seconds", "nan", "1 to 600"),
+        ("--lease-namespace", "a/b", "up to 63 of a-z, 0-9 and -"),
+        ("--namespace", "A_b", "up to 63 of a-z, 0-9 and -"),
+        ("--namespace", "", "up to 63 of a-z, 0-9 and -"),  # an empty variable of a script, and not: all of them
+        ("--namespace", "a" * 64, "up to 63"),
+    ],
+)
+def test_a_lease_or_a_namespace_that_there_cannot_be_is_one_line(option: str, value: str, expected: str) -> None:
+    done = fermata("operator", f"{option}={value}")
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
+    assert value in done.stderr
+    assert f"expected {expected}" in done.stderr
