@@ -19,7 +19,7 @@ class Options:
     """How an operator runs.
 
     Raises:
-        InputError: there can be no such namespace or Lease.
+        InputError: there can be no such namespace, Lease or address.
     """
 
     kubeconfig: str | None = None
@@ -34,6 +34,8 @@ class Options:
         for what, name in (("namespace", self.namespace), ("lease namespace", self.lease_namespace)):
             if name is not None and not _NAMESPACE.fullmatch(name):
                 raise InputError(f"{what} {name!r}: expected up to 63 of a-z, 0-9 and -, the first and last no -")
+        if not self.metrics_host:  # which would be every address of the machine
+            raise InputError("metrics host '': expected an address, such as 127.0.0.1 or ::1")
         if not 1.0 <= self.lease_s <= _LEASE_AT_MOST_S:  # not a number is in no range
             raise InputError(f"lease seconds {self.lease_s:g}: expected 1 to {_LEASE_AT_MOST_S:g}")
 
@@ -44,12 +46,20 @@ def options_from_environment() -> Options:
     Raises:
         InputError: they cannot be used.
     """
-    port = os.environ.get("FERMATA_METRICS_PORT")
     record = os.environ.get("FERMATA_RECORD")
     return Options(
         kubeconfig=os.environ.get("KUBECONFIG"),
-        metrics_host=os.environ.get("FERMATA_METRICS_HOST", "127.0.0.1"),
-        metrics_port=int(port) if port else None,
+        metrics_host=os.environ.get("FERMATA_METRICS_HOST") or "127.0.0.1",
+        metrics_port=_port(os.environ.get("FERMATA_METRICS_PORT")),
         record=Path(record) if record else None,
         lease_namespace=os.environ.get("FERMATA_LEASE_NAMESPACE") or None,
     )
+
+
+def _port(text: str | None) -> int | None:
+    if not text:
+        return None
+    try:
+        return int(text)
+    except ValueError:
+        raise InputError(f"FERMATA_METRICS_PORT {text!r}: expected a port, 0 to 65535") from None

@@ -41,7 +41,8 @@ class Probes:
         self._runner = web.AppRunner(app, access_log=None)
         await self._runner.setup()
         await web.TCPSite(self._runner, host, port).start()
-        log.info("metrics and probes on http://%s:%d", host, port)
+        for address, bound, *_ in self._runner.addresses:  # what a name and port 0 have led to
+            log.info("metrics and probes on http://%s:%d", f"[{address}]" if ":" in address else address, bound)
 
     async def stop(self) -> None:
         """Stop listening."""

@@ -73,7 +73,8 @@ class Operator:
         try:
             await self._probes.start(host, port)
         except (OSError, OverflowError) as error:  # a port over 65535, from the environment, is no OSError
-            raise InputError(f"cannot serve metrics on {host}:{port}: {error}; expected a free port") from error
+            told = f"cannot serve metrics on {host}, port {port}: {error}"
+            raise InputError(f"{told}; expected an address of this machine and a free port") from error
 
     async def connect(self) -> Cluster:
         """Return the connection to the API server, made by the first call; nothing is asked of it yet.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import socket
 import subprocess
@@ -10,12 +11,13 @@ import sys
 from pathlib import Path
 
 import pytest
+from aiohttp import ClientSession
 from tests.processes import fermata
 from typer.testing import CliRunner
 
 from fermata.cli.explain import app as explain
 from fermata.operator.access import configuration
-from fermata.operator.options import Options
+from fermata.operator.options import Options, options_from_environment
 from fermata.operator.runtime import Operator
 from fermata.policy.errors import InputError
 
@@ -108,7 +110,7 @@ def test_a_port_that_is_taken_ends_it_with_one_line(tmp_path: Path) -> None:
             [*command, "--metrics-port", port], capture_output=True, text=True, timeout=60, check=False
         )
     assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
-    assert f"cannot serve metrics on 127.0.0.1:{port}" in done.stderr
+    assert f"cannot serve metrics on 127.0.0.1, port {port}" in done.stderr
 
 
 @pytest.mark.parametrize("port", ["99999999", "65536", "-1"])
@@ -116,7 +118,7 @@ def test_a_port_that_there_cannot_be_is_refused(port: str) -> None:
     done = fermata("operator", "--metrics-port", port)
     assert done.returncode == 2
     assert "--metrics-port" in done.stderr
-    with pytest.raises(InputError, match="expected a free port"):  # as kopf's own command line has it from a variable
+    with pytest.raises(InputError, match="and a free port"):  # as kopf's own command line has it from a variable
         asyncio.run(Operator(Options(metrics_port=int(port))).listen())
 
 
@@ -130,10 +132,48 @@ def test_a_port_that_there_cannot_be_is_refused(port: str) -> None:
         ("--namespace", "A_b", "up to 63 of a-z, 0-9 and -"),
         ("--namespace", "", "up to 63 of a-z, 0-9 and -"),  # an empty variable of a script, and not: all of them
         ("--namespace", "a" * 64, "up to 63"),
+        ("--metrics-host", "", "an address"),  # and not: all addresses of the machine
     ],
 )
-def test_a_lease_or_a_namespace_that_there_cannot_be_is_one_line(option: str, value: str, expected: str) -> None:
+def test_an_option_that_there_cannot_be_is_one_line(option: str, value: str, expected: str) -> None:
     done = fermata("operator", f"{option}={value}")
     assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
     assert value in done.stderr
     assert f"expected {expected}" in done.stderr
+
+
+@pytest.mark.parametrize("port", ["abc", "1.5", "80 81"])
+def test_a_port_from_the_environment_that_is_none_is_named(port: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FERMATA_METRICS_PORT", port)
+    with pytest.raises(InputError, match=f"FERMATA_METRICS_PORT '{port}': expected a port, 0 to 65535"):
+        options_from_environment()
+
+
+def test_what_the_environment_leaves_empty_is_not_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("METRICS_PORT", "METRICS_HOST", "LEASE_NAMESPACE", "RECORD"):
+        monkeypatch.setenv(f"FERMATA_{name}", "")
+    monkeypatch.delenv("KUBECONFIG", raising=False)
+    assert options_from_environment() == Options()
+
+
+def _has_ipv6() -> bool:
+    with contextlib.suppress(OSError), socket.socket(socket.AF_INET6) as one:
+        one.bind(("::1", 0))
+        return True
+    return False
+
+
+@pytest.mark.skipif(not (socket.has_ipv6 and _has_ipv6()), reason="needs IPv6")
+def test_metrics_are_served_on_ipv6_and_the_log_says_where(caplog: pytest.LogCaptureFixture) -> None:
+    async def fetched() -> str:
+        operator = Operator(Options(metrics_host="::1", metrics_port=0))
+        try:
+            await operator.listen()
+            url = caplog.messages[-1].removeprefix("metrics and probes on ")
+            async with ClientSession() as session, session.get(f"{url}/healthz") as answer:
+                return await answer.text()
+        finally:
+            await operator.stop()
+
+    with caplog.at_level("INFO"):
+        assert asyncio.run(fetched()) == "ok\n"
