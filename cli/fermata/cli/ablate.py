@@ -38,10 +38,13 @@ def ablate(
     """
     from rich.table import Table
 
-    from fermata.cli.extras import graph_ablation
+    from fermata.cli.extras import need
     from fermata.cli.options import seed_range
     from fermata.cli.tables import show
     from fermata.policy.errors import InputError
+
+    need("training")
+    from fermata.training.graph.ablation import ablate as run
     from fermata.training.graph.config import GraphConfig, read_any
 
     base = read_any(config)
@@ -50,7 +53,7 @@ def ablate(
     if processes is not None:
         base = base.model_copy(update={"processes": processes})
     names = [name.strip() for name in scenarios.split(",")]
-    found = graph_ablation().ablate(base, out, names, seed_range(seeds), seed_range(training_seeds), jobs=episode_jobs)
+    found = run(base, out, names, seed_range(seeds), seed_range(training_seeds), jobs=episode_jobs)
     if as_json:
         lists = {name: [each._asdict() for each in rows] for name, rows in found._asdict().items()}
         print(json.dumps({"config": base.name} | lists))

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
+from fermata.cli.extras import need
+
 if TYPE_CHECKING:
     from fermata.operator.cluster import Cluster
 
@@ -25,16 +27,13 @@ def ask(kubeconfig: Path | None, what: Callable[[Cluster], Awaitable[Answer]]) -
         InputError: no usable configuration, or the API server refuses.
         MissingExtraError: the operator's dependencies are not installed.
     """
-    from fermata.policy.errors import MissingExtraError
+    need("operator")
 
     async def connected() -> Answer:
         async with _connection(kubeconfig) as cluster:
             return await what(cluster)
 
-    try:
-        return asyncio.run(connected())
-    except ModuleNotFoundError as error:
-        raise MissingExtraError(str(error.name), "operator") from error
+    return asyncio.run(connected())
 
 
 @asynccontextmanager

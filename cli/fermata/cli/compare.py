@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fermata.cli.extras import need
 from fermata.cli.options import check_executors, parameter, seed_range
 from fermata.cli.progress import progress_bar
-from fermata.policy.errors import InputError, MissingExtraError
+from fermata.policy.errors import InputError
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -79,6 +80,7 @@ def compare(
     from fermata.policy.guardrails import Guardrails
     from fermata.sim.generate.estimates import read_noise
 
+    need("report")
     _check(processes, sweep_seeds, executors, warmup, max_hold, max_wait)
     names = policy_names(policies)
     place = _place(names, base)
@@ -89,30 +91,25 @@ def compare(
         raise InputError("cannot write it: no such folder", file=out)
     limits = Guardrails(max_hold, max_wait)
     wrong = None if noise is None else read_noise(noise)
-    try:
-        _load_all(names)
-        if trace is not None:
-            if seeds is not None or settings:
-                raise InputError("--seeds and --set belong to --scenario, not to --trace")
-            workloads = [_trace_workload(trace, names, executors, warmup, limits, wrong, sticky=sticky, sweeps=sweeps)]
-        else:
-            if seeds is None:
-                raise InputError("--scenario needs --seeds A-B")
-            changes = dict(parameter(text) for text in settings or [])
-            sources = _sources(names_of_scenarios, changes, tpch_dir, wrong, sticky=sticky)
-            workloads = [
-                _workload(source, names, seed_range(seeds), executors, warmup, limits, sticky, sweeps * sweep_seeds)
-                for source in sources
-            ]
-        comparison, total, done = _run(workloads, place, processes)
-        report = _report(comparison, total, done, names, seeds, trace)
-        if explain and done == total:
-            report = replace(report, chapters=_chapters(workloads, names))
-        _write(report, out, figures)
-    except ModuleNotFoundError as error:
-        if (error.name or "").startswith("fermata"):
-            raise
-        raise MissingExtraError((error.name or "").partition(".")[0], "report") from error
+    _load_all(names)
+    if trace is not None:
+        if seeds is not None or settings:
+            raise InputError("--seeds and --set belong to --scenario, not to --trace")
+        workloads = [_trace_workload(trace, names, executors, warmup, limits, wrong, sticky=sticky, sweeps=sweeps)]
+    else:
+        if seeds is None:
+            raise InputError("--scenario needs --seeds A-B")
+        changes = dict(parameter(text) for text in settings or [])
+        sources = _sources(names_of_scenarios, changes, tpch_dir, wrong, sticky=sticky)
+        workloads = [
+            _workload(source, names, seed_range(seeds), executors, warmup, limits, sticky, sweeps * sweep_seeds)
+            for source in sources
+        ]
+    comparison, total, done = _run(workloads, place, processes)
+    report = _report(comparison, total, done, names, seeds, trace)
+    if explain and done == total:
+        report = replace(report, chapters=_chapters(workloads, names))
+    _write(report, out, figures)
     _tell(comparison, report, out, figures, as_json=as_json, interrupted=done < total)
     if done < total:
         print(f"fermata: interrupted after {done} of {total} episodes; the report is of these", file=sys.stderr)

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fermata.cli.extras import need
 from fermata.cli.options import seed_range
 from fermata.cli.progress import progress_bar
-from fermata.policy.errors import InputError, MissingExtraError
+from fermata.policy.errors import InputError
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -62,6 +63,8 @@ def explain(
     from fermata.sim.explain import Workload, explain_graph
     from fermata.sim.explain import explain as look_into
 
+    if out is not None:
+        need("report")
     _check(top, states, max_hold, max_wait, out)
     policy, numbers = _model(model), seed_range(seeds)
     drawn = _scenarios(scenario or list(_SHOWN))
@@ -120,13 +123,9 @@ def _scenarios(names: list[str]) -> list[Scenario]:
 def _write_page(found: Explanation, out: Path) -> None:
     from importlib.metadata import version
 
-    try:
-        from fermata.sim.explain.chapter import chapter_of
-        from fermata.sim.report import Report, write
-    except ModuleNotFoundError as error:
-        if (error.name or "").startswith("fermata"):
-            raise
-        raise MissingExtraError((error.name or "").partition(".")[0], "report") from error
+    from fermata.sim.explain.chapter import chapter_of
+    from fermata.sim.report import Report, write
+
     facts = {
         "command": shlex.join(["fermata", *sys.argv[1:]]),
         "seeds": f"{found.states.seeds[0]}-{found.states.seeds[-1]}",

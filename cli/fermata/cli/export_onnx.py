@@ -25,22 +25,21 @@ def export_onnx(
     ] = None,
 ) -> None:
     """Export a trained policy as ONNX, checked against torch."""
-    from fermata.cli.extras import (
-        export,
-        graph_export,
-        graph_training,
-        spark_export,
-        spark_training,
-        training,
-    )
+    from fermata.cli.extras import need
+
+    need("training")
+    from fermata.training import export, train
+    from fermata.training.graph import export as graph_export
+    from fermata.training.graph import train as graph_train
+    from fermata.training.spark import export as spark_export
+    from fermata.training.spark import train as spark_train
 
     method = _method(run)
-    trainer, export_of = {
-        None: (training, export),
-        "evolution": (spark_training, spark_export),
-    }.get(method, (graph_training, graph_export))
-    config, network = trainer().read_run(run)
-    exporter = export_of()
+    trainer, exporter = {
+        None: (train, export),
+        "evolution": (spark_train, spark_export),
+    }.get(method, (graph_train, graph_export))
+    config, network = trainer.read_run(run)
     if method == "evolution" and card is not None:
         raise InputError("an allocation has no card; fermata policy info shows the metadata", file=card)
     if method != "evolution" and beside is not None:

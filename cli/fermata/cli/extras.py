@@ -1,58 +1,27 @@
-"""Late imports of rooms that need an optional dependency, with an error that names the extra."""
+"""What commands need beyond the core: looked for before they begin, so that none fails when its work is half done."""
 
 from __future__ import annotations
 
-import importlib
-from types import ModuleType
+from importlib.util import find_spec
 
 from fermata.policy.errors import MissingExtraError
 
-
-def _need(module: str, package: str, extra: str) -> ModuleType:
-    try:
-        return importlib.import_module(module)
-    except ModuleNotFoundError as error:
-        missing = (error.name or package).partition(".")[0]
-        if missing == "fermata":
-            raise
-        raise MissingExtraError(missing, extra) from error
-
-
-def training() -> ModuleType:
-    """Return `fermata.training.train`."""
-    return _need("fermata.training.train", "torch", "training")
+# What the code imports of each extra, by the names of the modules; Numba is left out, as everything runs without it.
+PACKAGES = {
+    "operator": ("aiohttp", "apscheduler", "kopf", "kubernetes", "prometheus_client"),
+    "ray": ("ray",),
+    "report": ("jinja2", "matplotlib"),
+    "sim": ("aiohttp", "celpy", "jsonpatch", "orjson"),
+    "training": ("torch", "onnx", "tensorboard"),
+}
 
 
-def hpc_training() -> ModuleType:
-    """Return `fermata.training.hpc.train`."""
-    return _need("fermata.training.hpc.train", "torch", "training")
+def need(*extras: str) -> None:
+    """Make sure that what these extras bring is installed; imports nothing of it.
 
-
-def graph_training() -> ModuleType:
-    """Return `fermata.training.graph.train`."""
-    return _need("fermata.training.graph.train", "torch", "training")
-
-
-def spark_training() -> ModuleType:
-    """Return `fermata.training.spark.train`."""
-    return _need("fermata.training.spark.train", "torch", "training")
-
-
-def spark_export() -> ModuleType:
-    """Return `fermata.training.spark.export`."""
-    return _need("fermata.training.spark.export", "torch", "training")
-
-
-def graph_ablation() -> ModuleType:
-    """Return `fermata.training.graph.ablation`."""
-    return _need("fermata.training.graph.ablation", "torch", "training")
-
-
-def graph_export() -> ModuleType:
-    """Return `fermata.training.graph.export`."""
-    return _need("fermata.training.graph.export", "torch", "training")
-
-
-def export() -> ModuleType:
-    """Return `fermata.training.export`."""
-    return _need("fermata.training.export", "torch", "training")
+    Raises:
+        MissingExtraError: something is not; it says how to install all of them.
+    """
+    for package in (package for extra in extras for package in PACKAGES[extra]):
+        if find_spec(package) is None:
+            raise MissingExtraError(package, ",".join(extras))

@@ -7,17 +7,15 @@ import logging
 import subprocess
 import sys
 import time
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fermata.policy.errors import FermataError, InputError, MissingExtraError
+from fermata.cli.extras import need
+from fermata.policy.errors import FermataError, InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from fermata.sim.kube.local import State
 
 app = typer.Typer(
@@ -54,6 +52,7 @@ def up(
     ] = 10.0,
 ) -> None:
     """Start a control plane and say how to reach it."""
+    need("sim")
     from fermata.sim.kube.local import log_file, read_state, serve
 
     if not foreground:
@@ -64,8 +63,8 @@ def up(
         state = _start_detached(folder, log_file(folder), sys.argv[1:])
         _tell(state, folder)
         return
-    with _sim_extra():
-        from fermata.sim.kube.plane import Options
+    from fermata.sim.kube.plane import Options
+
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     options = Options(
         slots=slots,
@@ -109,15 +108,6 @@ def down(folder: Folder = _FOLDER) -> None:
     from fermata.sim.kube.local import stop
 
     print("stopped" if stop(folder) else f"nothing was up ({folder})")
-
-
-@contextmanager
-def _sim_extra() -> Iterator[None]:
-    """Name the extra that brings a package which the control plane needs."""
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        raise MissingExtraError((error.name or "aiohttp").partition(".")[0], "sim") from error
 
 
 def _start_detached(folder: Path, log: Path, arguments: list[str]) -> State:

@@ -33,18 +33,18 @@ def operator(
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Tell everything.")] = False,
 ) -> None:
     """Run the operator."""
-    from fermata.policy.errors import InputError, MissingExtraError
+    from fermata.cli.extras import need
+    from fermata.policy.errors import InputError
 
+    need("operator")
     if kubeconfig is not None and not kubeconfig.is_file():
         raise InputError("no such file; expected a kubeconfig", file=kubeconfig)
     # A decision is a few calls of small kernels: compiling them would hold up the first workflow for longer than plain
     # Python ever will. The image has no Numba either.
     os.environ.setdefault("FERMATA_NO_JIT", "1")
-    try:
-        from fermata.operator.main import configure_logging, run
-        from fermata.operator.options import Options
-    except ModuleNotFoundError as error:
-        raise MissingExtraError(str(error.name), "operator") from error
+    from fermata.operator.main import configure_logging, run
+    from fermata.operator.options import Options
+
     configure_logging(as_json=log_json, verbose=verbose)
     run(
         Options(

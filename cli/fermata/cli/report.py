@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fermata.cli.clusters import Kubeconfig, ask
+from fermata.cli.extras import need
 from fermata.cli.history import SHARED_CAP, SUSPENDED, History, caps_of, read_history, schedule_of, trace_of
-from fermata.policy.errors import InputError, MissingExtraError
+from fermata.policy.errors import InputError
 
 if TYPE_CHECKING:
     from fermata.operator.cluster import Cluster
@@ -44,18 +45,14 @@ def report(
     a policy is worth here, and the difference of the cluster to the simulation of what acted there is what the
     simulator leaves out. Workflows that cannot be simulated as they ran are simulated with the others, and not counted.
     """
+    need("operator", "report")
     if not from_cluster:
         raise InputError("expected --from-cluster; fermata compare writes the report of simulations alone")
     if not out.resolve().parent.is_dir():
         raise InputError("cannot write it: no such folder", file=out)
     history, own = ask(kubeconfig, lambda cluster: _read(cluster, pool, own=policies is None))
-    try:
-        page = _page(history, _chosen(history, own, policies))
-        _write(page, out)
-    except ModuleNotFoundError as error:
-        if (error.name or "").startswith("fermata"):
-            raise
-        raise MissingExtraError((error.name or "").partition(".")[0], "report") from error
+    page = _page(history, _chosen(history, own, policies))
+    _write(page, out)
     _tell(page, history, out, as_json=as_json)
 
 

@@ -53,10 +53,15 @@ def train(
     ] = None,
 ) -> None:
     """Train a policy in the simulator; the configuration says by which method."""
-    from fermata.cli.extras import graph_training, spark_training, training
+    from fermata.cli.extras import need
     from fermata.policy.errors import InputError
+
+    need("training", *(() if ray is None else ("ray",)))
     from fermata.training.graph.config import GraphConfig, read_any
+    from fermata.training.graph.train import train as learn_on_graphs
     from fermata.training.spark.config import AllocationConfig
+    from fermata.training.spark.train import train as search_allocation
+    from fermata.training.train import train as learn_from_teacher
 
     settings = read_any(config or ("quick" if trace is None else "own"))
     settings = _on_own(settings, trace, executors)
@@ -67,15 +72,15 @@ def train(
             raise InputError(f"{settings.name!r} needs --tpch-dir DIR, the folder with 2g/adj_mat_1.npy, and no --ray")
         if device not in ("auto", "cpu"):
             raise InputError(f"--device {device}: {settings.name!r} is searched for by playing episodes, on no GPU")
-        spark_training().train(settings, out, tpch_dir)
+        search_allocation(settings, out, tpch_dir)
     elif tpch_dir is not None:
         raise InputError(f"--tpch-dir is for configurations that allocate Spark's executors, not for {settings.name!r}")
     elif isinstance(settings, GraphConfig):
-        graph_training().train(settings, out, ray=ray, device=device)
+        learn_on_graphs(settings, out, ray=ray, device=device)
     elif ray is not None:
         raise InputError(f"--ray is for graph policies, and {settings.name!r} is a configuration of the teacher")
     else:
-        training().train(settings, out, device=device)
+        learn_from_teacher(settings, out, device=device)
     print(f"trained; next: fermata export-onnx {out} --out policy.onnx")
 
 

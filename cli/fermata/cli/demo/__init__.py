@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fermata.cli.extras import need
+
 if TYPE_CHECKING:
     from collections.abc import Coroutine
 
@@ -44,8 +46,9 @@ def demo(
 
     Everything is real but the containers: an API server on loopback, the operator, Jobs and pods that take their time.
     """
+    need("operator", "report", "sim")
     from fermata.cli.demo.examples import setup
-    from fermata.policy.errors import FermataError, InputError, MissingExtraError
+    from fermata.policy.errors import FermataError, InputError
 
     if not report.resolve().parent.is_dir():  # said now, not when everything has run
         raise InputError("cannot write it: no such folder", file=report)
@@ -56,8 +59,6 @@ def demo(
     try:
         result = _watch(plan, folder.resolve())
         _tell(plan, result, report, as_json=as_json)
-    except ModuleNotFoundError as error:
-        raise MissingExtraError((error.name or "").partition(".")[0], "operator,sim") from error
     except FermataError:
         keep = True
         raise

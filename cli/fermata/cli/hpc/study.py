@@ -20,9 +20,9 @@ def study(
 
     `fermata hpc report --study FOLDER` makes the tables.
     """
-    from fermata.cli.extras import hpc_training
+    from fermata.cli.extras import need
 
-    hpc_training()
+    need("training")
     from fermata.sim.hpc.report import exact_log
     from fermata.sim.hpc.study import CASES
     from fermata.training.hpc.config import InspectorConfig

@@ -40,9 +40,9 @@ def train(
     on the wait; `queue` is no inspector but a policy of its own, and `window` is Deep Back-Filling's agent. The options
     of --set are those of `InspectorConfig`, `InspectorSearchConfig`, `QueueConfig` and `WindowConfig`.
     """
-    from fermata.cli.extras import hpc_training
+    from fermata.cli.extras import need
 
-    hpc_training()
+    need("training")
     from fermata.training.hpc.config import InspectorConfig
     from fermata.training.hpc.export import export_inspector, export_queue_model, export_window_model
     from fermata.training.hpc.inspectors import InspectorSearchConfig, search_inspector

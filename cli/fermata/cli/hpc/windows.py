@@ -28,9 +28,9 @@ def windows(
     Run it again to go on where it was ended. The tables are FOLDER/windows.md; `fermata hpc report --windows FOLDER`
     puts them into the page of all results.
     """
-    from fermata.cli.extras import hpc_training
+    from fermata.cli.extras import need
 
-    hpc_training()
+    need("training")
     from fermata.sim.files import atomic_output
     from fermata.sim.hpc.lublin import generate
     from fermata.sim.hpc.report import markdown_table

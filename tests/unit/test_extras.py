@@ -1,0 +1,80 @@
+"""A command whose extra is missing says so in one line, before it does anything else."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import sys
+import tomllib
+from importlib.metadata import packages_distributions
+from pathlib import Path
+
+import pytest
+from tests.processes import fermata
+
+from fermata.cli.extras import PACKAGES
+
+PROJECT = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+# Each with a mistake, or a folder to fill, of which nothing is to be said or seen: the extra comes first.
+COMMANDS = [
+    ("ablate --out {out} --config none", "torch", "training"),
+    ("compare --policies none --scenario none", "matplotlib", "report"),
+    ("demo --policy none --dir {out}", "kopf", "operator,report,sim"),
+    ("demo --policy none --dir {out}", "matplotlib", "operator,report,sim"),
+    ("demo --policy none --dir {out}", "orjson", "operator,report,sim"),
+    ("explain w --kubeconfig none", "kubernetes", "operator"),
+    ("export-onnx none --out {out}", "torch", "training"),
+    ("hpc study --data none --out {out}", "torch", "training"),
+    ("hpc train --log none --out none/a.onnx", "torch", "training"),
+    ("hpc windows --out {out}", "torch", "training"),
+    ("local up --dir {out}", "aiohttp", "sim"),
+    ("operator --kubeconfig none", "prometheus_client", "operator"),
+    ("policy explain none --out none/a.html", "matplotlib", "report"),
+    ("release w --kubeconfig none", "aiohttp", "operator"),
+    ("release-all --kubeconfig none", "aiohttp", "operator"),
+    ("report --from-cluster --kubeconfig none", "jinja2", "operator,report"),
+    ("trace export --from-cluster --kubeconfig none --out {out}", "aiohttp", "operator"),
+    ("train --config none --out {out}", "tensorboard", "training"),
+    ("train --config none --out {out} --ray auto", "ray", "training,ray"),
+]
+
+
+@pytest.mark.parametrize(("command", "package", "extras"), COMMANDS)
+def test_a_missing_extra_is_said_first(
+    command: str, package: str, extras: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if extras.startswith("training") and package != "torch":
+        pytest.importorskip("torch", reason="needs the [training] extra")
+    out = tmp_path / "out"
+    monkeypatch.setitem(sys.modules, package, None)  # as if it were not installed
+    try:
+        done = fermata(*command.format(out=out).split())
+        told = f"fermata: {package} is not installed; install it with: pip install 'fermata[{extras}]'\n"
+        assert (done.returncode, done.stderr) == (2, told)
+        assert done.stdout == ""
+        assert not out.exists()
+    finally:
+        if command.startswith("local"):  # a control plane that should not have come up
+            fermata("local", "down", "--dir", str(out))
+
+
+def test_what_is_looked_for_is_what_the_extras_bring() -> None:
+    distributions = packages_distributions()
+    for extra, packages in PACKAGES.items():
+        brought = {_name(re.split(r"[^\w.-]", each)[0]) for each in PROJECT["optional-dependencies"][extra]}
+        for package in packages:
+            if package not in distributions:
+                assert extra in ("training", "ray"), "everything else is part of [dev]"
+                continue
+            assert {_name(each) for each in distributions[package]} & brought, package
+
+
+@pytest.mark.parametrize("extra", ["operator", "report", "sim"])
+def test_what_is_looked_for_can_be_imported(extra: str) -> None:
+    for package in PACKAGES[extra]:
+        importlib.import_module(package)
+
+
+def _name(distribution: str) -> str:
+    """Return a distribution's name in the one spelling that counts."""
+    return re.sub(r"[-_.]+", "-", distribution).lower()
