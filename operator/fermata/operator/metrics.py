@@ -6,8 +6,10 @@ One registry for each operator, so that two in one process (as in tests) do not 
 from __future__ import annotations
 
 from contextlib import suppress
+from typing import NamedTuple
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.metrics import MetricWrapperBase
 
 from fermata.operator.progress import WorkflowView
 
@@ -16,6 +18,15 @@ _LATENCY = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 
 _SLOWDOWN = (1, 1.5, 2, 3, 5, 10, 20, 50, 100)
 _RATIO = (0.1, 0.25, 0.5, 0.67, 0.8, 0.9, 1.1, 1.25, 1.5, 2, 4, 10)
 _BY_POLICY = ("pool", "policy")
+
+
+class Family(NamedTuple):
+    """A metric under the name, and with the labels, by which Prometheus asks for it."""
+
+    name: str  # of a histogram without its _bucket, _sum and _count
+    kind: str
+    labels: tuple[str, ...]
+    meaning: str
 
 
 class Metrics:
@@ -35,7 +46,10 @@ class Metrics:
             "fermata_workflow_slowdown", "Bounded slowdown.", _BY_POLICY, buckets=_SLOWDOWN, registry=registry
         )
         self.finished = Counter(
-            "fermata_workflows_finished", "Finished workflows.", ("pool", "result"), registry=registry
+            "fermata_workflows_finished",
+            "Finished workflows: succeeded or failed.",
+            ("pool", "result"),
+            registry=registry,
         )
         self.decision = Histogram(
             "fermata_decision_seconds", "One decision of a policy.", _BY_POLICY, buckets=_LATENCY, registry=registry
@@ -62,8 +76,12 @@ class Metrics:
             "fermata_shadow_disagreements", "Decisions that differ from the policy's in shadow mode.", ("pool",),
             registry=registry,
         )  # fmt: skip
-        self.executors = Gauge("fermata_pool_executors", "Executors.", ("pool", "state"), registry=registry)
-        self.stages = Gauge("fermata_pool_stages", "Stages that are ready.", ("pool", "state"), registry=registry)
+        self.executors = Gauge(
+            "fermata_pool_executors", "Executors: busy or free.", ("pool", "state"), registry=registry
+        )
+        self.stages = Gauge(
+            "fermata_pool_stages", "Stages that are ready: waiting or held.", ("pool", "state"), registry=registry
+        )
         self.policy_ready = Gauge(
             "fermata_pool_policy_ready", "1 if the own policy decides.", ("pool",), registry=registry
         )
@@ -80,11 +98,33 @@ class Metrics:
         self.requests = Counter(
             "fermata_api_requests", "Requests to the API server.", ("verb", "code"), registry=registry
         )
-        self.api_errors = Counter("fermata_api_errors", "Requests that failed.", ("verb", "code"), registry=registry)
+        self.api_errors = Counter(
+            "fermata_api_errors",
+            "Requests that failed; 409 says that the object has changed, and is tried again.",
+            ("verb", "code"),
+            registry=registry,
+        )
         self.crashes = Counter(
             "fermata_reconcile_failures", "Reconciliations that failed.", ("pool",), registry=registry
         )
+        self.leader = Gauge(
+            "fermata_leader", "1 if this operator holds the lease, and acts.", ("lease",), registry=registry
+        )
         self.events_dropped = Counter("fermata_events_dropped", "Events not written.", registry=registry)
+
+    def families(self) -> list[Family]:
+        """Return all of them, as they are defined."""
+        metrics = [metric for metric in vars(self).values() if isinstance(metric, MetricWrapperBase)]
+        rows = [(described, metric) for metric in metrics for described in metric.describe()]
+        return [
+            Family(
+                described.name + ("_total" if described.type == "counter" else ""),
+                described.type,
+                tuple(metric._labelnames),  # which the library shows nowhere before there is a sample
+                described.documentation,
+            )
+            for described, metric in rows
+        ]
 
     def forget(self, pool: str) -> None:
         """Take back what was said of a pool that is gone, or is decided by another operator now."""

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 
-from prometheus_client import Gauge, ProcessCollector
+from prometheus_client import ProcessCollector
 
 from fermata.operator.clock import ServerClock
 from fermata.operator.cluster import Cluster, ClusterError
@@ -45,7 +45,8 @@ class Operator:
         self._now = now = ServerClock(now)
         self._metrics = Metrics()
         ProcessCollector(registry=self._metrics.registry)
-        leader = Gauge("fermata_leader", "1 if this operator acts.", registry=self._metrics.registry)
+        self._lease_name = f"{LEASE}-{options.namespace}" if options.namespace else LEASE
+        leader = self._metrics.leader.labels(self._lease_name)
         leader.set_function(lambda: self._lease is not None and self._lease.held)
         self._recorder = Recorder(options.record)
         self._loops = Loops(self._reconcile, lambda pool: self._metrics.crashes.labels(pool).inc())
@@ -153,9 +154,8 @@ class Operator:
         self._pools.clear()
 
     def _new_lease(self, cluster: Cluster) -> Lease:
-        scope = f"-{self.options.namespace}" if self.options.namespace else ""
         within = namespaces(self.options.lease_namespace)
-        return Lease(cluster, f"{LEASE}{scope}", identity(), within, self.options.lease_s, self._now)
+        return Lease(cluster, self._lease_name, identity(), within, self.options.lease_s, self._now)
 
     def _readiness(self) -> str:
         """Return what /readyz says; a standby is ready, or a new version would never replace an old one."""

@@ -6,13 +6,16 @@ import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jsonschema
 import pytest
 import yaml
+from prometheus_client import ProcessCollector
 
 from fermata.operator.metrics import Metrics
+from fermata.operator.options import Options
+from fermata.operator.runtime import Operator
 
 DEPLOY = Path(__file__).resolve().parents[3] / "deploy"
 CHART = DEPLOY / "helm/fermata"
@@ -130,20 +133,76 @@ def test_the_charts_pod_is_locked_down_as_the_other() -> None:
 # Monitoring --------------------------------------------------------------------------------------------------------
 
 
-def _asked() -> set[str]:
-    rules = yaml.safe_load((MONITORING / "rules.yaml").read_text())["spec"]["groups"]
-    expressions = [rule["expr"] for group in rules for rule in group["rules"]]
-    dashboard = json.loads((MONITORING / "dashboard.json").read_text())
-    expressions += [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]
-    return {name for text in expressions for name in re.findall(r"\bfermata_\w+", text)}
+TARGET = {"pod", "job", "instance", "namespace"}  # what Prometheus adds to every sample
 
 
-def test_dashboard_and_alerts_ask_for_metrics_that_there_are() -> None:
-    families = {family.name: family.type for family in Metrics().registry.collect()} | {"fermata_leader": "gauge"}
-    suffixes = {"counter": ["_total"], "histogram": ["_bucket", "_sum", "_count"], "gauge": [""]}
-    there = {name + suffix for name, kind in families.items() for suffix in suffixes[kind]}
-    assert _asked() - there == set()
-    assert len(_asked()) >= 15
+class Asked(NamedTuple):
+    """An expression, and the texts that Prometheus or Grafana writes with the labels of its result."""
+
+    where: str
+    expression: str
+    texts: str
+
+    @property
+    def kept(self) -> set[str] | None:
+        """Labels that its result has; None: all that its metrics have."""
+        groups = re.findall(r"\bby \(([^)]*)\)", self.expression)
+        return {label for group in groups for label in re.split(r", *", group)} if groups else None
+
+
+def _asked() -> list[Asked]:
+    groups = yaml.safe_load((MONITORING / "rules.yaml").read_text())["spec"]["groups"]
+    rules = [rule for group in groups for rule in group["rules"]]
+    told = [re.findall(r"{{ \$labels\.(\w+) }}", "".join(rule["annotations"].values())) for rule in rules]
+    asked = [Asked(rule["alert"], rule["expr"], " ".join(labels)) for rule, labels in zip(rules, told, strict=True)]
+    panels = json.loads((MONITORING / "dashboard.json").read_text())["panels"]
+    for panel in panels:
+        for target in panel["targets"]:
+            legend = " ".join(re.findall(r"{{(\w+)}}", target["legendFormat"]))
+            asked.append(Asked(panel["title"], target["expr"], legend))
+    return asked
+
+
+def _exposed() -> dict[str, set[str]]:
+    """Return name -> labels of all that an operator's /metrics can hold."""
+    found: dict[str, set[str]] = {each.name: set() for each in ProcessCollector(registry=None).collect()}
+    for family in Metrics().families():
+        if family.kind == "histogram":
+            found |= {f"{family.name}_{part}": {*family.labels} for part in ("sum", "count")}
+            found[f"{family.name}_bucket"] = {*family.labels, "le"}
+        else:
+            found[family.name] = {*family.labels}
+    return found
+
+
+@pytest.mark.parametrize("asked", _asked(), ids=lambda asked: asked.where)
+def test_dashboard_and_alerts_ask_for_metrics_and_labels_that_there_are(asked: Asked) -> None:
+    exposed = _exposed()
+    metrics = re.findall(r"\b((?:fermata|process)_\w+)(?:{([^}]*)})?", asked.expression)
+    assert metrics, asked.expression
+    for name, selector in metrics:
+        assert name in exposed
+        labels = exposed[name] | TARGET
+        assert set(re.findall(r"(\w+) *(?:=~|!~|!=|=)", selector)) <= labels
+        assert (asked.kept or set()) <= labels
+        assert set(asked.texts.split()) <= (labels if asked.kept is None else asked.kept)
+
+
+def test_the_dashboards_pools_are_those_of_a_metric() -> None:
+    variables = json.loads((MONITORING / "dashboard.json").read_text())["templating"]["list"]
+    ((name, label),) = (
+        re.findall(r"\((\w+), (\w+)\)", each["query"])[0] for each in variables if each["name"] == "pool"
+    )
+    assert label in _exposed()[name]
+
+
+def test_the_lease_is_told_apart_from_others() -> None:
+    """An operator for each namespace has a Lease of its own, so that several of them may act."""
+    for namespace, name in ((None, "fermata-operator"), ("team", "fermata-operator-team")):
+        registry = Operator(Options(namespace=namespace))._metrics.registry
+        assert registry.get_sample_value("fermata_leader", {"lease": name}) == 0.0
+    for rule in ("FermataNobodyActs", "FermataTwoAct"):
+        assert "by (lease)" in next(asked.expression for asked in _asked() if asked.where == rule)
 
 
 def test_every_alert_says_what_to_do() -> None:
