@@ -14,7 +14,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from fermata.cli.interrupts import InterruptError
+from fermata.cli.interrupts import InterruptError, terminable
 from fermata.policy.errors import DISK_FULL, FermataError
 
 # verb -> module that holds a typer application called `app`
@@ -80,7 +80,8 @@ def run() -> None:
     """Run the command line; a bad input, or a file that cannot be used, exits 2 with one line, Ctrl-C exits 130."""
     try:
         try:
-            app()
+            with terminable():
+                app()
         finally:
             _flush()
     except FermataError as error:

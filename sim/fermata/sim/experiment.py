@@ -155,7 +155,7 @@ def run_seeds(
 ) -> Generator[Run, None, None]:
     """Yield the episodes of a scenario in the order of `seeds`, each as soon as it and those before it are done.
 
-    Closing the iterator, as an interrupt does, drops the episodes that have not begun.
+    Closing the iterator, as an interrupt does, drops the episodes that are not done.
 
     Args:
         scenario: draws the jobs.
@@ -169,23 +169,20 @@ def run_seeds(
 def over_processes(run: Callable[[U], R], units: Sequence[U], processes: int) -> Generator[R, None, None]:
     """Yield `run(unit)` for each unit of work in order, computed by fresh processes if there are to be several.
 
-    Closing the iterator, as an interrupt does, drops the units that have not begun.
+    Closing the iterator, as an interrupt does, drops the units that are not done.
     """
     processes = min(processes, len(units))
     if processes <= 1:
         yield from map(run, units)
         return
-    pool = Workers(processes)
     waiting: deque[Future[R]] = deque()
-    try:
+    with Workers(processes) as pool:
         for unit in units:
             waiting.append(pool.submit(run, unit))
             if len(waiting) > 2 * processes:  # enough to keep all busy; each may hold an episode
                 yield waiting.popleft().result()
         while waiting:
             yield waiting.popleft().result()
-    finally:
-        pool.shutdown(wait=True, cancel_futures=True)
 
 
 def pooled(by_seed: Mapping[int, Figures]) -> dict[str, Any]:

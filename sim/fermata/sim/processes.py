@@ -1,22 +1,33 @@
-"""Processes and signals: workers that end with whoever started them, and steps that Ctrl-C does not cut in two."""
+"""Processes and signals: workers that end with whoever started them, and steps that no interrupt cuts in two."""
 
 from __future__ import annotations
 
+import ctypes
 import math
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable, Generator
 from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from multiprocessing.connection import wait
 from pathlib import Path
+from types import TracebackType
 from typing import ParamSpec, TypeVar
+
+from fermata.policy.errors import FermataError
 
 P = ParamSpec("P")
 R = TypeVar("R")
+_PR_SET_PDEATHSIG = 1
 _CPU_LIMIT = Path("/sys/fs/cgroup/cpu.max")  # of a container, cgroup v2: microseconds of every so many
+
+
+class LostWorkerError(FermataError):
+    """A worker process is gone although nobody here ended it."""
 
 
 def cores() -> int:
@@ -39,6 +50,9 @@ def _end_with_parent() -> None:
 
 def _begin(then: Callable[[], None] | None) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if sys.platform == "linux":
+        # A compiled kernel lets no thread of this process run until it returns, which may take a minute.
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     if then is not None:
         then()
@@ -46,6 +60,9 @@ def _begin(then: Callable[[], None] | None) -> None:
 
 class Workers(ProcessPoolExecutor):
     """A pool of processes that are deaf to Ctrl-C from their first instruction on, and end with this one.
+
+    As a context manager it ends when all its work is done; an error or an interrupt in the block ends it at once,
+    whatever the processes are at.
 
     Args:
         processes: how many, started as work comes.
@@ -65,18 +82,37 @@ class Workers(ProcessPoolExecutor):
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        """End the processes.
+
+        Raises:
+            LostWorkerError: one of them ended by itself.
+        """
+        if kind is not None and self._processes:
+            for process in list(self._processes.values()):
+                process.kill()
+            # Who reads the results would wait for the rest of one that was being sent, as this end is open, too.
+            self._result_queue._writer.close()  # type: ignore[attr-defined]
+        self.shutdown(wait=True, cancel_futures=True)
+        if isinstance(error, BrokenProcessPool):
+            raise LostWorkerError("a worker process was killed, perhaps for lack of memory") from error
+
 
 @contextmanager
 def uninterrupted() -> Generator[None, None, None]:
-    """Let a Ctrl-C that comes in this block wait until its end: what is written and what is counted stay the same.
+    """Let Ctrl-C or SIGTERM in this block wait until its end: what is written and what is counted stay the same.
 
     To be used in the main thread, the only one that Python interrupts.
     """
     came: list[int] = []
-    before = signal.signal(signal.SIGINT, lambda number, frame: came.append(number))
+    before = {
+        number: signal.signal(number, lambda which, frame: came.append(which))
+        for number in (signal.SIGINT, signal.SIGTERM)
+    }
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
     if came:
-        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(came[0])

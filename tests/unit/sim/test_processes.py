@@ -1,4 +1,4 @@
-"""Steps that Ctrl-C does not cut in two, and workers whose parent is killed."""
+"""Steps that no interrupt cuts in two, and workers whose parent is interrupted or killed."""
 
 from __future__ import annotations
 
@@ -7,25 +7,53 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
+from concurrent.futures import Future
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 
 import pytest
 
+from fermata.cli.interrupts import terminable
 from fermata.sim import processes
-from fermata.sim.processes import uninterrupted
+from fermata.sim.processes import LostWorkerError, Workers, uninterrupted
 
-# Starts two workers, says who they are, and waits.
+# Starts two workers, says who they are, gives them something to do, or nothing, and waits.
 POOL = """
-import os, time
+import sys, time
 from fermata.sim.processes import Workers
 if __name__ == "__main__":
     pool = Workers(2)
     calls = [pool.submit(time.sleep, 0.5) for _ in range(2)]
     print(*pool._processes, flush=True)
     [call.result() for call in calls]
-    print("idle", flush=True)
+    if sys.argv[1] == "busy":
+        # For a minute no thread of theirs runs beside this, as beside a compiled kernel.
+        calls = [pool.submit(pow, 7, 10**8) for _ in range(2)]
+        time.sleep(0.5)
+    print(sys.argv[1], flush=True)
     time.sleep(60)
+"""
+# The first result keeps the thread that reads them busy for a second; meanwhile the second one fills the pipe.
+HALF_SENT = """
+import signal, time
+from fermata.sim.processes import Workers
+
+class Slow:
+    def __reduce__(self):
+        return time.sleep, (1.0,)
+
+if __name__ == "__main__":
+    try:
+        with Workers(1) as pool:
+            pool.submit(abs, 1).result()
+            pool.submit(Slow)
+            pool.submit(bytes, 1_000_000)
+            time.sleep(0.5)
+            signal.raise_signal(signal.SIGINT)
+    except KeyboardInterrupt:
+        print("ended", flush=True)
 """
 
 
@@ -37,19 +65,20 @@ def ctrl_c() -> Iterator[None]:
     signal.signal(signal.SIGINT, before)
 
 
-def _step(done: list[str], *, fails: bool = False) -> None:
+def _step(done: list[str], number: int = signal.SIGINT, *, fails: bool = False) -> None:
     with uninterrupted():
         done.append("rows")
-        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(number)
         if fails:
             raise ZeroDivisionError
         done.append("figures")
 
 
-def test_an_interrupt_waits_for_the_end_of_the_step() -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_waits_for_the_end_of_the_step(number: int) -> None:
     done: list[str] = []
-    with pytest.raises(KeyboardInterrupt):
-        _step(done)
+    with terminable(), pytest.raises(KeyboardInterrupt):
+        _step(done, number)
     assert done == ["rows", "figures"]
 
 
@@ -67,21 +96,50 @@ def test_an_error_in_the_step_is_not_hidden_by_an_interrupt() -> None:
     assert signal.getsignal(signal.SIGINT) is before
 
 
-def test_workers_do_not_outlive_a_parent_that_is_killed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("state", ["idle", "busy"])
+def test_workers_do_not_outlive_a_parent_that_is_killed(state: str, tmp_path: Path) -> None:
     script = tmp_path / "pool.py"
     script.write_text(POOL)
-    with subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE, text=True) as parent:
+    with subprocess.Popen([sys.executable, str(script), state], stdout=subprocess.PIPE, text=True) as parent:
         assert parent.stdout is not None
         workers = parent.stdout.readline().split()
         try:
-            assert (len(workers), parent.stdout.readline()) == (2, "idle\n")
+            assert (len(workers), parent.stdout.readline()) == (2, f"{state}\n")
             parent.kill()
             # Workers have inherited the pipe: it ends with the last of them.
-            assert parent.communicate(timeout=30.0) == ("", None)
+            assert parent.communicate(timeout=10.0) == ("", None)
         finally:
             for pid in workers:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(int(pid), signal.SIGKILL)
+
+
+def _at_work(calls: list[Future[None]]) -> None:
+    with Workers(2) as pool:
+        calls += [pool.submit(time.sleep, 30.0) for _ in range(5)]
+        while not calls[0].running():
+            time.sleep(0.01)
+        signal.raise_signal(signal.SIGINT)
+
+
+def test_an_interrupt_ends_workers_at_once_whatever_they_are_at() -> None:
+    calls: list[Future[None]] = []
+    with pytest.raises(KeyboardInterrupt):
+        _at_work(calls)
+    assert all(call.cancelled() or isinstance(call.exception(), BrokenProcessPool) for call in calls)
+
+
+def test_a_result_that_is_half_sent_keeps_nobody_waiting(tmp_path: Path) -> None:
+    script = tmp_path / "half_sent.py"
+    script.write_text(HALF_SENT)
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=30.0, check=True)
+    assert (done.stdout, done.stderr) == ("ended\n", "")
+
+
+def test_a_worker_that_is_killed_is_one_line() -> None:
+    told = "^a worker process was killed, perhaps for lack of memory$"
+    with pytest.raises(LostWorkerError, match=told), Workers(2) as pool:
+        pool.submit(os._exit, 1).result()
 
 
 @pytest.mark.parametrize(

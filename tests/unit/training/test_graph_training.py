@@ -286,17 +286,19 @@ def test_a_killed_run_resumes_to_the_same_network(smoke_run: Path, tmp_path: Pat
             assert torch.equal(a, b)
 
 
-def test_an_interrupt_says_that_the_run_goes_on(tmp_path: Path) -> None:
+@pytest.mark.parametrize("processes", ["1", "2"])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_says_that_the_run_goes_on(number: signal.Signals, processes: str, tmp_path: Path) -> None:
     run, endless = tmp_path / "run", tmp_path / "endless.yaml"
     patient = smoke().selection.model_copy(update={"patience": 100_000})
     endless.write_text(smoke(iterations=100_000, selection=patient).model_dump_json())  # JSON is YAML, too
-    command = [sys.executable, "-m", "fermata.cli", "train", "--config", str(endless), "--processes", "1"]
+    command = [sys.executable, "-m", "fermata.cli", "train", "--config", str(endless), "--processes", processes]
     process = interruptible([*command, "--out", str(run)], stderr=subprocess.PIPE, start_new_session=True)
     try:
         deadline = time.monotonic() + 100.0
         while not (run / trainer.CONFIG_FILE).exists() and time.monotonic() < deadline:
             time.sleep(0.01)
-        os.killpg(process.pid, signal.SIGINT)
+        os.killpg(process.pid, number)
         _, stderr = process.communicate(timeout=100)
     finally:
         process.kill()

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.processes import interruptible
 
 torch = pytest.importorskip("torch", reason="needs the [training] extra")
 
@@ -257,6 +258,30 @@ def test_a_killed_run_resumes_to_the_same_network(smoke_run: Path, tmp_path: Pat
     _, second = read_run(run)
     for a, b in zip(first.state_dict().values(), second.state_dict().values(), strict=True):
         assert torch.equal(a, b)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_does_not_wait_for_labels(number: signal.Signals, tmp_path: Path) -> None:
+    run, endless, smoke = tmp_path / "run", tmp_path / "endless.yaml", read_config("smoke")
+    teacher = smoke.teacher.model_copy(update={"futures": 10_000, "sample": 1.0})
+    rounds = [each.model_copy(update={"states": 1_000}) for each in smoke.rounds]
+    long = smoke.model_copy(update={"teacher": teacher, "rounds": tuple(rounds), "processes": 2})
+    endless.write_text(long.model_dump_json())  # JSON is YAML, too
+    command = [sys.executable, "-m", "fermata.cli", "train", "--config", str(endless), "--out", str(run)]
+    process = interruptible(command, stderr=subprocess.PIPE, start_new_session=True)
+    try:
+        deadline = time.monotonic() + 100.0
+        while not (run / "labels").exists() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        time.sleep(4.0)  # until the kernels run, most likely; whatever else goes on is to end as soon
+        os.killpg(process.pid, number)
+        # The last worker that is left would keep the pipe open.
+        _, stderr = process.communicate(timeout=10.0)
+    finally:
+        process.kill()
+    assert process.returncode == 130
+    assert stderr.endswith("fermata: interrupted; the same command goes on where it was\n")
+    assert "Traceback" not in stderr
 
 
 def test_a_folder_of_another_run_is_refused(smoke_run: Path) -> None:

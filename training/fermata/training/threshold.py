@@ -283,14 +283,11 @@ def search_threshold(task: Task, run: Path, on_generation: Callable[[FloatArray]
     if not path.exists():
         write_arrays(path, _begin(task)._asdict())
     state = _read(path)
-    workers = Workers(task.config.processes)
-    try:
+    with Workers(task.config.processes) as workers:
         while state.generation < task.generations:
             on_generation(state.history)
             state = _step(task, state, workers)
             write_arrays(path, state._asdict())
-    finally:
-        workers.shutdown(wait=True, cancel_futures=True)
     on_generation(state.history)
     return expert_of(state.centre, state.mean, state.scale)
 

@@ -65,14 +65,11 @@ def _label_round(config: TrainConfig, number: int, network: Network | None, run:
     task = progress.add_task(f"round {number + 1}: labels", total=len(units), completed=len(units) - len(left))
     if not left:
         return
-    pool = Workers(config.processes)
-    try:
+    with Workers(config.processes) as pool:
         waiting: list[Future[Path]] = [pool.submit(label_unit, config, unit, network, folder) for unit in left]
         for done in as_completed(waiting):
             done.result()
             progress.advance(task)
-    finally:
-        pool.shutdown(wait=True, cancel_futures=True)
 
 
 def read_labels(run: Path, config: TrainConfig, rounds: int) -> Labels:

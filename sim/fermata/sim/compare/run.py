@@ -122,7 +122,7 @@ def run_unit(unit: Unit) -> Sample | Point:
 def run_units(units: Sequence[Unit], processes: int = 1) -> Generator[tuple[Unit, Sample | Point], None, None]:
     """Yield every unit with its result, in order; the results do not depend on the number of processes.
 
-    Closing the iterator, as an interrupt does, drops the units that have not begun.
+    Closing the iterator, as an interrupt does, drops the units that are not done.
     """
     with closing(over_processes(run_unit, units, processes)) as results:
         yield from zip(units, results, strict=True)

@@ -19,20 +19,19 @@ R = TypeVar("R")
 
 
 class Workers(ABC):
-    """Does units of work; to be closed."""
+    """Does units of work; a context manager, because what was started for it has to end."""
 
     @abstractmethod
     def map(self, function: Callable[[U], R], units: Sequence[U]) -> list[R]:
         """Return `function(unit)` for each unit, in order."""
 
-    def close(self) -> None:  # noqa: B027 - not all have something to end
-        """End what was started."""
-
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.close()
+    def __exit__(  # noqa: B027 - not all have something to end
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None:
+        """End what was started."""
 
 
 class Here(Workers):
@@ -58,9 +57,9 @@ class Processes(Workers):
         """Return `function(unit)` for each unit, in order."""
         return list(self._pool.map(function, units))
 
-    def close(self) -> None:
-        """End the processes."""
-        self._pool.shutdown(wait=True, cancel_futures=True)
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        """End the processes, at once if something cut the work short."""
+        self._pool.__exit__(kind, error, at)
 
 
 class RayCluster(Workers):
@@ -91,7 +90,7 @@ class RayCluster(Workers):
         results: list[R] = self._ray.get([remote.remote(unit) for unit in units])
         return results
 
-    def close(self) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         """Leave the cluster."""
         self._ray.shutdown()
 

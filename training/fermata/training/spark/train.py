@@ -6,8 +6,8 @@ numbers follow from the seed and the generation, so a run that was killed goes o
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import nullcontext
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import NamedTuple
@@ -117,7 +117,7 @@ def _train(config: AllocationConfig, run: Path, folder: str, console: Console) -
     log = SummaryWriter(str(run / "tensorboard"))
     with (
         Progress(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=console) as bar,
-        _workers(config.processes) as workers,
+        nullcontext() if config.processes == 1 else Workers(config.processes) as workers,
     ):
         total = config.search.generations
         task = bar.add_task("generations", total=total, completed=state.generation)
@@ -168,19 +168,6 @@ def _judge(state: _State, judged: Sequence[Case], waits: bool, log: SummaryWrite
             said = ", ".join(f"{kind} {100.0 * np.expm1(ratio):+.1f}%" for kind, ratio in ratios.items())
             console.print(f"generation {state.generation}: {said} against the better tuned heuristic")
     return state
-
-
-@contextmanager
-def _workers(processes: int) -> Iterator[Workers | None]:
-    """Give worker processes, or None for one."""
-    if processes == 1:
-        yield None
-        return
-    pool = Workers(processes)
-    try:
-        yield pool
-    finally:
-        pool.shutdown(wait=True, cancel_futures=True)
 
 
 def _prepare(config: AllocationConfig, run: Path) -> None:
