@@ -114,6 +114,14 @@ def atomic_output(path: str | Path) -> Iterator[BinaryIO]:
         raise unwritable(error, "<stdout>" if str(path) == STANDARD_STREAM else path) from error
 
 
+def unfinished_outputs(folder: Path) -> list[Path]:
+    """Return the files in a folder, and the folders in it, that `atomic_output` never finished: its process was killed.
+
+    Those that another process is writing just now look alike.
+    """
+    return [path for path in folder.rglob(".*.????????") if path.is_file()]
+
+
 def unwritable(error: OSError, path: str | Path) -> InputError:
     """Return what is told when a file cannot be written."""
     return InputError(f"cannot write it: {error.strerror or error}", file=path)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -130,6 +132,19 @@ def test_one_process_at_a_time_trains_in_a_folder(finished: Path, tmp_path: Path
     ):
         train(config(), run)
     train(config(), run)
+
+
+def test_what_a_killed_process_had_half_written_is_gone(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    with files.locked(run):
+        files.write_arrays(run / "whole.npz", {"x": LARGE})
+        (run / "labels").mkdir()
+        killed = "import sys; from fermata.training.files import *\nwith atomic_output(sys.argv[1]): os._exit(1)"
+        for name in ("network.pt", "labels/labels-0-00000.npz"):
+            subprocess.run([sys.executable, "-c", "import os;" + killed, str(run / name)], check=False)
+    assert len(list(run.rglob("*.npz.*"))) == len(list(run.glob(".network.pt.*"))) == 1
+    with files.locked(run):
+        assert {path.name for path in run.rglob("*")} == {".lock", "whole.npz", "labels"}
 
 
 def test_labels_of_an_earlier_round_are_made_again(finished: Path, tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ValidationError
 
 from fermata.policy.errors import InputError
-from fermata.sim.files import atomic_output, unwritable
+from fermata.sim.files import atomic_output, unfinished_outputs, unwritable
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -34,6 +34,8 @@ _BROKEN = (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError)
 def locked(run: Path) -> Iterator[None]:
     """Make the folder of a run, if need be, and keep it from other processes; it is free again when this one is gone.
 
+    What a process that was killed had half written is deleted.
+
     Raises:
         InputError: another process is at work there.
     """
@@ -43,6 +45,8 @@ def locked(run: Path) -> Iterator[None]:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise InputError("another fermata train is at work here; use another folder", file=run) from error
+        for path in unfinished_outputs(run):
+            path.unlink()
         yield
 
 
