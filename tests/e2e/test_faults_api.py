@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from tests.fault_rig import Bench, bench, busy_bench
-from tests.operator_rig import wait_until
+from tests.operator_rig import OperatorProcess, wait_until
 
 pytestmark = pytest.mark.e2e
 WRITES = frozenset({"POST", "PUT", "PATCH", "DELETE"})
@@ -38,6 +38,19 @@ def test_an_outage_in_a_busy_run(tmp_path: Path, down_s: float) -> None:
         busy.check_nothing_lost(names)
         assert "lease fermata-operator is lost" in operator.log.read_text()
         assert operator.stop() == 0
+
+
+def test_to_read_everything_takes_longer_than_the_lease_lasts(tmp_path: Path) -> None:
+    with bench(tmp_path) as busy:
+        names = begin(busy, "large", 2)
+        with busy.fault(delay_s=0.8, methods=frozenset({"GET"}), path="/(executorpools|workflows|pods|jobs)$"):
+            pair = [OperatorProcess(busy.plane.kubeconfig, tmp_path, "--lease-seconds", "2", pod=pod) for pod in "ab"]
+            busy.operators += pair
+            wait_until(lambda: any("deciding" in each.log.read_text() for each in pair), "nobody reads to the end")
+        busy.check_nothing_lost(names)
+        told = [each.log.read_text() for each in pair]
+        assert sum("is ours" in log for log in told) == 1, "they take the lease from each other"
+        assert not any("is lost" in log for log in told)
 
 
 @pytest.mark.parametrize("forget", [False, True], ids=["closed", "expired"])

@@ -88,7 +88,7 @@ class Operator:
         return self._cluster
 
     async def start(self) -> None:
-        """Come up: serve probes, wait for API server, CRDs and Lease, read everything once, begin to decide."""
+        """Come up: serve probes, wait for API server and CRDs, and decide as soon as the Lease is ours."""
         await self.listen()
         cluster = await self.connect()
         await self._wait_for_api(cluster)
@@ -96,17 +96,11 @@ class Operator:
         self._events = Events(cluster, self._metrics, self._now)
         self._events.start()
         self._timers.start()
-        try:
-            await self._lead(cluster, lease)
-        except asyncio.CancelledError:  # told to stop while standing by
-            await self.stop()
-            raise
-        again = partial(self._lead_again, cluster, lease)
-        self._leading = asyncio.create_task(forever("leading", again, _POLL_S), name="lease")
+        lead = partial(self._lead, cluster, lease)
+        self._leading = asyncio.create_task(forever("leading", lead, _POLL_S), name="lease")
 
     async def stop(self) -> None:
         """Go down; what matters is in the API already."""
-        self._synced = False
         if self._leading is not None:
             self._leading.cancel()
             await asyncio.gather(self._leading, return_exceptions=True)
@@ -122,10 +116,21 @@ class Operator:
         self._recorder.close()
 
     async def _lead(self, cluster: Cluster, lease: Lease) -> None:
-        """Wait for the Lease, and decide from then on."""
-        self._standing_by = True
-        await lease.acquire()
-        self._standing_by = False
+        """Act while the Lease is ours, for ever: when it comes back after it was lost, begin as after a restart."""
+        while True:
+            await self._pause()
+            self._standing_by = True
+            await lease.acquire()
+            self._standing_by = False
+            # Kept from the first moment: to read everything can take longer than a Lease lasts, and two operators that
+            # took it from each other meanwhile would never get to decide.
+            async with asyncio.TaskGroup() as group:
+                beginning = group.create_task(self._begin(cluster))
+                await lease.keep()
+                beginning.cancel()
+
+    async def _begin(self, cluster: Cluster) -> None:
+        """Read everything, and decide from then on."""
         self._watches = Watches(cluster, self._store, self.options.namespace)
         await self._watches.open()
         for pool in {*self._store.pools, *self._store.pool_workflows}:
@@ -134,17 +139,9 @@ class Operator:
         self._loops.open()
         log.info("deciding for %d pools on %s", len(self._store.pools), cluster.server)
 
-    async def _lead_again(self, cluster: Cluster, lease: Lease) -> None:
-        """Stop to act when the Lease is lost, and begin again, as after a restart, when it comes back; for ever."""
-        while True:
-            if self._synced:
-                await lease.keep()
-            self._synced = False
-            await self._pause()
-            await self._lead(cluster, lease)
-
     async def _pause(self) -> None:
         """Stop looking and deciding, and forget what was decided: another operator may act meanwhile."""
+        self._synced = False
         if self._watches is not None:
             await self._watches.close()
         await self._loops.close()
