@@ -76,7 +76,6 @@ class Ledger:
     def catch_up(self, view: WorkflowView) -> None:
         """Stop meters at the moment that a stage started, if it did so unseen (by an operator that was then killed)."""
         account = self.accounts[view.fact.meta.uid]
-        starts_s = [stage.start_s for stage in view.stages if stage.start_s is not None]
         for stage in view.stages:
             if stage.phase not in ("Ready", "Pending"):
                 account.stages.pop(stage.spec.name, None)
@@ -84,8 +83,12 @@ class Ledger:
             if stage.job is not None:
                 account.started.add(stage.spec.name)
         since_s = account.held.since_s
-        if since_s is not None and any(stage.phase == "Running" for stage in view.stages):
-            account.held.turn(on=False, now_s=min([start for start in starts_s if start >= since_s], default=since_s))
+        if since_s is None:
+            return
+        # What started unseen may have ended unseen, too.
+        starts_s = [stage.start_s for stage in view.stages if stage.start_s is not None and stage.start_s >= since_s]
+        if starts_s or any(stage.phase == "Running" for stage in view.stages):
+            account.held.turn(on=False, now_s=min(starts_s, default=since_s))
 
     def stage_holds(self, now_s: float) -> dict[tuple[str, str], HoldTimes]:
         """Return the hold times of all stages that have any."""

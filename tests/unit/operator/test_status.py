@@ -142,10 +142,11 @@ def test_a_new_ledger_goes_on_where_the_status_stopped() -> None:
     assert ledger.stage_holds(T0 + 30)["uid-w", "a"] == (5.0, T0 + 60)
 
 
-def test_a_start_that_nobody_wrote_down_ends_the_hold_when_it_happened() -> None:
+@pytest.mark.parametrize("ended", [{}, {"outcome": "Complete", "succeeded": 1, "end_s": T0 + 40}])
+def test_a_start_that_nobody_wrote_down_ends_the_hold_when_it_happened(ended: dict[str, Any]) -> None:
     account = Account(held=Meter(0.0, T0 + 25), stages={"a": Meter(0.0, T0 + 25)})
     written = _status(_view(stage("a")), account, {"a": HELD})
-    seen = _view(stage("a"), now_s=T0 + 50, jobs={"a": {"start_s": T0 + 28}}, status=written)
+    seen = _view(stage("a"), now_s=T0 + 50, jobs={"a": {"start_s": T0 + 28, **ended}}, status=written)
     ledger = Ledger()
     read = ledger.open(seen.fact)
     ledger.catch_up(seen)
