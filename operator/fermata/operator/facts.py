@@ -15,7 +15,13 @@ from pydantic import BaseModel, ValidationError
 
 from fermata.operator import names
 from fermata.operator.lanes import Lanes, lanes_of
-from fermata.operator.resources import ExecutorPoolSpec, ExecutorPoolStatus, WorkflowSpec, WorkflowStatus
+from fermata.operator.resources import (
+    MAX_SECONDS,
+    ExecutorPoolSpec,
+    ExecutorPoolStatus,
+    WorkflowSpec,
+    WorkflowStatus,
+)
 from fermata.operator.times import parse, parse_or_none, refine
 
 Raw = Mapping[str, Any]
@@ -255,9 +261,9 @@ def job_fact(raw: Raw, now_s: float, before: JobFact | None = None) -> JobFact:
         message=str(end.get("message", "")) if end else "",
         ready_s=_annotated_time(meta, names.ANNOTATION_READY, start_s),
         start_s=start_s,
-        held_s=_annotated_number(meta, names.ANNOTATION_HELD) or 0.0,
+        held_s=_annotated_seconds(meta, names.ANNOTATION_HELD) or 0.0,
         end_s=end_s,
-        estimate_s=_annotated_number(meta, names.ANNOTATION_ESTIMATE),
+        estimate_s=_annotated_seconds(meta, names.ANNOTATION_ESTIMATE),
         policy=meta.annotations.get(names.ANNOTATION_POLICY, ""),
         stopped=meta.annotations.get(names.ANNOTATION_STOPPED, "") if spec.get("suspend") else "",
         lanes=lanes_of(meta.annotations.get(names.ANNOTATION_LANES, ""), parallelism),
@@ -294,13 +300,16 @@ def _spec(model: type[Any], body: Any) -> tuple[Any, str]:
 def _annotated_time(meta: Meta, key: str, default_s: float) -> float:
     """Return a time that this operator wrote; others can write annotations too, so nonsense is the default."""
     try:
-        return parse(meta.annotations.get(key, ""))
+        seconds = parse(meta.annotations.get(key, ""))
     except ValueError:
         return default_s
+    return seconds if seconds >= 0.0 else default_s
 
 
-def _annotated_number(meta: Meta, key: str) -> float | None:
+def _annotated_seconds(meta: Meta, key: str) -> float | None:
+    """Return a duration that this operator wrote, with six decimals; None where there is none, or nonsense."""
     try:
-        return float(meta.annotations.get(key, ""))
+        seconds = round(float(meta.annotations.get(key, "")), 6)
     except ValueError:
         return None
+    return seconds if 0.0 <= seconds <= MAX_SECONDS else None

@@ -22,7 +22,10 @@ def parse(text: str) -> float:
     60.5
     """
     instant = datetime.fromisoformat(text)
-    return (instant if instant.tzinfo else instant.replace(tzinfo=UTC)).timestamp()
+    try:
+        return (instant.astimezone(UTC) if instant.tzinfo else instant.replace(tzinfo=UTC)).timestamp()
+    except OverflowError as error:
+        raise ValueError(f"{text!r} is no time between the years 1 and 9999") from error
 
 
 def parse_or_none(text: str | None) -> float | None:

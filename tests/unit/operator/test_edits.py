@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from typing import Any
 
 import pytest
@@ -147,6 +148,27 @@ def test_jobs_without_a_workflow_that_can_be_read_keep_their_executors(how: str)
     world.store.remove("jobs", job["metadata"]["uid"])
     run_on(world, 5.0)
     assert "next" in world.started
+
+
+@pytest.mark.parametrize(
+    "text", ["nan", "inf", "-7", "1e-320", "0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00"]
+)
+@pytest.mark.parametrize("key", ["ready-time", "start-time", "held-seconds", "estimate-seconds"])
+def test_nonsense_in_the_annotations_of_a_job_harms_nobody(key: str, text: str) -> None:
+    world = begun()
+    (job,) = world.server.jobs
+    raw = world.server.objects[job["metadata"]["uid"]]
+    notes = raw["metadata"]["annotations"] | {f"fermata.dev/{key}": text}
+    meta = {**raw["metadata"], "annotations": notes, "creationTimestamp": render(T0 + 1.0)}
+    world.feed("jobs", job["metadata"]["uid"], {**raw, "metadata": meta})
+    run_on(world, 3.0)
+    complete(world, "short")
+    run_on(world, 3.0)
+    assert condition(world, SHORT, "Succeeded") == ("True", "AllStagesSucceeded")
+    (row,) = status_of(world, SHORT)["stages"]
+    assert row["runSeconds"] == pytest.approx(4.0, abs=0.1)
+    assert 0.0 <= row["heldSeconds"] + row["waitSeconds"] <= 1.0
+    assert math.isfinite(sum(world.reconciler._estimates.trust))
 
 
 def test_the_deadline_of_a_running_workflow_holds_without_its_pool() -> None:
