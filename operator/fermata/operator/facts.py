@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel, ValidationError
@@ -140,6 +140,11 @@ class JobFact:
     lanes: tuple[Lanes, ...]  # as many as its parallelism
 
     @property
+    def genuine(self) -> bool:
+        """Whether its name is that of its stage's one Job: labels and owners are copied easily, by people as well."""
+        return names.is_job_name(self.meta.name, self.meta.owner_uid, self.stage)
+
+    @property
     def occupied(self) -> int:
         """How many tasks hold executors: the Job controller keeps as many running as parallelism allows."""
         if self.outcome or self.suspended or self.meta.deleting:
@@ -228,8 +233,11 @@ def pool_fact(raw: Raw) -> PoolFact:
 
 
 def job_fact(raw: Raw, now_s: float, before: JobFact | None = None) -> JobFact:
-    """Return the fact of a Job; `before` is an earlier version of it, if there was one."""
+    """Return the fact of a Job; an earlier version, `before`, if there was one, has said for good whose it is."""
     meta = meta_of(raw)
+    pool, stage = meta.labels.get(names.LABEL_POOL, ""), meta.labels.get(names.LABEL_STAGE, "")
+    if before is not None:
+        meta, pool, stage = replace(meta, owner_uid=before.meta.owner_uid), before.pool, before.stage
     spec, status = raw.get("spec") or {}, raw.get("status") or {}
     end = next(
         (
@@ -248,8 +256,8 @@ def job_fact(raw: Raw, now_s: float, before: JobFact | None = None) -> JobFact:
     parallelism = int(spec["parallelism"]) if spec.get("parallelism") is not None else 1
     return JobFact(
         meta=meta,
-        pool=meta.labels.get(names.LABEL_POOL, ""),
-        stage=meta.labels.get(names.LABEL_STAGE, ""),
+        pool=pool,
+        stage=stage,
         completions=int(spec.get("completions") or 1),
         parallelism=parallelism,
         suspended=bool(spec.get("suspend")),

@@ -13,7 +13,7 @@ from typing import Any
 
 from fermata.operator import names, reasons
 from fermata.operator.cluster import Cluster, ClusterError, Json
-from fermata.operator.facts import JobFact
+from fermata.operator.facts import JobFact, meta_of
 from fermata.operator.lanes import text_of, widened
 from fermata.operator.progress import Refusal, StageView, WorkflowView
 from fermata.operator.times import render
@@ -109,16 +109,19 @@ async def start(cluster: Cluster, job: Mapping[str, Any]) -> Json:
         return await cluster.create_job(job)
     except ClusterError as error:
         if error.status == 409 and error.reason == "AlreadyExists":
-            return _ours(await cluster.get_job(meta["namespace"], meta["name"]), meta["ownerReferences"][0]["uid"])
+            return _ours(await cluster.get_job(meta["namespace"], meta["name"]), meta)
         if error.status in (400, 413, 422):
             raise RefusedError(Refusal(reasons.JOB_REJECTED, error.message)) from error
         raise
 
 
-def _ours(found: Json, owner_uid: str) -> Json:
-    if any(owner.get("uid") == owner_uid for owner in found["metadata"].get("ownerReferences") or []):
+def _ours(found: Json, wanted: Json) -> Json:
+    """Return a Job that was found under a stage's name if it has that stage's owner and labels, as `wanted` says."""
+    meta = meta_of(found)
+    same = all(meta.labels.get(key) == wanted["labels"][key] for key in (names.LABEL_POOL, names.LABEL_STAGE))
+    if same and meta.owner_uid == wanted["ownerReferences"][0]["uid"]:
         return found
-    message = f"Job {found['metadata']['name']!r} exists and does not belong to this workflow"
+    message = f"Job {meta.name!r} exists and does not belong to this workflow"
     raise RefusedError(Refusal(reasons.JOB_NAME_TAKEN, message))
 
 

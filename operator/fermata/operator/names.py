@@ -68,8 +68,21 @@ def job_name(workflow: str, uid: str, stage: str) -> str:
 
     The hash is of the object's uid, so a workflow that is deleted and created again under its name has other Jobs.
     """
-    digest = short_hash(f"{uid}/{stage}")
+    digest = _digest(uid, stage)
     room = MAX_JOB_NAME - len(digest) - 2
     kept_stage = stage[: room // 2]
     kept_workflow = workflow.replace(".", "-")[: room - len(kept_stage)]
     return f"{kept_workflow.rstrip('-')}-{kept_stage.rstrip('-')}-{digest}"
+
+
+def is_job_name(name: str, uid: str, stage: str) -> bool:
+    """Tell whether this can be the name of the Job of a stage of the object with that uid.
+
+    >>> is_job_name(job_name("etl", "uid", "a"), "uid", "a"), is_job_name("etl-a-copy", "uid", "a")
+    (True, False)
+    """
+    return name.endswith(f"-{_digest(uid, stage)}")
+
+
+def _digest(uid: str, stage: str) -> str:
+    return short_hash(f"{uid}/{stage}")

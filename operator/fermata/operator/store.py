@@ -142,6 +142,8 @@ class Store:
         if before and not fact.meta.is_newer_than(before.meta):
             return
         owner = self.workflows.get(fact.meta.owner_uid)
+        if not fact.genuine or (owner is not None and owner.meta.namespace != fact.meta.namespace):
+            return
         if owner is not None and owner.finished and not fact.occupied:
             # Nobody asks for it any more, and finished workflows are many.
             self._remove_jobs(uid, "")

@@ -121,13 +121,14 @@ EXISTS = ClusterError(409, "AlreadyExists", "it exists")
 
 
 def test_a_job_of_ours_that_exists_is_the_same_start() -> None:
-    existing = {"metadata": {"name": "x", "ownerReferences": [{"uid": "uid-etl"}]}}
+    existing = job("etl", "a")
     assert _start(_Server(EXISTS, existing)) is existing
 
 
-def test_a_job_of_somebody_else_is_a_refusal() -> None:
+@pytest.mark.parametrize("foreign", [job("another", "a"), job("etl", "b"), {"metadata": {"name": "x"}}])
+def test_a_job_of_somebody_else_is_a_refusal(foreign: dict[str, Any]) -> None:
     with pytest.raises(RefusedError) as caught:
-        _start(_Server(EXISTS, {"metadata": {"name": "x", "ownerReferences": [{"uid": "another"}]}}))
+        _start(_Server(EXISTS, foreign))
     assert caught.value.refusal.reason == reasons.JOB_NAME_TAKEN
 
 

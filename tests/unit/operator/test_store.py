@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.operator.objects import DONE, T0, job, stage, workflow
@@ -70,6 +71,31 @@ def test_only_jobs_that_hold_executors_are_listed_and_oldest_first() -> None:
     store.put("jobs", job("w", "early", start_s=T0 + 1, outcome="Complete", succeeded=1, version="2"))
     store.remove("jobs", "job-w-late")
     assert store.pool_jobs("pool") == []
+
+
+@pytest.mark.parametrize("change", [{"name": "copy"}, {"ownerReferences": []}, {"namespace": "another"}])
+def test_a_job_that_only_looks_like_one_of_ours_counts_for_nothing(change: dict[str, Any]) -> None:
+    store, _ = _store()
+    store.put("workflows", workflow("w", stage("a")))
+    store.put("jobs", job("w", "a", outcome="Complete"))
+    copy = job("w", "a")
+    copy["metadata"] |= {"uid": "copy", **change}
+    store.put("jobs", copy)
+    assert store.pool_jobs("pool") == []
+    store.remove("jobs", "copy")
+    assert store.workflow_jobs["uid-w"]["a"].outcome == "Complete"
+
+
+@pytest.mark.parametrize("change", [{"labels": {"fermata.dev/pool": "another"}}, {"ownerReferences": []}])
+def test_a_job_stays_whose_it_is_whatever_becomes_of_its_labels_and_owner(change: dict[str, Any]) -> None:
+    store, _ = _store()
+    store.put("jobs", job("w", "a"))
+    edited = job("w", "a", version="2")
+    edited["metadata"] |= change
+    store.put("jobs", edited)
+    assert [fact.stage for fact in store.pool_jobs("pool")] == ["a"]
+    store.remove("jobs", "job-w-a")
+    assert (store.pool_jobs("pool"), store.pool_jobs("another"), dict(store.workflow_jobs)) == ([], [], {})
 
 
 def test_a_list_removes_what_it_lacks_unless_that_is_newer() -> None:
