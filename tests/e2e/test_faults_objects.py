@@ -95,6 +95,18 @@ def test_a_job_deleted_behind_its_back_fails_its_stage_alone(shared: Bench) -> N
     wait_until(lambda: shared.cluster.pool_status("jobs")["busy"] == 0, "an executor is leaked")
 
 
+def test_jobs_tidied_up_as_soon_as_they_have_ended_fail_nothing(shared: Bench) -> None:
+    shared.cluster.pool("tidy", executors=4, policy={"name": "fifo"})
+    names = [f"tidy-{number}" for number in range(3)]
+    for name in names:
+        shared.cluster.submit(name, "tidy", [stage("a", 0.2), stage("b", 1.5, "a")])
+    for name in names:
+        wait_until(lambda name=name: "b" in shared.cluster.jobs(name), "its second stage does not start")
+        job = shared.cluster.jobs(name)["a"].metadata.name
+        shared.cluster.batch.delete_namespaced_job(job, "default", propagation_policy="Background")
+    shared.check_nothing_lost(names, "ab")
+
+
 def test_a_job_stopped_or_finished_behind_its_back(shared: Bench) -> None:
     shared.cluster.pool("meddled", executors=3, policy={"name": "fifo"})
     shared.cluster.submit("ended", "meddled", [stage("a", 100.0), stage("b", 0.3, "a")])

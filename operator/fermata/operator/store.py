@@ -107,12 +107,16 @@ class Store:
         if fact.finished:
             for job in [job for job in self.workflow_jobs.get(uid, {}).values() if not job.occupied]:
                 self._remove_jobs(job.meta.uid, "")
+                self._forget_job(job)
         self._mark(fact.pool, uid)
 
     def _remove_workflows(self, uid: str, _name: str) -> None:
         fact = self.workflows.pop(uid, None)
         if fact:
             self.pool_workflows[fact.pool].pop(uid, None)
+            for job in list(self.workflow_jobs.get(uid, {}).values()):
+                if job.meta.uid not in self.jobs:
+                    self._forget_job(job)
             self._mark(fact.pool, uid)
 
     def _put_executorpools(self, raw: Raw) -> None:
@@ -162,12 +166,18 @@ class Store:
         if fact is None:
             return
         self.busy_jobs[fact.pool].pop(uid, None)
+        owner = self.workflows.get(fact.meta.owner_uid)
+        # How a stage ended may be in no status yet when its Job is tidied up.
+        if not fact.outcome or owner is None or owner.finished:
+            self._forget_job(fact)
+        self._mark(fact.pool, fact.meta.owner_uid)
+
+    def _forget_job(self, fact: JobFact) -> None:
         siblings = self.workflow_jobs[fact.meta.owner_uid]
         if siblings.get(fact.stage) is fact:
             del siblings[fact.stage]
         if not siblings:
             del self.workflow_jobs[fact.meta.owner_uid]
-        self._mark(fact.pool, fact.meta.owner_uid)
 
     def _put_pods(self, raw: Raw) -> None:
         before = self.pods.get((raw.get("metadata") or {}).get("uid", ""))

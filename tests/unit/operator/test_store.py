@@ -152,6 +152,20 @@ def test_of_a_finished_workflow_only_jobs_that_hold_executors_are_kept() -> None
     assert (store.jobs, dict(store.workflow_jobs), store.pool_jobs("pool")) == ({}, {}, [])
 
 
+@pytest.mark.parametrize("end", ["finished", "deleted"])
+def test_a_job_that_is_deleted_when_it_has_ended_is_known_for_as_long_as_its_workflow_goes_on(end: str) -> None:
+    store, _ = _store()
+    store.put("workflows", workflow("w", stage("a"), stage("b", "a")))
+    store.put("jobs", job("w", "a", outcome="Complete", succeeded=1))
+    store.remove("jobs", "job-w-a")
+    assert store.workflow_jobs["uid-w"]["a"].outcome == "Complete"
+    if end == "finished":
+        store.put("workflows", _version(workflow("w", stage("a"), stage("b", "a"), status=DONE), 7))
+    else:
+        store.remove("workflows", "uid-w")
+    assert (store.jobs, dict(store.workflow_jobs)) == ({}, {})
+
+
 def test_a_finished_workflow_is_small_and_says_the_same() -> None:
     store, _ = _store()
     raw = workflow("done", stage("a", tasks=3, estimateSeconds=7), status=DONE)
