@@ -1,12 +1,15 @@
 """`fermata policy`: look into policies."""
 
 import json
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from fermata.cli.explain_model import explain
+
+_LINE = 100  # characters of a list that is printed in full
 
 app = typer.Typer(no_args_is_help=True, help="Look into policies.")
 
@@ -36,8 +39,35 @@ def info(
     if as_json:
         print(json.dumps(facts))
         return
+    scores = facts.pop("scores", None)
     for key, value in facts.items():
-        print(f"{key}: {json.dumps(value) if isinstance(value, dict | list) else value}")
+        print(f"{key}: {_in_short(value)}")
+    _show_scores(loaded.name, scores)
+
+
+def _in_short(value: object) -> str:
+    """Return what fits a line: names in full, and of what is long how much there is."""
+    if isinstance(value, dict | list) and not value:
+        return "none"
+    if isinstance(value, dict):
+        return f"{', '.join(sorted(value))} (--json shows them)"
+    if isinstance(value, list):
+        told = ", ".join(str(each) for each in value)
+        return told if len(told) <= _LINE else f"{len(value)} (--json shows them)"
+    return str(value)
+
+
+def _show_scores(policy: str, scores: object) -> None:
+    """Print a model's scores as a table, if they are such as `fermata evaluate --json` prints."""
+    from fermata.cli.tables import scores_table, show
+    from fermata.training.evaluate import Score
+
+    if not isinstance(scores, dict) or not isinstance(scores.get("scenarios"), dict) or not scores["scenarios"]:
+        return
+    with suppress(TypeError):  # of another tool, which calls its figures otherwise
+        rows = [Score(**each) for each in scores["scenarios"].values()]
+        print()
+        show(scores_table(policy, rows))
 
 
 @app.command("list")

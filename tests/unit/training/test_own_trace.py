@@ -191,6 +191,8 @@ def test_what_does_not_go_together_is_told(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
+    if arguments[0] == "train":
+        pytest.importorskip("torch", reason="needs the [training] extra")
     monkeypatch.chdir(tmp_path)
     trace = scenario("express_k2").with_(jobs=300, warm=0).generate(5)
     write_trace(replace(trace, stage_slots=np.full(trace.stages, 3, np.int32)), "SLOTS")
