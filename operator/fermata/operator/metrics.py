@@ -83,7 +83,7 @@ class Metrics:
             "fermata_pool_stages", "Stages that are ready: waiting or held.", ("pool", "state"), registry=registry
         )
         self.policy_ready = Gauge(
-            "fermata_pool_policy_ready", "1 if the own policy decides.", ("pool",), registry=registry
+            "fermata_pool_policy_ready", "1 if its policy can decide; none in mode Off.", ("pool",), registry=registry
         )
         self.holding_paused = Gauge(
             "fermata_pool_holding_paused", "1 if nothing is held, whatever the policy says.", ("pool",),
@@ -126,14 +126,20 @@ class Metrics:
             for described, metric in rows
         ]
 
+    def observe_policy(self, pool: str, ready: bool | None) -> None:
+        """Say whether a pool's own policy decides; None where nobody asks it to: no alert is due."""
+        if ready is not None:
+            self.policy_ready.labels(pool).set(ready)
+        else:
+            _remove(self.policy_ready, pool)
+
     def forget(self, pool: str) -> None:
         """Take back what was said of a pool that is gone, or is decided by another operator now."""
         rows = [(gauge, [pool]) for gauge in (self.policy_ready, self.holding_paused, self.hold_savings)]
         rows += [(self.executors, [pool, state]) for state in ("busy", "free")]
         rows += [(self.stages, [pool, state]) for state in ("waiting", "held")]
         for gauge, labels in rows:
-            with suppress(KeyError):  # that is how some releases say that there is none
-                gauge.remove(*labels)
+            _remove(gauge, *labels)
 
     def observe_request(self, verb: str, _path: str, status: int) -> None:
         """Count one request."""
@@ -149,3 +155,8 @@ class Metrics:
         self.finished.labels(view.fact.pool, "succeeded" if succeeded else "failed").inc()
         for histogram, value in ((self.completion, jct_s), (self.wait, wait_s), (self.hold, held_s), (self.run, run_s)):
             histogram.labels(view.fact.pool, policy).observe(value)
+
+
+def _remove(gauge: Gauge, *labels: str) -> None:
+    with suppress(KeyError):  # that is how some releases say that there is none
+        gauge.remove(*labels)

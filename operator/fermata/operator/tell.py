@@ -260,4 +260,4 @@ class Teller:
         self._metrics.executors.labels(self._pool, "free").set(max(executors - counts["busy"], 0))
         self._metrics.stages.labels(self._pool, "waiting").set(counts["waiting"])
         self._metrics.stages.labels(self._pool, "held").set(counts["held"])
-        self._metrics.policy_ready.labels(self._pool).set(verdict.ready)
+        self._metrics.observe_policy(self._pool, None if verdict.reason == reasons.POLICY_OFF else verdict.ready)

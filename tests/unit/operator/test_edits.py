@@ -239,3 +239,12 @@ def test_a_pool_that_is_gone_has_no_gauges() -> None:
     run_on(world, 1.0)
     gauges = [sample for family in registry.collect() if family.type == "gauge" for sample in family.samples]
     assert [sample for sample in gauges if sample.labels.get("pool") == "pool"] == []
+
+
+def test_a_pool_that_is_switched_off_is_nothing_to_be_alerted_about() -> None:
+    world = begun()
+    registry = world.metrics.registry
+    for mode, ready in (("Off", None), ("Enforce", 1.0)):
+        edit(world, "p", mode=mode)
+        run_on(world, 1.0)
+        assert registry.get_sample_value("fermata_pool_policy_ready", {"pool": "pool"}) == ready
