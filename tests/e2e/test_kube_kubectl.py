@@ -88,6 +88,15 @@ def test_a_custom_kind(kubectl: Kubectl) -> None:
     kubectl("get", "cfw", fails=True)
 
 
+def test_a_list_is_applied_object_by_object(kubectl: Kubectl) -> None:
+    items = [typed({"metadata": {"name": name}, "data": {"x": "1"}}, "v1", "ConfigMap") for name in ("one", "two")]
+    listed = {"apiVersion": "v1", "kind": "List", "items": items}
+    assert kubectl("apply", "-f", "-", given=listed).count(" created") == 2
+    assert kubectl("apply", "-f", "-", given=listed).count(" unchanged") == 2
+    items[1]["dota"] = {}
+    assert 'unknown field "dota"' in kubectl("apply", "-f", "-", given=listed, fails=True)
+
+
 def test_unknown_and_mistyped_fields_of_builtins_are_refused(kubectl: Kubectl) -> None:
     wrong = typed(job("j", paralelism=2), "batch/v1", "Job")
     assert 'unknown field "spec.paralelism"' in kubectl("apply", "-f", "-", given=wrong, fails=True)

@@ -27,6 +27,11 @@ VERSION: Obj = {
     "compiler": "none",
     "platform": "linux/amd64",
 }
+#: How kubectl asks for OpenAPI v2, before it applies a List, and the media type of the answer, which cannot have an @.
+OPENAPI_V2_ASKED = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
+OPENAPI_V2 = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
+#: A document (swagger: "2.0") without a schema: kubectl checks nothing by itself, and each object is checked here.
+NO_SCHEMAS = b"\n\x032.0"
 _SUBRESOURCE_KINDS = {"binding": "Binding", "eviction": "Eviction", "token": "TokenRequest"}
 _SUBRESOURCE_VERBS = {
     "status": ["get", "patch", "update"],

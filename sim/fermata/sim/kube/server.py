@@ -30,7 +30,7 @@ from fermata.sim.kube.access import (
 )
 from fermata.sim.kube.api import Api, DeleteOptions, WriteOptions
 from fermata.sim.kube.definitions import Definitions
-from fermata.sim.kube.discovery import Discovery
+from fermata.sim.kube.discovery import NO_SCHEMAS, OPENAPI_V2, OPENAPI_V2_ASKED, Discovery
 from fermata.sim.kube.errors import ApiError
 from fermata.sim.kube.faults import Faults, LostError
 from fermata.sim.kube.kinds.custom import CustomKind
@@ -139,6 +139,8 @@ class Server:
                 return web.Response(text="ok")
             if request.method != "GET":
                 raise errors.no_such_path()
+            if path == "/openapi/v2" and OPENAPI_V2_ASKED in request.headers.get("Accept", ""):
+                return web.Response(body=NO_SCHEMAS, content_type=OPENAPI_V2)
             return _answer(self.discovery.document(path))
         self._authorize(user, _attributes(request, target), target.resource)
         if target.resource.verbs == ("create",):
