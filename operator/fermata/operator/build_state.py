@@ -232,7 +232,7 @@ def weight(priority: int) -> float:
 
 
 def _may_start(view: WorkflowView, stage: StageView) -> bool:
-    if stage.job is not None and stage.job.suspended:
+    if stage.job is not None and (stage.job.suspended or stage.job.meta.deleting):
         return False
     return not view.blocked and stage.phase in ("Ready", "Running")
 

@@ -171,6 +171,18 @@ def test_nonsense_in_the_annotations_of_a_job_harms_nobody(key: str, text: str) 
     assert math.isfinite(sum(world.reconciler._estimates.trust))
 
 
+def test_a_job_that_is_being_deleted_takes_no_executors_from_others() -> None:
+    world = World(executors=1)
+    run_on(world, 1.0)
+    (job,) = world.server.jobs
+    raw = world.server.objects[job["metadata"]["uid"]]
+    meta = {**raw["metadata"], "deletionTimestamp": render(world.now_s), "finalizers": ["example.com/slow"]}
+    world.feed("jobs", job["metadata"]["uid"], {**raw, "metadata": meta})
+    world.feed("workflows", "uid-w", workflow("w", stage("a", estimateSeconds=9), arrival_s=T0 + 1.5))
+    run_on(world, 5.0)
+    assert world.started.keys() == {"short", "w"}
+
+
 def test_the_deadline_of_a_running_workflow_holds_without_its_pool() -> None:
     world = World()
     world.feed("workflows", "uid-w", workflow("w", stage("a"), activeDeadlineSeconds=4))
