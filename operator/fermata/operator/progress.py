@@ -220,7 +220,8 @@ def _begun(
             return _as_written(blank, "Failed", status)
         if started or (status is not None and status.state == "Running"):
             message = f"the Job of stage {blank.spec.name!r} was deleted before it finished"
-            return _failed(blank, reasons.JOB_DELETED, message, now_s)
+            ran = _as_written(blank, "Running", status) if status is not None else blank
+            return _failed(ran, reasons.JOB_DELETED, message, now_s)
         return None
     blank = replace(blank, job=job, tasks=job.completions, ready_s=job.ready_s, start_s=job.start_s, held_s=job.held_s)
     written_end_s = parse_or_none(status.completion_time) if status else None

@@ -129,6 +129,14 @@ def test_a_started_stage_whose_job_is_gone_has_failed_and_never_starts_again() -
         assert seen.outcome is not None
 
 
+def test_what_ran_of_a_stage_whose_job_was_deleted_counts_as_run() -> None:
+    row = {"readyTime": render(T0), "startTime": render(T0 + 10), "heldSeconds": 4.0}
+    seen = _view(stage("a"), status={"stages": [{"name": "a", "state": "Running", **row}]})
+    (gone,) = seen.stages
+    assert (gone.reason, gone.start_s, gone.held_s) == (reasons.JOB_DELETED, T0 + 10, 4.0)
+    assert seen.run_s == 90.0
+
+
 def test_a_finished_stage_whose_job_is_gone_is_still_finished() -> None:
     status = {
         "stages": [{"name": "a", "state": "Succeeded", "startTime": render(T0 + 1), "completionTime": render(T0 + 4)}]
