@@ -44,8 +44,10 @@ def model_card(name: str, digest: str, metadata: Mapping[str, Any], config: Trai
     if config.fit.kept > 1:
         lines.append(f"- single tasks: the mean of the best {config.fit.kept} of {config.fit.tries} networks")
     if config.search is not None:
-        for kind, generations in zip(EXPERTS[1:], config.search.generations, strict=True):
-            searched = f"{generations} generations on {config.search.scenarios} random scenarios"
+        scenarios = f"{config.search.scenarios} {'random scenarios' if ranges.own is None else 'episodes of the trace'}"
+        for which, kind in enumerate(EXPERTS[1:], 1):
+            generations = config.generations(which)
+            searched = f"{generations} generations on {scenarios}"
             lines.append(f"- rule for {kind}: {searched if generations else 'given'}")
     lines.append("")
     return "\n".join(lines + score_lines(metadata.get("scores") or {})) + "\n"

@@ -28,6 +28,7 @@ class OwnTrace(_Section):
 
     path: str
     sha256: str  # of the file, hex: a run goes on with the same jobs or not at all
+    kind: Annotated[int, Field(ge=0, lt=len(EXPERTS))]  # index into EXPERTS: the last that some job in it is of
     executors: tuple[Annotated[int, Field(ge=1)], Annotated[int, Field(ge=1)]]  # of the pool, from and to
     load: tuple[Positive, Positive] = (0.8, 1.2)  # of an episode, over the trace's own
 
@@ -121,6 +122,13 @@ class TrainConfig(_Section):
     def taught(self) -> tuple[int, ...]:
         """Indices into EXPERTS of those that learn from labels; where rules are searched for, they decide DAGs."""
         return tuple(range(len(EXPERTS))) if self.search is None else (0,)
+
+    def generations(self, which: int) -> int:
+        """Return how long a rule, an index into EXPERTS, is searched for; one's own trace tells of one kind only."""
+        own = self.workloads.own
+        if self.search is None or (own is not None and own.kind != which):
+            return 0
+        return self.search.generations[which - 1]
 
     @property
     def exported_margin(self) -> float:

@@ -45,12 +45,13 @@ def own_trace(path: str, executors: tuple[int, int]) -> OwnTrace:
     """
     if path == "-":
         raise InputError("expected a file: a trace is read more than once", file=path)
-    own = OwnTrace(path=str(Path(path).resolve()), sha256=_digest(path), executors=executors)
-    trace = _read(own.path, own.sha256)
+    absolute, sha256 = str(Path(path).resolve()), _digest(path)
+    trace = _read(absolute, sha256)
     if trace.jobs < LEAST_JOBS:
         raise InputError(f"{trace.jobs} jobs are too few to be parted; expected {LEAST_JOBS} or more", file=path)
     check_fits(trace, executors[0], path)
-    return own
+    kind = 2 if trace.tasks > trace.stages else 1 if trace.stages > trace.jobs else 0
+    return OwnTrace(path=absolute, sha256=sha256, kind=kind, executors=executors)
 
 
 def part_of(own: OwnTrace, part: Part) -> Trace:
@@ -64,19 +65,9 @@ def part_of(own: OwnTrace, part: Part) -> Trace:
     return select_jobs(trace, np.arange(first, last))
 
 
-def kind_of(own: OwnTrace) -> int:
-    """Return of what kind the jobs are, an index into EXPERTS: the last that some job is of.
-
-    Raises:
-        InputError: as `part_of`.
-    """
-    trace = _read(own.path, own.sha256)
-    return 2 if trace.tasks > trace.stages else 1 if trace.stages > trace.jobs else 0
-
-
 def only_for(ranges: Workloads, kind: int) -> Workloads:
     """Return the workloads for what is to be taught a kind of jobs: random ones where one's own are of another."""
-    if ranges.own is None or kind_of(ranges.own) == kind:
+    if ranges.own is None or ranges.own.kind == kind:
         return ranges
     return ranges.model_copy(update={"own": None})
 

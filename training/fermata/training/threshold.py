@@ -29,7 +29,7 @@ from fermata.sim.processes import Workers
 from fermata.training.config import Search, TrainConfig
 from fermata.training.files import read_arrays, write_arrays
 from fermata.training.network import CostNetwork, Expert
-from fermata.training.own import Part, kind_of, only_for
+from fermata.training.own import Part, only_for
 from fermata.training.play import Case, case_of, log_ratio, seen_states
 from fermata.training.workloads import draw
 
@@ -215,11 +215,8 @@ class Task(NamedTuple):
 
     @property
     def generations(self) -> int:
-        """How many there are to be; a trace of one's own says nothing of jobs of another kind."""
-        own = self.config.workloads.own
-        if own is not None and kind_of(own) != self.which:
-            return 0
-        return _plan(self.config).generations[SEARCHED.index(self.which)]
+        """How many there are to be."""
+        return self.config.generations(self.which)
 
     def path(self, run: Path) -> Path:
         """Return where the state of the search is kept."""
