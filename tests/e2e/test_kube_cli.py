@@ -54,6 +54,30 @@ def test_up_status_down(folder: Path) -> None:
     assert local("down", "--dir", str(folder)).returncode == 0
 
 
+INSTALLED = """\
+apiVersion: v1
+kind: List
+items:
+- {apiVersion: v1, kind: Namespace, metadata: {name: team, labels: {since: 2026-01-02}}}
+- {apiVersion: fermata.dev/v1alpha1, kind: ExecutorPool, metadata: {name: p}, spec: {executors: 2}}
+---
+# nothing
+"""
+
+
+def test_manifests_are_read_as_kubectl_reads_them(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "more").mkdir()
+    (tmp_path / "more" / "list.yaml").write_text(INSTALLED, encoding="utf-8")
+    up = local("up", "--dir", str(folder), "--crds", str(tmp_path / "more"))
+    assert up.returncode == 0, up.stderr
+    state = read_state(folder)
+    assert state is not None
+    with urllib.request.urlopen(f"{state.url}/api/v1/namespaces/team") as answer:
+        assert json.load(answer)["metadata"]["labels"]["since"] == "2026-01-02"
+    with urllib.request.urlopen(f"{state.url}/apis/fermata.dev/v1alpha1/executorpools/p") as answer:
+        assert json.load(answer)["spec"]["executors"] == 2
+
+
 def test_a_killed_one_is_not_in_the_way(folder: Path) -> None:
     local("up", "--dir", str(folder))
     state = read_state(folder)
@@ -104,6 +128,10 @@ def test_wrong_input_is_one_line(folder: Path, tmp_path: Path) -> None:
     broken = local("up", "--foreground", "--dir", str(folder), "--crds", str(tmp_path / "bad"))
     assert broken.returncode == 2
     assert "a.yaml:2" in broken.stderr
+    (tmp_path / "bad" / "a.yaml").write_text("hello\n", encoding="utf-8")
+    text = local("up", "--foreground", "--dir", str(folder), "--crds", str(tmp_path / "bad"))
+    assert (text.returncode, text.stderr.count("\n")) == (2, 1)
+    assert "a.yaml:1: expected an object, got str" in text.stderr
     (tmp_path / "bad" / "a.yaml").write_text("apiVersion: v1\nkind: Nonsense\n", encoding="utf-8")
     unknown = local("up", "--dir", str(folder), "--crds", str(tmp_path / "bad"))
     assert unknown.returncode != 0

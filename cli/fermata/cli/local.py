@@ -142,17 +142,17 @@ def _own_manifests() -> list[dict[str, Any]]:
 
 
 def _read_manifests(folder: Path) -> list[dict[str, Any]]:
-    import yaml
+    from fermata.operator.manifests import documents_of
 
     if not folder.is_dir():
         raise InputError(f"expected a folder of manifests at {folder}")
     found: list[dict[str, Any]] = []
     for file in sorted(folder.glob("*.yaml")):
-        try:
-            found += [obj for obj in yaml.safe_load_all(file.read_text(encoding="utf-8")) if obj]
-        except yaml.YAMLError as error:
-            mark = getattr(error, "problem_mark", None)
-            raise InputError("expected YAML", file=file, line=mark.line + 1 if mark else None) from error
+        for document in documents_of(file):
+            if not isinstance(document.content, dict):
+                given = type(document.content).__name__
+                raise InputError(f"expected an object, got {given}", file=file, line=document.line_of(()))
+            found.append(document.content)
     return found
 
 

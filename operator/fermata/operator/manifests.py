@@ -1,6 +1,6 @@
 """Manifests as people write them, with the line on which each value stands, so that a problem can be pointed at.
 
-YAML of several documents, JSON, and Kubernetes' own List kind. Reads text, judges nothing.
+YAML of several documents, JSON, and Kubernetes' lists, all read as kubectl reads them. Reads text, judges nothing.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from fermata.policy.errors import InputError
 _MAX_BYTES = 16 * 1024 * 1024
 # What YAML makes dates and bytes of, JSON has no types for: as for kubectl, they are text.
 _TEXTS = ("tag:yaml.org,2002:timestamp", "tag:yaml.org,2002:binary")
+_MERGE = "tag:yaml.org,2002:merge"
 _PathKey = tuple[str | int, ...]
 
 
@@ -48,6 +49,18 @@ def read(file: Path) -> list[Document]:
     """Return the objects of a manifest.
 
     Raises:
+        InputError: it cannot be read, is not YAML or JSON, or holds none.
+    """
+    documents = documents_of(file)
+    if not documents:
+        raise InputError("no object in it; expected a Workflow or an ExecutorPool", file=file, line=1)
+    return documents
+
+
+def documents_of(file: Path) -> list[Document]:
+    """Return what a file holds, which may be nothing.
+
+    Raises:
         InputError: it cannot be read, or is not YAML or JSON.
     """
     try:
@@ -58,12 +71,12 @@ def read(file: Path) -> list[Document]:
         raise InputError(f"cannot be read: {error.strerror}", file=file) from error
     except UnicodeDecodeError as error:
         raise InputError(f"not UTF-8 at byte {error.start}", file=file) from error
-    if file.suffix == ".json":
-        _check_json(text, file)
-    documents = [document for node in _nodes(text, file) for document in _objects(node, file)]
-    if not documents:
-        raise InputError("no object in it; expected a Workflow or an ExecutorPool", file=file, line=1)
-    return documents
+    try:
+        if file.suffix == ".json":
+            _check_json(text, file)
+        return [document for node in _nodes(text, file) for document in _objects(node, file)]
+    except RecursionError as error:
+        raise InputError("nested too deeply", file=file) from error
 
 
 def check(document: Document, file: Path, judge: Callable[[Any], list[Problem]] = object_problems) -> list[InputError]:
@@ -99,12 +112,26 @@ def _nodes(text: str, file: Path) -> Iterator[yaml.Node]:
 def _objects(node: yaml.Node, file: Path) -> Iterator[Document]:
     lines: dict[_PathKey, int] = {}
     content = _value(node, (), lines, file, frozenset())
-    if isinstance(content, Mapping) and content.get("kind") == "List" and isinstance(content.get("items"), list):
+    if _is_list(content):
         for index, item in enumerate(content["items"]):
             head: _PathKey = ("items", index)
-            yield Document(item, {path[2:]: line for path, line in lines.items() if path[:2] == head})
+            named = _named(item, content)
+            yield Document(named, {path[2:]: line for path, line in lines.items() if path[:2] == head})
     elif content is not None:
         yield Document(content, lines)
+
+
+def _is_list(content: Any) -> bool:
+    if not isinstance(content, Mapping) or not isinstance(content.get("items"), list):
+        return False
+    return str(content.get("kind")).endswith("List")
+
+
+def _named(item: Any, listed: Mapping[str, Any]) -> Any:
+    """Return an item of a list with its kind, which in a list of one kind it need not say."""
+    if isinstance(item, Mapping) and not item.get("apiVersion") and not item.get("kind"):
+        return {**item, "apiVersion": listed.get("apiVersion"), "kind": str(listed["kind"]).removesuffix("List")}
+    return item
 
 
 def _value(node: yaml.Node, path: _PathKey, lines: dict[_PathKey, int], file: Path, above: frozenset[yaml.Node]) -> Any:
@@ -115,17 +142,43 @@ def _value(node: yaml.Node, path: _PathKey, lines: dict[_PathKey, int], file: Pa
     above |= {node}
     if isinstance(node, yaml.SequenceNode):
         return [_value(item, (*path, index), lines, file, above) for index, item in enumerate(node.value)]
-    if not isinstance(node, yaml.MappingNode):
-        return _scalar(node, file)
+    if isinstance(node, yaml.MappingNode):
+        return _mapping(node, path, lines, file, above)
+    return _scalar(node, file)
+
+
+def _mapping(
+    node: yaml.MappingNode, path: _PathKey, lines: dict[_PathKey, int], file: Path, above: frozenset[yaml.Node]
+) -> dict[str, Any]:
     mapping: dict[str, Any] = {}
+    given = set()
     for key_node, value_node in node.value:
-        key = str(_scalar(key_node, file))
         line = key_node.start_mark.line + 1
-        if key in mapping:
+        if key_node.tag == _MERGE:
+            for merged in _merged(value_node, file):
+                mapping |= _value(merged, path, lines, file, above)
+            continue
+        key = _key(key_node, file)
+        if key in given:
             raise InputError(f"the key {key!r} is given twice", file=file, line=line)
+        given.add(key)
         lines[*path, key] = line
         mapping[key] = _value(value_node, (*path, key), lines, file, above)
     return mapping
+
+
+def _merged(node: yaml.Node, file: Path) -> list[yaml.Node]:
+    """Return the mappings that `<<` takes in, the first of several last: as for kubectl, what is written later wins."""
+    nodes = list(reversed(node.value)) if isinstance(node, yaml.SequenceNode) else [node]
+    if not all(isinstance(each, yaml.MappingNode) for each in nodes):
+        raise InputError("<<: expected a mapping, or a list of them", file=file, line=node.start_mark.line + 1)
+    return nodes
+
+
+def _key(node: yaml.Node, file: Path) -> str:
+    """Return a key as JSON has it: text."""
+    key = _scalar(node, file)
+    return key if isinstance(key, str) else json.dumps(key, default=str)
 
 
 def _scalar(node: yaml.Node, file: Path) -> Any:

@@ -144,6 +144,50 @@ def test_a_list_is_opened(tmp_path: Path) -> None:
     assert check(document, file) == []
 
 
+def test_the_items_of_a_list_of_one_kind_need_not_say_it(tmp_path: Path) -> None:
+    file = tmp_path / "m.yaml"
+    item = "- metadata: {name: p}\n  spec: {executors: 2}\n"
+    file.write_text(f"apiVersion: fermata.dev/v1alpha1\nkind: ExecutorPoolList\nitems:\n{item}")
+    (document,) = read(file)
+    assert check(document, file) == []
+    assert document.line_of(("spec", "executors")) == 5
+
+
+# What `kubectl create --dry-run=client -o json` makes of it.
+MERGED = """\
+base: &base {name: a, tasks: 2, template: &template {spec: {}}}
+other: &other {name: b, slots: 3}
+after: {<<: *base, name: c}
+before:
+  name: c
+  <<: *base
+both: {<<: [*base, *other]}
+inside:
+  template:
+    <<: *template
+    spec: {x: 1}
+true: {"<<": quoted}
+"""
+
+
+def test_merge_keys_are_read_as_kubectl_does(tmp_path: Path) -> None:
+    file = tmp_path / "m.yaml"
+    file.write_text(MERGED)
+    (document,) = read(file)
+    base = {"name": "a", "tasks": 2, "template": {"spec": {}}}
+    assert document.content == {
+        "base": base,
+        "other": {"name": "b", "slots": 3},
+        "after": {**base, "name": "c"},
+        "before": base,
+        "both": {**base, "slots": 3},
+        "inside": {"template": {"spec": {"x": 1}}},
+        "true": {"<<": "quoted"},
+    }
+    assert document.line_of(("after", "name")) == 3
+    assert document.line_of(("after", "tasks")) == 1, "where it is written"
+
+
 @pytest.mark.parametrize(
     ("text", "line", "words"),
     [
@@ -151,9 +195,11 @@ def test_a_list_is_opened(tmp_path: Path) -> None:
         ("a: 1\nb: 2\na: 3\n", 3, "'a' is given twice"),
         ("", 1, "no object"),
         ("a: &x [*x]\n", 1, "contains itself"),
+        ("a: 1\nb:\n  <<: 3\n", 3, "<<: expected a mapping"),
+        ("a: " + "[" * 5000 + "]" * 5000, None, "nested too deeply"),
     ],
 )
-def test_what_cannot_be_read_is_one_line(tmp_path: Path, text: str, line: int, words: str) -> None:
+def test_what_cannot_be_read_is_one_line(tmp_path: Path, text: str, line: int | None, words: str) -> None:
     file = tmp_path / "m.yaml"
     file.write_text(text)
     with pytest.raises(InputError, match=words) as caught:
