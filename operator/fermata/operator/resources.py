@@ -242,6 +242,15 @@ class PolicySource(_Spec):
 class SelectorRequirement(_Spec):
     """One requirement of a label selector."""
 
+    model_config = ConfigDict(
+        json_schema_extra=_rules(
+            (
+                "(self.operator in ['In', 'NotIn']) == (has(self.values) && size(self.values) > 0)",
+                "In and NotIn need values, Exists and DoesNotExist take none",
+            )
+        )
+    )
+
     key: Annotated[str, Field(min_length=1, max_length=316)]
     operator: Literal["In", "NotIn", "Exists", "DoesNotExist"]
     values: list[Annotated[str, Field(max_length=63)]] = Field(default_factory=list, max_length=64)

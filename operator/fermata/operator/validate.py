@@ -6,6 +6,7 @@ line number, so both say the same. Knows nothing of a cluster; the pool is an ar
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from graphlib import CycleError, TopologicalSorter
 from typing import Any, NamedTuple
@@ -14,8 +15,9 @@ from pydantic import ValidationError
 
 from fermata.operator import reasons
 from fermata.operator.names import API_VERSION, POOL, WORKFLOW
-from fermata.operator.resources import ExecutorPoolSpec, WorkflowSpec
+from fermata.operator.resources import ExecutorPoolSpec, LabelSelector, WorkflowSpec
 
+_LABEL_KEY = re.compile(r"([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-\w.]{0,61}[A-Za-z0-9])?", re.ASCII)
 _NAMED = 10  # stages of a circle that a message names: all of them can be more than a status or an Event takes
 
 
@@ -86,7 +88,27 @@ def pool_problems(spec: ExecutorPoolSpec) -> list[Problem]:
         problems.append(
             Problem(reasons.INVALID_SPEC, "expected exactly one of path and configMap", ("spec", "policy", "model"))
         )
-    return problems
+    return problems + _selector_problems(spec.namespace_selector or LabelSelector())
+
+
+def _selector_problems(selector: LabelSelector) -> list[Problem]:
+    """Return where a selector asks for what no namespace can have: it would take all namespaces, or none."""
+    path, problems = ("spec", "namespaceSelector"), []
+    keys: list[tuple[tuple[str | int, ...], str]] = [
+        ((*path, "matchLabels", key), key) for key in selector.match_labels
+    ]
+    for index, requirement in enumerate(selector.match_expressions):
+        where = (*path, "matchExpressions", index)
+        keys.append(((*where, "key"), requirement.key))
+        if (requirement.operator in ("In", "NotIn")) != bool(requirement.values):
+            expected = "one value or more" if requirement.operator in ("In", "NotIn") else "no values"
+            message = f"{_dotted(where)}: {requirement.operator}: expected {expected}, got {requirement.values}"
+            problems.append(Problem(reasons.INVALID_SPEC, message, where))
+    return problems + [
+        Problem(reasons.INVALID_SPEC, f"{_dotted(where)}: expected the key of a label, got {key!r}", where)
+        for where, key in keys
+        if not _LABEL_KEY.fullmatch(key)
+    ]
 
 
 def _metadata_problems(metadata: Any) -> list[Problem]:

@@ -260,3 +260,17 @@ def test_a_pool_that_is_switched_off_is_nothing_to_be_alerted_about() -> None:
         edit(world, "p", mode=mode)
         run_on(world, 1.0)
         assert registry.get_sample_value("fermata_pool_policy_ready", {"pool": "pool"}) == ready
+
+
+@pytest.mark.parametrize("operator", ["NotIn", "DoesNotExist"])
+def test_a_namespace_of_which_nothing_is_known_yet_is_not_taken_for_one_without_labels(operator: str) -> None:
+    values = {"values": ["prod"]} if operator == "NotIn" else {}
+    world = World(namespaceSelector={"matchExpressions": [{"key": "env", "operator": operator, **values}]})
+    run_on(world, 1.0)
+    assert world.started == {}
+    assert condition(world, SHORT, "Accepted") == ("False", "NamespaceNotAllowed")
+    name = world.server.objects[SHORT]["metadata"]["namespace"]
+    for labels, started in (({"env": "prod"}, set()), ({}, {"short"})):
+        world.store.put("namespaces", {"metadata": {"name": name, "uid": "n", "labels": labels}})
+        run_on(world, 1.0)
+        assert world.started.keys() == started

@@ -13,10 +13,13 @@ from typer.testing import CliRunner
 
 from fermata.cli.validate import app
 from fermata.operator import reasons
+from fermata.operator.crds import structural
 from fermata.operator.manifests import check, read
 from fermata.operator.resources import MAX_STAGES, ExecutorPoolSpec, WorkflowSpec
 from fermata.operator.validate import object_problems, workflow_problems
 from fermata.policy.errors import InputError
+from fermata.sim.kube.cel import compile_rules
+from fermata.sim.kube.schema import ABSENT
 
 
 def _spec(*stages: dict[str, Any], **fields: Any) -> WorkflowSpec:
@@ -89,6 +92,42 @@ def test_anything_that_is_no_object_of_ours_is_a_problem(raw: Any) -> None:
 
 def test_no_stages() -> None:
     assert object_problems(workflow("w"))[0].reason == reasons.NO_STAGES
+
+
+def _selecting(**selector: Any) -> dict[str, Any]:
+    spec = {"executors": 2, "namespaceSelector": selector}
+    return {"apiVersion": "fermata.dev/v1alpha1", "kind": "ExecutorPool", "metadata": {"name": "p"}, "spec": spec}
+
+
+@pytest.mark.parametrize(
+    ("operator", "values", "expected"),
+    [
+        ("In", [], "In: expected one value or more, got []"),
+        ("NotIn", [], "NotIn: expected one value or more, got []"),
+        ("Exists", ["a"], "Exists: expected no values, got ['a']"),
+        ("DoesNotExist", ["a"], "DoesNotExist: expected no values, got ['a']"),
+        ("In", ["a"], ""),
+        ("NotIn", ["a", "b"], ""),
+        ("Exists", [], ""),
+        ("DoesNotExist", [], ""),
+    ],
+)
+def test_a_selector_that_could_not_be_obeyed_is_refused(operator: str, values: list[str], expected: str) -> None:
+    pool = _selecting(matchExpressions=[{"key": "env", "operator": operator, "values": values}])
+    told = [problem.message for problem in object_problems(pool)]
+    assert told == ([f"spec.namespaceSelector.matchExpressions[0]: {expected}"] if expected else [])
+    schema = structural(ExecutorPoolSpec)
+    causes = list(compile_rules(schema).check(pool["spec"], ABSENT))
+    assert bool(causes) == bool(expected), "an API server refuses the same"
+
+
+@pytest.mark.parametrize(
+    ("key", "fits"), [("env", True), ("a.b/c_D", True), ("a b", False), ("-a", False), ("/a", False), ("a" * 64, False)]
+)
+def test_a_selectors_keys_are_those_of_labels(key: str, fits: bool) -> None:
+    for selector in ({"matchLabels": {key: "x"}}, {"matchExpressions": [{"key": key, "operator": "Exists"}]}):
+        told = [problem.message for problem in object_problems(_selecting(**selector))]
+        assert [repr(key) in message for message in told] == ([] if fits else [True])
 
 
 MANIFEST = """\
