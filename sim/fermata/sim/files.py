@@ -9,8 +9,8 @@ from __future__ import annotations
 import gzip
 import lzma
 import os
+import secrets
 import sys
-import tempfile
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -135,12 +135,10 @@ def _whole_output(path: str | Path) -> Iterator[BinaryIO]:
         sys.stdout.buffer.flush()
         return
     target = Path(name)
+    # Named before it is there: an interrupt in between would leave a file that nobody knows.
+    temporary = target.parent / f".{target.name}.{secrets.token_hex(4)}"
     try:
-        descriptor, temporary = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
-    except OSError as error:
-        raise unwritable(error, target) from error
-    try:
-        with os.fdopen(descriptor, "wb") as raw:
+        with _created(temporary, target) as raw:
             if name.endswith(".xz"):
                 with lzma.open(raw, "wb") as stream:
                     yield cast(BinaryIO, stream)
@@ -149,11 +147,17 @@ def _whole_output(path: str | Path) -> Iterator[BinaryIO]:
                     yield cast(BinaryIO, stream)
             else:
                 yield raw
-        Path(temporary).chmod(0o666 & ~_umask())
-        _rename(Path(temporary), target)
+        _rename(temporary, target)
     except BaseException:
-        Path(temporary).unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise
+
+
+def _created(temporary: Path, target: Path) -> BinaryIO:
+    try:
+        return temporary.open("xb")
+    except OSError as error:
+        raise unwritable(error, target) from error
 
 
 def _rename(temporary: Path, target: Path) -> None:
@@ -161,9 +165,3 @@ def _rename(temporary: Path, target: Path) -> None:
         temporary.replace(target)
     except OSError as error:
         raise unwritable(error, target) from error
-
-
-def _umask() -> int:
-    current = os.umask(0)
-    os.umask(current)
-    return current
