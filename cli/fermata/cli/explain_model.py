@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from fermata.sim.scenarios import Scenario
 
 _SHOWN = ("express_k2", "k8s_poisson", "dag_pods")  # holding pays in them, and none takes long
+_MOST_STATES = 100_000  # of an episode; 20 MB, and more are too many to look at
 _ROWS = 10  # of a table at the terminal
 _GRAPH_JOBS = 500  # of an episode under a graph policy, at the most
 
@@ -86,9 +87,10 @@ def explain(
 
 
 def _check(top: int, states: int, max_hold: float, max_wait: float, out: Path | None) -> None:
-    for option, number, least in (("--top", top, 0), ("--states", states, 1)):
-        if number < least:
-            raise InputError(f"{option}: expected {least} or more, got {number}")
+    if top < 0:
+        raise InputError(f"--top: expected 0 or more, got {top}")
+    if not 1 <= states <= _MOST_STATES:
+        raise InputError(f"--states: expected 1 to {_MOST_STATES:,}, got {states}")
     for option, seconds in (("--max-hold", max_hold), ("--max-wait", max_wait)):
         if not seconds >= 0.0:
             raise InputError(f"{option}: expected 0 s or more, got {seconds:g}")

@@ -87,6 +87,9 @@ def run() -> None:
     except FermataError as error:
         print(f"fermata: {error}", file=sys.stderr)
         sys.exit(error.exit_code)
+    except MemoryError as error:
+        print(f"fermata: out of memory{f': {error}' if str(error) else ''}", file=sys.stderr)
+        sys.exit(1)
     except OSError as error:
         # A file or folder that somebody named, and that cannot be read or written; what names none is not theirs. But
         # whoever writes a file says which when the disk is full, so that was standard output.

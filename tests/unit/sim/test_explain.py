@@ -216,7 +216,7 @@ def test_the_chapter_has_all_drawings_and_every_feature(found: Explanation) -> N
         (["default", "--scenario", "expres"], "no scenario 'expres'"),
         (["default", "--seeds", "4-3"], "3 is below 4"),
         (["default", "--top", "-1"], "--top: expected 0 or more, got -1"),
-        (["default", "--states", "0"], "--states: expected 1 or more, got 0"),
+        (["default", "--states", "0"], "--states: expected 1 to 100,000, got 0"),
         (["default", "--max-hold", "nan"], "--max-hold: expected 0 s or more"),
         (["default", "--out", "/nowhere/r.html"], "no such folder"),
     ],

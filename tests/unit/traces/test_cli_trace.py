@@ -16,6 +16,15 @@ from tests.processes import interruptible
 from fermata.sim.scenarios import SCENARIOS
 from fermata.sim.trace_io import job_lines, read_trace
 
+# The program with 200 MB to spare once its code is there.
+LIMITED = """
+import resource
+import fermata.cli.trace, fermata.sim.generate, fermata.sim.trace_io
+from fermata.cli.main import run
+size = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize() + 200_000_000
+resource.setrlimit(resource.RLIMIT_AS, (size, size))
+run()
+"""
 SWF = "; MaxProcs: 8\n1 0 -1 100 4 -1 -1 4 200 -1 1\n2 5 -1 -1 2 -1 -1 2 -1 -1 1\n"
 
 
@@ -84,6 +93,7 @@ def test_one_job_is_exported(tmp_path: Path) -> None:
         (["generate", "--scenario", "syn", "--out", "-"], "no scenario 'syn'; there are: fig1,"),
         (["generate", "--kind", "odd", "--out", "-"], "no kind 'odd'; there are: synthetic,"),
         (["generate", "--kind", "bursty", "--set", "load", "--out", "-"], "--set expects key=number"),
+        (["generate", "--kind", "bursty", "--jobs", "99999999999", "--out", "-"], "jobs must be at most 10,000,000"),
         (["generate", "--kind", "bursty", "--noise", "odd=1", "--out", "-"], "no noise 'odd'"),
         (["generate", "--kind", "bursty", "--noise", "lognormal=x", "--out", "-"], "--noise expects class-flips=SHARE"),
         (["generate", "--scenario", "fig1", "--out", "/nowhere/t.jsonl"], "/nowhere/t.jsonl: cannot write it"),
@@ -95,6 +105,17 @@ def test_a_mistake_is_one_line_and_exit_code_2(arguments: list[str], words: str)
     assert words in done.stderr
     assert done.stdout == ""
     assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_too_little_memory_is_one_line(tmp_path: Path) -> None:
+    arguments = ["generate", "--scenario", "express_k2", "--jobs", "10000000", "--out", str(tmp_path / "t.jsonl")]
+    done = subprocess.run(
+        [sys.executable, "-c", LIMITED, "trace", *arguments], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("fermata: out of memory: Unable to allocate 76.3 MiB")
+    assert done.stderr.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_bad_trace_names_file_and_line(tmp_path: Path) -> None:

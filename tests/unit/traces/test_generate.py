@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import math
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -79,12 +82,45 @@ def test_a_mix_takes_alpha_of_its_jobs_from_the_second_workload() -> None:
         assert bool(dags.any()) == (alpha > 0.0)
 
 
+def parameters(recipe: Any, prefix: str = "") -> Iterator[str]:
+    """The names of all parameters of a recipe, those of its parts with a dot."""
+    for each in dataclasses.fields(recipe):
+        yield prefix + each.name
+        part = getattr(recipe, each.name)
+        if dataclasses.is_dataclass(part):
+            yield from parameters(part, f"{prefix}{each.name}.")
+
+
+NUMBERS = (0, -1, 2, 0.5, 1e-320, 1e-12, 1e-9, 1e12, 1e308, 10**24, math.nan, math.inf, -math.inf)
+LISTS = ((), (1,), (1, 2), (-1, 2), (0, 0), (0.5, 0.5), (1e-320, 1), (1e12, 1e12), (math.nan, 1), ("a", 1), (None, 1))
+ODD = (*NUMBERS, *LISTS, ([1],), None, True, "x", {})
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("name", ALL)
+def test_whatever_a_parameter_is_set_to_gives_an_episode_or_one_line(name: str) -> None:
+    small = ALL[name].with_(jobs=20, warm=0)
+    for key in [*parameters(small.recipe), "executors", "jobs", "warm"]:
+        refused = 0
+        for value in ODD:
+            try:
+                trace = small.with_(**{key: value}).generate(1)
+            except InputError:
+                refused += 1
+                continue
+            times = np.concatenate([trace.job_arrival_s, trace.task_duration_s, trace.stage_estimate_s])
+            assert (np.isfinite(times) & (times >= 0.0)).all(), (key, value)
+        assert refused >= 10, key
+
+
 def test_variations_are_refused_when_they_make_no_sense() -> None:
     bursty = GENERATORS["bursty"]
     for changes, words in (
         ({"lod": 0.5}, "did you mean 'load'"),
         ({"load": "high"}, "must be a number"),
         ({"load": True}, "must be a number"),
+        ({"load": math.nan}, "must be a number from 1e-12 to 1e[+]12, or 0, not nan"),
+        ({"jobs": 10_000_001}, "jobs must be at most 10,000,000, not 10000001"),
         ({"executors": 0}, "executors must be a whole number of at least 1"),
         ({"jobs": 2.5}, "jobs must be a whole number"),
         ({"arrivals": 3.0}, r"set in parts: arrivals.burst_factor"),

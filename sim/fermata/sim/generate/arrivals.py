@@ -11,6 +11,7 @@ from typing import Protocol
 import numpy as np
 
 from fermata.policy.errors import InputError
+from fermata.sim.scenarios.base import MAX_JOBS
 from fermata.sim.trace import FloatArray
 
 
@@ -51,6 +52,9 @@ class Bursty:
         """Draw state by state until there are enough arrivals; the first state by its share of the time."""
         if not (self.burst_factor >= 1.0 and 0.0 < self.burst_share < 1.0 and self.burst_jobs > 0.0):
             raise InputError("bursts need burst_factor >= 1, 0 < burst_share < 1 and burst_jobs > 0")
+        cycle_jobs = self.burst_jobs * (1.0 + (1.0 - self.burst_share) / self.burst_share / self.burst_factor)
+        if not 0.01 <= cycle_jobs <= MAX_JOBS:
+            raise InputError(f"a burst and the quiet after it must have 0.01 to {MAX_JOBS:,} jobs, not {cycle_jobs:g}")
         quiet_rate = 1.0 / mean_gap_s / (1.0 - self.burst_share + self.burst_share * self.burst_factor)
         rates = (quiet_rate, quiet_rate * self.burst_factor)
         busy_s = self.burst_jobs / rates[1]
@@ -105,6 +109,8 @@ class Piecewise:
         shares, rates = np.asarray(self.shares, dtype=np.float64), np.asarray(self.rates, dtype=np.float64)
         if shares.shape != rates.shape or not (shares > 0.0).all() or not (rates >= 0.0).all() or not rates.any():
             raise InputError("a pattern needs as many shares (above 0) as rates (0 or more, one above 0)")
+        if not self.cycle_jobs > 0.0:
+            raise InputError(f"cycle_jobs must be above 0, not {self.cycle_jobs!r}")
         cycle_s = self.cycle_jobs * mean_gap_s
         ends_s = np.concatenate([[0.0], np.cumsum(shares / shares.sum())]) * cycle_s
         # Expected arrivals since the start of the cycle at each end of a piece.

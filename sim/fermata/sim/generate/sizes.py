@@ -32,6 +32,10 @@ class Lognormal:
     mean_s: float = 60.0
     sigma: float = 1.0
 
+    def __post_init__(self) -> None:
+        if not self.mean_s > 0.0:
+            raise InputError(f"mean_s must be above 0 s, not {self.mean_s!r}")
+
     def draw(self, rng: np.random.Generator, jobs: int) -> FloatArray:
         """Draw all sizes at once."""
         return rng.lognormal(math.log(self.mean_s) - self.sigma**2 / 2.0, self.sigma, jobs)

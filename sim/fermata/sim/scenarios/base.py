@@ -19,6 +19,9 @@ from fermata.policy.errors import InputError
 from fermata.sim.trace import MAX_EXECUTORS, Trace
 from fermata.sim.trace_builder import joined
 
+MAX_JOBS = 10_000_000  # of an episode: some 10 GB
+_LEAST, _MOST = 1e-12, 1e12  # of any parameter but 0: beyond them, sums of times are no longer what was meant
+_AMOUNT = f"from {_LEAST:g} to {_MOST:g}, or 0"
 _OWN_FIELDS = ("name", "executors", "jobs", "warm", "base")
 
 
@@ -110,8 +113,9 @@ class Scenario:
             value = own.get(key, least)
             if type(value) is not int or value < least:
                 raise InputError(f"{key} must be a whole number of at least {least}, not {value!r}")
-        if own.get("executors", 1) > MAX_EXECUTORS:
-            raise InputError(f"executors must be at most {MAX_EXECUTORS:,}, not {own['executors']}")
+        for key, most in (("executors", MAX_EXECUTORS), ("jobs", MAX_JOBS)):
+            if own.get(key, 1) > most:
+                raise InputError(f"{key} must be at most {most:,}, not {own[key]}")
         return dataclasses.replace(self, recipe=recipe, **own)
 
 
@@ -131,16 +135,35 @@ def _with_parameter(owner: _Parameters, path: str, value: Any, whose: str) -> _P
         if not dataclasses.is_dataclass(old):
             raise InputError(f"parameter {key!r} of {whose} has no parts")
         value = _with_parameter(old, rest, value, f"{key!r} of {whose}")  # type: ignore[type-var]
-    elif value is None and "None" in str(owner.__dataclass_fields__[key].type):
-        pass
-    elif isinstance(old, int | float) and (isinstance(value, bool) or not isinstance(value, int | float)):
-        raise InputError(f"parameter {key!r} of {whose} must be a number, not {value!r}")
-    elif isinstance(old, tuple) and not isinstance(value, tuple):
-        raise InputError(f"parameter {key!r} of {whose} must be a list, not {value!r}")
-    elif dataclasses.is_dataclass(old) and not dataclasses.is_dataclass(value):
-        parts = ", ".join(f"{key}.{part}" for part in old.__dataclass_fields__)
-        raise InputError(f"parameter {key!r} of {whose} is set in parts: {parts}")
+    elif dataclasses.is_dataclass(old):
+        if not dataclasses.is_dataclass(value):
+            parts = ", ".join(f"{key}.{part}" for part in old.__dataclass_fields__)
+            raise InputError(f"parameter {key!r} of {whose} is set in parts: {parts}")
+    else:
+        expected = _expected(str(owner.__dataclass_fields__[key].type), old, value)
+        if expected is not None:
+            raise InputError(f"parameter {key!r} of {whose} must be {expected}, not {value!r}")
     return dataclasses.replace(owner, **{key: value})
+
+
+def _expected(declared: str, old: Any, value: Any) -> str | None:
+    """Return what a parameter must be that is declared so and was `old`, or None if the new value is such a one."""
+    if declared.startswith("tuple[float"):
+        fits, what = isinstance(value, tuple) and all(map(_is_amount, value or [None])), f"a list of numbers {_AMOUNT}"
+    elif isinstance(old, tuple):
+        kind = type(old[0])
+        fits = isinstance(value, tuple) and all(isinstance(each, kind) for each in value or [None])
+        what = f"a list of {kind.__name__}"
+    elif declared == "int":
+        fits, what = isinstance(value, int) and _is_amount(value), f"a whole number {_AMOUNT}"
+    else:
+        fits, what = _is_amount(value) or (value is None and "None" in declared), f"a number {_AMOUNT}"
+    return None if fits else what
+
+
+def _is_amount(value: Any) -> bool:
+    """Tell whether a value can be one of a parameter: all are times, rates, shares, spreads or counts."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and (value == 0 or _LEAST <= value <= _MOST)
 
 
 def mean_gap_s(mean_work_s: float, load: float, executors: int) -> float:

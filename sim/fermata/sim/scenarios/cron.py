@@ -31,6 +31,8 @@ class CronPods:
 
     def draw(self, rng: np.random.Generator, jobs: int, executors: int) -> Trace:
         """Draw jitters and offsets of all batches, then number, arrivals and sizes of the longs."""
+        if not (self.period_s > 0.0 and self.long_mean_s > 0.0):
+            raise InputError("batches on a schedule need period_s > 0 and long_mean_s > 0")
         short_rate = self.batch / self.period_s
         long_rate = (self.load * executors - short_rate * self.short_s) / self.long_mean_s
         if long_rate < 0.0:
