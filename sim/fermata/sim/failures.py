@@ -15,6 +15,8 @@ from numpy.typing import NDArray
 from fermata.policy.errors import InputError
 from fermata.sim.trace import Trace
 
+MAX_RETRIES = 1000  # each attempt of all tasks is drawn
+
 
 @dataclass(frozen=True)
 class Failures:
@@ -43,8 +45,10 @@ class Failures:
         """Check the ranges."""
         if not 0.0 <= self.probability < 1.0:
             raise InputError(f"failure probability: expected a number in [0, 1), got {self.probability:g}")
-        if self.retries < 0 or self.backoff_s < 0.0 or self.max_backoff_s < self.backoff_s:
-            raise InputError("failures: expected retries and back-off of at least 0, and a longest back-off above it")
+        if not 0 <= self.retries <= MAX_RETRIES:
+            raise InputError(f"retries: expected 0 to {MAX_RETRIES:,}, got {self.retries}")
+        if self.backoff_s < 0.0 or self.max_backoff_s < self.backoff_s:
+            raise InputError("failures: expected a back-off of at least 0, and a longest back-off above it")
 
 
 def draw_failures(trace: Trace, failures: Failures) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:

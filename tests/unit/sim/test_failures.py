@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 from tests.episodes import one_stage_jobs, random_trace, stage, trace_of
@@ -10,6 +12,7 @@ from fermata.policy.errors import InputError
 from fermata.policy.registry import HEURISTICS, load
 from fermata.sim.failures import Failures, draw_failures
 from fermata.sim.simulate import simulate
+from fermata.sim.trace_builder import one_stage_trace
 
 
 def test_no_failure_changes_nothing() -> None:
@@ -75,7 +78,14 @@ def test_every_job_ends_whatever_fails(policy: str) -> None:
             np.testing.assert_array_equal(episode.job_completion_s, last_s)
 
 
-@pytest.mark.parametrize("wrong", [{"probability": 1.0}, {"probability": -0.1}, {"probability": 0.1, "retries": -1}])
-def test_what_is_out_of_range(wrong: dict[str, float]) -> None:
-    with pytest.raises(InputError, match="expected"):
-        Failures(**wrong)  # type: ignore[arg-type]
+@pytest.mark.parametrize("probability", [1.0, -0.1, math.nan])
+def test_a_probability_that_is_none(probability: float) -> None:
+    with pytest.raises(InputError, match=r"expected a number in \[0, 1\)"):
+        Failures(probability)
+
+
+def test_retries_have_an_end() -> None:
+    draw_failures(one_stage_trace([0.0], [1.0]), Failures(0.999999, retries=1000))
+    for retries in (-1, 1001, 10**24):
+        with pytest.raises(InputError, match=f"^retries: expected 0 to 1,000, got {retries}$"):
+            Failures(0.1, retries)

@@ -127,6 +127,7 @@ def test_variations_are_refused_when_they_make_no_sense() -> None:
         ({"arrivals.burst": 3.0}, "has no parameter 'burst'"),
         ({"load.x": 3.0}, "has no parts"),
         ({"sizes.shares": 0.5}, "must be a list"),
+        ({"base": "fifo"}, "has no parameter 'base'"),
     ):
         with pytest.raises(InputError, match=words):
             bursty.with_(**changes)
@@ -195,6 +196,8 @@ def test_class_means_tell_only_short_from_long() -> None:
     assert class_means(trace).stage_estimate_s.tolist() == [10.0, 10.0, 10.0, 200.0, 200.0, 10.0]
     alike = one_stage_trace(np.arange(3.0), [5.0, 5.0, 5.0])
     assert class_means(alike).stage_estimate_s.tolist() == [5.0, 5.0, 5.0]
-    for change in (lambda: class_flips(trace, 1.2, 0), lambda: lognormal_noise(trace, -1.0, 0)):
-        with pytest.raises(InputError):
-            change()
+    with pytest.raises(InputError, match=r"share must be in \[0, 1\], not 1.2"):
+        class_flips(trace, 1.2, 0)
+    for sigma in (-1.0, 11.0, math.nan):
+        with pytest.raises(InputError, match=rf"sigma must be in \[0, 10\], not {sigma}"):
+            lognormal_noise(trace, sigma, 0)

@@ -148,6 +148,11 @@ def test_a_mix_that_drifts_is_the_first_one_until_the_middle() -> None:
         evaluate("sjf", ["norm200"], SEEDS, conditions=Conditions(later=(("executors", 3),)))
 
 
+def test_a_warm_up_of_all_jobs_is_told() -> None:
+    with pytest.raises(InputError, match=r"^norm50: a warm-up of 30 jobs leaves none of 30$"):
+        evaluate("sjf", ["norm50"], SEEDS, conditions=Conditions(jobs=30, parameters=(("warm", 30),)))
+
+
 @pytest.mark.parametrize("option", ["--set", "--later"])
 def test_a_value_that_is_no_number_names_the_option(
     option: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

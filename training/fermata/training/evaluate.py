@@ -157,6 +157,8 @@ def _episodes(unit: Unit) -> tuple[list[Episode], int]:
         return [run_tpch_seed(unit.seed, folder, of, each).episode for each in settings], 0
     chosen = unit.conditions.scenario(unit.scenario)
     trace = chosen.generate(unit.seed)
+    if trace.jobs <= chosen.warm:
+        raise InputError(f"{unit.scenario}: a warm-up of {chosen.warm} jobs leaves none of {trace.jobs}")
     return [simulate(trace, chosen.executors, knowing(load(spec), trace), limits=limits) for spec in specs], chosen.warm
 
 

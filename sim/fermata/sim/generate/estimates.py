@@ -6,14 +6,13 @@ stay those of the scenario's seed.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from fermata.policy.errors import InputError
-from fermata.sim.scenarios.base import check_share
+from fermata.sim.scenarios.base import check_share, check_sigma
 from fermata.sim.trace import FloatArray, Trace
 from fermata.sim.trace_builder import stage_work_s, task_counts
 from fermata.sim.trace_stats import size_classes
@@ -23,9 +22,9 @@ def lognormal_noise(trace: Trace, sigma: float, seed: int) -> Trace:
     """Multiply each stage's estimate by exp(normal(0, sigma)): right by the median, off by a factor.
 
     Raises:
-        InputError: sigma is negative or not finite.
+        InputError: sigma is outside [0, 10].
     """
-    _check_sigma(sigma)
+    check_sigma("sigma", sigma)
     factor = _rng(seed).lognormal(0.0, sigma, trace.stages)
     return replace(trace, stage_estimate_s=trace.stage_estimate_s * factor)
 
@@ -63,11 +62,6 @@ def _rng(seed: int) -> np.random.Generator:
     return np.random.default_rng([seed, 1])
 
 
-def _check_sigma(sigma: float) -> None:
-    if not 0.0 <= sigma < math.inf:
-        raise InputError(f"sigma must be finite and 0 or more, not {sigma!r}")
-
-
 def _classes(trace: Trace) -> tuple[np.ndarray, tuple[float, float]]:
     """Which stages are long by the mean duration of a task, and the mean of that over short and over long stages."""
     mean_s: FloatArray = stage_work_s(trace) / task_counts(trace) / trace.stage_slots
@@ -94,7 +88,7 @@ class Noise:
         if self.kind not in NOISES:
             raise InputError(f"no noise {self.kind!r}; there are: {', '.join(NOISES)}")
         if self.kind == "lognormal":
-            _check_sigma(self.amount)
+            check_sigma("sigma", self.amount)
         elif self.kind == "class-flips":
             check_share("share", self.amount)
 

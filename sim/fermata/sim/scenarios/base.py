@@ -22,7 +22,7 @@ from fermata.sim.trace_builder import joined
 MAX_JOBS = 10_000_000  # of an episode: some 10 GB
 _LEAST, _MOST = 1e-12, 1e12  # of any parameter but 0: beyond them, sums of times are no longer what was meant
 _AMOUNT = f"from {_LEAST:g} to {_MOST:g}, or 0"
-_OWN_FIELDS = ("name", "executors", "jobs", "warm", "base")
+_OWN_FIELDS = ("executors", "jobs", "warm")
 
 
 class Recipe(Protocol):
@@ -92,7 +92,7 @@ class Scenario:
         return dataclasses.replace(self, then=self.with_(**changes).recipe)
 
     def with_(self, **changes: Any) -> Self:
-        """The same scenario with other parameters: its own (`executors`, `jobs`, `warm`, ...) or the recipe's.
+        """The same scenario with other parameters: its own (`executors`, `jobs`, `warm`) or the recipe's.
 
         A part of a parameter is named with a dot, as in `with_(**{"arrivals.burst_factor": 5.0})`.
         A load stays what it is when the number of executors changes: the arrivals become faster or slower.
@@ -175,6 +175,12 @@ def mean_gap_s(mean_work_s: float, load: float, executors: int) -> float:
     if not load > 0.0:
         raise InputError(f"load must be above 0, not {load!r}")
     return mean_work_s / load / executors
+
+
+def check_sigma(what: str, sigma: float) -> None:
+    """Refuse a spread of a logarithm outside [0, 10]; at 10 the mean of a lognormal is e^50 medians."""
+    if not 0.0 <= sigma <= 10.0:
+        raise InputError(f"{what} must be in [0, 10], not {sigma!r}")
 
 
 def check_share(what: str, share: float) -> None:

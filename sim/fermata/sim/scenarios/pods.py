@@ -7,12 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fermata.policy.errors import InputError
-from fermata.sim.scenarios.base import check_share, mean_gap_s
+from fermata.sim.scenarios.base import check_share, check_sigma, mean_gap_s
 from fermata.sim.trace import Trace
 from fermata.sim.trace_builder import one_stage_trace
-
-_MAX_SIGMA = 10.0  # the mean is then e^50 medians
 
 
 @dataclass(frozen=True)
@@ -34,8 +31,7 @@ class LognormalPods:
     def draw(self, rng: np.random.Generator, jobs: int, executors: int) -> Trace:
         """Draw all gaps, then who is long, then a short and a long size for every job."""
         check_share("long_share", self.long_share)
-        if not self.short_sigma <= _MAX_SIGMA:
-            raise InputError(f"short_sigma must be at most {_MAX_SIGMA:g}, not {self.short_sigma!r}")
+        check_sigma("short_sigma", self.short_sigma)
         short_mean_s = self.short_median_s * math.exp(self.short_sigma**2 / 2.0)
         mean_work_s = (1.0 - self.long_share) * short_mean_s + self.long_share * self.long_mean_s
         arrival_s = np.cumsum(rng.exponential(mean_gap_s(mean_work_s, self.load, executors), jobs))
