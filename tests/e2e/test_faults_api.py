@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from tests.fault_rig import Bench, bench, busy_bench
-from tests.operator_rig import OperatorProcess, wait_until
+from tests.operator_rig import OperatorProcess, stage, stages_of, wait_until
 
 pytestmark = pytest.mark.e2e
 WRITES = frozenset({"POST", "PUT", "PATCH", "DELETE"})
@@ -73,6 +73,16 @@ def test_every_write_is_refused_for_a_while(shared: Bench, status: int) -> None:
         names = begin(shared, f"all-{status}")
         wait_until(lambda: fault.hits >= 10, "no write was refused")
     shared.check_nothing_lost(names)
+
+
+def test_why_a_job_is_not_taken_is_told(shared: Bench) -> None:
+    shared.cluster.pool("quota", executors=1, policy={"name": "fifo"})
+    with shared.fault(status=403, methods=frozenset({"POST"}), path="/jobs$"):
+        shared.cluster.submit("refused", "quota", [stage("a", 0.2)])
+        told = "not started, tried again: Unknown: injected fault"
+        wait_until(lambda: stages_of(shared.cluster.status("refused")).get("a", {}).get("message") == told, "no reason")
+        wait_until(lambda: ("StageWaiting", f"stage a {told}") in shared.cluster.events("refused"), "no Event")
+    shared.check_nothing_lost(["refused"], "a")
 
 
 @pytest.mark.slow  # half of the answers are waited for twice and more, so a loaded machine takes minutes

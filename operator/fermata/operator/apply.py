@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection, Coroutine, Iterable
-from typing import Any
+from collections.abc import Coroutine, Iterable, Mapping
+from typing import Any, NamedTuple
 
 from fermata.operator import reasons
 from fermata.operator.cluster import Cluster, ClusterError
@@ -31,6 +31,14 @@ _STOP_AGAIN_S = 1.0
 log = logging.getLogger(__name__)
 
 
+class Failure(NamedTuple):
+    """Why a stage was not started, until when it is left alone, and how often that has happened."""
+
+    message: str
+    until_s: float
+    times: int
+
+
 class Applier:
     """Carries out what is decided in one pool."""
 
@@ -40,21 +48,21 @@ class Applier:
         self._pool, self._store, self._cluster = pool, store, cluster
         self._metrics, self._teller, self._ledger = metrics, teller, ledger
         self.refused: dict[str, dict[str, Refusal]] = {}  # by workflow uid and stage
-        self._paused: dict[StageKey, tuple[float, int]] = {}  # not to be started until; failures so far
+        self._failures: dict[StageKey, Failure] = {}  # of starts
 
     def forget(self, uid: str) -> None:
         """Drop what is kept of a workflow."""
         self.refused.pop(uid, None)
-        for key in [key for key in self._paused if key[0] == uid]:
-            del self._paused[key]
+        for key in [key for key in self._failures if key[0] == uid]:
+            del self._failures[key]
 
-    def paused(self, now_s: float) -> Collection[StageKey]:
-        """Return the stages that are not to be started now, because that failed a moment ago."""
-        return {key for key, (until_s, _) in self._paused.items() if until_s > now_s}
+    def paused(self, now_s: float) -> Mapping[StageKey, str]:
+        """Return the stages that are not to be started now, because that failed a moment ago, and why it did."""
+        return {key: failure.message for key, failure in self._failures.items() if failure.until_s > now_s}
 
     def retries_s(self, now_s: float) -> Iterable[float]:
         """Return when stages are to be tried again."""
-        return (until_s for until_s, _ in self._paused.values() if until_s > now_s)
+        return (failure.until_s for failure in self._failures.values() if failure.until_s > now_s)
 
     async def carry_out(self, plan: Plan, views: dict[str, WorkflowView], policy: str, now_s: float) -> None:
         """Start and widen what a plan says, and note its holds.
@@ -103,14 +111,14 @@ class Applier:
             log.warning("%s: stage %s: %s", view.fact.title, name, error.refusal.message)
             return
         except ClusterError as error:
-            _, failures = self._paused.get(key, (0.0, 0))
+            times = self._failures[key].times if key in self._failures else 0
             delays_s = _RETRY_BUSY_S if error.is_trouble else RETRY_S
-            delay_s = delays_s[min(failures, len(delays_s) - 1)]
-            self._paused[key] = (now_s + delay_s, failures + 1)
+            delay_s = delays_s[min(times, len(delays_s) - 1)]
+            self._failures[key] = Failure(str(error), now_s + delay_s, times + 1)
             self._teller.mark(uid)
             log.warning("%s: stage %s: not started, again in %g s: %s", view.fact.title, name, delay_s, error)
             return
-        self._paused.pop(key, None)
+        self._failures.pop(key, None)
         # Assume what the API server answered, so that the next decision does not wait for the event to come back.
         self._store.put_own("jobs", made)
         self._teller.started(view, stage, cap, account, policy, now_s)

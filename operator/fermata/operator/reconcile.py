@@ -527,7 +527,7 @@ class PoolReconciler:
             if stage.phase != "Ready" or index is None:
                 continue
             if key in paused:
-                whys.waiting[name] = Why(reasons.START_RETRYING, "the API server did not take its Job; tried again")
+                whys.waiting[name] = Why(reasons.START_RETRYING, f"not started, tried again: {paused[key]}")
             elif key in held:
                 until_s = asked.plan.holds.get(key, asked.plan.wake_s)
                 whys.held[name] = why_held(asked.state, index, asked.decision.limits, until_s, asked.argument)

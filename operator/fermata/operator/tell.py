@@ -231,8 +231,10 @@ class Teller:
                 text = f"stage {name} {whys.held[name].message}"
                 self._events.tell(names.WORKFLOW, meta, reasons.STAGE_HELD, text, key=name)
             elif name in whys.waiting:
-                text = f"stage {name} {whys.waiting[name].message}"
-                self._events.tell(names.WORKFLOW, meta, reasons.STAGE_WAITING, text, key=name)
+                why = whys.waiting[name]
+                level: status.Level = "Warning" if why.reason == reasons.START_RETRYING else "Normal"
+                text, key = f"stage {name} {why.message}", f"{name}/{why.reason}"
+                self._events.tell(names.WORKFLOW, meta, reasons.STAGE_WAITING, text, level, key=key)
             elif stage.phase == "Succeeded" and before.get(name) != "Succeeded":
                 run_s = (stage.end_s or 0.0) - (stage.start_s or 0.0)
                 text = f"stage {name} succeeded: {stage.tasks} tasks in {run_s:.1f} s"
