@@ -61,5 +61,7 @@ def test_jobs_that_all_arrive_at_once_have_no_other_load() -> None:
     assert TraceBlocks(together).draw(np.random.default_rng(1), 10, 10).job_arrival_s.max() == 0.0
     with pytest.raises(InputError, match="no other load"):
         TraceBlocks(together, load=0.5).draw(np.random.default_rng(1), 10, 10)
+    with pytest.raises(InputError, match="block must be 1 job or more"):
+        TraceBlocks(DAGS, block=0).draw(np.random.default_rng(1), 10, 10)
     with pytest.raises(InputError, match="load must be above 0"):
         TraceBlocks(DAGS, load=-1.0).draw(np.random.default_rng(1), 10, 10)

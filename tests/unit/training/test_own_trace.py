@@ -154,6 +154,13 @@ def test_a_score_is_of_the_part_that_nothing_was_made_from(own: OwnTrace) -> Non
     assert (same.vs_base_pct, same.vs_base_ci95) == (0.0, 0.0)
 
 
+def test_what_is_drawn_from_is_no_parameter(own: OwnTrace) -> None:
+    chosen = as_scenario(own, "test").with_(load=0.5, block=20, jobs=30)
+    assert chosen.parameters == {"load": 0.5, "block": 20}
+    with pytest.raises(InputError, match="has no parameter 'trace'"):
+        chosen.with_(trace=3)
+
+
 def told(arguments: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
     monkeypatch.setattr(sys, "argv", ["fermata", *arguments])
     with pytest.raises(SystemExit) as exit_:

@@ -26,7 +26,10 @@ _OWN_FIELDS = ("executors", "jobs", "warm")
 
 
 class Recipe(Protocol):
-    """A frozen dataclass of parameters that draws episodes; its docstring tells how, in words."""
+    """A frozen dataclass of parameters that draws episodes; its docstring tells how, in words.
+
+    A field with `given` in its metadata is no parameter: it is what the recipe works on.
+    """
 
     __dataclass_fields__: ClassVar[dict[str, Any]]
 
@@ -73,7 +76,7 @@ class Scenario:
     @property
     def parameters(self) -> dict[str, Any]:
         """The recipe's parameters by name."""
-        return {name: getattr(self.recipe, name) for name in self.recipe.__dataclass_fields__}
+        return {name: getattr(self.recipe, name) for name in _parameters(self.recipe)}
 
     @property
     def description(self) -> str:
@@ -122,10 +125,14 @@ class Scenario:
 _Parameters = TypeVar("_Parameters", bound=Recipe)
 
 
+def _parameters(owner: Recipe) -> list[str]:
+    return [name for name, each in owner.__dataclass_fields__.items() if not each.metadata.get("given")]
+
+
 def _with_parameter(owner: _Parameters, path: str, value: Any, whose: str) -> _Parameters:
     """A copy of a dataclass with one field changed; `a.b` is field `b` of the dataclass in field `a`."""
     key, _, rest = path.partition(".")
-    known = list(owner.__dataclass_fields__)
+    known = _parameters(owner)
     if key not in known:
         close = get_close_matches(key, [*known, *_OWN_FIELDS], n=1)
         hint = f"did you mean {close[0]!r}?" if close else f"it has: {', '.join([*_OWN_FIELDS, *known])}"

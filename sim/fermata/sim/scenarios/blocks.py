@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -22,7 +22,7 @@ class TraceBlocks:
     data", 1992).
     """
 
-    trace: Trace
+    trace: Trace = field(metadata={"given": True})
     load: float | None = None  # share of the executors that the work keeps busy; None: as recorded
     block: int = 100  # jobs
 
@@ -30,8 +30,10 @@ class TraceBlocks:
         """Draw an episode.
 
         Raises:
-            InputError: a load is asked for that is not above 0, or cannot be had because all jobs arrive at once.
+            InputError: a block of no jobs, or a load that is not above 0 or that cannot be had.
         """
+        if self.block < 1:
+            raise InputError(f"block must be 1 job or more, not {self.block!r}")
         length = min(self.block, self.trace.jobs)
         begins = rng.integers(0, self.trace.jobs, -(-jobs // length))
         chosen = ((begins[:, None] + np.arange(length)) % self.trace.jobs).ravel()[:jobs]
