@@ -93,10 +93,10 @@ def test_a_tpch_setting_is_scored_against_fair_sharing() -> None:
 
 def test_a_tpch_setting_changes_as_it_is_told() -> None:
     folder = str(require_shared("data", "tpch"))
-    changed = (("moving_delay_s", 8.0), ("executors", 20), ("ahead", False))
-    conditions = Conditions(jobs=12, parameters=changed, tpch_dir=folder)
+    changed = (("moving_delay_s", 8.0), ("executors", 20), ("ahead", False), ("jobs", 12))
+    conditions = Conditions(jobs=50, parameters=changed, tpch_dir=folder)
     (score,) = evaluate("srwf", ["tpch_e1"], SEEDS[:2], conditions=conditions)
-    of = spark_setting("tpch_e1").with_(jobs=12, **dict(changed))
+    of = spark_setting("tpch_e1").with_(**dict(changed))
     runs = [run_tpch_seed(seed, folder, of, tpch_setting(of, "srwf", None, 0, Guardrails())) for seed in SEEDS[:2]]
     assert [(each.episode.trace.jobs, each.episode.executors) for each in runs] == [(12, 20)] * 2
     assert score.avg_jct_s == pytest.approx(np.mean([each.episode.job_jct_s.mean() for each in runs]))

@@ -83,7 +83,7 @@ class Conditions:
             InputError: it has no such parameter.
         """
         jobs = {} if self.jobs is None else {"jobs": self.jobs}
-        return SETTINGS[name].with_(**jobs, **dict(self.parameters))
+        return SETTINGS[name].with_(**jobs | dict(self.parameters))
 
     def base(self, name: str) -> str:
         """Return the policy that a scenario is compared with."""
