@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import re
+import subprocess
 import sys
 import tomllib
 from importlib.metadata import packages_distributions
@@ -14,7 +15,8 @@ from tests.processes import fermata
 
 from fermata.cli.extras import PACKAGES
 
-PROJECT = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+ROOT = Path(__file__).parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 # Each with a mistake, or a folder to fill, of which nothing is to be said or seen: the extra comes first.
 COMMANDS = [
     ("ablate --out {out} --config none", "torch", "training"),
@@ -56,6 +58,36 @@ def test_a_missing_extra_is_said_first(
     finally:
         if command.startswith("local"):  # a control plane that should not have come up
             fermata("local", "down", "--dir", str(out))
+
+
+CORE = """
+import sys
+class Missing:
+    def find_spec(self, name, path=None, target=None):
+        if name in {packages}:
+            raise ModuleNotFoundError(name)
+sys.meta_path.insert(0, Missing())
+from fermata.cli.main import run
+run()
+"""
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "validate examples/01-etl.yaml examples/pools.yaml",
+        "simulate --trace examples/figure1.jsonl --executors 1 --policy fifo",
+        "trace stats examples/figure1.jsonl",
+        "policy info default",
+    ],
+)
+def test_what_needs_no_extra_runs_without_any(command: str) -> None:
+    missing = sorted({"numba"}.union(*PACKAGES.values()))
+    code = CORE.format(packages=missing)
+    done = subprocess.run(
+        [sys.executable, "-c", code, *command.split()], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_what_is_looked_for_is_what_the_extras_bring() -> None:

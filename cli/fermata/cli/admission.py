@@ -1,7 +1,7 @@
-"""What an API server refuses before any operator sees it, by the schemas that it is given in `deploy/crds`.
+"""What is wrong with an object of our group, by the operator and by an API server with the schemas of `deploy/crds`.
 
-The check is the embedded control plane's: pydantic, which reads specs for the operator, takes "5" for 5. Knows no
-rules between fields; those are among the operator's own.
+The API server's part is the embedded control plane's: pydantic, which reads specs for the operator, takes "5" for 5.
+Knows no rules between fields; those are among the operator's own.
 """
 
 from __future__ import annotations
@@ -13,30 +13,70 @@ from functools import cache
 from typing import Any
 
 from fermata.operator import reasons
+from fermata.operator.builtin import policy_problems
 from fermata.operator.crds import manifests
-from fermata.operator.validate import Problem
+from fermata.operator.names import POOL
+from fermata.operator.validate import Problem, object_problems
 from fermata.sim.kube import metadata, schema
+from fermata.sim.kube.builtin_types import clean_metadata
 
 _PART = re.compile(r"\[(\d+)\]|([^.\[\]]+)")
+_MISTYPED = re.compile(r"into field (\S+) of type")
+
+
+def problems(raw: Any) -> list[Problem]:
+    """Return all that is wrong with an object as a user wrote it; [] if nothing is."""
+    content = _without_nulls(raw)
+    found = object_problems(content)
+    if _schema(content) is None:
+        return found
+    # Of one value both may say the same, each in its own words.
+    for more in (refusals(content), policy_problems(content.get("spec")) if content["kind"] == POOL else []):
+        known = {problem.path for problem in found}
+        found += [problem for problem in more if problem.path not in known]
+    return found
 
 
 def refusals(raw: Mapping[str, Any]) -> list[Problem]:
-    """Return why an API server would not store an object of our group; [] if it would.
-
-    Args:
-        raw: an object in which the operator finds nothing wrong.
-    """
+    """Return why an API server would not store an object of our group; [] if it would."""
     content = copy.deepcopy(dict(raw))
-    content.pop("status", None)  # which a server drops, too
-    structure, meta = _schemas()[content["kind"]], content["metadata"]
-    if not meta.get("name"):
-        meta["name"] = f"{meta['generateName'][:58]}{metadata.suffix()}"
+    structure = _schemas()[content["kind"]]
     schema.drop_nulls(content, structure)
-    problems = [_problem(field, "unknown field") for field in schema.prune(content, structure)]
+    unknown = schema.prune(content, structure)
+    content.pop("status", None)  # which a server drops, too
     schema.set_defaults(content, structure)
-    causes = [*metadata.validate(meta, path_name=False, any_finalizer=True, old=None)]
-    causes += schema.validate(content, structure)
-    return problems + [_problem(cause.field, cause.message) for cause in causes]
+    found = list(schema.validate(content, structure))
+    told = [(cause.field, cause.message) for cause in found]
+    if isinstance(meta := content.get("metadata"), dict):
+        strange, wrong = clean_metadata(meta)
+        unknown += strange
+        if not meta.get("name") and isinstance(prefix := meta.get("generateName"), str):
+            meta["name"] = f"{prefix[:58]}{metadata.suffix()}"
+        if field := _MISTYPED.search(wrong):
+            told.append((field[1], wrong))
+        else:
+            causes = metadata.validate(meta, path_name=False, any_finalizer=True, old=None)
+            told += [(cause.field, cause.message) for cause in causes]
+    return [_problem(field, message) for field, message in [*((field, "unknown field") for field in unknown), *told]]
+
+
+def _without_nulls(raw: Any) -> Any:
+    """Return an object without the nulls that an API server takes for nothing, or for an empty text in metadata."""
+    if (structure := _schema(raw)) is None:
+        return raw
+    content = copy.deepcopy(dict(raw))
+    schema.drop_nulls(content, structure)
+    meta = content.get("metadata")
+    for key in ("labels", "annotations"):
+        if isinstance(meta, dict) and isinstance(meta.get(key), dict):
+            meta[key] = {name: "" if value is None else value for name, value in meta[key].items()}
+    return content
+
+
+def _schema(raw: Any) -> dict[str, Any] | None:
+    """Return the schema of an object's kind; None if it is no object, or of no kind of ours."""
+    kind = raw.get("kind") if isinstance(raw, Mapping) else None
+    return _schemas().get(kind) if isinstance(kind, str) else None
 
 
 @cache

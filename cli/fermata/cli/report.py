@@ -58,7 +58,8 @@ def report(
 
 async def _read(cluster: Cluster, pool: str | None, *, own: bool) -> tuple[History, Policy | None]:
     """Return what ran in a pool, and its policy."""
-    from fermata.operator.model import UnusablePolicyError, load_policy
+    from fermata.operator.builtin import UnusablePolicyError
+    from fermata.operator.model import load_policy
 
     history = await read_history(cluster, pool)
     if not own or history.pool.spec is None:
@@ -73,7 +74,7 @@ async def _read(cluster: Cluster, pool: str | None, *, own: bool) -> tuple[Histo
 def _chosen(history: History, own: Policy | None, policies: str | None) -> list[Policy]:
     """Return the policies to simulate, what never holds first: the base of all comparisons."""
     from fermata.cli.compare import policy_names
-    from fermata.operator.model import load_fallback
+    from fermata.operator.builtin import load_fallback
     from fermata.policy.registry import load
 
     spec = history.pool.spec

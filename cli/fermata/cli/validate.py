@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -14,22 +15,26 @@ app = typer.Typer(add_completion=False)
 def validate(
     files: Annotated[list[Path], typer.Argument(help="Manifests: YAML of one or more documents, or JSON.")],
 ) -> None:
-    """Check Workflows and ExecutorPools; other objects in a file are left alone."""
-    from fermata.cli.admission import refusals
+    """Check Workflows and ExecutorPools; other objects in a file are left alone. Each problem is a line."""
+    from fermata.cli.admission import problems
     from fermata.operator.manifests import check, read
     from fermata.policy.errors import InputError
 
     errors: list[InputError] = []
     checked = 0
     for file in files:
-        ours = [document for document in read(file) if document.ours]
-        checked += len(ours)
-        for document in ours:
-            errors += check(document, file) or check(document, file, refusals)
-    if errors:
-        first = min(errors, key=lambda error: (files.index(Path(error.file or "")), error.line or 0))
-        rest = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
-        raise InputError(first.message + rest, file=first.file, line=first.line)
-    if not checked:
+        found: list[InputError] = []
+        try:
+            for document in (each for each in read(file) if each.ours):
+                checked += 1
+                found += check(document, file, problems)
+        except InputError as error:  # the other files are worth a look all the same
+            found.append(error)
+        errors += sorted(found, key=lambda each: each.line or 0)
+    if not errors and not checked:
         raise InputError("no Workflow or ExecutorPool in it", file=files[0], line=1)
+    for each in errors:
+        print(f"fermata: {each}", file=sys.stderr)
+    if errors:
+        raise typer.Exit(InputError.exit_code)
     print(f"{checked} object{'s' if checked != 1 else ''} valid")

@@ -14,23 +14,15 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fermata.operator import reasons
+from fermata.operator.builtin import UnusablePolicyError
 from fermata.operator.cluster import Cluster, ClusterError
 from fermata.operator.envelope import Envelope, envelope_of
 from fermata.operator.resources import ConfigMapKey, ModelSource, PolicySource
 from fermata.policy import registry
 from fermata.policy.decide import Policy
-from fermata.policy.errors import FermataError, InputError, ModelError
-from fermata.policy.heuristics.base import Heuristic
+from fermata.policy.errors import InputError, ModelError
 
 LOAD_TIMEOUT_S = 60.0
-
-
-class UnusablePolicyError(FermataError):
-    """A policy that cannot decide, with the reason for the condition."""
-
-    def __init__(self, reason: str, message: str) -> None:
-        self.reason, self.message = reason, message
-        super().__init__(message)
 
 
 class Loaded(NamedTuple):
@@ -59,30 +51,6 @@ async def load_policy(source: PolicySource, cluster: Cluster) -> Loaded:
         raise UnusablePolicyError(reasons.MODEL_UNUSABLE, str(error)) from error
     except InputError as error:
         raise UnusablePolicyError(reasons.POLICY_UNKNOWN, str(error)) from error
-
-
-def load_fallback(name: str) -> Policy:
-    """Return the work-conserving policy that decides where a pool's own cannot.
-
-    Raises:
-        UnusablePolicyError: it is not a built-in heuristic.
-    """
-    if name.partition(":")[0] not in registry.HEURISTICS:
-        known = ", ".join(sorted(registry.HEURISTICS))
-        raise UnusablePolicyError(reasons.POLICY_UNKNOWN, f"spec.fallback {name!r}: expected one of {known}")
-    try:
-        policy = registry.load(name)
-    except InputError as error:
-        raise UnusablePolicyError(reasons.POLICY_UNKNOWN, f"spec.fallback: {error}") from error
-    if not isinstance(policy, Heuristic):
-        raise UnusablePolicyError(reasons.POLICY_UNKNOWN, f"spec.fallback {name!r}: expected a heuristic")
-    return without_holds(policy)
-
-
-def without_holds(policy: Heuristic) -> Heuristic:
-    """Return a heuristic that has the order of another one and never holds: itself, if it never does."""
-    eager = policy.eager()
-    return policy if policy.rule == eager.rule else eager
 
 
 async def _load_model(model: ModelSource, cluster: Cluster) -> Policy:

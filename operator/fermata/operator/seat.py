@@ -14,10 +14,11 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import NamedTuple
 
 from fermata.operator import reasons
+from fermata.operator.builtin import UnusablePolicyError, load_fallback, without_holds
 from fermata.operator.cluster import Cluster
 from fermata.operator.envelope import Envelope
 from fermata.operator.metrics import Metrics
-from fermata.operator.model import Loaded, UnusablePolicyError, load_fallback, load_policy, without_holds
+from fermata.operator.model import Loaded, load_policy
 from fermata.operator.resources import MAX_SECONDS, ExecutorPoolSpec, PolicySource
 from fermata.policy.decide import Policy, Step, decide
 from fermata.policy.errors import FermataError

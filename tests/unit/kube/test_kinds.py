@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from fermata.sim.kube.builtin_types import clean
 from fermata.sim.kube.clock import stamp
 from fermata.sim.kube.controllers.pods import new_pod
 from fermata.sim.kube.controllers.runtime import PlanError, environment_of, plan_of
 from fermata.sim.kube.errors import ApiError
-from fermata.sim.kube.kinds.builtin_types import clean
 from fermata.sim.kube.kinds.job import JobKind
 from fermata.sim.kube.resources import Resources
 from fermata.sim.kube.table import BUILTIN_COLUMNS, custom_columns, table

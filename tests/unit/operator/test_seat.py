@@ -13,10 +13,10 @@ from tests.unit.operator.objects import T0, stage, workflow_fact_of
 
 from fermata.operator import reasons
 from fermata.operator.build_state import build_state, dag_of
+from fermata.operator.builtin import UnusablePolicyError, load_fallback
 from fermata.operator.envelope import envelope_of
 from fermata.operator.estimates import Estimates
 from fermata.operator.metrics import Metrics
-from fermata.operator.model import UnusablePolicyError, load_fallback
 from fermata.operator.progress import view
 from fermata.operator.resources import ExecutorPoolSpec
 from fermata.operator.seat import RETRY_LOAD_S, Decision, Seat, Verdict, limits_of

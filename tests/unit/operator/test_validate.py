@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.processes import fermata
 from tests.unit.operator.objects import stage, workflow
 from typer.testing import CliRunner
 
+from fermata.cli.admission import problems
 from fermata.cli.validate import app
 from fermata.operator import reasons
 from fermata.operator.crds import structural
@@ -284,18 +286,18 @@ def _pod(**fields: Any) -> dict[str, Any]:
 )
 def test_what_an_api_server_refuses_is_not_valid(tmp_path: Path, raw: dict[str, Any], words: str) -> None:
     file = _written(tmp_path, raw)
-    with pytest.raises(InputError) as caught:
-        CliRunner().invoke(app, [str(file)], catch_exceptions=False)
-    assert str(caught.value).startswith(f"{file}:1: InvalidSpec: ")
-    assert words in str(caught.value)
+    done = fermata("validate", str(file))
+    assert (done.returncode, done.stdout) == (2, "")
+    (line,) = done.stderr.splitlines()
+    assert line.startswith(f"fermata: {file}:1: InvalidSpec: ")
+    assert words in line
 
 
 def test_what_only_the_api_server_refuses_has_its_line(tmp_path: Path) -> None:
     file = tmp_path / "m.yaml"
     file.write_text(MANIFEST.replace("[a, ghost]", "[a, a]"))
-    with pytest.raises(InputError) as caught:
-        CliRunner().invoke(app, [str(file)], catch_exceptions=False)
-    assert str(caught.value).startswith(f"{file}:21: InvalidSpec: spec.stages[1].dependsOn[1]: Duplicate")
+    told = fermata("validate", str(file)).stderr
+    assert told.startswith(f"fermata: {file}:21: InvalidSpec: spec.stages[1].dependsOn[1]: Duplicate")
 
 
 @pytest.mark.parametrize(
@@ -322,7 +324,81 @@ def test_a_date_in_yaml_is_text_as_for_kubectl(tmp_path: Path) -> None:
 def test_the_command_refuses_with_code_2(tmp_path: Path) -> None:
     file = tmp_path / "m.yaml"
     file.write_text(MANIFEST)
-    with pytest.raises(InputError) as caught:
-        CliRunner().invoke(app, [str(file)], catch_exceptions=False)
-    assert caught.value.exit_code == 2
-    assert str(caught.value).startswith(f"{file}:21: UnknownParent: ")
+    done = fermata("validate", str(file))
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"fermata: {file}:21: UnknownParent: ")
+
+
+POOL = """\
+apiVersion: fermata.dev/v1alpha1
+kind: ExecutorPool
+metadata:
+  name: p
+  lables: {a: b}
+spec:
+  executors: 0
+  policy: {name: sjff}
+  fallback: default
+  mod: Off
+"""
+
+
+def test_every_problem_of_every_file_is_a_line(tmp_path: Path) -> None:
+    pool, broken, workflows = (tmp_path / name for name in ("pool.yaml", "broken.yaml", "workflows.yaml"))
+    pool.write_text(POOL)
+    broken.write_text("a: [1\n")
+    workflows.write_text(MANIFEST)
+    done = fermata("validate", str(pool), str(broken), str(workflows))
+    assert (done.returncode, done.stdout) == (2, "")
+    expected = [
+        f"{pool}:5: InvalidSpec: metadata.lables: unknown field",
+        f"{pool}:7: InvalidSpec: spec.executors: input should be greater than or equal to 1, got 0",
+        f"{pool}:8: PolicyUnknown: spec.policy.name: no policy 'sjff'; expected one of default, ",
+        f"{pool}:9: FallbackUnknown: spec.fallback 'default': expected one of fair, ",
+        f"{pool}:10: InvalidSpec: spec.mod: unknown key 'mod'",
+        f"{broken}:2: broken YAML: ",
+        f"{workflows}:21: UnknownParent: ",
+    ]
+    lines = done.stderr.splitlines()
+    assert len(lines) == len(expected)
+    for line, head in zip(lines, expected, strict=True):
+        assert line.startswith(f"fermata: {head}")
+
+
+NULLS = [
+    {"spec": {"executors": 2, "mode": None, "policy": None, "maxHoldSeconds": None, "namespaceSelector": None}},
+    {"metadata": {"name": "p", "labels": None, "annotations": {"a": None}}},
+    {"metadata": {"name": "p", "labels": {"a": None}, "creationTimestamp": None}},
+    {"status": None},
+]
+
+
+@pytest.mark.parametrize("change", NULLS)
+def test_what_is_null_is_not_given(change: dict[str, Any]) -> None:
+    assert problems(_selecting() | change) == []
+
+
+@pytest.mark.parametrize("field", ["dependsOn", "tasks", "retries", "parallelism"])
+def test_what_is_null_in_a_stage_is_not_given(field: str) -> None:
+    assert problems(workflow("w", {**stage("a"), field: None})) == []
+
+
+@pytest.mark.parametrize("wrong", [{"spec": None}, {"spec": {"executors": None}}, {"metadata": {"name": None}}])
+def test_what_is_required_is_not_null(wrong: dict[str, Any]) -> None:
+    assert problems(_selecting() | wrong)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"metadata": {"name": "p", "annotation": {}}}, "metadata.annotation: unknown field"),
+        ({"metadata": {"name": "p", "namespace": False}}, "metadata.namespace: json: cannot unmarshal bool"),
+        ({"status": {"foo": 1}}, "status.foo: unknown field"),
+        ({"kind": ["ExecutorPool"]}, "expected kind"),
+        ({"metadata": "p"}, "expected metadata with a name"),
+        ({"spec": {"executors": 2, "policy": {"name": "sjf:tau=1"}}}, "spec.policy.name: "),
+    ],
+)
+def test_typos_that_no_server_takes_or_no_operator_knows(change: dict[str, Any], words: str) -> None:
+    (problem,) = problems(_selecting() | change)
+    assert problem.message.startswith(words)

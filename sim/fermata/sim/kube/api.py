@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from fermata.sim.kube import metadata
 from fermata.sim.kube.apply import apply_patch
 from fermata.sim.kube.budgets import check_budgets
+from fermata.sim.kube.builtin_types import clean
 from fermata.sim.kube.clock import stamp
 from fermata.sim.kube.errors import (
     STALE,
@@ -28,7 +29,6 @@ from fermata.sim.kube.errors import (
 )
 from fermata.sim.kube.failure_policy import disrupted
 from fermata.sim.kube.kinds import BUILTIN_KINDS, Kind
-from fermata.sim.kube.kinds.builtin_types import clean
 from fermata.sim.kube.patch import (
     APPLY_PATCH,
     JSON_PATCH,

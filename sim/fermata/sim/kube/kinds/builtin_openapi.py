@@ -9,7 +9,7 @@ import re
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from fermata.sim.kube.kinds.builtin_types import PLAIN_TYPES, table
+from fermata.sim.kube.builtin_types import PLAIN_TYPES, table
 from fermata.sim.kube.patch import is_merge_set, merge_key
 
 if TYPE_CHECKING:

@@ -28,7 +28,7 @@ PLAIN_TYPES: dict[str, tuple[type, ...]] = {
 @cache
 def table() -> tuple[dict[str, str], dict[str, dict[str, str]]]:
     """Return the type of each kind, by `apiVersion/kind`, and the fields of each type with theirs."""
-    read = json.loads(files(__package__).joinpath("builtin_types.json").read_text(encoding="utf-8"))
+    read = json.loads(files(__package__).joinpath("kinds", "builtin_types.json").read_text(encoding="utf-8"))
     return read["kinds"], read["types"]
 
 
@@ -43,13 +43,19 @@ def clean(resource: Resource, obj: Obj) -> list[str]:
     root = table()[0].get(f"{resource.group_version}/{resource.kind}")
     unknown: list[str] = []
     if root is None or resource.custom:
-        wrong = _clean(obj["metadata"], "V1ObjectMeta", "metadata", unknown)
+        unknown, wrong = clean_metadata(obj["metadata"])
     else:
         wrong = _clean(obj, root, "", unknown)
     if wrong:
         message = f'{resource.kind} in version "{resource.version}" cannot be handled as a {resource.kind}: {wrong}'
         raise MistypedError(400, "BadRequest", message)
     return unknown
+
+
+def clean_metadata(meta: Obj) -> tuple[list[str], str]:
+    """Do the same for the metadata of any kind; return the unknown fields, and the first wrong type or nothing."""
+    unknown: list[str] = []
+    return unknown, _clean(meta, "V1ObjectMeta", "metadata", unknown)
 
 
 def _clean(value: Any, kind: str, path: str, unknown: list[str]) -> str:
