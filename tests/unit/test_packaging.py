@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import tarfile
 import tomllib
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -56,3 +58,34 @@ def test_only_training_needs_torch() -> None:
     extras = project["optional-dependencies"]
     assert [name for name, needs in extras.items() if any(need.startswith("torch") for need in needs)] == ["training"]
     assert not [need for need in project["dependencies"] if need.startswith(("torch", "kopf", "numba", "matplotlib"))]
+
+
+# What is published --------------------------------------------------------------------------------------------------
+
+
+def _checkout() -> set[str]:
+    """Return the files of this checkout that git does not ignore."""
+    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
+    told = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    if told.returncode:
+        pytest.skip("needs a git checkout")
+    return {name for name in told.stdout.splitlines() if (ROOT / name).is_file()}
+
+
+def test_the_source_distribution_is_the_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    build = pytest.importorskip("hatchling.build")
+    monkeypatch.chdir(ROOT)
+    with tarfile.open(tmp_path / build.build_sdist(str(tmp_path))) as archive:
+        names = {member.name.partition("/")[2] for member in archive.getmembers() if member.isfile()}
+    assert names - _checkout() == {"PKG-INFO"}
+    assert {name for name in _checkout() - names if not name.startswith(".github/")} == set()
+
+
+def test_the_wheel_is_the_rooms_and_the_examples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    build = pytest.importorskip("hatchling.build")
+    monkeypatch.chdir(ROOT)
+    with zipfile.ZipFile(tmp_path / build.build_wheel(str(tmp_path))) as archive:
+        names = {name for name in archive.namelist() if ".dist-info/" not in name}
+    expected = {name.partition("/")[2] for name in _checkout() if name.startswith(tuple(f"{room}/" for room in ROOMS))}
+    expected |= {f"fermata/cli/{name}" for name in _checkout() if name.startswith("examples/")}
+    assert names == expected
