@@ -78,7 +78,12 @@ def test_a_damaged_state_is_named(finished: Path, tmp_path: Path) -> None:
     shutil.copytree(finished, run)
     state = run / trainer.STATE_FILE
     state.write_bytes(state.read_bytes()[:500])
-    with pytest.raises(InputError, match=f"^{state}: is damaged; delete it and run fermata train again$"):
+    with pytest.raises(InputError, match=f"^{state}: is damaged; delete it and train again$"):
+        trainer.read_run(run)
+    np.savez(
+        state, **{name: np.zeros(()) if name in ("generation", "least") else np.zeros(3) for name in trainer._SAVED}
+    )
+    with pytest.raises(InputError, match=f"^{state}: is of another network or another version; delete it and train"):
         trainer.read_run(run)
 
 

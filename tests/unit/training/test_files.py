@@ -16,6 +16,7 @@ torch = pytest.importorskip("torch", reason="needs the [training] extra")
 from fermata.policy.errors import InputError
 from fermata.training import files
 from fermata.training.config import TrainConfig, read_config
+from fermata.training.threshold import State
 from fermata.training.train import read_run, train
 
 pytestmark = pytest.mark.training
@@ -111,7 +112,7 @@ def test_a_damaged_file_is_deleted_and_made_again(name: str, finished: Path, tmp
     shutil.copytree(finished, run)
     damaged = run / name
     damaged.write_bytes(damaged.read_bytes()[:50])
-    told = f"^{damaged}: is damaged; delete it and run fermata train again$"
+    told = f"^{damaged}: is damaged; delete it and train again$"
     with pytest.raises(InputError, match=told):
         read_run(run)
     with pytest.raises(InputError, match=told):
@@ -121,6 +122,39 @@ def test_a_damaged_file_is_deleted_and_made_again(name: str, finished: Path, tmp
         read_run(run)
     train(config(), run)
     assert same(read_run(run)[1].state_dict(), read_run(finished)[1].state_dict())
+
+
+def wrong_weights(path: Path) -> None:
+    files.write_weights(path, {"0": [{"w": torch.zeros(3)}]})
+
+
+def wrong_search(path: Path) -> None:
+    files.write_arrays(path, {name: np.zeros(7) for name in State._fields})
+
+
+def wrong_labels(path: Path) -> None:
+    files.write_arrays(path, {"x": np.zeros((5, 3)), "y": np.zeros((5, 3))})
+
+
+@pytest.mark.parametrize(
+    ("name", "write"),
+    [
+        ("network-1.pt", wrong_weights),
+        ("kept.pt", wrong_weights),
+        ("labels/labels-0-00001.npz", wrong_labels),
+        ("threshold-1.npz", wrong_search),
+    ],
+)
+def test_a_file_of_another_run_is_named(name: str, write: object, finished: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(finished, run)
+    if name.startswith("labels"):
+        (run / "network-1.pt").unlink()
+    assert callable(write)
+    write(run / name)
+    told = f"^{run / name}: is of another network or another version; delete it and train again$"
+    with pytest.raises(InputError, match=told):
+        train(config(), run)
 
 
 def test_one_process_at_a_time_trains_in_a_folder(finished: Path, tmp_path: Path) -> None:

@@ -314,9 +314,22 @@ def test_a_damaged_file_is_named(name: str, smoke_run: Path, tmp_path: Path) -> 
     (run / name).write_bytes((run / name).read_bytes()[:5000])
     if name == trainer.CHECKPOINT_FILE:
         (run / trainer.NETWORK_FILE).unlink()
-    told = f"^{run / name}: is damaged; delete it and run fermata train again$"
+    told = f"^{run / name}: is damaged; delete it and train again$"
     with pytest.raises(InputError, match=told):
         trainer.train(smoke(), run)
+
+
+@pytest.mark.parametrize("name", ["network.pt", "checkpoint.pt"])
+def test_a_file_of_another_run_is_named(name: str, smoke_run: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(smoke_run, run)
+    for content in ({"w": torch.zeros(3)}, [1, 2], torch.load(run / name, weights_only=True) | {"network": {}}):
+        torch.save(content, run / name)
+        if name == trainer.CHECKPOINT_FILE:
+            (run / trainer.NETWORK_FILE).unlink(missing_ok=True)
+        told = f"^{run / name}: is of another network or another version; delete it and train again$"
+        with pytest.raises(InputError, match=told):
+            trainer.train(smoke(), run)
 
 
 def test_a_run_that_was_cut_short_goes_on_exactly(smoke_run: Path, tmp_path: Path) -> None:
@@ -446,6 +459,13 @@ def test_an_ablation_is_one_run_a_variant_and_seed_and_goes_on_where_it_was(tmp_
     (tmp_path / "0-0-1" / "network.pt").unlink()
     assert ablation.ablate(*arguments, variants=kept, jobs=40) == found
     assert not (tmp_path / "0-0-1" / "network.pt").exists()
+    note = tmp_path / "0-0-1" / "scores.json"
+    whole, first = note.read_text(), f"{known['jct_s'][0]}"
+    changes = (("jct_s", "jct"), ('"express_k2": {', '"x": {'), (f"{first},", ""), (first, "NaN"), (first, '"a"'))
+    for harmed in ("", whole[:-30], "[]", "\x00", *(whole.replace(*change) for change in changes)):
+        note.write_text(harmed)
+        with pytest.raises(InputError, match=f"^{note}: is damaged; delete it and train again$"):
+            ablation.ablate(*arguments, variants=kept, jobs=40)
 
 
 def test_an_ablations_intervals_are_over_agents_and_over_episodes_and_its_effects_are_paired() -> None:

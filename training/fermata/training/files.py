@@ -15,7 +15,7 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,9 @@ from pydantic import BaseModel, ValidationError
 
 from fermata.policy.errors import InputError
 from fermata.sim.files import atomic_output, unfinished_outputs, unwritable
+
+if TYPE_CHECKING:
+    import torch
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -75,7 +78,24 @@ def read_weights(path: Path) -> Any:
     try:
         return torch.load(content, weights_only=True, map_location="cpu")
     except (RuntimeError, pickle.UnpicklingError) as error:
-        raise _damaged(path) from error
+        raise damaged(path) from error
+
+
+def put_weights(module: torch.nn.Module, weights: Any, path: Path) -> None:
+    """Give a network weights that were read from a file.
+
+    Raises:
+        InputError: they are those of another network.
+    """
+    try:
+        module.load_state_dict(weights)
+    except (RuntimeError, TypeError) as error:
+        raise unfitting(path) from error
+
+
+def unfitting(path: Path) -> InputError:
+    """Return what is told when a file is whole, and yet not one of this run."""
+    return InputError("is of another network or another version; delete it and train again", file=path)
 
 
 def write_arrays(path: Path, arrays: dict[str, Any]) -> None:
@@ -99,7 +119,7 @@ def read_arrays(path: Path, names: tuple[str, ...]) -> dict[str, NDArray[Any]]:
         with np.load(_intact(path), allow_pickle=False) as file:
             return {name: file[name] for name in names}
     except (ValueError, KeyError) as error:
-        raise _damaged(path) from error
+        raise damaged(path) from error
 
 
 def write_note(path: Path, config: BaseModel) -> None:
@@ -120,7 +140,7 @@ def read_note(path: Path, kind: type[M]) -> M:
     try:
         return kind.model_validate_json(path.read_bytes())
     except ValidationError as error:
-        raise _damaged(path) from error
+        raise damaged(path) from error
 
 
 def write_bytes(path: Path, content: bytes) -> None:
@@ -164,12 +184,13 @@ def _intact(path: Path) -> io.BytesIO:
         with zipfile.ZipFile(content) as archive:
             wrong = archive.testzip()
     except _BROKEN as error:
-        raise _damaged(path) from error
+        raise damaged(path) from error
     if wrong is not None:
-        raise _damaged(path)
+        raise damaged(path)
     content.seek(0)
     return content
 
 
-def _damaged(path: Path) -> InputError:
-    return InputError("is damaged; delete it and run fermata train again", file=path)
+def damaged(path: Path) -> InputError:
+    """Return what is told when a file is not what was written."""
+    return InputError("is damaged; delete it and train again", file=path)

@@ -27,7 +27,7 @@ from fermata.policy.features import FEATURES, SIZE
 from fermata.policy.learned import BOUND, START_ALTERNATIVE, WAIT_FOR_EVENT, Network, expert_for
 from fermata.sim.processes import Workers
 from fermata.training.config import Search, TrainConfig
-from fermata.training.files import read_arrays, write_arrays
+from fermata.training.files import read_arrays, unfitting, write_arrays
 from fermata.training.network import CostNetwork, Expert
 from fermata.training.own import Part, only_for
 from fermata.training.play import Case, case_of, log_ratio, seen_states
@@ -307,4 +307,7 @@ def judged_pct(task: Task, expert: Expert, cases: int) -> tuple[float, float]:
 
 
 def _read(path: Path) -> State:
-    return State(**read_arrays(path, State._fields))
+    state = State(**read_arrays(path, State._fields))
+    if [array.shape for array in state[1:]] != [(PARTS, WIDTH), (PARTS, WIDTH), (SIZE,), (SIZE,)]:
+        raise unfitting(path)
+    return state

@@ -22,13 +22,23 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from torch.utils.tensorboard import SummaryWriter
 
 from fermata.policy.errors import InputError
-from fermata.policy.learned import EXPERTS, Network
+from fermata.policy.features import SIZE
+from fermata.policy.learned import ACTIONS, EXPERTS, Network
 from fermata.sim.processes import Workers
 from fermata.training.choose import held_out_cases, judge
 from fermata.training.collect import Unit, label_unit
 from fermata.training.config import TrainConfig
 from fermata.training.device import CPU, announce, chosen
-from fermata.training.files import locked, read_arrays, read_note, read_weights, write_note, write_weights
+from fermata.training.files import (
+    locked,
+    put_weights,
+    read_arrays,
+    read_note,
+    read_weights,
+    unfitting,
+    write_note,
+    write_weights,
+)
 from fermata.training.fit import Labels, fit
 from fermata.training.network import CostNetwork, Expert, mean_of
 from fermata.training.threshold import SEARCHED, Task, finished_expert, judged_pct, search_threshold, under_margin
@@ -79,7 +89,10 @@ def read_labels(run: Path, config: TrainConfig, rounds: int) -> Labels:
     scenarios: list[NDArray[np.int64]] = []
     for number in range(rounds):
         for i in range(config.rounds[number].scenarios):
-            labels = read_arrays(run / "labels" / Unit(number, i).file_name, ("x", "y"))
+            path = run / "labels" / Unit(number, i).file_name
+            labels = read_arrays(path, ("x", "y"))
+            if (labels["x"].shape[1:], labels["y"].shape) != ((SIZE,), (len(labels["x"]), len(ACTIONS))):
+                raise unfitting(path)
             xs.append(labels["x"])
             ys.append(labels["y"])
             scenarios.append(np.full(len(labels["x"]), len(scenarios), np.int64))
@@ -104,7 +117,7 @@ def _fit_round(
     path = run / f"network-{number}.pt"
     network = CostNetwork(config.fit.hidden)
     if _is_fitted(config, number, run):
-        network.load_state_dict(read_weights(path))
+        put_weights(network, read_weights(path), path)
         return network
     labels = read_labels(run, config, number + 1)
     epochs = config.fit.epochs
@@ -172,10 +185,14 @@ def _average(network: CostNetwork, config: TrainConfig, run: Path) -> None:
     """Put the means of the best experts in the place of the best."""
     if config.fit.kept == 1 or not (run / _KEPT_FILE).exists():
         return
-    for expert, weights in read_weights(run / _KEPT_FILE).items():
+    path = run / _KEPT_FILE
+    kept = read_weights(path)
+    if not isinstance(kept, dict) or not kept.keys() <= {str(expert) for expert in range(len(EXPERTS))}:
+        raise unfitting(path)
+    for expert, weights in kept.items():
         experts = [Expert(config.fit.hidden) for _ in weights]
         for each, own in zip(experts, weights, strict=True):
-            each.load_state_dict(own)
+            put_weights(each, own, path)
         network.experts[int(expert)] = mean_of(experts)
 
 
@@ -263,7 +280,8 @@ def read_run(run: Path) -> tuple[TrainConfig, CostNetwork]:
     if not _is_fitted(config, last, run):
         raise unfinished
     network = CostNetwork(config.fit.hidden)
-    network.load_state_dict(read_weights(run / f"network-{last}.pt"))
+    path = run / f"network-{last}.pt"
+    put_weights(network, read_weights(path), path)
     if config.search is not None:
         for index in SEARCHED:
             expert = finished_expert(Task(config, index, network), run)

@@ -11,10 +11,11 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict
 from rich.console import Console
 
 from fermata.policy.errors import InputError
@@ -23,7 +24,7 @@ from fermata.policy.rows import column
 from fermata.sim.metrics import Interval, mean_ci95
 from fermata.sim.simulate import simulate
 from fermata.sim.trace import Trace
-from fermata.training.files import write_bytes
+from fermata.training.files import damaged, read_note, write_bytes
 from fermata.training.graph.config import GraphConfig
 from fermata.training.graph.network import GraphNetwork
 from fermata.training.graph.rollouts import play_best
@@ -97,6 +98,14 @@ class _Scores(NamedTuple):
     held_s: list[float]
 
 
+class _Note(BaseModel):
+    """An agent's scores as they are kept: what was asked for, and what was found, by scenario."""
+
+    model_config = ConfigDict(allow_inf_nan=False)
+    key: Any
+    scores: dict[str, _Scores]
+
+
 def configured(base: GraphConfig, variant: Variant, seed: int) -> GraphConfig:
     """Return the configuration of one agent: the base's, with its features and action space."""
     network = base.network
@@ -149,10 +158,9 @@ def _of_agent(config: GraphConfig, run: Path, asked: Sequence[_Asked], key: obje
     """Train and evaluate one agent, or read what an earlier call found."""
     note = run / "scores.json"
     wanted = json.loads(json.dumps({"asked": key, "config": config.digest}))
-    if note.exists():
-        known = json.loads(note.read_text(encoding="utf-8"))
-        if known["key"] == wanted:
-            return [_Scores(**known["scores"][each.name]) for each in asked]
+    known = _known(note, wanted, asked) if note.exists() else None
+    if known is not None:
+        return known
     network = train(config, run, console).eval()
     found = [each.scores(network) for each in asked]
     content = {
@@ -160,6 +168,17 @@ def _of_agent(config: GraphConfig, run: Path, asked: Sequence[_Asked], key: obje
         "scores": {each.name: scores._asdict() for each, scores in zip(asked, found, strict=True)},
     }
     write_bytes(note, json.dumps(content, indent=2).encode())
+    return found
+
+
+def _known(note: Path, wanted: object, asked: Sequence[_Asked]) -> list[_Scores] | None:
+    """Read the scores of an earlier call, or None if it asked for something else."""
+    kept = read_note(note, _Note)
+    if kept.key != wanted:
+        return None
+    found = [kept.scores[each.name] for each in asked if each.name in kept.scores]
+    if len(found) < len(asked) or {len(column) for scores in found for column in scores} != {len(asked[0].episodes)}:
+        raise damaged(note)
     return found
 
 

@@ -23,7 +23,15 @@ from fermata.policy.errors import InputError
 from fermata.policy.graph_actions import NO_IDLING
 from fermata.policy.graph_state import join
 from fermata.training.device import CPU, announce, chosen
-from fermata.training.files import locked, read_note, read_weights, write_note, write_weights
+from fermata.training.files import (
+    locked,
+    put_weights,
+    read_note,
+    read_weights,
+    unfitting,
+    write_note,
+    write_weights,
+)
 from fermata.training.graph.config import GraphConfig
 from fermata.training.graph.network import GraphNetwork
 from fermata.training.graph.rollouts import Decisions, HeldOut, Unit, run_unit, score_held_out, weights_of
@@ -69,7 +77,9 @@ def _load_checkpoint(run: Path, config: GraphConfig, device: torch.device) -> Pr
     if not path.exists():
         return at
     content = read_weights(path)
-    at.network.load_state_dict(content.pop("network"))
+    if not isinstance(content, dict) or content.keys() != set(Progressed._fields):
+        raise unfitting(path)
+    put_weights(at.network, content.pop("network"), path)
     at.optimiser.load_state_dict(content.pop("optimiser"))
     return at._replace(**content)
 
@@ -222,5 +232,5 @@ def read_run(run: Path) -> tuple[GraphConfig, GraphNetwork]:
     if not path.exists():
         raise InputError("this run is not finished; go on with it by fermata train", file=run)
     network = GraphNetwork(config.network)
-    network.load_state_dict(read_weights(path))
+    put_weights(network, read_weights(path), path)
     return config, network.eval()

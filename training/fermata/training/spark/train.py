@@ -21,7 +21,7 @@ from torch.utils.tensorboard import SummaryWriter
 from fermata.policy.allocation import ANSWERS, DECIMA_FEATURES, FEATURES, FULL, HIDDEN, LAYER, LINEAR, PARAMETERS, SIZE
 from fermata.policy.errors import InputError
 from fermata.sim.processes import Workers
-from fermata.training.files import locked, read_arrays, write_arrays, write_note
+from fermata.training.files import locked, read_arrays, unfitting, write_arrays, write_note
 from fermata.training.files import read_note as read_config
 from fermata.training.hpc.evolution import Evolution, single
 from fermata.training.spark.config import AllocationConfig
@@ -195,6 +195,8 @@ def _read_state(config: AllocationConfig, run: Path) -> _State:
     if not path.exists():
         return _State(0, evolution, evolution.centre, evolution.centre, np.inf)
     found = read_arrays(path, _SAVED)
+    if {found[name].shape for name in _SAVED} != {(), start.shape}:
+        raise unfitting(path)
     evolution.resume(found["centre"], found["moment"], found["spread"], int(found["generation"]))
     return _State(int(found["generation"]), evolution, found["mean"], found["best"], float(found["least"]))
 
