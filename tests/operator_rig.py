@@ -234,7 +234,7 @@ class Cluster:
         body = {"apiVersion": f"{GROUP}/{VERSION}", "kind": "ExecutorPool", "metadata": {"name": name}, "spec": spec}
         self.objects.create_cluster_custom_object(GROUP, VERSION, "executorpools", body)
 
-    def submit(self, name: str, pool: str, stages: list[Raw], **spec: Any) -> None:
+    def submit(self, name: str, pool: str, stages: list[Raw], namespace: str = "default", **spec: Any) -> None:
         """Create a workflow."""
         body = {
             "apiVersion": f"{GROUP}/{VERSION}",
@@ -242,11 +242,11 @@ class Cluster:
             "metadata": {"name": name},
             "spec": {"poolName": pool, "stages": stages, **spec},
         }
-        self.objects.create_namespaced_custom_object(GROUP, VERSION, "default", "workflows", body)
+        self.objects.create_namespaced_custom_object(GROUP, VERSION, namespace, "workflows", body)
 
-    def status(self, name: str) -> Raw:
+    def status(self, name: str, namespace: str = "default") -> Raw:
         """Return the status of a workflow."""
-        found = self.objects.get_namespaced_custom_object(GROUP, VERSION, "default", "workflows", name)
+        found = self.objects.get_namespaced_custom_object(GROUP, VERSION, namespace, "workflows", name)
         return dict(found.get("status") or {})
 
     def row(self, name: str) -> Raw:
@@ -263,13 +263,13 @@ class Cluster:
         found = self.objects.get_cluster_custom_object(GROUP, VERSION, "executorpools", name)
         return dict(found.get("status") or {})
 
-    def wait_for(self, name: str, condition: str = "Succeeded", value: str = "True") -> Raw:
+    def wait_for(self, name: str, condition: str = "Succeeded", value: str = "True", namespace: str = "default") -> Raw:
         """Wait until a condition of a workflow has a value, and return its status."""
         wait_until(
-            lambda: condition_of(self.status(name), condition).get("status") == value,
-            lambda: f"{name} is not {condition}={value}: {self.status(name)}",
+            lambda: condition_of(self.status(name, namespace), condition).get("status") == value,
+            lambda: f"{name} is not {condition}={value}: {self.status(name, namespace)}",
         )
-        return self.status(name)
+        return self.status(name, namespace)
 
     def wait_for_pool(self, name: str, condition: str, value: str) -> Raw:
         """Wait until a condition of a pool has a value, and return its status."""

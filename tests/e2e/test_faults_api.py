@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from tests.fault_rig import Bench, bench, busy_bench
-from tests.operator_rig import OperatorProcess, stage, stages_of, wait_until
+from tests.operator_rig import OperatorProcess, condition_of, stage, stages_of, wait_until
 
 pytestmark = pytest.mark.e2e
 WRITES = frozenset({"POST", "PUT", "PATCH", "DELETE"})
@@ -73,6 +73,24 @@ def test_every_write_is_refused_for_a_while(shared: Bench, status: int) -> None:
         names = begin(shared, f"all-{status}")
         wait_until(lambda: fault.hits >= 10, "no write was refused")
     shared.check_nothing_lost(names)
+
+
+def test_jobs_that_are_taken_late_in_one_namespace_keep_no_other_waiting(shared: Bench) -> None:
+    shared.cluster.core.create_namespace({"metadata": {"name": "webhook"}})
+    shared.cluster.pool("hooked", executors=4, policy={"name": "fifo"})
+    with shared.fault(delay_s=6.0, methods=frozenset({"POST"}), path="/namespaces/webhook/jobs$"):
+        shared.cluster.submit("alone", "hooked", [stage("a", 0.2), stage("b", 0.2)], "webhook", parallelism=1)
+        shared.cluster.submit("late", "hooked", [stage("a", 60.0)], "webhook", activeDeadlineSeconds=2)
+        time.sleep(0.5)
+        names = shared.submit_busy("hooked", 3, 0.2, prefix="hooked-")
+        shared.check_nothing_lost(names)
+        assert shared.jobs["alone", "a"] == shared.jobs["late", "a"] == 0, "they were waited for"
+        wait_until(lambda: shared.jobs["alone", "b"] == shared.jobs["late", "a"] == 1, "they are never taken")
+    first, second = (stages_of(shared.cluster.wait_for("alone", namespace="webhook"))[name] for name in "ab")
+    assert second["startTime"] >= first["completionTime"], "a Job under way was not counted"
+    failed = shared.cluster.wait_for("late", "Succeeded", "False", namespace="webhook")
+    assert condition_of(failed, "Succeeded")["reason"] == "DeadlineExceeded"
+    assert stages_of(failed)["a"]["reason"] == "DeadlineExceeded", "what came after the deadline was not stopped"
 
 
 def test_why_a_job_is_not_taken_is_told(shared: Bench) -> None:

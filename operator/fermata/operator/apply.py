@@ -5,14 +5,15 @@ Remembers what the API server refuses for good and what is to be tried again lat
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from collections.abc import Coroutine, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 from fermata.operator import reasons
 from fermata.operator.cluster import Cluster, ClusterError
 from fermata.operator.facts import JobFact, WorkflowFact
+from fermata.operator.inflight import InFlight
 from fermata.operator.jobs import RefusedError, build_job, start, stop, widen
 from fermata.operator.ledger import Account, Ledger, Meter
 from fermata.operator.metrics import Metrics
@@ -20,13 +21,14 @@ from fermata.operator.plan import Plan, StageKey
 from fermata.operator.progress import Refusal, StageView, WorkflowView
 from fermata.operator.store import Store
 from fermata.operator.tell import Teller
+from fermata.operator.why import Why
 
-AT_ONCE = 16  # requests in flight for one pool
 # A start that failed is tried again soon, and less and less often: one failure is a bad moment, ten are an outage.
 RETRY_S = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0)
 # An API server in trouble is asked more often: that ends by itself, unlike a quota or a missing right.
 _RETRY_BUSY_S = RETRY_S[:6]
 _STOP_AGAIN_S = 1.0
+_STARTING = Why(reasons.STARTING, "is being started: the API server takes long to take its Job")
 
 log = logging.getLogger(__name__)
 
@@ -39,16 +41,42 @@ class Failure(NamedTuple):
     times: int
 
 
+class Start(NamedTuple):
+    """A stage whose Job is being created or widened."""
+
+    view: WorkflowView
+    cap: int
+    slots: int
+
+
 class Applier:
-    """Carries out what is decided in one pool."""
+    """Carries out what is decided in one pool.
+
+    What the API server takes long to do goes on in the background, and `wake` is called when it is done. Until then its
+    stages are `starting`.
+    """
 
     def __init__(
-        self, pool: str, store: Store, cluster: Cluster, metrics: Metrics, teller: Teller, ledger: Ledger
+        self,
+        pool: str,
+        store: Store,
+        cluster: Cluster,
+        metrics: Metrics,
+        teller: Teller,
+        ledger: Ledger,
+        now: Callable[[], float],
+        wake: Callable[[str], None],
     ) -> None:
         self._pool, self._store, self._cluster = pool, store, cluster
-        self._metrics, self._teller, self._ledger = metrics, teller, ledger
+        self._metrics, self._teller, self._ledger, self._now = metrics, teller, ledger, now
         self.refused: dict[str, dict[str, Refusal]] = {}  # by workflow uid and stage
         self._failures: dict[StageKey, Failure] = {}  # of starts
+        self.starting: dict[StageKey, Start] = {}
+        self._requests = InFlight(lambda: wake(pool))
+
+    def close(self) -> None:
+        """Let go of what is in flight."""
+        self._requests.close()
 
     def forget(self, uid: str) -> None:
         """Drop what is kept of a workflow."""
@@ -56,9 +84,19 @@ class Applier:
         for key in [key for key in self._failures if key[0] == uid]:
             del self._failures[key]
 
-    def paused(self, now_s: float) -> Mapping[StageKey, str]:
-        """Return the stages that are not to be started now, because that failed a moment ago, and why it did."""
-        return {key: failure.message for key, failure in self._failures.items() if failure.until_s > now_s}
+    def paused(self, now_s: float) -> Mapping[StageKey, Why]:
+        """Return the stages that are not to be started now, because that failed a moment ago or takes long."""
+        paused = {
+            key: Why(reasons.START_RETRYING, f"not started, tried again: {failure.message}")
+            for key, failure in self._failures.items()
+            if failure.until_s > now_s
+        }
+        for (uid, name), begun in self.starting.items():
+            # Tasks that may begin at any moment count towards a workflow's own parallelism.
+            shared = begun.view.spec.parallelism is not None
+            names = [stage.spec.name for stage in begun.view.stages if shared or stage.spec.name == name]
+            paused |= dict.fromkeys(((uid, each) for each in names), _STARTING)
+        return paused
 
     def retries_s(self, now_s: float) -> Iterable[float]:
         """Return when stages are to be tried again."""
@@ -76,24 +114,30 @@ class Applier:
         for (uid, name), until_s in plan.holds.items():
             self._ledger.accounts[uid].hold_until_s[name] = until_s
             self._teller.mark(uid)
-        await limited([self._start(views[key[0]], key, cap, policy, now_s) for key, cap in plan.starts.items()])
+        await self._requests.send(
+            {key: partial(self._start, views[key[0]], key, cap, policy, now_s) for key, cap in plan.starts.items()}
+        )
 
     async def stop_failed(self, views: Iterable[WorkflowView], now_s: float) -> None:
         """Stop what runs of workflows that have failed: their deadline has passed, or a stage failed."""
         failed = [view for view in views if view.blocked in (reasons.DEADLINE_EXCEEDED, reasons.STAGE_FAILED)]
-        await limited(
-            [
-                self._stop(view.fact, stage.job, _reason_to_stop(view, now_s), now_s)
+        await self._requests.send(
+            {
+                stage.job.meta.uid: partial(self._stop, view.fact, stage.job, _reason_to_stop(view, now_s), now_s)
                 for view in failed
                 for stage in view.stages
                 if stage.phase == "Running" and stage.job is not None
-            ]
+            }
         )
 
     async def stop_removed(self, views: Iterable[WorkflowView], now_s: float) -> None:
         """Stop the Jobs of stages that are not in their workflow any more."""
-        await limited(
-            [self._stop(view.fact, job, reasons.STAGE_REMOVED, now_s) for view in views for job in view.removed]
+        await self._requests.send(
+            {
+                job.meta.uid: partial(self._stop, view.fact, job, reasons.STAGE_REMOVED, now_s)
+                for view in views
+                for job in view.removed
+            }
         )
 
     async def _start(self, view: WorkflowView, key: StageKey, cap: int, policy: str, now_s: float) -> None:
@@ -101,27 +145,36 @@ class Applier:
         uid, name = key
         stage = next(stage for stage in view.stages if stage.spec.name == name)
         account = self._ledger.accounts[uid]
+        self.starting[key] = Start(view, cap, stage.spec.slots)
         try:
             with self._metrics.start_delay.labels(self._pool).time():
                 made = await self._request(view, stage, cap, account, policy, now_s)
-        except RefusedError as error:
-            self.refused.setdefault(uid, {})[name] = error.refusal
+        except (RefusedError, ClusterError) as error:
+            if uid in self._ledger.accounts:  # or it was deleted meanwhile
+                self._note_failure(view, key, error)
+            return
+        finally:
+            del self.starting[key]
             self._store.touched[self._pool].add(uid)
-            self._teller.come_back(now_s)  # the executors that it was given are free, and no event will say so
-            log.warning("%s: stage %s: %s", view.fact.title, name, error.refusal.message)
-            return
-        except ClusterError as error:
-            times = self._failures[key].times if key in self._failures else 0
-            delays_s = _RETRY_BUSY_S if error.is_trouble else RETRY_S
-            delay_s = delays_s[min(times, len(delays_s) - 1)]
-            self._failures[key] = Failure(str(error), now_s + delay_s, times + 1)
-            self._teller.mark(uid)
-            log.warning("%s: stage %s: not started, again in %g s: %s", view.fact.title, name, delay_s, error)
-            return
         self._failures.pop(key, None)
         # Assume what the API server answered, so that the next decision does not wait for the event to come back.
         self._store.put_own("jobs", made)
         self._teller.started(view, stage, cap, account, policy, now_s)
+
+    def _note_failure(self, view: WorkflowView, key: StageKey, error: RefusedError | ClusterError) -> None:
+        """Keep in mind that a stage can never be started, or not now."""
+        (uid, name), now_s = key, self._now()
+        if isinstance(error, RefusedError):
+            self.refused.setdefault(uid, {})[name] = error.refusal
+            self._teller.come_back(now_s)  # the executors that it was given are free, and no event will say so
+            log.warning("%s: stage %s: %s", view.fact.title, name, error.refusal.message)
+            return
+        times = self._failures[key].times if key in self._failures else 0
+        delays_s = _RETRY_BUSY_S if error.is_trouble else RETRY_S
+        delay_s = delays_s[min(times, len(delays_s) - 1)]
+        self._failures[key] = Failure(str(error), now_s + delay_s, times + 1)
+        self._teller.mark(uid)
+        log.warning("%s: stage %s: not started, again in %g s: %s", view.fact.title, name, delay_s, error)
 
     async def _request(
         self, view: WorkflowView, stage: StageView, cap: int, account: Account, policy: str, now_s: float
@@ -141,14 +194,3 @@ class Applier:
 
 def _reason_to_stop(view: WorkflowView, now_s: float) -> str:
     return reasons.DEADLINE_EXCEEDED if view.deadline_s <= now_s else reasons.STOPPED
-
-
-async def limited(work: list[Coroutine[Any, Any, None]]) -> None:
-    """Run requests side by side, a bounded number at once, in the order of their start."""
-    gate = asyncio.Semaphore(AT_ONCE)
-
-    async def one(item: Coroutine[Any, Any, None]) -> None:
-        async with gate:
-            await item
-
-    await asyncio.gather(*(one(item) for item in work))

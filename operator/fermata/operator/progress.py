@@ -126,6 +126,10 @@ class WorkflowView:
         """Return the same view with nothing new allowed to start."""
         return replace(self, blocked=reason)
 
+    def going_on(self) -> WorkflowView:
+        """Return the same view of a workflow that has not ended, whatever its stages say."""
+        return replace(self, outcome=None)
+
 
 def view(
     fact: WorkflowFact,

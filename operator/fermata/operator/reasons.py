@@ -40,6 +40,7 @@ PARENTS_RUNNING: Final = "ParentsRunning"
 EXECUTORS_BUSY: Final = "ExecutorsBusy"
 HELD_BY_POLICY: Final = "HeldByPolicy"
 PARALLELISM_REACHED: Final = "ParallelismReached"
+STARTING: Final = "Starting"
 START_RETRYING: Final = "StartRetrying"
 JOB_REJECTED: Final = "JobRejected"
 JOB_NAME_TAKEN: Final = "JobNameTaken"
@@ -98,6 +99,7 @@ MEANING: Final[dict[str, str]] = {
     EXECUTORS_BUSY: "Fewer executors are free than one task of the stage takes.",
     HELD_BY_POLICY: "Enough executors are free, and the policy keeps them for something better.",
     PARALLELISM_REACHED: "The workflow already runs as many tasks as spec.parallelism allows.",
+    STARTING: "The stage's Job is being created, and the API server takes long to answer.",
     START_RETRYING: "The API server did not take the Job; it is tried again.",
     JOB_REJECTED: "The API server refuses the stage's Job for good, most often because of its template.",
     JOB_NAME_TAKEN: "A Job of that name exists and belongs to somebody else.",

@@ -7,6 +7,7 @@ pool's trouble stays its own.
 
 from __future__ import annotations
 
+import asyncio
 import heapq
 import logging
 import math
@@ -16,13 +17,14 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 
 from fermata.operator import reasons
-from fermata.operator.apply import AT_ONCE, RETRY_S, Applier, limited
+from fermata.operator.apply import RETRY_S, Applier
 from fermata.operator.build_state import Arrival, HoldTimes, Keys, Rows, build_state, dag_of
 from fermata.operator.cluster import Cluster, ClusterError
 from fermata.operator.estimates import UNKNOWN_S, Estimates, family_of
 from fermata.operator.events import Events
 from fermata.operator.facts import PoolFact, WorkflowFact
 from fermata.operator.holding import Holding, Situation
+from fermata.operator.inflight import AT_ONCE
 from fermata.operator.lanes import task_duration_s
 from fermata.operator.ledger import Ledger, Meter
 from fermata.operator.metrics import Metrics
@@ -35,7 +37,7 @@ from fermata.operator.seat import FOREVER_S, Decision, Seat, limits_of
 from fermata.operator.store import Store
 from fermata.operator.tell import Teller, Whys
 from fermata.operator.validate import Problem, pool_problems, workflow_problems
-from fermata.operator.why import Why, why_held, why_waiting
+from fermata.operator.why import why_held, why_waiting
 from fermata.policy.guardrails import Guardrails
 from fermata.policy.reason import words_for_wait
 from fermata.policy.state import RECENT_ARRIVALS, ClusterState
@@ -140,7 +142,9 @@ class PoolReconciler:
         self._arrived: dict[str, tuple[float, str, float]] = {}  # the same by uid
         self._expiring: list[tuple[float, str]] = []  # heap of finished workflows with a time to live
         self._teller = Teller(pool, tools.store, tools.cluster, tools.events, tools.metrics, tools.now)
-        self._applier = Applier(pool, tools.store, tools.cluster, tools.metrics, self._teller, self._ledger)
+        self._applier = Applier(
+            pool, tools.store, tools.cluster, tools.metrics, self._teller, self._ledger, tools.now, tools.wake
+        )
         self._whole = True  # take in every workflow, not only those that changed
         self._checked: dict[str, tuple[int, ExecutorPoolSpec | None, Problem | None]] = {}
 
@@ -180,6 +184,7 @@ class PoolReconciler:
         """Let go of what the policy holds, and of what is being replayed."""
         self._seat.close()
         self._holding.close()
+        self._applier.close()
 
     def _observe(self, now_s: float, *, whole: bool = False) -> None:
         store = self._tools.store
@@ -247,6 +252,8 @@ class PoolReconciler:
         seen = view(fact, spec, jobs, refused, account.started, self._estimates, now_s, before)
         if problem is not None and seen.blocked not in (reasons.DEADLINE_EXCEEDED, reasons.STAGE_FAILED):
             seen = seen.stopped(reasons.REJECTED)
+        if any(starting == uid for starting, _ in self._applier.starting):  # it may run in a moment
+            seen = seen.going_on()
         self._views[uid] = seen
         self._deadlines_s.pop(uid, None)
         if seen.deadline_s < math.inf and seen.blocked != reasons.DEADLINE_EXCEEDED:
@@ -344,7 +351,7 @@ class PoolReconciler:
         ]
         state, keys = build_state(
             views,
-            max(spec.executors - self._unseen(), 0),
+            max(spec.executors - self._unseen() - self._starting(), 0),
             self._tools.store.job_pods,
             holds,
             self._ledger.workflow_held_s(now_s),
@@ -397,6 +404,15 @@ class PoolReconciler:
             if job.stage not in names[uid]:
                 unseen += job.occupied * self._slots(uid, job.stage)
         return unseen
+
+    def _starting(self) -> int:
+        """Return the executors of tasks that may begin at any moment: their Jobs are being created or widened."""
+        executors = 0
+        for (uid, name), start in self._applier.starting.items():
+            known = self._views.get(uid)
+            stage = known.stage(name) if known else None
+            executors += max(start.cap - (stage.occupied if stage else 0), 0) * start.slots
+        return executors
 
     def _situation(self, spec: ExecutorPoolSpec) -> Situation | None:
         """Return what the estimate of the savings is to be about, if the pool's policy can be asked."""
@@ -467,7 +483,7 @@ class PoolReconciler:
         stale = sorted(self._teller.take_stale(), key=self._goes_on)
         while stale:
             some, stale = stale[:AT_ONCE], stale[AT_ONCE:]
-            await limited([self._tell_workflow(uid, asked, held, now_s) for uid in some])
+            await asyncio.gather(*(self._tell_workflow(uid, asked, held, now_s) for uid in some))
             if self._tools.pending(self.pool):
                 # Something happened: deciding comes before telling, and the next round tells the rest.
                 self._teller.put_back(stale)
@@ -527,7 +543,7 @@ class PoolReconciler:
             if stage.phase != "Ready" or index is None:
                 continue
             if key in paused:
-                whys.waiting[name] = Why(reasons.START_RETRYING, f"not started, tried again: {paused[key]}")
+                whys.waiting[name] = paused[key]
             elif key in held:
                 until_s = asked.plan.holds.get(key, asked.plan.wake_s)
                 whys.held[name] = why_held(asked.state, index, asked.decision.limits, until_s, asked.argument)
