@@ -22,6 +22,8 @@ UNKNOWN, UNKNOWN_S = "unknown", 60.0  # of a task of which nothing at all is kno
 LEAST_S = 0.001
 _REMEMBERED = 20  # latest durations of each stage of a family: enough for a median, few enough to follow a drift
 _REMEMBERED_CLASS = 500
+# Stages of families whose runs are kept, those that ran last: names that are never used again must not pile up.
+_REMEMBERED_STAGES = 10_000
 # A pool begins as if so many tasks had been as expected: one of a new family that was not is no reason for distrust.
 _TRUSTED = 10
 # What generateName and people append to tell one run from the next.
@@ -134,7 +136,11 @@ class Estimates:
             end_s: when it ended, seconds since the epoch.
         """
         lesson = Lesson(end_s, meta.uid, duration_s)
-        known = self._stages.setdefault((meta.namespace, family_of(meta), stage), _Recent(_REMEMBERED))
+        key = meta.namespace, family_of(meta), stage
+        known = self._stages.pop(key, None) or _Recent(_REMEMBERED)
+        self._stages[key] = known  # the latest one at the end
+        if len(self._stages) > _REMEMBERED_STAGES:
+            del self._stages[next(iter(self._stages))]
         if not known.add(lesson):
             return False
         # A workflow has many stages, and a class knows its members by uid.

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from tests.unit.operator.objects import DONE, T0, stage, workflow, workflow_fact_of
 
+from fermata.operator import estimates as known
 from fermata.operator.estimates import UNKNOWN_S, Estimates, family_of
 from fermata.operator.facts import WorkflowFact, meta_of
 from fermata.operator.resources import StageSpec
@@ -89,6 +90,18 @@ def test_a_restarted_operator_learns_the_same() -> None:
             estimates.learn_all(run)
         answers.add(estimates.of(meta, _stage()))
     assert len(answers) == 1
+
+
+def test_families_that_are_never_used_again_are_forgotten_one_day(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(known, "_REMEMBERED_STAGES", 3)
+    estimates = Estimates()
+    for name in ("etl-1", "x-once", "y-once", "etl-2", "z-once", "u-once"):
+        estimates.learn_all(_finished(name, 9.0 if name.startswith("etl") else 1.0))
+    assert estimates.of(meta_of(workflow("etl-3", stage("a"))), _stage())[:2] == (9.0, "median of 2 earlier runs")
+    assert (
+        estimates.of(meta_of(workflow("x-once", stage("a"))), _stage()).source
+        == "mean of 6 stages of 1 slot in the pool"
+    )
 
 
 def test_a_finished_stage_teaches_before_its_workflow_has_finished() -> None:
