@@ -93,6 +93,8 @@ def test_kustomize_builds_what_an_api_server_takes(folder: Path, any_kube: Local
     (deployment,) = (item for item in manifests if item["kind"] == "Deployment")
     assert deployment["spec"]["replicas"] == (2 if folder.name == "standby" else 1)
     assert ("ConfigMap", "fermata-dashboard") in done or folder.name != "monitoring"
+    # A PodMonitor and annotations would have the pod scraped twice.
+    assert ("annotations" in deployment["spec"]["template"]["metadata"]) == (folder.name != "monitoring")
 
 
 @needs_kubectl

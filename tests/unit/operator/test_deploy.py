@@ -114,6 +114,22 @@ def test_the_charts_values_keep_to_their_schema_and_every_one_is_used() -> None:
     assert set(re.findall(r"\.Values\.(\w+)", templates)) == values.keys()
 
 
+def test_two_operators_of_the_chart_are_spread_over_nodes_as_those_of_the_overlay() -> None:
+    (patch,) = yaml.safe_load((DEPLOY / "overlays/standby/kustomization.yaml").read_text())["patches"]
+    (rule,) = next(op["value"] for op in yaml.safe_load(patch["patch"]) if op["path"].endswith("SpreadConstraints"))
+    rule.pop("labelSelector")
+    text = (CHART / "templates/deployment.yaml").read_text()
+    for key, value in rule.items():
+        assert f"{key}: {value}" in text
+
+
+def test_the_chart_is_scraped_by_the_annotations_of_the_kustomization() -> None:
+    (deployment,) = (item for item in _objects() if item["kind"] == "Deployment")
+    text = (CHART / "templates/deployment.yaml").read_text()
+    for name in deployment["spec"]["template"]["metadata"]["annotations"]:
+        assert f'"{name}"' in text
+
+
 @pytest.mark.parametrize(
     "wrong", [{"replicas": -1}, {"replica": 1}, {"metricsPort": 80}, {"image": {"tag": "x"}}, {"leaseSeconds": 0}]
 )
