@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -128,6 +129,24 @@ def test_the_chart_is_scraped_by_the_annotations_of_the_kustomization() -> None:
     text = (CHART / "templates/deployment.yaml").read_text()
     for name in deployment["spec"]["template"]["metadata"]["annotations"]:
         assert f'"{name}"' in text
+
+
+def test_the_chart_is_of_this_version_and_what_is_said_of_its_image_is_true() -> None:
+    version = tomllib.loads((DEPLOY.parent / "pyproject.toml").read_text())["project"]["version"]
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    assert (chart["version"], chart["appVersion"]) == (version, version)
+    page = (DEPLOY.parent / "docs/deploying.md").read_text()
+    assert f"`fermata:{version}`" in page, "what the chart takes without a tag"
+    # What is built by the page's first line is what its other lines deploy.
+    assert "docker build -f deploy/Dockerfile -t fermata:latest" in page
+    (told,) = re.findall(r"helm install [^`]*", page)
+    assert "image.tag=latest" in told
+
+
+def test_the_charts_notes_name_the_lease_that_it_gives_rights_to() -> None:
+    texts = [(CHART / "templates" / name).read_text() for name in ("rbac.yaml", "NOTES.txt")]
+    rights, notes = (re.findall(r"\$lease := (.*?) *-?}}", text) for text in texts)
+    assert rights == notes != []
 
 
 @pytest.mark.parametrize(
