@@ -64,6 +64,17 @@ def test_no_rule_has_a_wildcard_and_no_secret_is_read() -> None:
     }  # fmt: skip
 
 
+def test_users_get_workflows_with_kubernetes_own_roles_and_pools_only_to_look_at() -> None:
+    roles = {item["metadata"]["name"]: item for item in _objects() if item["kind"] == "ClusterRole"}
+    chart = (CHART / "templates/users.yaml").read_text()
+    for part, resources in (("view", {"workflows", "executorpools"}), ("edit", {"workflows"})):
+        role, label = roles[f"fermata-{part}"], "rbac.authorization.k8s.io/aggregate-to-"
+        assert role["metadata"]["labels"][f"{label}{part}"] == "true"
+        assert {each for rule in role["rules"] for each in rule["resources"]} == resources
+        assert f"{label}{{{{ . }}}}" in chart
+    assert {verb for rule in roles["fermata-view"]["rules"] for verb in rule["verbs"]} == {"get", "list", "watch"}
+
+
 def test_the_operator_runs_locked_down() -> None:
     (deployment,) = (item for item in _objects() if item["kind"] == "Deployment")
     assert deployment["spec"]["strategy"]["type"] == "Recreate"
