@@ -8,7 +8,7 @@ import typer
 
 from fermata.cli.interrupts import resumable
 
-app = typer.Typer()
+app = typer.Typer(add_completion=False)
 
 
 @app.command()

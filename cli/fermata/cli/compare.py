@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from fermata.sim.report import Chapter, Report
     from fermata.sim.trace import Trace
 
-app = typer.Typer()
+app = typer.Typer(add_completion=False)
 
 INTERRUPTED = 130
 _EXPLAINED_SEEDS = 3  # the first ones; more make it slower and hardly clearer

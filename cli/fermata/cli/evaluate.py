@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from fermata.training.config import OwnTrace
     from fermata.training.own import Part
 
-app = typer.Typer()
+app = typer.Typer(add_completion=False)
 
 INTERRUPTED = 130
 

@@ -8,7 +8,7 @@ import typer
 
 from fermata.policy.errors import InputError
 
-app = typer.Typer()
+app = typer.Typer(add_completion=False)
 
 
 @app.command("export-onnx")

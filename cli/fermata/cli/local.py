@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 app = typer.Typer(
     help="An embedded control plane on loopback: API server, Jobs, scheduler and simulated executors in one process.",
     no_args_is_help=True,
+    add_completion=False,
 )
 
 _START_LIMIT_S = 30.0

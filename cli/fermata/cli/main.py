@@ -66,7 +66,7 @@ app = typer.Typer(
     name="fermata",
     help="Fermata: an idle-aware scheduler for DAG workflows on Kubernetes.",
     no_args_is_help=True,
-    add_completion=False,
+    add_completion=True,
     pretty_exceptions_enable=False,
 )
 

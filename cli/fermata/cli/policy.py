@@ -11,7 +11,7 @@ from fermata.cli.explain_model import explain
 
 _LINE = 100  # characters of a list that is printed in full
 
-app = typer.Typer(no_args_is_help=True, help="Look into policies.")
+app = typer.Typer(no_args_is_help=True, add_completion=False, help="Look into policies.")
 
 
 @app.command()

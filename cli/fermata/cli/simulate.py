@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from fermata.sim.spark.settings import SparkSetting
     from fermata.sim.trace import Trace
 
-app = typer.Typer()
+app = typer.Typer(add_completion=False)
 
 INTERRUPTED = 130
 SMALL_FILE = 1_000_000  # bytes of a trace that is read in a moment, compressed or not

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from fermata.sim.trace import Trace
     from fermata.sim.trace_stats import TraceStats
 
-app = typer.Typer(help="Import, export, generate and describe job traces.", no_args_is_help=True)
+app = typer.Typer(help="Import, export, generate and describe job traces.", no_args_is_help=True, add_completion=False)
 
 Out = Annotated[str, typer.Option("--out", "-o", help="Where to write it; .xz and .gz compress, - is standard output.")]
 Seed = Annotated[int, typer.Option(min=0, help="Seed of everything that is drawn.")]

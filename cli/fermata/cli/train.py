@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     Settings = TrainConfig | GraphConfig | AllocationConfig
 
-app = typer.Typer()
+app = typer.Typer(add_completion=False)
 
 
 @app.command()

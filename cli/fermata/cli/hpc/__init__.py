@@ -14,6 +14,7 @@ from fermata.cli.hpc.windows import windows
 app = typer.Typer(
     help="Rigid parallel jobs on one machine: simulate, evaluate, tune and train on logs in Standard Workload Format.",
     no_args_is_help=True,
+    add_completion=False,
 )
 for command in (simulate, evaluate, tune, train, generate, report, study, windows):
     app.command()(command)

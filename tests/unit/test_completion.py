@@ -1,0 +1,41 @@
+"""The Tab key completes commands and options, and only the program itself offers to set that up."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+from tests.processes import fermata
+
+from fermata.cli.main import VERBS
+
+RUN = "import sys; sys.argv = ['fermata']; from fermata.cli.main import run; run()"
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("fermata rel", ["release", "release-all"]),
+        ("fermata policy ex", ["explain"]),
+        ("fermata operator --lease-n", ["--lease-namespace"]),
+    ],
+)
+def test_words_are_completed(words: str, expected: list[str]) -> None:
+    asked = {"_FERMATA_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}
+    done = subprocess.run(
+        [sys.executable, "-c", RUN],
+        env={**os.environ, **asked},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.stdout.split() == expected
+
+
+def test_no_command_has_options_about_completion() -> None:
+    assert "--install-completion" in fermata("--help").stdout
+    for verb in VERBS:
+        assert "-completion" not in fermata(verb, "--help").stdout, verb
