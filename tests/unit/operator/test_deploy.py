@@ -161,7 +161,17 @@ def test_the_charts_notes_name_the_lease_that_it_gives_rights_to() -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"replicas": -1}, {"replica": 1}, {"metricsPort": 80}, {"image": {"tag": "x"}}, {"leaseSeconds": 0}]
+    "wrong",
+    [
+        {"replicas": -1},
+        {"replica": 1},
+        {"metricsPort": 80},
+        {"image": {"tag": "x"}},
+        {"leaseSeconds": 0},
+        {"leaseSeconds": 601},
+        {"watchNamespace": "A_b"},
+        {"metricsHost": ""},
+    ],
 )
 def test_wrong_values_are_refused(wrong: dict[str, Any]) -> None:
     schema = json.loads((CHART / "values.schema.json").read_text())
