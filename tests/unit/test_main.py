@@ -1,10 +1,11 @@
-"""The Tab key completes commands and options, and only the program itself offers to set that up."""
+"""The program itself: its version, and the Tab key, which completes commands and options."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
+from importlib.metadata import version
 
 import pytest
 from tests.processes import fermata
@@ -33,6 +34,11 @@ def test_words_are_completed(words: str, expected: list[str]) -> None:
         check=False,
     )
     assert done.stdout.split() == expected
+
+
+def test_it_says_its_version() -> None:
+    done = fermata("--version")
+    assert (done.returncode, done.stdout) == (0, f"fermata {version('fermata')}\n")
 
 
 def test_no_command_has_options_about_completion() -> None:
