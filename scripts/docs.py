@@ -190,9 +190,8 @@ def _type(field: dict[str, Any]) -> str:
 
 def _meaning(field: dict[str, Any], *, required: bool) -> str:
     parts = [" ".join(str(field.get("description", "")).split())]
-    parts += [
-        f"{rule['message'][:1].upper()}{rule['message'][1:]}." for rule in field.get("x-kubernetes-validations", [])
-    ]
+    rules = [rule for part in (field, field.get("items", {})) for rule in part.get("x-kubernetes-validations", [])]
+    parts += [f"{rule['message'][:1].upper()}{rule['message'][1:]}." for rule in rules]
     if required:
         parts.append("**Required.**")
     elif field.get("default") not in (None, "", [], {}):
