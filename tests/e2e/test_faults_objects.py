@@ -181,6 +181,27 @@ def test_a_pool_shrunk_grown_and_deleted_while_it_is_busy(shared: Bench) -> None
     shared.check_nothing_lost(names)
 
 
+def threads_of(bench: Bench) -> int:
+    told = Path(f"/proc/{bench.operators[0].process.pid}/status").read_text(encoding="utf-8")
+    return int(next(line for line in told.splitlines() if line.startswith("Threads")).split()[1])
+
+
+def test_pools_that_come_and_go_leave_no_policies_behind(shared: Bench) -> None:
+    names = [f"passing-{number}" for number in range(6)]
+    for name in names:
+        shared.cluster.pool(name, executors=1)  # the shipped model decides, in a thread of its own
+        shared.cluster.submit(name, name, [stage("a", 0.1)])
+    shared.check_nothing_lost(names, "a")
+    busy = threads_of(shared)
+    for name in names:
+        shared.cluster.objects.delete_cluster_custom_object(GROUP, VERSION, "executorpools", name)
+    wait_until(lambda: threads_of(shared) <= busy - len(names), "their threads live on")
+    shared.cluster.pool(names[0], executors=1)
+    shared.cluster.submit("passing-again", names[0], [stage("a", 0.1)])
+    shared.check_nothing_lost(["passing-again"], "a")
+    assert shared.cluster.status("passing-again")["policy"] == shared.cluster.status(names[0])["policy"]
+
+
 SKEWED = """
 import sys, time
 real, skew_s = time.time, float(sys.argv.pop(1))

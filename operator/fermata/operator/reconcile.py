@@ -155,6 +155,8 @@ class PoolReconciler:
         fact = self._tools.store.pools.get(self.pool)
         spec = fact.spec if fact and not self._pool_problem(fact) else None
         retry_s = await self._seat.seat(spec, self._tools.now()) if spec else None
+        if spec is None:
+            self._seat.clear()
         # 2. Observe: take in what changed, and what became due. Should this round fail, the next one takes in all.
         now_s = self._tools.now()
         whole, self._whole = self._whole, True

@@ -179,6 +179,8 @@ class Operator:
             )
             self._pools[pool] = PoolReconciler(pool, tools)
         self._timers.arm(pool, await self._pools[pool].reconcile())
+        if not self._store.knows(pool):  # nothing is left of it
+            self._pools.pop(pool).close()
 
     async def _wait_for_api(self, cluster: Cluster) -> None:
         """Wait until the API server answers and serves both resources, and say now and then what is missing."""

@@ -53,6 +53,9 @@ class Verdict(NamedTuple):
         return Verdict(self.ready, reason, f"{self.message}; {self.fallback}")
 
 
+_NOT_LOADED = Verdict(False, reasons.POLICY_LOADING, "not loaded yet")
+
+
 class Advice(NamedTuple):
     """What a policy that was asked but does not act would have done."""
 
@@ -97,7 +100,7 @@ class Seat:
         self._thread: ThreadPoolExecutor | None = None
         self._asked: Future[tuple[Step, ...]] | None = None
         self._acting = ""
-        self._verdict = Verdict(False, reasons.POLICY_LOADING, "not loaded yet")
+        self._verdict = _NOT_LOADED
         self._no_fallback = ""  # what is wrong with the one that the spec asks for
 
     @property
@@ -280,6 +283,12 @@ class Seat:
         """Let go of the thread and of what is being loaded."""
         self._drop_loading()
         self._drop_thread()
+
+    def clear(self) -> None:
+        """Let go of the policy, too, where there is no pool to decide for; should it come back, `seat` begins anew."""
+        self.close()
+        self._wanted = self._policy = self._envelope = None
+        self._verdict = _NOT_LOADED
 
 
 # No limit of the resources is longer, so this one changes nothing but that it can be exceeded.

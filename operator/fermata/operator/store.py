@@ -87,6 +87,10 @@ class Store:
             if key not in listed and not newer:
                 self.remove(kind, fact.meta.uid, fact.meta.name)
 
+    def knows(self, pool: str) -> bool:
+        """Tell whether there is a pool of that name, or anything that names it."""
+        return pool in self.pools or bool(self.pool_workflows[pool] or self.busy_jobs[pool])
+
     def pool_jobs(self, pool: str) -> list[JobFact]:
         """Return the Jobs that hold executors of a pool, oldest first."""
         return sorted(self.busy_jobs[pool].values(), key=lambda job: (job.start_s, job.meta.uid))
@@ -193,8 +197,12 @@ class Store:
 
     def _remove_pods(self, uid: str, _name: str) -> None:
         fact = self.pods.pop(uid, None)
-        if fact and fact.meta.owner_uid in self.job_pods:
-            self.job_pods[fact.meta.owner_uid].pop(uid, None)
+        if fact is None:
+            return
+        siblings = self.job_pods[fact.meta.owner_uid]
+        siblings.pop(uid, None)
+        if not siblings:
+            del self.job_pods[fact.meta.owner_uid]
 
     def _put_namespaces(self, raw: Raw) -> None:
         meta = facts.meta_of(raw)

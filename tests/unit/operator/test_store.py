@@ -166,6 +166,23 @@ def test_a_job_that_is_deleted_when_it_has_ended_is_known_for_as_long_as_its_wor
     assert (store.jobs, dict(store.workflow_jobs)) == ({}, {})
 
 
+def test_nothing_is_left_of_a_pool_and_of_a_job_whose_objects_are_gone() -> None:
+    store, _ = _store()
+    store.put("executorpools", _pool(1, 2))
+    store.put("workflows", workflow("w", stage("a")))
+    store.put("jobs", job("w", "a"))
+    owner = [{"uid": "job-w-a", "controller": True}]
+    meta = {"uid": "pod", "name": "pod", "namespace": "default", "resourceVersion": "1", "ownerReferences": owner}
+    store.put("pods", {"metadata": meta, "status": {"phase": "Running"}})
+    for kind, uid, name in (("executorpools", "p", "pool"), ("workflows", "uid-w", "w"), ("pods", "pod", "pod")):
+        assert store.knows("pool")
+        store.remove(kind, uid, name)  # type: ignore[arg-type]
+    assert store.knows("pool"), "its Job still holds executors"
+    store.remove("jobs", "job-w-a")
+    assert not store.knows("pool")
+    assert (dict(store.job_pods), dict(store.workflow_jobs)) == ({}, {})
+
+
 def test_a_finished_workflow_is_small_and_says_the_same() -> None:
     store, _ = _store()
     raw = workflow("done", stage("a", tasks=3, estimateSeconds=7), status=DONE)
