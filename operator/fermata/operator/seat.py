@@ -92,6 +92,7 @@ class Seat:
         self._wanted: PolicySource | None = None
         self._loading: asyncio.Task[Loaded] | None = None
         self._unusable = False
+        self._wait_until_s = 0.0  # decisions wait until then for a policy that is being loaded
         self._retry_at_s = 0.0
         self._policy: Policy | None = None
         self._envelope: Envelope | None = None  # what the policy was taught
@@ -141,6 +142,10 @@ class Seat:
             return None
         if spec.policy != self._wanted or (self._unusable and now_s >= self._retry_at_s):
             self._drop_loading()
+            if spec.policy != self._wanted and self._policy is None:
+                self._wait_until_s = now_s + FIRST_LOAD_S
+                message = f"still loading; {self._fallback.name} decides"
+                self._verdict = Verdict(False, reasons.POLICY_LOADING, message)
             self._wanted, self._unusable = spec.policy, False
             self._loading = asyncio.create_task(load_policy(spec.policy, self._cluster), name=f"load-{self._pool}")
             self._loading.add_done_callback(lambda _: self._wake(self._pool))
@@ -159,15 +164,13 @@ class Seat:
             log.warning("pool %s: %s", self._pool, self._no_fallback)
 
     async def _await_loading(self, loading: asyncio.Task[Loaded], now_s: float) -> None:
-        """Take a loaded policy into the seat; wait a little for it where the seat is empty.
+        """Take a loaded policy into the seat; wait a little for it where the seat is empty, but not at every decision.
 
         Without that wait the fallback would start, right after every restart, what the policy holds.
         """
-        await asyncio.wait({loading}, timeout=0.0 if self._policy is not None else FIRST_LOAD_S)
+        left_s = self._wait_until_s - now_s if self._policy is None else 0.0
+        await asyncio.wait({loading}, timeout=max(left_s, 0.0))
         if not loading.done():
-            if self._policy is None:
-                message = f"still loading; {self._fallback.name} decides"
-                self._verdict = Verdict(False, reasons.POLICY_LOADING, message)
             return
         self._loading = None
         error = loading.exception()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import threading
+import time
 from typing import Any
 
 import numpy as np
@@ -210,6 +211,28 @@ def test_seating_by_name(policy: dict[str, Any], reason: str) -> None:
         return seat
 
     assert asyncio.run(seat_it()).verdict.reason == reason
+
+
+def test_a_model_that_takes_long_to_load_is_waited_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def load(*_: Any) -> Any:
+        await asyncio.sleep(60)
+
+    monkeypatch.setattr("fermata.operator.seat.load_policy", load)
+    monkeypatch.setattr("fermata.operator.seat.FIRST_LOAD_S", 0.2)
+
+    async def seat_it() -> list[float]:
+        seat, took_s = Seat("pool", None, Metrics(), lambda _: None), []  # type: ignore[arg-type]
+        for now_s in (T0, T0 + 1, T0 + 2):
+            begun_s = time.monotonic()
+            await seat.seat(SPEC, now_s)
+            took_s.append(time.monotonic() - begun_s)
+            assert seat.verdict.reason == reasons.POLICY_LOADING
+        seat.close()
+        return took_s
+
+    first_s, *later_s = asyncio.run(seat_it())
+    assert first_s >= 0.2
+    assert max(later_s) < 0.1
 
 
 def test_a_model_that_fails_to_load_in_a_way_nobody_foresaw_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
