@@ -1,7 +1,8 @@
 """Events: the story of a workflow for `kubectl describe`, written in the background and never in the way.
 
-The same sentence about the same object is not told again for a while, an object that talks too much is cut short, and
-what cannot be written is counted and dropped: an Event is a courtesy, a status is the record.
+The same sentence about the same object is not told again for a while, an object that talks too much is cut short, but
+for what fails and how it ends, and what cannot be written is counted and dropped: an Event is a courtesy, a status is
+the record.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ from fermata.operator.times import render
 REPEAT_AFTER_S = 300.0
 BURST = 60  # Events of one object before it is cut short ...
 REFILL_S = 5.0  # ... to one in this many seconds
+FAILURES = 20  # ... and so many Warnings more
+_LAST = 1  # and how it ends
 _QUEUE = 2000
 _REMEMBERED = 20_000
 _WRITERS = 2
@@ -72,6 +75,8 @@ class Events:
         message: str,
         level: Literal["Normal", "Warning"] = "Normal",
         key: str = "",
+        *,
+        last: bool = False,
     ) -> None:
         """Queue an Event about an object, unless it was told lately.
 
@@ -82,9 +87,11 @@ class Events:
             message: a sentence.
             level: Normal or Warning.
             key: what makes it the same Event as another one of this reason; the message if empty.
+            last: whether it tells how the object ended.
         """
         now_s = self._now()
-        if not self._may_say(meta.uid, reason, key or message, now_s):
+        kept = 0 if last else _LAST if level == "Warning" else _LAST + FAILURES
+        if not self._may_say(meta.uid, reason, key or message, kept, now_s):
             return
         # An Event about a cluster-scoped object has to live somewhere.
         namespace = meta.namespace or "default"
@@ -120,13 +127,15 @@ class Events:
         except asyncio.QueueFull:
             self._metrics.events_dropped.inc()
 
-    def _may_say(self, uid: str, reason: str, key: str, now_s: float) -> bool:
+    def _may_say(self, uid: str, reason: str, key: str, kept: int, now_s: float) -> bool:
+        """Tell whether an Event may be told, and count it; `kept` tokens are for what matters more."""
         said_s = self._said.get((uid, reason, key))
         if said_s is not None and now_s - said_s < REPEAT_AFTER_S:
             return False
-        before = self._budget.get(uid, Told(BURST, now_s))
-        tokens = min(before.tokens + (now_s - before.at_s) / REFILL_S, BURST)
-        if tokens < 1:
+        most = BURST + FAILURES + _LAST
+        before = self._budget.get(uid, Told(most, now_s))
+        tokens = min(before.tokens + (now_s - before.at_s) / REFILL_S, most)
+        if tokens < 1 + kept:
             self._metrics.events_dropped.inc()
             return False
         self._said[uid, reason, key] = now_s

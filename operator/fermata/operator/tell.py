@@ -253,7 +253,7 @@ class Teller:
         jct_s, wait_s, held_s, run_s = parts.seconds
         text = f"{outcome.message}; JCT {jct_s:.1f} s = wait {wait_s:.1f} + held {held_s:.1f} + run {run_s:.1f}"
         level: status.Level = "Normal" if outcome.succeeded else "Warning"
-        self._events.tell(names.WORKFLOW, view.fact.meta, outcome.reason, text, level)
+        self._events.tell(names.WORKFLOW, view.fact.meta, outcome.reason, text, level, last=True)
         log.info("%s: %s: %s", view.fact.title, outcome.reason, text)
 
     def _gauge(self, fact: PoolFact, verdict: Verdict, counts: Mapping[str, int]) -> None:

@@ -13,7 +13,7 @@ from tests.unit.operator.objects import T0, stage, workflow
 
 from fermata.operator import loops
 from fermata.operator.cluster import ClusterError
-from fermata.operator.events import BURST, REFILL_S, REPEAT_AFTER_S, Events
+from fermata.operator.events import BURST, FAILURES, REFILL_S, REPEAT_AFTER_S, Events
 from fermata.operator.facts import meta_of
 from fermata.operator.loops import Loops
 from fermata.operator.metrics import Metrics
@@ -176,6 +176,26 @@ def test_an_object_that_talks_too_much_is_cut_short() -> None:
     metrics = _tell(server, [(0, str(i)) for i in range(BURST + 10)] + [(REFILL_S + 1, "later")])
     assert len(server.events) == BURST + 1
     assert metrics.registry.get_sample_value("fermata_events_dropped_total") == 10
+
+
+def test_what_fails_and_how_it_ends_is_told_of_an_object_that_has_talked_too_much() -> None:
+    server = _Server()
+    meta = meta_of(workflow("w", stage("a")))
+
+    async def main() -> None:
+        events = Events(server, Metrics(), lambda: T0)  # type: ignore[arg-type]
+        events.start()
+        for number in range(BURST + 10):
+            events.tell("Workflow", meta, "StageStarted", f"start {number}")
+        for number in range(FAILURES + 10):
+            events.tell("Workflow", meta, "StageFailed", f"failure {number}", "Warning")
+        events.tell("Workflow", meta, "StageFailed", "the end", "Warning", last=True)
+        await events.stop()
+
+    asyncio.run(main())
+    told = [event["message"] for event in server.events]
+    assert len(told) == BURST + FAILURES + 1
+    assert (told[BURST], told[-1]) == ("failure 0", "the end")
 
 
 def test_events_that_cannot_be_written_are_counted() -> None:
