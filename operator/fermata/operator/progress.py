@@ -164,7 +164,7 @@ def view(
     for index in _parents_first(spec):
         stage = spec.stages[index]
         blank = StageView(stage, index, "Pending", guesses[index], path_s[index], stage.tasks)
-        begun = _begun(blank, jobs.get(stage.name), known.get(stage.name), stage.name in started, now_s)
+        begun = _begun(fact, blank, jobs.get(stage.name), known.get(stage.name), stage.name in started, now_s)
         if begun is None and stage.name in refused:
             begun = _failed(blank, *refused[stage.name], now_s)
         stages[stage.name] = begun or _waiting(blank, stages, fact.arrival_s)
@@ -214,7 +214,12 @@ def _parents_first(spec: WorkflowSpec) -> list[int]:
 
 
 def _begun(
-    blank: StageView, job: JobFact | None, status: StageStatus | None, started: bool, now_s: float
+    fact: WorkflowFact,
+    blank: StageView,
+    job: JobFact | None,
+    status: StageStatus | None,
+    started: bool,
+    now_s: float,
 ) -> StageView | None:
     """Return the view of a stage that has been started, or None of one that has not."""
     if job is None:
@@ -224,7 +229,9 @@ def _begun(
             return _as_written(blank, "Failed", status)
         if started or (status is not None and status.state == "Running"):
             message = f"the Job of stage {blank.spec.name!r} was deleted before it finished"
-            ran = _as_written(blank, "Running", status) if status is not None else blank
+            ran = _as_written(blank, "Running", status) if status is not None else replace(blank, phase="Running")
+            if fact.meta.deleting:  # its Jobs go first, and that is no failure
+                return ran
             return _failed(ran, reasons.JOB_DELETED, message, now_s)
         return None
     blank = replace(blank, job=job, tasks=job.completions, ready_s=job.ready_s, start_s=job.start_s, held_s=job.held_s)

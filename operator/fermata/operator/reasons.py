@@ -90,7 +90,7 @@ MEANING: Final[dict[str, str]] = {
     POOL_NOT_FOUND: "No ExecutorPool has the name in spec.poolName.",
     NAMESPACE_NOT_ALLOWED: "The pool's namespaceSelector does not select the workflow's namespace.",
     WAITING: "A stage is ready, but too few executors are free for it.",
-    SUSPENDED: "spec.suspend is set: what runs goes on, nothing new is started.",
+    SUSPENDED: "spec.suspend is set, or it is being deleted: what runs goes on, nothing new is started.",
     REJECTED: "Not accepted; the condition Accepted says why.",
     ALL_STAGES_SUCCEEDED: "Every task of every stage succeeded.",
     STAGE_FAILED: "A stage failed; spec.onFailure says what became of the others.",

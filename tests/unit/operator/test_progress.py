@@ -6,10 +6,11 @@ import math
 from typing import Any
 
 import pytest
-from tests.unit.operator.objects import T0, job_fact_of, stage, workflow_fact_of
+from tests.unit.operator.objects import T0, job_fact_of, stage, workflow, workflow_fact_of
 
 from fermata.operator import names, reasons
 from fermata.operator.estimates import Estimates
+from fermata.operator.facts import workflow_fact
 from fermata.operator.progress import Refusal, WorkflowView, view
 from fermata.operator.times import render
 
@@ -127,6 +128,16 @@ def test_a_started_stage_whose_job_is_gone_has_failed_and_never_starts_again() -
         assert seen.stages[0].phase == "Failed"
         assert seen.stages[0].reason == reasons.JOB_DELETED
         assert seen.outcome is not None
+
+
+def test_jobs_that_go_with_their_workflow_are_no_failure() -> None:
+    raw = workflow("w", stage("a"), stage("b"), status={"stages": [{"name": "a", "state": "Running"}]})
+    raw["metadata"] |= {"deletionTimestamp": render(T0), "finalizers": ["foregroundDeletion"]}
+    fact = workflow_fact(raw, T0)
+    assert fact.spec is not None
+    seen = view(fact, fact.spec, {}, {}, ("b",), Estimates(), T0 + 5)
+    assert _phases(seen) == {"a": "Running", "b": "Running"}
+    assert (seen.outcome, seen.blocked) == (None, reasons.SUSPENDED)
 
 
 def test_what_ran_of_a_stage_whose_job_was_deleted_counts_as_run() -> None:
