@@ -145,7 +145,7 @@ class Applier:
         uid, name = key
         stage = next(stage for stage in view.stages if stage.spec.name == name)
         account = self._ledger.accounts[uid]
-        self.starting[key] = Start(view, cap, stage.spec.slots)
+        self.starting[key] = Start(view, cap, stage.slots)
         try:
             with self._metrics.start_delay.labels(self._pool).time():
                 made = await self._request(view, stage, cap, account, policy, now_s)

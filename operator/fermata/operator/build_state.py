@@ -69,7 +69,7 @@ def rows_of(view: WorkflowView) -> Rows:
             _remaining_work_s(view),
             view.critical_path_s,
             view.width,
-            sum(stage.occupied * stage.spec.slots for stage in view.stages),
+            sum(stage.occupied * stage.slots for stage in view.stages),
         ),
         floats=_floats(
             [
@@ -82,7 +82,7 @@ def rows_of(view: WorkflowView) -> Rows:
                 (
                     stage.pending,
                     stage.occupied,
-                    stage.spec.slots,
+                    stage.slots,
                     stage.job.parallelism if stage.job else 0,
                     _max_cap(stage, room),
                 )
@@ -143,7 +143,7 @@ def build_state(
         for j in np.flatnonzero(jobs["running"]).tolist()
         for s, stage_view in enumerate(rows[j].view.stages)
         for free_at_s in _lanes(stage_view, pods, now_s)
-        for _ in range(stage_view.spec.slots)
+        for _ in range(stage_view.slots)
     ]
     idle = max(executors - len(lanes), 0)
     executor_stage = _ints([*(lane[1] for lane in lanes), *[IDLE] * idle])
@@ -244,7 +244,7 @@ def _max_cap(stage: StageView, room: int) -> int:
 
 def _remaining_work_s(view: WorkflowView) -> float:
     return sum(
-        (stage.tasks - stage.succeeded) * stage.spec.slots * stage.estimate.seconds
+        (stage.tasks - stage.succeeded) * stage.slots * stage.estimate.seconds
         for stage in view.stages
         if stage.phase not in ("Succeeded", "Failed")
     )

@@ -16,6 +16,7 @@ from pydantic import BaseModel, ValidationError
 from fermata.operator import names
 from fermata.operator.lanes import Lanes, lanes_of
 from fermata.operator.resources import (
+    MAX_EXECUTORS,
     MAX_SECONDS,
     ExecutorPoolSpec,
     ExecutorPoolStatus,
@@ -135,6 +136,7 @@ class JobFact:
     held_s: float
     end_s: float | None
     estimate_s: float | None
+    slots: int | None  # executors that a task of it takes; None where an older operator made it
     policy: str  # that decided to start it
     stopped: str  # why this operator suspended it for good, or empty
     lanes: tuple[Lanes, ...]  # as many as its parallelism
@@ -272,6 +274,7 @@ def job_fact(raw: Raw, now_s: float, before: JobFact | None = None) -> JobFact:
         held_s=_annotated_seconds(meta, names.ANNOTATION_HELD) or 0.0,
         end_s=end_s,
         estimate_s=_annotated_seconds(meta, names.ANNOTATION_ESTIMATE),
+        slots=_annotated_slots(meta),
         policy=meta.annotations.get(names.ANNOTATION_POLICY, ""),
         stopped=meta.annotations.get(names.ANNOTATION_STOPPED, "") if spec.get("suspend") else "",
         lanes=lanes_of(meta.annotations.get(names.ANNOTATION_LANES, ""), parallelism),
@@ -321,3 +324,8 @@ def _annotated_seconds(meta: Meta, key: str) -> float | None:
     except ValueError:
         return None
     return seconds if 0.0 <= seconds <= MAX_SECONDS else None
+
+
+def _annotated_slots(meta: Meta) -> int | None:
+    text = meta.annotations.get(names.ANNOTATION_SLOTS, "")
+    return int(text) if text.isdecimal() and len(text) <= len(str(MAX_EXECUTORS)) and int(text) >= 1 else None

@@ -81,6 +81,7 @@ def build_job(
                 names.ANNOTATION_HELD: f"{held_s:.6f}",
                 names.ANNOTATION_POLICY: policy,
                 names.ANNOTATION_ESTIMATE: f"{stage.estimate.seconds:.6f}",
+                names.ANNOTATION_SLOTS: str(stage.spec.slots),
             },
             "ownerReferences": [
                 {

@@ -24,6 +24,7 @@ ANNOTATION_START = f"{GROUP}/start-time"
 ANNOTATION_HELD = f"{GROUP}/held-seconds"
 ANNOTATION_POLICY = f"{GROUP}/policy"
 ANNOTATION_ESTIMATE = f"{GROUP}/estimate-seconds"
+ANNOTATION_SLOTS = f"{GROUP}/slots"
 # Written each time a stage is widened, with its parallelism: how many tasks ran at once, and since when.
 ANNOTATION_LANES = f"{GROUP}/lanes"
 # Set by people: on a Workflow "*" or names of stages that are not held any more; on an ExecutorPool anything: no holds.

@@ -89,7 +89,7 @@ def present_job(view: WorkflowView, now_s: float) -> PastJob:
                 name=stage.spec.name,
                 parents=tuple(position[name] for name in stage.spec.depends_on),
                 tasks=stage.tasks,
-                slots=stage.spec.slots,
+                slots=stage.slots,
                 max_cap=_max_cap(stage.tasks, stage.spec.parallelism, view.spec.parallelism),
                 duration_s=max(duration_s, LEAST_S),
                 estimate_s=max(estimate_s, LEAST_S),

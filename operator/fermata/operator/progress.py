@@ -58,6 +58,11 @@ class StageView:
     message: str = ""
 
     @property
+    def slots(self) -> int:
+        """Executors that one task takes: of a started stage, as it was when that began."""
+        return (self.job.slots if self.job else None) or self.spec.slots
+
+    @property
     def occupied(self) -> int:
         """Tasks that hold executors."""
         return self.job.occupied if self.job and self.phase == "Running" else 0

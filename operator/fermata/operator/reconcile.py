@@ -22,7 +22,7 @@ from fermata.operator.build_state import Arrival, HoldTimes, Keys, Rows, build_s
 from fermata.operator.cluster import Cluster, ClusterError
 from fermata.operator.estimates import UNKNOWN_S, Estimates, family_of
 from fermata.operator.events import Events
-from fermata.operator.facts import PoolFact, WorkflowFact
+from fermata.operator.facts import JobFact, PoolFact, WorkflowFact
 from fermata.operator.holding import Holding, Situation
 from fermata.operator.inflight import AT_ONCE
 from fermata.operator.lanes import task_duration_s
@@ -275,7 +275,7 @@ class PoolReconciler:
                 continue
             spec, job = stage.spec, stage.job
             duration_s = task_duration_s(stage.end_s - stage.start_s, stage.tasks, job.lanes)
-            if not self._estimates.learn(seen.fact.meta, spec.name, spec.slots, duration_s, stage.end_s):
+            if not self._estimates.learn(seen.fact.meta, spec.name, stage.slots, duration_s, stage.end_s):
                 continue
             if job.estimate_s:
                 # What was no more than a guess says nothing of how far estimates can be trusted.
@@ -404,7 +404,7 @@ class PoolReconciler:
                 known = self._views.get(uid)
                 names[uid] = {stage.spec.name for stage in known.stages} if known else set()
             if job.stage not in names[uid]:
-                unseen += job.occupied * self._slots(uid, job.stage)
+                unseen += job.occupied * self._slots(job)
         return unseen
 
     def _starting(self) -> int:
@@ -473,12 +473,15 @@ class PoolReconciler:
     def _busy(self) -> int:
         """Return the executors that stages hold."""
         jobs = self._tools.store.pool_jobs(self.pool)
-        return sum(job.occupied * self._slots(job.meta.owner_uid, job.stage) for job in jobs)
+        return sum(job.occupied * self._slots(job) for job in jobs)
 
-    def _slots(self, uid: str, name: str) -> int:
-        fact = self._tools.store.workflows.get(uid)
+    def _slots(self, job: JobFact) -> int:
+        """Return the executors that a task of a Job takes; one that does not say is looked up in its workflow."""
+        if job.slots is not None:
+            return job.slots
+        fact = self._tools.store.workflows.get(job.meta.owner_uid)
         stages = fact.spec.stages if fact and fact.spec else []
-        return next((stage.slots for stage in stages if stage.name == name), 1)
+        return next((stage.slots for stage in stages if stage.name == job.stage), 1)
 
     async def _tell(self, fact: PoolFact | None, asked: Asked | None, held: set[StageKey], now_s: float) -> None:
         # What has ended comes first: people wait for that, and until it is written each decision looks at it again.

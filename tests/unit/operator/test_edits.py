@@ -130,6 +130,23 @@ def test_a_stage_that_an_edit_takes_out_is_stopped_and_keeps_its_executors_until
     assert stopped["metadata"]["annotations"]["fermata.dev/stopped"] == "StageRemoved"
 
 
+@pytest.mark.parametrize("deleted", [False, True])
+def test_the_slots_of_what_runs_are_counted_as_it_began_whatever_becomes_of_its_workflow(deleted: bool) -> None:
+    world = World(executors=3)
+    world.feed("workflows", "uid-w", workflow("w", stage("a", slots=2), arrival_s=T0 - 5))
+    run_on(world, 1.0)
+    assert world.started.keys() == {"short", "w"}
+    complete(world, "short")
+    if deleted:
+        world.store.remove("workflows", "uid-w")
+    else:
+        edit(world, "uid-w", stages=[stage("a", slots=1)])
+    world.feed("workflows", "uid-next", workflow("next", stage("a", slots=2)))
+    run_on(world, 5.0)
+    assert world.started.keys() == {"short", "w", "long"}
+    assert status_of(world, "p")["busy"] == 3
+
+
 @pytest.mark.parametrize("how", ["orphaned", "unreadable"])
 def test_jobs_without_a_workflow_that_can_be_read_keep_their_executors(how: str) -> None:
     world = World(executors=1)
