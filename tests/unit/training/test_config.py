@@ -18,6 +18,67 @@ def test_processes_do_not_change_the_digest() -> None:
     assert config.model_copy(update={"seed": 7}).digest != config.digest
 
 
+SMOKE = shipped_configs()["smoke"].read_text()
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (("seed: 1", "seed: 1\nseed: 2"), ":4: broken YAML: 'seed' stands twice"),
+        (("futures: 2,", "futures: 2, futures: 3,"), ":5: broken YAML: 'futures' stands twice"),
+        (("horizon: [60, 100]", "horizon: [60, 100"), ":5: broken YAML: expected ',' or ']', but got '}'"),
+        (("futures", "futurs"), ": teacher.futurs: no such key"),
+        (("name: smoke", ""), ": name: is missing"),
+        (("[2, 3]", "[2]"), ": workloads.executors.1: is missing"),
+        (("[2, 3]", "[3, 2]"), ": workloads.executors: expected the lower end first, got 3 and 2"),
+        (("[2, 3]", "[0, 2]"), ": workloads.executors.0: Input should be greater than or equal to 1, got 0"),
+        (("[60, 100]", "[100, 60]"), ": teacher.horizon: expected the lower end first, got 100 and 60"),
+        (("0.0}", "0.0, load: [.nan, 1]}"), ": workloads.load.0: Input should be a finite number, got nan"),
+        (
+            ("0.0}", "0.0, long_share: [.5, 2]}"),
+            ": workloads.long_share.1: Input should be less than or equal to 1, got 2",
+        ),
+        (("futures: 2", "doubt: .inf"), ": teacher.doubt: Input should be a finite number, got inf"),
+        (("seed: 1", "seed: 5000000000"), ": seed: Input should be less than 4294967296, got 5000000000"),
+        (("states: 40", "states: 1e30"), ": rounds.0.states: Input should be"),
+        (("epochs: 10", "hidden: [0, 8]"), ": fit.hidden.0: Input should be greater than or equal to 1, got 0"),
+        (("epochs: 10", "kept: 2"), ": fit: expected as many tries as are kept, got 1 and 2"),
+        (("epochs: 10", "held_out: 1"), ": fit.held_out: Input should be less than 1, got 1"),
+        (("jobs: 100", "jobs: 10000000000"), ": search.jobs: Input should be less than or equal to 10000000, got"),
+    ],
+)
+def test_what_is_wrong_with_a_field_is_told_in_one_line(tmp_path: Path, change: tuple[str, str], expected: str) -> None:
+    assert change[0] in SMOKE
+    path = tmp_path / "train.yaml"
+    path.write_text(SMOKE.replace(*change, 1))
+    with pytest.raises(InputError) as caught:
+        read_any(str(path))
+    assert str(caught.value).startswith(f"{path}{expected}")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"# nothing\n", b"- a\n", b"3\n", b"name: \xff\n", "name: x".encode("utf-16")]
+)
+def test_what_is_no_configuration_at_all_is_told_in_one_line(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "train.yaml"
+    path.write_bytes(content)
+    with pytest.raises(InputError, match=rf"^{path}: (the file: expected keys and values|expected UTF-8 text)$"):
+        read_any(str(path))
+
+
+def test_a_merged_section_may_be_changed(tmp_path: Path) -> None:
+    path = tmp_path / "train.yaml"
+    path.write_text(SMOKE.replace("fit: {", "fit: {<<: {epochs: 3, cases: 9}, "))
+    assert read_any(str(path)) == read_any("smoke")
+
+
+def test_windows_line_ends_and_a_byte_order_mark_change_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "train.yaml"
+    path.write_bytes(("\ufeff" + SMOKE.replace("\n", "\r\n")).encode())
+    assert read_any(str(path)) == read_any("smoke")
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [

@@ -306,6 +306,17 @@ def test_a_fit_learns_a_known_function() -> None:
     assert np.mean((got - y)[known] ** 2) < 0.1 * np.nanvar(y[:, 1:])
 
 
+@pytest.mark.parametrize("states", [2, 20])
+@pytest.mark.filterwarnings("error")
+def test_of_two_scenarios_one_is_left_to_learn_from(states: int) -> None:
+    x = np.random.default_rng(3).normal(size=(states, SIZE))
+    x[:, [SEVERAL, WIDE]] = 0.0
+    labels = Labels(x, np.abs(x[:, :3]), np.arange(states) % 2)
+    network = fit(labels, Fit(hidden=(4, 4), epochs=1, held_out=0.9), seed=1)
+    assert network.experts[0].taught == (states > 2)  # one state has no spread
+    assert all(torch.isfinite(value).all() for value in network.state_dict().values())
+
+
 def test_the_same_labels_give_the_same_network_untaught_experts_too() -> None:
     x = np.random.default_rng(3).normal(size=(200, SIZE))
     x[:, [SEVERAL, WIDE]] = 0.0

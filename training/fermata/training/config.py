@@ -5,41 +5,40 @@ from __future__ import annotations
 import hashlib
 from importlib import resources
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeVar
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from fermata.policy.errors import InputError
 from fermata.policy.learned import EXPERTS
 from fermata.sim.processes import cores
+from fermata.sim.scenarios.base import MAX_JOBS
+from fermata.training.fields import Count, Counts, Pools, Positive, Range, Section, Seed, Share, Shares, Width
+
+if TYPE_CHECKING:
+    from pydantic_core import ErrorDetails
 
 Model = TypeVar("Model", bound=BaseModel)
-Positive = Annotated[float, Field(gt=0)]
-Share = Annotated[float, Field(ge=0, le=1)]
 
 
-class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class OwnTrace(_Section):
+class OwnTrace(Section):
     """A job trace that a policy is to be good on; see `fermata.training.own`."""
 
     path: str
     sha256: str  # of the file, hex: a run goes on with the same jobs or not at all
     kind: Annotated[int, Field(ge=0, lt=len(EXPERTS))]  # index into EXPERTS: the last that some job in it is of
-    executors: tuple[Annotated[int, Field(ge=1)], Annotated[int, Field(ge=1)]]  # of the pool, from and to
-    load: tuple[Positive, Positive] = (0.8, 1.2)  # of an episode, over the trace's own
+    executors: Pools  # of the pool, from and to
+    load: Range = (0.8, 1.2)  # of an episode, over the trace's own
 
 
-class Workloads(_Section):
+class Workloads(Section):
     """Ranges that random scenarios are drawn from, or a trace of one's own."""
 
-    executors: tuple[int, int] = (1, 10)
-    load: tuple[Positive, Positive] = (0.45, 0.9)
-    size_ratio: tuple[Positive, Positive] = (1.5, 120.0)  # long over short, log-uniform
-    long_share: tuple[Positive, Positive] = (0.015, 0.5)  # log-uniform
+    executors: Pools = (1, 10)
+    load: Range = (0.45, 0.9)
+    size_ratio: Range = (1.5, 120.0)  # long over short, log-uniform
+    long_share: Shares = (0.015, 0.5)  # log-uniform
     dag_share: Share = 0.25  # of the scenarios
     wide_share: Share = 0.65  # of the DAGs: their stages have several tasks; in the others one, as pods do
     pair_share: Share = 0.0  # of the scenarios: long jobs that are each followed by a short one
@@ -48,21 +47,21 @@ class Workloads(_Section):
     own: OwnTrace | None = None  # instead of random scenarios, where its jobs are of the kind that is being taught
 
 
-class Teacher(_Section):
+class Teacher(Section):
     """How decisions are sampled and labelled by rollouts."""
 
     futures: int = Field(default=4, ge=1)  # shared futures a decision
-    horizon: tuple[int, int] = (100, 400)  # arrivals a rollout: 4 L / gap / (1 - load), within these bounds
+    horizon: Counts = (100, 400)  # arrivals a rollout: 4 L / gap / (1 - load), within these bounds
     sample: Share = 0.25  # share of the real choices that are labelled
     explore: Share = 0.08  # random actions in the base episode
     # Mean JCTs: where the network says that anything but the head costs less, decisions are labelled at that share ...
     doubt: float = 0.05
     elsewhere: Share = 1.0  # ... and where it is sure of the head, at so much of it
     max_label: Positive = 1.0  # labels are clipped to +- this, in mean JCTs
-    library: int = Field(default=4000, ge=1000)  # jobs that futures are cut from
+    library: int = Field(default=4000, ge=1000, le=MAX_JOBS)  # jobs that futures are cut from
 
 
-class Round(_Section):
+class Round(Section):
     """One round: so many decisions of one policy are labelled by rollouts that follow another.
 
     `tuned` is the hold-switch family tuned to the scenario, `network` the network of the rounds before. States that
@@ -72,31 +71,37 @@ class Round(_Section):
 
     behaviour: Literal["tuned", "network"]  # whose decisions are labelled
     rollouts: Literal["tuned", "network"]  # what follows the tried action
-    scenarios: int = Field(ge=1)
-    states: int = Field(ge=1)  # a scenario
+    scenarios: Count
+    states: Count  # a scenario
 
 
-class Fit(_Section):
+class Fit(Section):
     """How the network is fitted to the labels of all rounds."""
 
-    hidden: tuple[int, int] = (64, 64)
+    hidden: tuple[Width, Width] = (64, 64)
     epochs: int = Field(default=30, ge=1)
     batch: int = Field(default=4096, ge=1)
     learning_rate: Positive = 4e-3
     weight_decay: float = Field(default=1e-4, ge=0)
-    held_out: Share = 0.1  # of the scenarios, for early stopping
+    held_out: float = Field(default=0.1, ge=0, lt=1)  # of the scenarios, for early stopping
     patience: int = Field(default=12, ge=1)  # epochs without a better held-out loss
     tries: int = Field(default=1, ge=1)  # networks of the last round; the best on held-out episodes is kept ...
     kept: int = Field(default=1, ge=1)  # ... and in the model the mean of so many of the best
     cases: int = Field(default=80, ge=1)  # those episodes
-    case_jobs: int = Field(default=1500, ge=100)  # of each
+    case_jobs: int = Field(default=1500, ge=100, le=MAX_JOBS)  # of each
+
+    @model_validator(mode="after")
+    def _enough(self) -> Self:
+        if self.kept > self.tries:
+            raise ValueError(f"expected as many tries as are kept, got {self.tries} and {self.kept}")
+        return self
 
 
-class Search(_Section):
+class Search(Section):
     """How the rules for DAGs are searched for (`fermata.training.threshold`)."""
 
     scenarios: int = Field(default=600, ge=1)  # random ones of each kind
-    jobs: int = Field(default=900, ge=100)  # of an episode
+    jobs: int = Field(default=900, ge=100, le=MAX_JOBS)  # of an episode
     batch: int = Field(default=60, ge=1)  # episodes a generation
     population: int = Field(default=40, ge=4)  # sets of weights a generation
     # For DAGs of single tasks, and for stages of several; 0: the rule that a search would begin with.
@@ -104,11 +109,11 @@ class Search(_Section):
     spread: Positive = 0.3  # of the score, by each weight, at first
 
 
-class TrainConfig(_Section):
+class TrainConfig(Section):
     """A whole run; everything that it learns follows from this and the version of the code."""
 
     name: str
-    seed: int = Field(default=1, ge=0)
+    seed: Seed = 1
     workloads: Workloads = Workloads()
     teacher: Teacher = Teacher()
     rounds: tuple[Round, ...] = Field(min_length=1)
@@ -157,21 +162,38 @@ def shipped_configs() -> dict[str, Path]:
     return {path.stem: path for path in sorted(folder.glob("*.yaml"))}
 
 
+class _Loader(yaml.SafeLoader):
+    """Reads YAML in which no key stands twice; the last one would count, and nobody would know."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen: set[str] = set()
+        for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
+            if key.value in seen:
+                raise yaml.MarkedYAMLError(problem=f"{key.value!r} stands twice", problem_mark=key.start_mark)
+            seen.add(key.value)
+        found: dict[Any, Any] = super().construct_mapping(node, deep)
+        return found
+
+
 def read_raw(source: str) -> tuple[Any, Path]:
     """Return what is written in a shipped configuration, by name, or in a YAML file; and its path.
 
     Raises:
-        InputError: no such file, or it is not YAML.
+        InputError: no such file, or it is not YAML, or a key stands twice.
     """
     path = shipped_configs().get(source, Path(source))
     try:
-        return yaml.safe_load(path.read_text(encoding="utf-8")), path
+        return yaml.load(path.read_text(encoding="utf-8"), _Loader), path  # noqa: S506 - a safe one
     except OSError as error:
         known = ", ".join(shipped_configs())
         raise InputError(f"{error.strerror}; expected a YAML file or one of: {known}", file=source) from error
+    except UnicodeDecodeError as error:
+        raise InputError("expected UTF-8 text", file=path) from error
+    except yaml.MarkedYAMLError as error:
+        line = None if error.problem_mark is None else error.problem_mark.line + 1
+        raise InputError(f"broken YAML: {error.problem or error.context}", file=path, line=line) from error
     except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        raise InputError(f"broken YAML: {error}", file=path, line=mark.line + 1 if mark else None) from error
+        raise InputError(f"broken YAML: {error}", file=path) from error
 
 
 def validated(kind: type[Model], raw: Any, path: Path) -> Model:
@@ -183,9 +205,23 @@ def validated(kind: type[Model], raw: Any, path: Path) -> Model:
     try:
         return kind.model_validate(raw)
     except ValidationError as error:
-        first = error.errors()[0]
-        field = ".".join(str(part) for part in first["loc"]) or "the file"
-        raise InputError(f"{field}: {first['msg']}", file=path) from error
+        raise InputError(_told(error.errors()[0]), file=path) from error
+
+
+def _told(error: ErrorDetails) -> str:
+    """Say what is wrong with a field, and what stood there if that is short."""
+    field, given = ".".join(map(str, error["loc"])) or "the file", error["input"]
+    match error["type"]:
+        case "extra_forbidden":
+            return f"{field}: no such key"
+        case "missing":
+            return f"{field}: is missing"
+        case "model_type":
+            return f"{field}: expected keys and values"
+        case "value_error":
+            return f"{field}: {error['ctx']['error']}"
+    shown = f", got {given!r}" if isinstance(given, str | int | float | None) else ""
+    return f"{field}: {error['msg']}{shown}"
 
 
 def read_config(source: str) -> TrainConfig:

@@ -79,7 +79,7 @@ def fit_expert(
     x = torch.from_numpy(labels.x).float().to(device)
     y = torch.from_numpy(labels.y).float().to(device)
     scenarios = np.unique(labels.scenario)
-    held = rng.permutation(scenarios)[: max(1, round(config.held_out * len(scenarios)))]
+    held = rng.permutation(scenarios)[: min(max(1, round(config.held_out * len(scenarios))), len(scenarios) - 1)]
     is_held = torch.from_numpy(np.isin(labels.scenario, held)).to(device)
     train = torch.nonzero(~is_held).squeeze(1)
     expert = Expert(config.hidden)

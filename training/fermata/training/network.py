@@ -40,7 +40,8 @@ class Expert(nn.Module):  # type: ignore[misc] # torch is not followed by mypy
 
     def normalise(self, x: Tensor) -> None:
         """Take the mean and the spread of the inputs from data, [n, SIZE]."""
-        self.mean, self.scale = x.mean(0), x.std(0).clamp_min(_LEAST)
+        spread = x.std(0) if len(x) > 1 else torch.zeros_like(x[0])  # of one state torch would say NaN
+        self.mean, self.scale = x.mean(0), spread.clamp_min(_LEAST)
 
     def forward(self, features: Tensor) -> Tensor:
         """Return costs [n, 3] in mean JCTs for features [n, SIZE]."""

@@ -4,24 +4,19 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from fermata.policy.graph_actions import Space
 from fermata.policy.graph_state import CRITICAL_PATH_FEATURES, DECIMA_FEATURES, OPTION_FEATURES, WIDTH_FEATURES
 from fermata.sim.processes import cores
+from fermata.sim.scenarios.base import MAX_JOBS
 from fermata.training.config import TrainConfig, Workloads, digest_of, read_raw, validated
+from fermata.training.fields import Count, Positive, Section, Seed, Share, Width
 from fermata.training.graph.objectives import Objective
 from fermata.training.spark.config import AllocationConfig
 
-Positive = Annotated[float, Field(gt=0)]
-Share = Annotated[float, Field(ge=0, le=1)]
 
-
-class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Inputs(_Section):
+class Inputs(Section):
     """Which features the network reads; a feature that is left out is 0 for it.
 
     The papers' "features" are the critical path and the average width, on top of Decima's own five of each stage.
@@ -44,11 +39,11 @@ class Inputs(_Section):
         return wanted and (self.base == "full" or level == "stage")
 
 
-class ActionSpace(_Section):
+class ActionSpace(Section):
     """See `fermata.policy.graph_actions.Space`."""
 
     kind: Literal["wait", "paper", "none"] = "wait"
-    steps: int = Field(default=4, ge=1)
+    steps: int = Field(default=4, ge=1, le=1000)
     wake_up: bool = False  # a long hold is then many waits in a row, which exploration rarely finds
 
     @property
@@ -62,14 +57,14 @@ class ActionSpace(_Section):
         return Space(self.kind, self.steps, self.wake_up)
 
 
-class NetworkConfig(_Section):
+class NetworkConfig(Section):
     """The network; see `fermata.training.graph.network`."""
 
     inputs: Inputs = Inputs()
     space: ActionSpace = ActionSpace()
-    width: int = Field(default=16, ge=1)  # of an embedding
-    hidden: int = Field(default=32, ge=1)
-    rounds: int = Field(default=4, ge=0)  # of messages: DAGs of this depth are seen whole
+    width: Width = 16  # of an embedding
+    hidden: Width = 32
+    rounds: int = Field(default=4, ge=0, le=1000)  # of messages: DAGs of this depth are seen whole
     aggregate: Literal["sum", "mean"] = "mean"
     prior: float = Field(default=2.0, ge=0)  # stages of jobs with less work left begin ahead by so much per log-ratio
     wait_prior: float = Field(
@@ -79,7 +74,7 @@ class NetworkConfig(_Section):
     cap_prior: float = Field(default=4.0, ge=0)  # the whole of what can start begins ahead of a small part by so much
 
 
-class Rollouts(_Section):
+class Rollouts(Section):
     """How experience is gathered.
 
     An iteration draws `sequences` arrival sequences, and each is run `repeats` times: what its rollouts differ in is
@@ -93,17 +88,17 @@ class Rollouts(_Section):
     sequences: int = Field(default=2, ge=1)
     repeats: int = Field(default=8, ge=2)
     together: int = Field(default=2, ge=1)  # sequences that one process plays at the same time
-    jobs: tuple[int, int] = (60, 300)  # mean length, first and last iteration
-    most_jobs: int = Field(default=1000, ge=1)  # lengths above are cut
-    warm_jobs: int = Field(default=40, ge=0)  # under the base policy before the agent takes over
+    jobs: tuple[Count, Count] = (60, 300)  # mean length, first and last iteration
+    most_jobs: Count = 1000  # lengths above are cut
+    warm_jobs: int = Field(default=40, ge=0, le=MAX_JOBS // 2)  # under the base policy before the agent takes over
     load_curriculum: Share = 0.5  # over this share of the iterations the range of loads opens from its lower end
 
 
-class Update(_Section):
+class Update(Section):
     """How experience changes the network."""
 
     learning_rate: tuple[Positive, Positive] = (1e-3, 1e-4)  # of Adam, first and last iteration, linear between
-    entropy: tuple[float, float] = (0.005, 0.0)  # weight of the entropy, first and last iteration, linear between
+    entropy: tuple[Share, Share] = (0.005, 0.0)  # weight of the entropy, first and last iteration, linear between
     horizon_jobs: Positive = 60.0  # costs fade with this time constant, in mean gaps between arrivals
     gradient_norm: Positive = 1.0  # larger gradients are scaled down to it
     batch: int = Field(default=2048, ge=1)  # decisions that are evaluated at once; REINFORCE adds their gradients up
@@ -116,24 +111,24 @@ class Update(_Section):
     target_kl: Positive = 0.03  # PPO: passes end beyond it
 
 
-class Selection(_Section):
+class Selection(Section):
     """Held-out episodes that choose the network, and end a run that does not get better."""
 
     every: int = Field(default=10, ge=1)  # iterations between two looks
     episodes: int = Field(default=8, ge=2)
-    jobs: int = Field(default=300, ge=1)
+    jobs: Count = 300
     patience: int = Field(default=10, ge=1)  # looks without a better one
     # A wait or a hold must lead by so much; each is tried at every look. Training draws actions, so its policies are
     # judged by holds that end by chance; the likeliest action has no chance in it, and holds for too long.
     margins: tuple[Annotated[float, Field(ge=0)], ...] = Field(default=(0.0, 0.7, 1.5), min_length=1)
 
 
-class GraphConfig(_Section):
+class GraphConfig(Section):
     """A whole run; everything that it learns follows from this and the version of the code."""
 
     name: str
     method: Literal["reinforce", "ppo"]
-    seed: int = Field(default=1, ge=0)
+    seed: Seed = 1
     objective: Objective = "jct"  # see `fermata.training.graph.objectives`
     iterations: int = Field(ge=1)
     network: NetworkConfig = NetworkConfig()

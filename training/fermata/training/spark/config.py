@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 import hashlib
-from typing import Annotated, Literal
+from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import Field, field_validator
 
 from fermata.sim.processes import cores
+from fermata.sim.scenarios.base import MAX_JOBS
 from fermata.sim.spark.settings import SETTINGS
-
-Positive = Annotated[float, Field(gt=0)]
-
-
-class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+from fermata.training.fields import Pools, Positive, Range, Section, Seed
 
 
-class Published(_Section):
+class Published(Section):
     """Episodes of a published setting."""
 
     setting: str
     episodes: int = Field(ge=1)  # a generation
-    jobs: int | None = Field(default=None, ge=2)  # of each; by default as published
+    jobs: int | None = Field(default=None, ge=2, le=MAX_JOBS)  # of each; by default as published
     judged: int = Field(ge=1)  # episodes, at full length, that choose the network
 
     @field_validator("setting")
@@ -33,17 +29,17 @@ class Published(_Section):
         return name
 
 
-class Varied(_Section):
+class Varied(Section):
     """Episodes of other pools, loads and moving delays, so that what is learned is not two settings by heart."""
 
     episodes: int = Field(default=2, ge=0)  # a generation
-    jobs: int = Field(default=40, ge=2)
-    executors: tuple[int, int] = (8, 60)  # log-uniform
-    load: tuple[Positive, Positive] = (0.8, 5.0)  # over that of 50 executors and a query every 25 s; log-uniform
-    moving_delay_s: tuple[float, float] = (0.5, 4.0)  # uniform
+    jobs: int = Field(default=40, ge=2, le=MAX_JOBS)
+    executors: Pools = (8, 60)  # log-uniform
+    load: Range = (0.8, 5.0)  # over that of 50 executors and a query every 25 s; log-uniform
+    moving_delay_s: Range = (0.5, 4.0)  # uniform
 
 
-class Search(_Section):
+class Search(Section):
     """The evolution strategy (`fermata.training.hpc.evolution`)."""
 
     generations: int = Field(default=150, ge=0)
@@ -55,12 +51,12 @@ class Search(_Section):
     judge_every: int = Field(default=10, ge=1)  # generations between two looks at the judged episodes
 
 
-class AllocationConfig(_Section):
+class AllocationConfig(Section):
     """A whole run; everything that it learns follows from this and the version of the code."""
 
     name: str
     method: Literal["evolution"]
-    seed: int = Field(default=1, ge=0)
+    seed: Seed = 1
     inputs: Literal["full", "decima"] = "full"
     action_space: Literal["wait", "none"] = "wait"
     published: tuple[Published, ...] = Field(min_length=1)

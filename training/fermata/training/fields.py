@@ -1,0 +1,41 @@
+"""What configurations are made of: sections in which every key is known and every number finite, and kinds of numbers.
+
+None of it changes what a valid configuration says, nor its digest.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, TypeVar
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+from fermata.sim.scenarios.base import MAX_JOBS
+from fermata.sim.trace import MAX_EXECUTORS
+
+N = TypeVar("N", int, float)
+
+
+class Section(BaseModel):
+    """A part of a configuration."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+def _rising(ends: tuple[N, N]) -> tuple[N, N]:
+    """Refuse a range whose end lies before its beginning."""
+    if ends[1] < ends[0]:
+        raise ValueError(f"expected the lower end first, got {ends[0]:g} and {ends[1]:g}")
+    return ends
+
+
+Positive = Annotated[float, Field(gt=0)]
+Share = Annotated[float, Field(ge=0, le=1)]
+Count = Annotated[int, Field(ge=1, le=MAX_JOBS)]  # of jobs, states and what else there is one by one
+Width = Annotated[int, Field(ge=1, le=4096)]  # of a layer
+_Part = Annotated[float, Field(gt=0, le=1)]
+_Executors = Annotated[int, Field(ge=1, le=MAX_EXECUTORS)]
+Seed = Annotated[int, Field(ge=0, lt=2**32)]
+Range = Annotated[tuple[Positive, Positive], AfterValidator(_rising)]
+Shares = Annotated[tuple[_Part, _Part], AfterValidator(_rising)]
+Counts = Annotated[tuple[Count, Count], AfterValidator(_rising)]
+Pools = Annotated[tuple[_Executors, _Executors], AfterValidator(_rising)]
