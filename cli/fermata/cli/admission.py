@@ -13,7 +13,6 @@ from functools import cache
 from typing import Any
 
 from fermata.operator import reasons
-from fermata.operator.builtin import policy_problems
 from fermata.operator.crds import manifests
 from fermata.operator.names import POOL
 from fermata.operator.validate import Problem, object_problems
@@ -30,11 +29,14 @@ def problems(raw: Any) -> list[Problem]:
     found = object_problems(content)
     if _schema(content) is None:
         return found
-    # Of one value both may say the same, each in its own words.
-    for more in (refusals(content), policy_problems(content.get("spec")) if content["kind"] == POOL else []):
-        known = {problem.path for problem in found}
-        found += [problem for problem in more if problem.path not in known]
-    return found
+    more = refusals(content)
+    if content["kind"] == POOL:
+        from fermata.operator.builtin import policy_problems  # to know all policies takes as long as all else
+
+        more += policy_problems(content.get("spec"))
+    # Of one value two may say the same, each in its own words.
+    known = {problem.path for problem in found}
+    return found + [problem for problem in more if problem.path not in known]
 
 
 def refusals(raw: Mapping[str, Any]) -> list[Problem]:
