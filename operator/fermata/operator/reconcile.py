@@ -488,9 +488,11 @@ class PoolReconciler:
         stale = sorted(self._teller.take_stale(), key=self._goes_on)
         while stale:
             some, stale = stale[:AT_ONCE], stale[AT_ONCE:]
+            before = self._teller.troubles
             await asyncio.gather(*(self._tell_workflow(uid, asked, held, now_s) for uid in some))
-            if self._tools.pending(self.pool):
-                # Something happened: deciding comes before telling, and the next round tells the rest.
+            # Something happened: deciding comes before telling, and the next round tells the rest. So it does where the
+            # API server is in trouble: to be asked for each of hundreds of statuses would not help it.
+            if self._tools.pending(self.pool) or self._teller.troubles - before > len(some) / 2:
                 self._teller.put_back(stale)
                 break
         if fact is None:

@@ -51,6 +51,7 @@ class Teller:
         self._events, self._metrics, self._now = events, metrics, now
         self._stale: dict[str, None] = {}  # in the order in which they became so
         self.next_s = math.inf
+        self.troubles = 0  # statuses of workflows that the API server did not take because it was in trouble
         self._written_s: dict[str, float] = {}
         self._pool_written_s = -math.inf
 
@@ -214,6 +215,7 @@ class Teller:
                 # One of 409 says that it was changed, or made again, and that event is on its way too.
                 level = logging.INFO if error.status == 409 else logging.WARNING
                 log.log(level, "%s: status not written: %s", fact.title, error)
+                self.troubles += error.is_trouble and error.status != 409
                 self.mark(uid)
                 self.come_back(self._now() + (_RETRY_S if error.may_pass else _RETRY_INVALID_S))
             return False

@@ -95,6 +95,19 @@ def test_a_stage_that_is_ready_by_a_clock_ahead_of_ours_starts_when_ours_is_ther
     assert world.started["next"] == pytest.approx(2.75, abs=0.01)
 
 
+def test_a_busy_api_server_is_not_asked_for_every_status_again_and_again() -> None:
+    world = World()
+    uids = [f"uid-w{number}" for number in range(100)]
+    for uid in uids:
+        world.feed("workflows", uid, workflow(uid.removeprefix("uid-"), stage("a", estimateSeconds=900)))
+    world.server.busy = 0
+    asyncio.run(world.run_until(T0 + 11.0))
+    assert 20 < world.server.busy < 400
+    world.server.busy = None
+    asyncio.run(world.run_until(T0 + 14.0))
+    assert all(world.server.objects[uid]["status"] for uid in uids)
+
+
 @pytest.mark.parametrize(("status", "last_s"), [(500, [8.0, 8.0]), (403, [16.0, 30.0])])
 def test_a_start_that_fails_is_tried_again_soon_and_then_less_often(status: int, last_s: list[float]) -> None:
     world = World()

@@ -28,6 +28,7 @@ class Server:
         self.jobs: list[dict[str, Any]] = []
         self.refusals: dict[str, list[int]] = {}  # HTTP statuses for the next Jobs, by workflow
         self.deleted: list[str] = []
+        self.busy: int | None = None  # how many statuses it has refused because it has too much to do, while it has
         self._version = 100
 
     def put(self, uid: str, raw: dict[str, Any]) -> dict[str, Any]:
@@ -50,6 +51,9 @@ class Server:
         return self._patch_status(name, version, status)
 
     def _patch_status(self, name: str, version: str, status: dict[str, Any]) -> dict[str, Any]:
+        if self.busy is not None:
+            self.busy += 1
+            raise ClusterError(429, "TooManyRequests", "later")
         (raw,) = (raw for raw in self.objects.values() if raw["metadata"]["name"] == name)
         assert raw["metadata"]["resourceVersion"] == version
         return self.put(raw["metadata"]["uid"], {**raw, "status": {**raw.get("status", {}), **status}})
