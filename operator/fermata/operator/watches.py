@@ -87,7 +87,8 @@ class Watches:
             except ClusterError as error:
                 level = logging.DEBUG if error.status in (0, 410) else logging.WARNING
                 log.log(level, "watch of %s ended, goes on soon: %s", kind, error)
-                if error.status not in _PASSING:
+                # An error of the server's own that stays may come from that version: a change that cannot be decoded.
+                if error.status not in _PASSING or (error.status == 500 and failures >= len(_PAUSES_S)):
                     version = ""
             await asyncio.sleep(_PAUSES_S[min(failures, len(_PAUSES_S) - 1)])
             failures += 1

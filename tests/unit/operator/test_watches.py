@@ -10,6 +10,7 @@ import pytest
 from tests.unit.operator.objects import T0, stage, workflow
 
 from fermata.operator import watches
+from fermata.operator.cluster import ClusterError
 from fermata.operator.store import Store
 from fermata.operator.watches import Watches
 
@@ -31,6 +32,31 @@ class _Server:
         if kind == "workflows" and self.lists == 1:
             yield "ADDED", {"no": "metadata"}
         await asyncio.Event().wait()
+
+
+class _Stuck(_Server):
+    """The same, but no watch gets past its version."""
+
+    async def watch(self, kind: str, _version: str, _namespace: str | None) -> AsyncIterator[tuple[str, Any]]:
+        if kind == "workflows" and self.lists == 1:
+            raise ClusterError(500, "InternalError", "unable to decode an event from the watch stream")
+            yield
+        await asyncio.Event().wait()
+
+
+def test_a_watch_that_gets_no_further_begins_anew_with_a_list(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watches, "_PAUSES_S", (0.001, 0.002))
+    store, server = Store(lambda: T0, lambda _: None), _Stuck()
+
+    async def main() -> None:
+        looking = Watches(server, store)  # type: ignore[arg-type]
+        await looking.open()
+        async with asyncio.timeout(10):
+            while len(store.workflows) < 2:
+                await asyncio.sleep(0.01)
+        await looking.close()
+
+    asyncio.run(main())
 
 
 def test_a_watch_that_meets_what_it_cannot_read_begins_anew_with_a_list(
