@@ -19,8 +19,11 @@ from fermata.sim.kube.table import BUILTIN_COLUMNS, custom_columns, table
 RESOURCES = Resources()
 
 
+POD = {"restartPolicy": "Never", "containers": [{"name": "a", "image": "b"}]}
+
+
 def job(**spec: Any) -> dict[str, Any]:
-    template = {"spec": {"restartPolicy": "Never", "containers": [{"name": "a", "image": "b"}]}}
+    template = {"spec": dict(POD)}
     made = {"metadata": {"name": "j", "namespace": "n", "uid": "u"}, "spec": {"template": template, **spec}}
     JobKind().prepare_create(made)
     return made
@@ -43,6 +46,10 @@ def test_job_defaults() -> None:
         ({"completionMode": "Sorted"}, "spec.completionMode"),
         ({"completionMode": "Indexed", "parallelism": 2}, "spec.completions"),
         ({"template": {"spec": {"containers": []}}}, "spec.template.spec.containers"),
+        (
+            {"template": {"metadata": {"labels": {"job-name": "other"}}, "spec": POD}},
+            "spec.template.metadata.labels[job-name]",
+        ),
     ],
 )
 def test_wrong_jobs(spec: dict[str, Any], field: str) -> None:

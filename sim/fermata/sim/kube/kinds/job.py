@@ -66,8 +66,7 @@ class JobKind(Kind):
     def _select_own_pods(self, obj: Obj, template: Obj) -> None:
         uid, name = obj["metadata"]["uid"], obj["metadata"]["name"]
         labels = (template.setdefault("metadata", {}) or {}).get("labels") or {}
-        own = {CONTROLLER_UID: uid, "controller-uid": uid, JOB_NAME: name, "job-name": name}
-        template["metadata"] = {**(template["metadata"] or {}), "labels": {**labels, **own}}
+        template["metadata"] = {**(template["metadata"] or {}), "labels": {**_own_labels(name, uid), **labels}}
         obj["spec"]["selector"] = {"matchLabels": {CONTROLLER_UID: uid}}
 
     def prepare_update(self, new: Obj, old: Obj) -> None:
@@ -105,6 +104,8 @@ class JobKind(Kind):
             causes.append(Cause("spec.successPolicy.rules", message, "FieldValueRequired"))
         if spec.get("selector") and not spec.get("manualSelector") and not _selects_own_pods(obj):
             causes.append(Cause("spec.selector", "Invalid value: `selector` not auto-generated"))
+        if not spec.get("manualSelector"):
+            causes += _validate_own_labels(obj)
         causes += _validate_mode(spec, obj["metadata"]["name"])
         template = spec.get("template")
         pod_spec = template.get("spec") if isinstance(template, dict) else None
@@ -115,6 +116,21 @@ class JobKind(Kind):
         if old is not None and not causes:
             causes += _validate_change(spec, old)
         return causes
+
+
+def _own_labels(name: str, uid: str) -> dict[str, str]:
+    return {CONTROLLER_UID: uid, "controller-uid": uid, JOB_NAME: name, "job-name": name}
+
+
+def _validate_own_labels(obj: Obj) -> list[Cause]:
+    """Refuse a template that has the labels of another Job's pods, as one has that was copied from those."""
+    template, meta = obj["spec"].get("template"), obj["metadata"]
+    labels = (template.get("metadata") or {}).get("labels") or {} if isinstance(template, dict) else {}
+    return [
+        Cause(f"spec.template.metadata.labels[{key}]", f"Invalid value: \"{labels[key]}\": must be '{value}'")
+        for key, value in _own_labels(meta.get("name"), meta.get("uid")).items()
+        if key in labels and labels[key] != value
+    ]
 
 
 def _selects_own_pods(obj: Obj) -> bool:
