@@ -49,11 +49,11 @@ def build_job(
         names.LABEL_WORKFLOW: names.label_value(meta.name),
         names.LABEL_STAGE: stage.spec.name,
     }
-    labels = {**meta.labels, **ours}
+    passed_on = names.labels_passed_on(meta.labels)
     template = copy.deepcopy(stage.spec.template)
     template_meta = template.setdefault("metadata", {}) or {}
     own_labels = template_meta.get("labels") or {}
-    template["metadata"] = {**template_meta, "labels": {**meta.labels, **own_labels, **ours}}
+    template["metadata"] = {**template_meta, "labels": {**passed_on, **own_labels, **ours}}
     # The CRD's default; said again for an API server that has an older CRD.
     template["spec"].setdefault("restartPolicy", "Never")
     spec: dict[str, Any] = {
@@ -73,7 +73,7 @@ def build_job(
         "metadata": {
             "name": names.job_name(meta.name, meta.uid, stage.spec.name),
             "namespace": meta.namespace,
-            "labels": labels,
+            "labels": {**passed_on, **ours},
             "annotations": {
                 **names.passed_on(meta.annotations),
                 names.ANNOTATION_READY: render(stage.ready_s),

@@ -33,6 +33,10 @@ ANNOTATION_RELEASE = f"{GROUP}/release"
 ANNOTATION_STOPPED = f"{GROUP}/stopped"
 # What tools write about the object that they applied; a copy on its Jobs would be wrong, or large.
 _KEPT_BACK = (f"{GROUP}/", "kubectl.kubernetes.io/", "argocd.argoproj.io/", "meta.helm.sh/")
+# What the Job controller writes on its pods; an API server refuses a Job whose template says anything else there.
+_JOBS_OWN = frozenset(
+    prefix + label for prefix in ("", "batch.kubernetes.io/") for label in ("controller-uid", "job-name")
+)
 
 MAX_LABEL = 63
 # The pods of an Indexed Job have the host name <job>-<index>, which may not exceed 63 characters either.
@@ -62,6 +66,15 @@ def passed_on(annotations: Mapping[str, str]) -> dict[str, str]:
     {'team': 'a'}
     """
     return {key: value for key, value in annotations.items() if not key.startswith(_KEPT_BACK)}
+
+
+def labels_passed_on(labels: Mapping[str, str]) -> dict[str, str]:
+    """Return the labels of a workflow that its Jobs and pods get too.
+
+    >>> labels_passed_on({"team": "a", "job-name": "nightly-2026", "batch.kubernetes.io/job-name": "nightly-2026"})
+    {'team': 'a'}
+    """
+    return {key: value for key, value in labels.items() if key not in _JOBS_OWN}
 
 
 def job_name(workflow: str, uid: str, stage: str) -> str:

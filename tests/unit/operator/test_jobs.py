@@ -67,6 +67,7 @@ def test_labels_and_annotations_of_the_workflow_are_passed_on() -> None:
     annotations = {"cost-centre": "7", names.ANNOTATION_RELEASE: "*", "kubectl.kubernetes.io/last-applied": "{}"}
     template = {"metadata": {"labels": {"team": "own"}}, "spec": {"containers": [{"name": "c"}]}}
     labels = {"team": "all", "fermata.dev/family": "night", names.LABEL_STAGE: "forged"}
+    labels |= {"job-name": "parent", "batch.kubernetes.io/controller-uid": "parent's"}  # of a Job that submitted it
     fact = workflow_fact_of("etl", stage("a", template=template), labels=labels, annotations=annotations)
     assert fact.spec is not None
     seen = view(fact, fact.spec, {}, {}, (), Estimates(), T0)
