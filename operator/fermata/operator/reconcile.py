@@ -24,7 +24,7 @@ from fermata.operator.estimates import UNKNOWN_S, Estimates, family_of
 from fermata.operator.events import Events
 from fermata.operator.facts import JobFact, PoolFact, WorkflowFact
 from fermata.operator.holding import Holding, Situation
-from fermata.operator.inflight import AT_ONCE
+from fermata.operator.inflight import AT_ONCE, InFlight
 from fermata.operator.lanes import task_duration_s
 from fermata.operator.ledger import Ledger, Meter
 from fermata.operator.metrics import Metrics
@@ -141,6 +141,7 @@ class PoolReconciler:
         self._arrivals: list[tuple[float, str, float]] = []  # arrival, uid, work; oldest first
         self._arrived: dict[str, tuple[float, str, float]] = {}  # the same by uid
         self._expiring: list[tuple[float, str]] = []  # heap of finished workflows with a time to live
+        self._deletions = InFlight(lambda: tools.wake(pool))
         self._teller = Teller(pool, tools.store, tools.cluster, tools.events, tools.metrics, tools.now)
         self._applier = Applier(
             pool, tools.store, tools.cluster, tools.metrics, self._teller, self._ledger, tools.now, tools.wake
@@ -187,6 +188,7 @@ class PoolReconciler:
         self._seat.close()
         self._holding.close()
         self._applier.close()
+        self._deletions.close()
 
     def _observe(self, now_s: float, *, whole: bool = False) -> None:
         store = self._tools.store
@@ -559,19 +561,24 @@ class PoolReconciler:
         return whys
 
     async def _delete_expired(self, now_s: float) -> None:
-        """Delete finished workflows whose time to live is over."""
-        while self._expiring and self._expiring[0][0] <= now_s:
+        """Delete finished workflows whose time to live is over, a few at once; the rest is for the next rounds."""
+        due: dict[str, WorkflowFact] = {}
+        while len(due) < AT_ONCE and self._expiring and self._expiring[0][0] <= now_s:
             _, uid = heapq.heappop(self._expiring)
             fact = self._tools.store.workflows.get(uid)
             # An edit may have given it more time, and been noted with its own time.
-            if fact is None or fact.meta.deleting or fact.expiry_s > now_s:
-                continue
-            try:
-                await self._tools.cluster.delete_workflow(fact.meta.namespace, fact.meta.name, uid)
-            except ClusterError as error:
-                if error.status != 404:
-                    log.warning("%s: not deleted: %s", fact.title, error)
-                    heapq.heappush(self._expiring, (now_s + RETRY_S[-1], uid))
+            if fact is not None and not fact.meta.deleting and fact.expiry_s <= now_s:
+                due[uid] = fact
+        await self._deletions.send({uid: partial(self._delete, fact) for uid, fact in due.items()})
+
+    async def _delete(self, fact: WorkflowFact) -> None:
+        meta = fact.meta
+        try:
+            await self._tools.cluster.delete_workflow(meta.namespace, meta.name, meta.uid)
+        except ClusterError as error:
+            if error.status != 404:
+                log.warning("%s: not deleted: %s", fact.title, error)
+                heapq.heappush(self._expiring, (self._tools.now() + RETRY_S[-1], meta.uid))
 
     def _next_wake(self, asked: Asked | None, retry_s: float | None) -> float:
         now_s = self._tools.now()

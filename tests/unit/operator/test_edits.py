@@ -7,7 +7,7 @@ import math
 from typing import Any
 
 import pytest
-from tests.unit.operator.objects import T0, stage, workflow
+from tests.unit.operator.objects import DONE, T0, stage, workflow
 from tests.unit.operator.world import World, kind_of
 
 from fermata.operator.times import render
@@ -89,6 +89,19 @@ def test_more_time_to_live_counts_and_so_does_less() -> None:
     assert world.server.deleted == ["uid-less", "uid-same"]
     run_on(world, 20.0)
     assert world.server.deleted == ["uid-less", "uid-same", "uid-more"]
+
+
+def test_workflows_whose_time_is_over_are_deleted_a_few_at_once() -> None:
+    world = World()
+    names = [f"w{number}" for number in range(40)]
+    for name in names:
+        ended = {"completionTime": render(T0), **DONE}
+        world.feed("workflows", f"uid-{name}", workflow(name, stage("a"), ttlSecondsAfterFinished=1, status=ended))
+    world.now_s = T0 + 5.0
+    asyncio.run(world.reconciler.reconcile())
+    assert 0 < len(world.server.deleted) < 20, "new work waits until they are gone"
+    run_on(world, 1.0)
+    assert sorted(world.server.deleted) == sorted(f"uid-{name}" for name in names)
 
 
 CIRCLE = [stage("a", "b", estimateSeconds=9), stage("b", "a", estimateSeconds=9)]
