@@ -45,7 +45,7 @@ def candidate(cluster: OperatorCluster, holder: str, clock: Clock, duration_s: f
     return Lease(cluster, "test", holder, ("nowhere", "default"), duration_s, now=clock, clock=clock)
 
 
-async def gets_it(lease: Lease, within_s: float = 0.3) -> bool:
+async def gets_it(lease: Lease, within_s: float = 10.0) -> bool:
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(within_s):
             await lease.acquire()
@@ -58,10 +58,10 @@ def test_one_of_two_has_it_until_it_is_silent_for_long() -> None:
         clock = Clock()
         first, second = (candidate(cluster, name, clock) for name in ("first", "second"))
         assert await gets_it(first)
-        assert not await gets_it(second)
+        assert not await gets_it(second, 0.3)
         clock.now_s += 14.9
         assert first.held
-        assert not await gets_it(second)
+        assert not await gets_it(second, 0.3)
         clock.now_s += 0.2
         assert not first.held, "it stops to act before another begins"
         assert await gets_it(second)
@@ -76,7 +76,7 @@ def test_a_clock_of_another_machine_does_not_matter() -> None:
         late, early = Clock(), Clock()
         early.now_s += 90
         assert await gets_it(candidate(cluster, "late", late))
-        assert not await gets_it(candidate(cluster, "early", early)), "its renewal looks 90 s old, and is not"
+        assert not await gets_it(candidate(cluster, "early", early), 0.3), "its renewal looks 90 s old, and is not"
 
     with_cluster(body)
 
@@ -131,7 +131,7 @@ def test_it_is_lost_to_an_outage_and_had_again_after_it() -> None:
         await keeping
         assert not lease.held
         await plane.resume()
-        assert await gets_it(lease, 5.0)
+        assert await gets_it(lease)
         stolen = {"spec": {"holderIdentity": "thief", "renewTime": "2026-01-01T00:00:00.000000Z"}}
         keeping = asyncio.create_task(lease.keep())
         known = await cluster.get(PATH)
