@@ -16,6 +16,7 @@ torch = pytest.importorskip("torch", reason="needs the [training] extra")
 from fermata.policy.errors import InputError
 from fermata.training import files
 from fermata.training.config import TrainConfig, read_config
+from fermata.training.export import export_onnx, metadata_of
 from fermata.training.threshold import State
 from fermata.training.train import read_run, train
 
@@ -122,6 +123,39 @@ def test_a_damaged_file_is_deleted_and_made_again(name: str, finished: Path, tmp
         read_run(run)
     train(config(), run)
     assert same(read_run(run)[1].state_dict(), read_run(finished)[1].state_dict())
+
+
+class KilledError(BaseException):
+    """Stands for the end of the process."""
+
+
+def model_of(run: Path) -> bytes:
+    trained, network = read_run(run)
+    export_onnx(network, metadata_of(trained), run / "model.onnx")
+    return (run / "model.onnx").read_bytes()
+
+
+@pytest.mark.parametrize(("name", "times"), [("kept.pt", 1), ("threshold-1.npz", 2)])
+def test_a_run_killed_between_its_files_gives_the_same_model(
+    name: str, times: int, finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, seen, write = tmp_path / "run", list[str](), files.write_bytes
+    shutil.copytree(finished / "labels", run / "labels")
+
+    def killed(path: Path, content: bytes) -> None:
+        seen.append(path.name)
+        if seen.count(name) == times:
+            raise KilledError
+        write(path, content)
+
+    monkeypatch.setattr(files, "write_bytes", killed)
+    with pytest.raises(KilledError):
+        train(config(), run)
+    monkeypatch.undo()
+    with pytest.raises(InputError, match="not finished"):
+        read_run(run)
+    train(config().model_copy(update={"processes": 2}), run)
+    assert model_of(run) == model_of(finished)
 
 
 def wrong_weights(path: Path) -> None:
