@@ -81,9 +81,14 @@ def test_a_trained_inspector_is_put_beside_its_scheduler(log: Path, tmp_path: Pa
     command = ("evaluate", "--log", log, "--policy", "sjf", "--sequences", "3", "--jobs", "50", "--json")
     told = json.loads(fermata(*command, "--inspector", out, "--inspector", "reject-blocked").stdout)
     assert [row["policy"] for row in told["policies"]] == ["sjf", "sjf & tiny.onnx", "sjf & reject-blocked"]
-    bad = fermata("train", "--log", log, "--out", out, "--set", "epochs=0")
-    assert (bad.returncode, bad.stderr.count("\n")) == (2, 1)
-    assert "--set epochs: Input should be greater than or equal to 1" in bad.stderr
+    for wrong, told in (
+        ("epochs=0", "epochs: Input should be greater than or equal to 1, got 0"),
+        ("clip=Infinity", "clip: Input should be a finite number, got inf"),
+        ("seed=99999999999999999999", "seed: Input should be less than 4294967296, got 99999999999999999999"),
+        ("epoch=1", "epoch: no such key"),
+    ):
+        bad = fermata("train", "--log", log, "--out", out, "--set", wrong)
+        assert (bad.returncode, bad.stderr) == (2, f"fermata: --set {told}\n")
 
 
 @pytest.mark.training

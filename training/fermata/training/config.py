@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeVar
+from typing import Annotated, Any, Literal, Self, TypeVar
 
 import yaml
 from pydantic import BaseModel, Field, ValidationError, model_validator
@@ -14,10 +14,19 @@ from fermata.policy.errors import InputError
 from fermata.policy.learned import EXPERTS
 from fermata.sim.processes import cores
 from fermata.sim.scenarios.base import MAX_JOBS
-from fermata.training.fields import Count, Counts, Pools, Positive, Range, Section, Seed, Share, Shares, Width
-
-if TYPE_CHECKING:
-    from pydantic_core import ErrorDetails
+from fermata.training.fields import (
+    Count,
+    Counts,
+    Pools,
+    Positive,
+    Range,
+    Section,
+    Seed,
+    Share,
+    Shares,
+    Width,
+    first_mistake,
+)
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -205,23 +214,7 @@ def validated(kind: type[Model], raw: Any, path: Path) -> Model:
     try:
         return kind.model_validate(raw)
     except ValidationError as error:
-        raise InputError(_told(error.errors()[0]), file=path) from error
-
-
-def _told(error: ErrorDetails) -> str:
-    """Say what is wrong with a field, and what stood there if that is short."""
-    field, given = ".".join(map(str, error["loc"])) or "the file", error["input"]
-    match error["type"]:
-        case "extra_forbidden":
-            return f"{field}: no such key"
-        case "missing":
-            return f"{field}: is missing"
-        case "model_type":
-            return f"{field}: expected keys and values"
-        case "value_error":
-            return f"{field}: {error['ctx']['error']}"
-    shown = f", got {given!r}" if isinstance(given, str | int | float | None) else ""
-    return f"{field}: {error['msg']}{shown}"
+        raise InputError(first_mistake(error), file=path) from error
 
 
 def read_config(source: str) -> TrainConfig:

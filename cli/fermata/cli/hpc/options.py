@@ -91,8 +91,9 @@ def configured(kind: type[M], values: Mapping[str, Any]) -> M:
     Raises:
         InputError: one does not exist, or cannot have its value.
     """
+    from fermata.training.fields import first_mistake
+
     try:
         return kind.model_validate(values)
     except ValidationError as error:
-        first = error.errors()[0]
-        raise InputError(f"--set {'.'.join(map(str, first['loc']))}: {first['msg']}") from error
+        raise InputError(f"--set {first_mistake(error)}") from error

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from fermata.sim.hpc.inspect import FEATURES
+from fermata.training.fields import Section, Seed
 
 
-class InspectorConfig(BaseModel):
+class InspectorConfig(Section):
     """Options of `train_inspector`."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     policy: str = Field("sjf", description="The scheduler that is inspected.")
     scope: Literal["picks", "starts"] = Field("picks", description="picks: as the paper; starts: every start.")
@@ -30,7 +29,7 @@ class InspectorConfig(BaseModel):
     trajectories: int = Field(100, ge=2, description="Sequences an epoch.")
     jobs: int = Field(128, ge=2, description="Jobs of a sequence.")
     warm: int = Field(0, ge=0, description="Jobs simulated before each.")
-    seed: int = Field(0, ge=0)
+    seed: Seed = 0
     clip: float = Field(0.2, gt=0.0, description="PPO's clipping of the probability ratio.")
     gae_lambda: float = Field(0.97, ge=0.0, le=1.0, description="The discount is 1: only the end of a sequence pays.")
     policy_rate: float = Field(3e-4, gt=0.0, description="Adam's learning rate of the policy.")

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from fermata.sim.hpc.estimates import with_estimates
 from fermata.sim.hpc.experiment import draw_sequences, split
@@ -23,15 +23,14 @@ from fermata.sim.hpc.policies import Policy
 from fermata.sim.hpc.policies import policy as named
 from fermata.sim.hpc.simulate import simulate
 from fermata.sim.hpc.world import Config, Jobs, World, config_of, jobs_of, new_world
+from fermata.training.fields import Section, Seed
 from fermata.training.hpc.evolution import Evolution, single
 
 _JUDGE_EVERY = 10
 
 
-class SearchConfig(BaseModel):
+class SearchConfig(Section):
     """Options of every search."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     wait_price: float = Field(
         4.0, ge=0.0, description="What waiting as long as the yardstick does costs, in logarithms of slowdown."
@@ -51,7 +50,7 @@ class SearchConfig(BaseModel):
     jobs: int = Field(256, ge=2, description="Jobs of an episode.")
     sigma: float = Field(0.1, gt=0.0, description="Size of a perturbation.")
     rate: float = Field(0.05, gt=0.0, description="Adam's step.")
-    seed: int = Field(0, ge=0)
+    seed: Seed = 0
 
 
 class Episode(NamedTuple):

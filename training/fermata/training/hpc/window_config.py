@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
+
+from fermata.training.fields import Section, Seed
 
 
-class WindowConfig(BaseModel):
+class WindowConfig(Section):
     """Options of `train_window`."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     head: int = Field(32, ge=1, description="Jobs seen from the head of the queue.")
     tail: int = Field(32, ge=0, description="Jobs seen from its tail; 0: a head-only window.")
@@ -30,4 +30,4 @@ class WindowConfig(BaseModel):
     target_kl: float = Field(0.03, gt=0.0, description="A pass that moved the policy further is the batch's last.")
     entropy: float = Field(0.001, ge=0.0, description="Weight of the entropy bonus.")
     fwd_bias: float = Field(-2.0, description="Score of Fwd over that of jobs at the start.")
-    seed: int = Field(0, ge=0)
+    seed: Seed = 0
