@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -34,6 +34,7 @@ def export_onnx(
     from fermata.training.spark import export as spark_export
     from fermata.training.spark import train as spark_train
 
+    kept = None if scores is None else _read_scores(scores)
     method = _method(run)
     trainer, exporter = {
         None: (train, export),
@@ -46,7 +47,7 @@ def export_onnx(
         raise InputError("--beside is for runs that allocate executors", file=run)
     if beside is not None and beside.resolve() == out.resolve():
         raise InputError("--beside and --out are the same file; expected two", file=out)
-    metadata = exporter.metadata_of(config, None if scores is None else _read_scores(scores))
+    metadata = exporter.metadata_of(config, kept)
     difference = exporter.export_onnx(network, metadata, out)
     print(
         f"{out}: largest difference from torch {difference:.2g}, absolute or relative (allowed {exporter.TOLERANCE:g})"
@@ -68,21 +69,32 @@ def export_onnx(
 def _method(run: Path) -> str | None:
     """Return how a folder's policy was trained; None: by the teacher, or there is no run."""
     note = run / "config.json"
-    try:
-        method = json.loads(note.read_text(encoding="utf-8")).get("method") if note.exists() else None
-    except json.JSONDecodeError as error:
-        raise InputError(f"not JSON: {error.msg}", file=note, line=error.lineno) from error
-    return None if method is None else str(method)
+    content = _read_json(note) if note.exists() else None
+    # What is no configuration at all is told by whoever reads it.
+    return str(content["method"]) if isinstance(content, dict) and "method" in content else None
 
 
 def _read_scores(path: Path) -> dict[str, object]:
+    from pydantic import BaseModel, Field, ValidationError
+
+    from fermata.training.evaluate import Score
+
+    class Scores(BaseModel):
+        seeds: list[int] = Field(min_length=1)
+        scenarios: dict[str, Score] = Field(min_length=1)
+
+    scores = _read_json(path)
     try:
-        scores = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(error.strerror or str(error), file=path) from error
+        Scores.model_validate(scores)
+    except ValidationError as error:
+        raise InputError("expected the output of fermata evaluate --json", file=path) from error
+    return {name: scores[name] for name in scores if name != "policy"}  # that is the draft that was evaluated
+
+
+def _read_json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
     except json.JSONDecodeError as error:
         raise InputError(f"not JSON: {error.msg}", file=path, line=error.lineno) from error
-    if not isinstance(scores, dict) or not {"seeds", "scenarios"} <= scores.keys():
-        raise InputError("expected the output of fermata evaluate --json", file=path)
-    scores.pop("policy", None)  # the name of the draft that was evaluated
-    return scores
+    except UnicodeDecodeError as error:
+        raise InputError("not JSON: expected UTF-8 text", file=path) from error

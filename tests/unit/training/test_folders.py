@@ -1,4 +1,4 @@
-"""Where a run or a model cannot be written, the command says so in one line."""
+"""Where a run or a model cannot be written, or what an export reads is none, the command says so in one line."""
 
 from __future__ import annotations
 
@@ -25,6 +25,38 @@ def test_a_folder_that_cannot_be_made(
         run()
     assert exit_.value.code == 2
     assert capsys.readouterr().err == f"fermata: {file / 'run'}: Not a directory\n"
+
+
+def told(arguments: list[object], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> str:
+    monkeypatch.setattr(sys, "argv", ["fermata", *map(str, arguments)])
+    with pytest.raises(SystemExit) as exit_:
+        run()
+    assert exit_.value.code == 2
+    return capsys.readouterr().err
+
+
+@pytest.mark.parametrize("content", [b"", b"\xff", b"[]", b"3", b"{}", b'{"method": "x"}', b'{"method": "evolution"}'])
+def test_a_run_whose_configuration_is_none(
+    content: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "config.json").write_bytes(content)
+    line = told(["export-onnx", tmp_path, "--out", tmp_path / "p.onnx"], monkeypatch, capsys)
+    assert line.startswith(f"fermata: {tmp_path / 'config.json'}:")
+    assert line.endswith(("not JSON: Expecting value\n", "expected UTF-8 text\n", "delete it and train again\n"))
+    assert line.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "content", [b"\xff", b"[]", b'{"seeds": 1, "scenarios": 3}', b'{"seeds": [1], "scenarios": {"a": {"seeds": 1}}}']
+)
+def test_scores_that_are_none(
+    content: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    scores = tmp_path / "scores.json"
+    scores.write_bytes(content)
+    line = told(["export-onnx", tmp_path, "--out", tmp_path / "p.onnx", "--scores", scores], monkeypatch, capsys)
+    assert line.startswith(f"fermata: {scores}: ")
+    assert line.endswith(("expected UTF-8 text\n", "expected the output of fermata evaluate --json\n"))
 
 
 def test_an_error_without_a_file_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
