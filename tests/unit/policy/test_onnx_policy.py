@@ -17,6 +17,7 @@ from fermata.policy.action import START, WAIT, Action
 from fermata.policy.errors import ModelError
 from fermata.policy.features import SCHEMA, SIZE
 from fermata.policy.guardrails import Guardrails
+from fermata.policy.model_file import load_model
 from fermata.policy.onnx_policy import INPUT, MAX_MODEL_BYTES, OUTPUT, OnnxPolicy
 from fermata.policy.registry import load
 from fermata.sim.simulate import simulate
@@ -206,10 +207,16 @@ BAD = {
 @pytest.mark.parametrize("which", BAD)
 def test_a_model_that_cannot_be_used_says_why(tmp_path: Path, which: str, capfd: pytest.CaptureFixture[str]) -> None:
     content, message = BAD[which]
+    path = written(tmp_path, content)
     with pytest.raises(ModelError, match=message) as error:
-        OnnxPolicy.load(written(tmp_path, content))
-    assert "\n" not in str(error.value)
-    assert error.value.exit_code == 2
+        OnnxPolicy.load(path)
+    with pytest.raises(ModelError, match=message) as named:
+        load_model(path)
+    assert str(named.value).startswith(f"{path}: ")
+    assert str(named.value).count(str(path)) == 1
+    for each in (error.value, named.value):
+        assert "\n" not in str(each)
+        assert each.exit_code == 2
     assert capfd.readouterr().out == ""
 
 
