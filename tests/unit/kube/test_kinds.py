@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
+import gc
 from typing import Any
 
 import pytest
 
 from fermata.sim.kube.builtin_types import clean
 from fermata.sim.kube.clock import stamp
+from fermata.sim.kube.controllers.jobs import JobController
 from fermata.sim.kube.controllers.pods import new_pod
 from fermata.sim.kube.controllers.runtime import PlanError, environment_of, plan_of
 from fermata.sim.kube.errors import ApiError
@@ -151,3 +154,17 @@ def test_tables() -> None:
         "status": {"phase": "Pending", "conditions": [{"type": "PodScheduled", "reason": "SchedulingGated"}]},
     }
     assert [column.cell(pod) for column in BUILTIN_COLUMNS["", "pods"]][:4] == ["p", "0/2", "SchedulingGated", 0]
+
+
+def test_of_several_writes_that_fail_the_first_is_told_and_no_other_is_left(caplog: pytest.LogCaptureFixture) -> None:
+    async def refused(number: int) -> None:
+        raise ApiError(409, "Conflict", f"write {number}")
+
+    async def main() -> None:
+        controller = JobController(None)  # type: ignore[arg-type]
+        with pytest.raises(ApiError, match="write 0"):
+            await controller.write_all([refused(0), refused(1)])
+        gc.collect()
+
+    asyncio.run(main())
+    assert not caplog.records

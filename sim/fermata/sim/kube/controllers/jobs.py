@@ -209,9 +209,11 @@ class JobController:
 
         tasks = [asyncio.create_task(limited(step)) for step in steps]
         if tasks:
-            done, _ = await asyncio.wait(tasks)
-            for task in done:
-                task.result()
+            await asyncio.wait(tasks)
+            # All are asked, or asyncio would complain of the others.
+            errors = [error for task in tasks if (error := task.exception()) is not None]
+            if errors:
+                raise errors[0]
 
 
 class _Look:
