@@ -62,6 +62,15 @@ def test_watches_that_end(shared: Bench, forget: bool) -> None:
     shared.check_nothing_lost(names)
 
 
+def test_kopf_asks_for_nothing_that_could_end_the_operator(tmp_path: Path) -> None:
+    with bench(tmp_path) as busy, busy.fault(status=409, path="/customresourcedefinitions"):
+        operator = busy.operator()
+        busy.close_watches()
+        busy.check_nothing_lost(begin(busy, "kopf", 1))
+        assert operator.process.poll() is None, operator.log.read_text()
+        assert busy.asked("watch", "customresourcedefinitions") == 0
+
+
 def test_watches_that_are_late(shared: Bench) -> None:
     with shared.fault(delay_s=0.7, methods=frozenset({"WATCH"})):
         shared.check_nothing_lost(begin(shared, "late", 3))

@@ -18,6 +18,7 @@ from fermata.policy.errors import InputError
 @kopf.on.startup()
 async def start(memo: kopf.Memo, settings: kopf.OperatorSettings, **_: Any) -> None:
     """Make kopf quiet, and start the operator."""
+    settings.scanning.disabled = True  # or it watches CRDs, and ends when an API server in trouble refuses that
     settings.posting.enabled = False
     settings.peering.standalone = True
     try:
