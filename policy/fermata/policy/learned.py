@@ -32,8 +32,8 @@ EXPERTS = ("single tasks", "DAGs of single tasks", "stages of several tasks")  #
 # Features are bounded to so many times an expert's scale, which is their standard deviation or more; beyond, each one
 # costs PENALTY mean JCTs.
 BOUND, PENALTY = 5.0, 1.0
-# Jobs without an executor, for each executor, above which nothing is held, and above which the head is started.
-CROWD, THRONG = 2.0, 5.0
+CROWD = 2.0  # jobs without an executor, for each executor, above which nothing is held
+THRONG, MOST = 5.0, 10  # such jobs, for each executor and in all, above either of which the head is started
 MISS_MARGIN = 2.0  # mean JCTs more that an action must save if all recent estimates were off by a factor of three
 IDLE_MARGIN = 0.1  # mean JCTs that a wait must save, beyond the margin, for a pool in which nothing runs
 
@@ -119,10 +119,10 @@ def cheapest(board: Board, choice: Candidates, costs: FloatArray, margin: float)
     keep a pool in it. In a throng the head is all that it starts: whichever job is taken, the next ones pay for its
     whole length, and an error that costs little with two jobs waiting is made again with each of a hundred.
     """
-    waiting = waiting_jobs(board) / len(board.executors)
-    if waiting > THRONG:
+    waiting, executors = waiting_jobs(board), len(board.executors)
+    if waiting > min(THRONG * executors, MOST):
         return action_of(board, choice, START_HEAD)
-    return action_of(board, choice, pick(board, choice, costs, margin, waiting <= CROWD))
+    return action_of(board, choice, pick(board, choice, costs, margin, waiting <= CROWD * executors))
 
 
 @part

@@ -11,7 +11,7 @@ from tests.episodes import first_state, one_stage_jobs, stage, started, trace_of
 from fermata.policy.action import START, WAIT
 from fermata.policy.board import board_of
 from fermata.policy.features import observe_board
-from fermata.policy.learned import CROWD, IDLE_MARGIN, MISS_MARGIN, THRONG, cheapest
+from fermata.policy.learned import CROWD, IDLE_MARGIN, MISS_MARGIN, MOST, THRONG, cheapest
 from fermata.policy.registry import load
 from fermata.policy.state import ClusterState
 from fermata.sim.scenarios import scenario
@@ -61,19 +61,21 @@ def test_nothing_is_held_in_a_crowd() -> None:
         assert kind_of(started(state, 0, 1), -9.0) == kind
 
 
-def test_in_a_throng_the_shortest_is_started_whatever_looks_cheaper() -> None:
-    executors = 2
-    for waiting, starts in ((int(THRONG * executors), 1), (int(THRONG * executors) + 1, 0)):
+@pytest.mark.parametrize(("executors", "most"), [(1, int(THRONG)), (2, int(2 * THRONG)), (8, MOST)])
+def test_in_a_throng_the_shortest_is_started_whatever_looks_cheaper(executors: int, most: int) -> None:
+    for waiting, starts in ((most, 1), (most + 1, 0)):
         board = board_of(first_state(one_stage_jobs((0.0, 4.0), *[(0.0, 20.0)] * (waiting - 1)), executors))
         choice, _ = observe_board(board)
         assert (choice.head, choice.alternative) == (0, 1)
         assert cheapest(board, choice, np.array([0.0, -9.0, 0.0]), MARGIN)[:2] == (START, starts)
 
 
-@pytest.mark.parametrize("name", ["norm200", "express_k2"])
-def test_a_burst_that_cannot_be_served_is_not_made_longer(name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "executors", "load_"), [("norm200", 3, 1.6), ("express_k2", 2, 1.6), ("norm200", 8, 1.2)]
+)
+def test_a_burst_that_cannot_be_served_is_not_made_longer(name: str, executors: int, load_: float) -> None:
     policy, shortest_first = load("default"), load("sjf")
-    overload = scenario(name).with_(load=1.6, jobs=400, warm=0)
+    overload = scenario(name).with_(executors=executors, load=load_, jobs=400, warm=0)
     changes = []
     for seed in range(1000, 1005):
         trace = overload.generate(seed)

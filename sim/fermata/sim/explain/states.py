@@ -13,7 +13,7 @@ from fermata.policy.errors import InputError
 from fermata.policy.features import FEATURES, SIZE
 from fermata.policy.guardrails import Guardrails
 from fermata.policy.heuristics.sjf import SJF
-from fermata.policy.learned import ACTIONS, CROWD, START_HEAD, THRONG, WAIT_FOR_EVENT
+from fermata.policy.learned import ACTIONS, CROWD, MOST, START_HEAD, THRONG, WAIT_FOR_EVENT
 from fermata.policy.onnx_policy import OnnxPolicy
 from fermata.policy.rows import peek
 from fermata.sim.batch import Batch, default_manner
@@ -125,10 +125,11 @@ def interval(values: FloatArray) -> Interval:
     return found if values.shape[1] > 1 else Interval(found.mean, float("nan"))
 
 
-def _at_most(rows: FeatureRows, jobs: float) -> NDArray[np.bool_]:
-    """Return in which states [states, SIZE] at most so many jobs wait for each executor."""
+def _at_most(rows: FeatureRows, jobs: float, in_all: float = np.inf) -> NDArray[np.bool_]:
+    """Return in which states [states, SIZE] at most so many jobs wait for each executor, and in all."""
     waiting = np.expm1(rows[:, _WAITING]).sum(axis=1)
-    few: NDArray[np.bool_] = waiting <= jobs * np.exp(rows[:, _EXECUTORS]) + 0.5  # features are in single precision
+    most = np.minimum(jobs * np.exp(rows[:, _EXECUTORS]), in_all)
+    few: NDArray[np.bool_] = waiting <= most + 0.5  # features are in single precision
     return few
 
 
@@ -140,7 +141,7 @@ def may_wait(rows: FeatureRows) -> NDArray[np.bool_]:
 
 def picks(rows: FeatureRows, costs: FloatArray, margin: float) -> NDArray[np.intp]:
     """Return the actions [states] that costs [states, 3] make a model take: `learned.cheapest`, of many at once."""
-    other = (rows[:, _ALTERNATIVE] > 0.5) & _at_most(rows, THRONG)
+    other = (rows[:, _ALTERNATIVE] > 0.5) & _at_most(rows, THRONG, MOST)
     legal = np.column_stack([np.ones(len(rows), np.bool_), other, may_wait(rows)])
     handicap = np.zeros(len(ACTIONS))
     handicap[START_HEAD] = margin
