@@ -41,8 +41,8 @@ def test_every_command_and_target_that_is_named_exists() -> None:
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), flags=re.MULTILINE))
     for page in PAGES:
         text = page.read_text(encoding="utf-8")
-        named = set(re.findall(r"(?:`|^ {4}|&& )fermata ([a-z-]+)", text, flags=re.MULTILINE))
-        named |= {verb for line in re.findall(r"`fermata ([a-z|-]+)", text) for verb in line.split("|") if verb}
+        named = set(re.findall(r"(?:`|^ {4}|&& )fermata ([a-z][a-z-]*)", text, flags=re.MULTILINE))
+        named |= {verb for line in re.findall(r"`fermata ([a-z][a-z|-]*)", text) for verb in line.split("|") if verb}
         named = {verb for name in named for verb in name.split("|")}
         assert named <= set(VERBS), f"{page.name} names {named - set(VERBS)}"
         made = set(re.findall(r"(?:`|^ {4}|=\S+ )make ([a-z-]+)", text, flags=re.MULTILINE))
