@@ -10,7 +10,7 @@ from importlib.metadata import version
 import pytest
 from tests.processes import fermata
 
-from fermata.cli.main import VERBS
+from fermata.cli.main import VERBS, run
 
 RUN = "import sys; sys.argv = ['fermata']; from fermata.cli.main import run; run()"
 
@@ -45,3 +45,16 @@ def test_no_command_has_options_about_completion() -> None:
     assert "--install-completion" in fermata("--help").stdout
     for verb in VERBS:
         assert "-completion" not in fermata(verb, "--help").stdout, verb
+
+
+def test_an_interrupt_around_a_command_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("fermata.cli.main.app", interrupted)
+    with pytest.raises(SystemExit) as exit_:
+        run()
+    assert exit_.value.code == 130
+    assert capsys.readouterr().err == "fermata: interrupted\n"

@@ -99,6 +99,9 @@ def run() -> None:
     except FermataError as error:
         print(f"fermata: {error}", file=sys.stderr)
         sys.exit(error.exit_code)
+    except KeyboardInterrupt:  # before a command began, or after it has ended
+        print("fermata: interrupted", file=sys.stderr)
+        sys.exit(InterruptError.exit_code)
     except MemoryError as error:
         print(f"fermata: out of memory{f': {error}' if str(error) else ''}", file=sys.stderr)
         sys.exit(1)

@@ -39,21 +39,21 @@ def operator(
     need("operator")
     if kubeconfig is not None and not kubeconfig.is_file():
         raise InputError("no such file; expected a kubeconfig", file=kubeconfig)
+    from fermata.operator.options import Options
+
+    options = Options(
+        kubeconfig=str(kubeconfig) if kubeconfig else None,
+        namespace=namespace,
+        metrics_host=metrics_host,
+        metrics_port=metrics_port,
+        record=record,
+        lease_namespace=lease_namespace,
+        lease_s=lease_seconds,
+    )
     # A decision is a few calls of small kernels: compiling them would hold up the first workflow for longer than plain
     # Python ever will. The image has no Numba either.
     os.environ.setdefault("FERMATA_NO_JIT", "1")
     from fermata.operator.main import configure_logging, run
-    from fermata.operator.options import Options
 
     configure_logging(as_json=log_json, verbose=verbose)
-    run(
-        Options(
-            kubeconfig=str(kubeconfig) if kubeconfig else None,
-            namespace=namespace,
-            metrics_host=metrics_host,
-            metrics_port=metrics_port,
-            record=record,
-            lease_namespace=lease_namespace,
-            lease_s=lease_seconds,
-        )
-    )
+    run(options)

@@ -136,7 +136,9 @@ def test_a_port_that_there_cannot_be_is_refused(port: str) -> None:
     ],
 )
 def test_an_option_that_there_cannot_be_is_one_line(option: str, value: str, expected: str) -> None:
+    before = dict(os.environ)
     done = fermata("operator", f"{option}={value}")
+    assert dict(os.environ) == before, "what runs here next would not be compiled"
     assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
     assert value in done.stderr
     assert f"expected {expected}" in done.stderr
