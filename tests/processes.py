@@ -12,6 +12,10 @@ from typing import Any
 
 from fermata.cli.main import run
 
+# What a child ends with: where the interrupt went through text that Python executes, as it does to make a dataclass,
+# Python ends by SIGINT itself in the end, whoever caught it. To a shell both are 130.
+INTERRUPTED = (130, -signal.SIGINT)
+
 
 def interruptible(command: Sequence[str], **options: Any) -> subprocess.Popen[str]:
     """Start a process on which SIGINT has its usual effect; options as of `subprocess.Popen`, output as text.
