@@ -207,7 +207,7 @@ def evaluate(
     if len(seeds) < 2:
         raise InputError(f"expected at least 2 seeds for an interval, got {len(seeds)}")
     # Fail before the work begins; the published heuristics for Spark are known there only.
-    for each in (policy, conditions.against or _OWN_BASE):
+    for each in filter(None, (policy, conditions.against)):
         if each not in PEERS or not all(conditions.is_tpch(name) for name in names):
             load(each)
     for name in names:
