@@ -64,10 +64,8 @@ def evaluate(
 
     Ctrl-C prints the scores of what is done by then, and exits 130.
     """
-    from rich.console import Console
-    from rich.progress import Progress
-
     from fermata.cli.options import parameter, seed_range
+    from fermata.cli.progress import progress_bar
     from fermata.cli.tables import scores_table, show
     from fermata.policy.guardrails import Guardrails
     from fermata.sim.generate.estimates import read_noise
@@ -89,14 +87,13 @@ def evaluate(
         chosen_part,
         base,
     )
-    with Progress(console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task("episodes", total=len(names) * len(numbers))
+    with progress_bar("episodes") as progress:
         scores = run(
             policy,
             names,
             numbers,
             processes or min(cores(), len(names) * len(numbers)),
-            lambda done, _: progress.update(task, completed=done),
+            lambda done, total: progress(done / total),
             conditions,
         )
     done, total = sum(score.seeds for score in scores), len(names) * len(numbers)

@@ -18,6 +18,7 @@ def validate(
     """Check Workflows and ExecutorPools; other objects in a file are left alone. Each problem is a line."""
     from fermata.cli.admission import problems
     from fermata.operator.manifests import check, read
+    from fermata.operator.names import API_VERSION
     from fermata.policy.errors import InputError
 
     errors: list[InputError] = []
@@ -32,7 +33,7 @@ def validate(
             found.append(error)
         errors += sorted(found, key=lambda each: each.line or 0)
     if not errors and not checked:
-        raise InputError("no Workflow or ExecutorPool in it", file=files[0], line=1)
+        raise InputError(f"no Workflow or ExecutorPool of {API_VERSION} in it", file=files[0], line=1)
     for each in errors:
         print(f"fermata: {each}", file=sys.stderr)
     if errors:

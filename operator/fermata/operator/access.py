@@ -79,6 +79,8 @@ def _check(file: Path) -> None:
         mark = error.problem_mark if isinstance(error, yaml.MarkedYAMLError) else None
         line = mark.line + 1 if mark else None
         raise InputError("broken YAML; expected a kubeconfig", file=file, line=line) from error
+    except RecursionError as error:
+        raise InputError("nested too deeply; expected a kubeconfig", file=file) from error
     if not isinstance(content, dict):
         given = "nothing" if content is None else f"a {type(content).__name__}"
         raise InputError(f"expected a kubeconfig, got {given}", file=file)

@@ -1,7 +1,7 @@
 """Build a `Trace` job by job, and pick or reorder the jobs of one.
 
 Everything that makes traces (the reader, importers, generators) goes through here, so the rules that every trace obeys
-are written once: names unique and not empty, parents known, no cycle, times finite and not negative. It knows nothing
+are written once: names unique and not empty, parents known, no cycle, times between 0 and MAX_TIME_S. It knows nothing
 of files; whoever does adds the file and the line to its errors.
 """
 
@@ -25,6 +25,9 @@ _Number = TypeVar("_Number", np.float64, np.int64, np.int32)
 
 MAX_TASKS = 10_000_000
 MAX_SLOTS = 2**31 - 1
+# Beyond, a clock of floats cannot tell tenths of a second apart, and sums of such times would soon be infinite.
+MAX_TIME_S = 1e15
+MAX_WEIGHT = 1e15
 
 
 class StageSpec(NamedTuple):
@@ -86,8 +89,8 @@ class TraceBuilder:
         if job_id in self._job_ids:
             raise InputError(f"job id {job_id!r} is used twice")
         check_time("arrival_s", arrival_s)
-        if not 0.0 < weight < math.inf:
-            raise InputError(f"weight must be a finite number above 0, not {weight!r}")
+        if not 0.0 < weight <= MAX_WEIGHT:
+            raise InputError(f"weight must be a number above 0 and at most {MAX_WEIGHT:g}, not {weight!r}")
         self._job_ids[job_id] = None
         self._arrival_s.append(arrival_s)
         self._weight.append(weight)
@@ -127,7 +130,7 @@ class TraceBuilder:
             if tasks != 1 or stage.slots != 1:
                 raise InputError(f"stage {stage.name!r}: a moldable stage (work_s) has exactly 1 task and 1 slot")
         for duration_s in stage.durations_s if tasks > 1 else stage.durations_s[:1]:
-            if not 0.0 <= duration_s < math.inf:
+            if not 0.0 <= duration_s <= MAX_TIME_S:
                 check_time(f"stage {stage.name!r}: a time", duration_s)
         estimate_s = mean_duration_s(stage.durations_s) if stage.estimate_s is None else stage.estimate_s
         check_time(f"stage {stage.name!r}: estimate_s", estimate_s)
@@ -173,9 +176,9 @@ def _check_text(what: str, text: str) -> None:
 
 
 def check_time(what: str, seconds: float) -> None:
-    """Refuse a time that is negative or not finite, naming `what` it is."""
-    if not 0.0 <= seconds < math.inf:
-        raise InputError(f"{what} must be a finite number of seconds, 0 or more, not {seconds!r}")
+    """Refuse a time that is negative or too large, naming `what` it is."""
+    if not 0.0 <= seconds <= MAX_TIME_S:
+        raise InputError(f"{what} must be a number of seconds, 0 to {MAX_TIME_S:g}, not {seconds!r}")
 
 
 def _check_acyclic(stages: Sequence[StageSpec], index: dict[str, int]) -> None:
@@ -242,14 +245,14 @@ def one_stage_trace(
         stage_name: name of every stage.
 
     Raises:
-        InputError: a time is negative or not finite.
+        InputError: a time is negative or above MAX_TIME_S.
     """
     arrivals = np.asarray(arrival_s, dtype=np.float64)
     order = np.argsort(arrivals, kind="stable")
     durations = np.asarray(duration_s, dtype=np.float64)
     estimates = durations if estimate_s is None else np.asarray(estimate_s, dtype=np.float64)
     for what, values in (("arrival_s", arrivals), ("duration_s", durations), ("estimate_s", estimates)):
-        bad = ~((values >= 0.0) & np.isfinite(values))
+        bad = ~((values >= 0.0) & (values <= MAX_TIME_S))
         if bad.any():
             check_time(what, float(values[bad][0]))
     jobs = len(arrivals)

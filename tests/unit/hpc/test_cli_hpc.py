@@ -125,6 +125,7 @@ def test_a_policy_over_the_queue_is_trained_and_evaluated(log: Path, tmp_path: P
         (("simulate", "--policy", "sjf/skip+published"), "expected one of commit, strict, skip"),
         (("simulate", "--policy", "sjf", "--cleaning", "none"), "--cleaning: expected archive or schedinspector"),
         (("simulate", "--policy", "sjf", "--stretch", "0"), "expected a number above 0 by which jobs take"),
+        (("simulate", "--policy", "sjf", "--stretch", "1e308"), "drawn: expected times of at most 1e+15 s"),
     ],
 )
 def test_a_wrong_input_exits_two_with_one_line(log: Path, arguments: tuple[str, ...], complaint: str) -> None:

@@ -170,6 +170,22 @@ def test_a_problem_has_the_line_on_which_it_stands(tmp_path: Path) -> None:
     assert "ghost" in str(error)
 
 
+@pytest.mark.parametrize(
+    ("version", "ours"),
+    [
+        ("fermata.dev/v9", True),
+        ("fermata.io/v1alpha1", True),
+        ("v1", True),
+        ("argoproj.io/v1alpha1", False),
+        ("example.org/v1", False),
+    ],
+)
+def test_workflows_of_others_are_left_alone(tmp_path: Path, version: str, ours: bool) -> None:
+    (tmp_path / "a.yaml").write_text(f"apiVersion: {version}\nkind: Workflow\nmetadata: {{name: a}}\n")
+    (document,) = read(tmp_path / "a.yaml")
+    assert document.ours == ours
+
+
 def test_the_same_in_json(tmp_path: Path) -> None:
     file = tmp_path / "m.json"
     file.write_text(json.dumps(workflow("w", stage("a", "ghost")) | {"status": {}}, indent=1))

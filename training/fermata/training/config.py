@@ -203,6 +203,8 @@ def read_raw(source: str) -> tuple[Any, Path]:
         raise InputError(f"broken YAML: {error.problem or error.context}", file=path, line=line) from error
     except yaml.YAMLError as error:
         raise InputError(f"broken YAML: {error}", file=path) from error
+    except RecursionError as error:
+        raise InputError("nested too deeply", file=path) from error
 
 
 def validated(kind: type[Model], raw: Any, path: Path) -> Model:

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fermata.policy.errors import InputError
+from fermata.sim.trace_builder import MAX_TIME_S
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -22,7 +23,8 @@ class JobLog:
     """Jobs of one machine in the order of their submission; every array has one entry a job.
 
     Raises:
-        InputError: a job that needs more cores than there are, times that run backwards, or a negative duration.
+        InputError: a job that needs more cores than there are, times that run backwards, or a time that is
+            negative or above MAX_TIME_S.
     """
 
     name: str
@@ -44,6 +46,8 @@ class JobLog:
             raise InputError(f"{self.name}: job {job} needs {many} cores, the machine has {self.machine_cores}")
         if self.cores.min() < 1 or self.runtime_s.min() < 0.0 or self.estimate_s.min() < 0.0:
             raise InputError(f"{self.name}: expected at least 1 core and no negative time for every job")
+        if not max(each.max() for each in (self.submit_s, self.runtime_s, self.estimate_s)) <= MAX_TIME_S:
+            raise InputError(f"{self.name}: expected times of at most {MAX_TIME_S:g} s for every job")
         backwards = np.flatnonzero(np.diff(self.submit_s) < 0.0)
         if len(backwards):
             raise InputError(f"{self.name}: job {self.ids[backwards[0] + 1]} is submitted before the one above it")
@@ -74,7 +78,8 @@ class JobLog:
         """
         if not 0.0 < factor < math.inf:
             raise InputError(f"expected a number above 0 by which jobs take longer, got {factor}")
-        return replace(self, runtime_s=factor * self.runtime_s, estimate_s=factor * self.estimate_s)
+        with np.errstate(over="ignore"):  # a new log says what is too long
+            return replace(self, runtime_s=factor * self.runtime_s, estimate_s=factor * self.estimate_s)
 
     def with_exact_estimates(self) -> JobLog:
         """Return the same jobs with estimates that are the run times."""

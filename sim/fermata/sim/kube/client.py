@@ -33,6 +33,17 @@ log = logging.getLogger(__name__)
 _UNLIMITED = aiohttp.ClientTimeout(total=None, sock_connect=10)
 _PAGE = 500
 _WATCH_S = 300
+# What reading a file as a kubeconfig comes to where it is none, or names credentials that are none.
+_NO_KUBECONFIG = (
+    OSError,
+    ValueError,
+    yaml.YAMLError,
+    RecursionError,
+    KeyError,
+    TypeError,
+    AttributeError,
+    StopIteration,
+)
 #: How many deletions an informer remembers, so that a late answer to a write cannot bring an object back.
 _TOMBSTONES = 10_000
 
@@ -64,11 +75,11 @@ class Client:
             context = _named(config["contexts"], config["current-context"])["context"]
             cluster = _named(config["clusters"], context["cluster"])["cluster"]
             user = _named(config.get("users") or [], context["user"]).get("user") or {}
-            server = cluster["server"]
-        except (OSError, yaml.YAMLError, KeyError, TypeError, StopIteration) as error:
+            server, token = str(cluster["server"]), user.get("token")
+            tls = _tls(cluster, user) if server.startswith("https") else None
+        except _NO_KUBECONFIG as error:
             raise InputError(f"expected a kubeconfig with a current context: {error!r}", file=path) from error
-        tls = _tls(cluster, user) if server.startswith("https") else None
-        return cls(server, tls=tls, token=user.get("token"))
+        return cls(server, tls=tls, token=token)
 
     async def __aenter__(self) -> Client:
         connector = aiohttp.TCPConnector(ssl=self.tls if self.tls is not None else True, limit=0)
