@@ -88,12 +88,16 @@ def evaluate(
         base,
     )
     with progress_bar("episodes") as progress:
+
+        def on_done(done: int, total: int) -> None:
+            progress(done / total)
+
         scores = run(
             policy,
             names,
             numbers,
             processes or min(cores(), len(names) * len(numbers)),
-            lambda done, total: progress(done / total),
+            on_done,
             conditions,
         )
     done, total = sum(score.seeds for score in scores), len(names) * len(numbers)

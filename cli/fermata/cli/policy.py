@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from fermata.cli.explain_model import explain
+from fermata.cli.headroom import headroom
 
 _LINE = 100  # characters of a list that is printed in full
 
@@ -118,3 +119,4 @@ def replay(
 
 
 app.command()(explain)
+app.command()(headroom)

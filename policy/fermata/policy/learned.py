@@ -111,8 +111,8 @@ def action_of(board: Board, choice: Candidates, picked: int) -> tuple[int, int, 
 
 
 @kernel
-def cheapest(board: Board, choice: Candidates, costs: FloatArray, margin: float) -> tuple[int, int, int, float]:
-    """Return (kind, stage, cap, until_s) of the action that these costs [3] make the cheapest.
+def pick_in_use(board: Board, choice: Candidates, costs: FloatArray, margin: float) -> int:
+    """Return the index of the action that these costs [3] make the cheapest.
 
     Unlike `choose_learned`, which the teacher follows into whatever it leads to, this never waits in a crowd: holds
     that save time are made with few jobs waiting, and a network that is wrong about one rare state must not be able to
@@ -121,8 +121,14 @@ def cheapest(board: Board, choice: Candidates, costs: FloatArray, margin: float)
     """
     waiting, executors = waiting_jobs(board), len(board.executors)
     if waiting > min(THRONG * executors, MOST):
-        return action_of(board, choice, START_HEAD)
-    return action_of(board, choice, pick(board, choice, costs, margin, waiting <= CROWD * executors))
+        return START_HEAD
+    return int(pick(board, choice, costs, margin, waiting <= CROWD * executors))
+
+
+@kernel
+def cheapest(board: Board, choice: Candidates, costs: FloatArray, margin: float) -> tuple[int, int, int, float]:
+    """Return (kind, stage, cap, until_s) of what `pick_in_use` picks."""
+    return action_of(board, choice, pick_in_use(board, choice, costs, margin))
 
 
 @part

@@ -12,7 +12,7 @@ from fermata.sim.simulate import simulate
 from fermata.sim.world import World, new_world, tables_of
 from fermata.training.collect import empty_network
 from fermata.training.fork import Room, new_fork, splice
-from fermata.training.teacher import NO_LIMITS, Base, _look, _take, act
+from fermata.training.teacher import NO_LIMITS, Base, _take, act, look
 
 JOBS = 520
 
@@ -36,7 +36,7 @@ def test_a_fork_with_its_own_future_ends_as_the_episode(name: str) -> None:
     fork = new_fork(executors, Room(2 * JOBS, 4 * trace.stages, 4 * trace.tasks, 4 * len(trace.parent) + 10))
     compared = 0
     while advance(world) == DECIDE:
-        while _look(world, ORDER, np.zeros(SIZE)):
+        while look(world, ORDER, np.zeros(SIZE)):
             arrived = int(peek(world.clock).arrived)
             since_s = float(peek(world.board.pool).now_s - tables.job_arrival_s[arrived - 1])
             if 405 < arrived < JOBS - 10 and arrived % 9 == 0:

@@ -21,7 +21,7 @@ from fermata.sim.trace import Trace
 from fermata.sim.world import new_world, tables_of
 from fermata.training.config import TrainConfig
 from fermata.training.files import write_arrays
-from fermata.training.fork import Fork, Room, new_fork
+from fermata.training.fork import fork_for
 from fermata.training.own import only_for
 from fermata.training.teacher import Base, Plan, Teacher
 from fermata.training.workloads import draw
@@ -29,7 +29,6 @@ from fermata.training.workloads import draw
 _TUNING_JOBS = 1000
 _LEAST_JOBS = 800
 _WARM = 100  # arrivals that let the rate estimates settle
-_WINDOW = 1500  # unfinished jobs that a fork has room for
 
 
 @dataclass(frozen=True)
@@ -137,7 +136,7 @@ def label_unit(config: TrainConfig, unit: Unit, network: Network | None, folder:
     )
     tables, future = tables_of(episode, scenario.executors), tables_of(library, scenario.executors)
     world, later = new_world(tables, scenario.executors), new_world(future, scenario.executors)
-    teacher = Teacher(world, later, _fork_for(episode, scenario.executors, horizon), behaviour, base, plan)
+    teacher = Teacher(world, later, fork_for(episode, scenario.executors, horizon), behaviour, base, plan)
     x, y = teacher.collect(seeds[3], wanted.states)
     write_arrays(path, {"x": x.astype(np.float32), "y": y.astype(np.float32)})
     return path
@@ -148,16 +147,3 @@ def empty_network() -> Network:
     one = np.zeros((1, 1))
     weights = np.zeros((1, 1, 1))
     return network_of((one, one, weights, one, weights, one, weights, one), 0.0)
-
-
-def _fork_for(episode: Trace, executors: int, horizon: int) -> Fork:
-    """Allocate a fork for what may be under way in this episode; a decision that does not fit is not labelled."""
-    jobs = _WINDOW + horizon
-    spread = 1.3  # what is under way may hold more than its share of large jobs
-    room = Room(
-        jobs,
-        int(spread * jobs * episode.stages / episode.jobs) + 100,
-        int(spread * jobs * episode.tasks / episode.jobs) + 1000,
-        int(spread * jobs * len(episode.parent) / episode.jobs) + 100,
-    )
-    return new_fork(executors, room)

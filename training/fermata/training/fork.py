@@ -15,7 +15,10 @@ from fermata.policy._jit import kernel
 from fermata.policy.board import Board, Executor, Job, Pool, Stage
 from fermata.policy.rows import Indices, copy_row, new_indices, new_rows, new_values
 from fermata.policy.state import IDLE, RECENT_ARRIVALS
+from fermata.sim.trace import Trace
 from fermata.sim.world import Clock, JobProgress, Run, StageProgress, Task, World
+
+_WINDOW = 1500  # unfinished jobs that a fork has room for
 
 
 class Room(NamedTuple):
@@ -60,6 +63,19 @@ def new_fork(executors: int, room: Room) -> Fork:
         by_path=new_indices(np.zeros(room.stages)),
     )
     return Fork(world, room, new_indices(np.zeros(room.jobs)))
+
+
+def fork_for(episode: Trace, executors: int, horizon: int) -> Fork:
+    """Allocate a fork for what may be under way in this episode; a decision that does not fit is not labelled."""
+    jobs = _WINDOW + horizon
+    spread = 1.3  # what is under way may hold more than its share of large jobs
+    room = Room(
+        jobs,
+        int(spread * jobs * episode.stages / episode.jobs) + 100,
+        int(spread * jobs * episode.tasks / episode.jobs) + 1000,
+        int(spread * jobs * len(episode.parent) / episode.jobs) + 100,
+    )
+    return new_fork(executors, room)
 
 
 @kernel

@@ -96,10 +96,10 @@ class CostNetwork(nn.Module):  # type: ignore[misc]
         layers = zip(*(_arrays(expert) for expert in self.experts), strict=True)
         units = [(len(expert.layers[0].bias), len(expert.layers[2].bias)) for expert in self.experts]
         members = [expert.members for expert in self.experts]
-        return network_of(tuple(_stacked(each) for each in layers), float(margin), units, members)
+        return network_of(tuple(stacked(each) for each in layers), float(margin), units, members)
 
 
-def _stacked(arrays: Sequence[np.ndarray]) -> np.ndarray:
+def stacked(arrays: Sequence[np.ndarray]) -> np.ndarray:
     """Return arrays of the same number of dimensions as one, the smaller ones filled up with zeros."""
     shape = tuple(max(sizes) for sizes in zip(*(each.shape for each in arrays), strict=True))
     stacked = np.zeros((len(arrays), *shape))

@@ -43,7 +43,7 @@ def case_of(scenario: Scenario, seed: int) -> Case:
 
 
 @part
-def _take_cheapest(world: World, choice: Candidates, order: Rule, network: Network, limits: Guardrails) -> bool:
+def take_cheapest(world: World, choice: Candidates, order: Rule, network: Network, limits: Guardrails) -> bool:
     """Take what the policy in use would, given the features in `network.inputs`; tell whether it was a wait."""
     board = world.board
     forward(network, network.inputs)
@@ -56,21 +56,27 @@ def _take_cheapest(world: World, choice: Candidates, order: Rule, network: Netwo
 
 
 @kernel
-def _play(world: World, order: Rule, network: Network, limits: Guardrails) -> None:
-    """Run an episode to its end as the policy in use would: the same action, margin and bounds."""
+def decide_all(world: World, order: Rule, network: Network, limits: Guardrails) -> None:
+    """Decide, as the policy in use would, until it waits or nothing is startable."""
     board = world.board
+    while any_startable(board):
+        choice = candidates(board, order)
+        features(board, choice, network.inputs)
+        if take_cheapest(world, choice, order, network, limits):
+            return
+
+
+@kernel
+def play(world: World, order: Rule, network: Network, limits: Guardrails) -> None:
+    """Run an episode to its end as the policy in use would: the same action, margin and bounds."""
     while advance(world) == DECIDE:
-        while any_startable(board):
-            choice = candidates(board, order)
-            features(board, choice, network.inputs)
-            if _take_cheapest(world, choice, order, network, limits):
-                break
+        decide_all(world, order, network, limits)
 
 
 def log_ratio(network: Network, case: Case) -> float:
     """Return the logarithm of the mean JCT under a network over the base's; below zero is better."""
     world = new_world(case.tables, case.executors)
-    _play(world, ORDER, network, NO_LIMITS)
+    play(world, ORDER, network, NO_LIMITS)
     jobs = len(case.tables.job_work_s)
     jct_s = column(world.job_progress, "completion_s", jobs) - column(world.board.jobs, "arrival_s", jobs)
     return math.log(float(np.mean(jct_s)) / case.base_jct_s)
@@ -78,7 +84,7 @@ def log_ratio(network: Network, case: Case) -> float:
 
 @kernel
 def _watch(world: World, order: Rule, network: Network, limits: Guardrails, rows: FloatArray, every: int) -> int:
-    """Play as `_play` does until `rows` are full of each `every`th decision's features; return how many are."""
+    """Play as `play` does until `rows` are full of each `every`th decision's features; return how many are."""
     board, seen, kept = world.board, 0, 0
     while kept < len(rows) and advance(world) == DECIDE:
         while any_startable(board):
@@ -89,7 +95,7 @@ def _watch(world: World, order: Rule, network: Network, limits: Guardrails, rows
                 for i in range(SIZE):
                     rows[kept, i] = network.inputs[i]
                 kept += 1
-            if _take_cheapest(world, choice, order, network, limits):
+            if take_cheapest(world, choice, order, network, limits):
                 break
     return kept
 

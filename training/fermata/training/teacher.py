@@ -144,7 +144,7 @@ def try_actions(
 
 
 @kernel
-def _look(world: World, order: Rule, x: NDArray[np.float64]) -> int:
+def look(world: World, order: Rule, x: NDArray[np.float64]) -> int:
     """Write the features of the current decision; return a bit for each legal action, 0 if nothing is startable."""
     board = world.board
     choice = candidates(board, order)
@@ -171,14 +171,30 @@ def _take(world: World, picked: int, base: Base, limits: Guardrails) -> bool:
     return kind == WAIT
 
 
+def arrivals_of(library: World) -> Library:
+    """Return the arrivals of an episode in which nothing has happened."""
+    jobs = int(peek(library.clock).jobs)
+    return Library(*(column(library.board.jobs, name, jobs) for name in ("arrival_s", "work_s")))
+
+
+def moment_of(world: World, order: Rule) -> Moment:
+    """Return what is looked at of a decision to find where its future may begin."""
+    board, arrived = world.board, int(peek(world.clock).arrived)
+    now_s, last = float(peek(board.pool).now_s), peek(board.jobs, arrived - 1)
+    head = peek(board.stages, candidates(board, order).head).job
+    short_s = 0.5 * float(peek(board.jobs, head).remaining_work_s)
+    shorts = np.flatnonzero(column(board.jobs, "work_s", arrived) < short_s)
+    came_s = float(peek(board.jobs, int(shorts[-1])).arrival_s) if len(shorts) else -math.inf
+    return Moment(float(last.work_s), now_s - float(last.arrival_s), short_s, now_s - came_s)
+
+
 class Teacher:
     """Labels decisions of one base episode; see the module."""
 
     def __init__(self, world: World, library: World, fork: Fork, behaviour: Base, base: Base, plan: Plan) -> None:
         self.world, self.library, self.fork = world, library, fork
         self.behaviour, self.base, self.plan = behaviour, base, plan
-        jobs = int(peek(library.clock).jobs)
-        self._library = Library(*(column(library.board.jobs, name, jobs) for name in ("arrival_s", "work_s")))
+        self._library = arrivals_of(library)
 
     def collect(self, seed: int, states: int) -> tuple[FloatArray, FloatArray]:
         """Run the base episode and label up to `states` of its decisions.
@@ -192,7 +208,7 @@ class Teacher:
         while len(xs) < states and advance(self.world) == DECIDE:
             while len(xs) < states:
                 x = np.zeros(SIZE)
-                bits = _look(self.world, self.base.order, x)
+                bits = look(self.world, self.base.order, x)
                 legal = [each for each in range(len(ACTIONS)) if (bits >> each) & 1]
                 if not legal:
                     break
@@ -233,7 +249,8 @@ class Teacher:
         plan = self.plan
         costs = np.full(len(ACTIONS), math.nan)
         costs[legal] = 0.0
-        firsts, since_s = self._futures()
+        end = int(peek(self.library.clock).jobs) - plan.horizon
+        firsts, since_s = self._library.next_jobs(moment_of(self.world, self.base.order), end)
         for first in rng.choice(firsts, plan.futures):
             totals_s = np.zeros(len(ACTIONS))
             at = int(first)
@@ -242,14 +259,3 @@ class Teacher:
             costs[legal] += (totals_s[legal] - totals_s[START_HEAD]) / plan.unit_s / plan.futures
         clipped: FloatArray = np.clip(costs, -plan.max_label, plan.max_label)
         return clipped
-
-    def _futures(self) -> tuple[NDArray[np.int64], float]:
-        """Return the jobs of the library that could be the next to arrive, and the time since the last one did."""
-        board, arrived = self.world.board, int(peek(self.world.clock).arrived)
-        now_s, last = float(peek(board.pool).now_s), peek(board.jobs, arrived - 1)
-        head = peek(board.stages, candidates(board, self.base.order).head).job
-        short_s = 0.5 * float(peek(board.jobs, head).remaining_work_s)
-        shorts = np.flatnonzero(column(board.jobs, "work_s", arrived) < short_s)
-        came_s = float(peek(board.jobs, int(shorts[-1])).arrival_s) if len(shorts) else -math.inf
-        moment = Moment(float(last.work_s), now_s - float(last.arrival_s), short_s, now_s - came_s)
-        return self._library.next_jobs(moment, int(peek(self.library.clock).jobs) - self.plan.horizon)

@@ -1,0 +1,107 @@
+"""`fermata policy headroom`: what a model leaves on the table, by trying every action in sampled futures."""
+
+from __future__ import annotations
+
+import json
+import sys
+from contextlib import closing
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fermata.cli.extras import need
+from fermata.cli.options import parameter, seed_range
+from fermata.cli.progress import progress_bar
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from fermata.training.headroom import Found, Room
+
+_INTERRUPTED = 130
+
+
+def headroom(
+    model: Annotated[str, typer.Argument(help="An ONNX file, or the name of a model that ships with Fermata.")],
+    scenarios: Annotated[str, typer.Option(help="Names of benchmark scenarios, separated by commas.")] = "dag_pods",
+    seeds: Annotated[str, typer.Option(help="A-B: the episodes.")] = "9000-9007",
+    episode_jobs: Annotated[
+        int | None, typer.Option(min=1, help="Jobs of an episode; by default the scenario's own number.")
+    ] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", help="Change a parameter of every scenario, such as load=0.9.")
+    ] = None,
+    noise: Annotated[
+        str | None, typer.Option(help="Other estimates: class-flips=SHARE, lognormal=SIGMA, class-means or exact.")
+    ] = None,
+    futures: Annotated[
+        int, typer.Option(min=16, help="Futures that an action in doubt is tried in, at the most.")
+    ] = 64,
+    processes: Annotated[
+        int | None,
+        typer.Option("--jobs", min=1, help="Processes, by default one a core; same figures."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Say how much sooner jobs would be done if each action were tried in sampled futures before one is taken.
+
+    The futures know nothing that a scheduler cannot: neither what arrives nor when tasks end. Near 0 means that no
+    single decision can be improved. Takes minutes an episode; Ctrl-C prints what is done by then, and exits 130.
+    """
+    need("training")
+    from fermata.cli.tables import show
+    from fermata.sim.experiment import over_processes
+    from fermata.sim.generate.estimates import read_noise
+    from fermata.sim.processes import cores
+    from fermata.training.evaluate import Conditions
+    from fermata.training.headroom import Effort, Unit, look_into, pooled
+    from fermata.training.onnx_reader import model_path, read_network
+
+    numbers, path = seed_range(seeds), model_path(model)
+    read_network(path)  # what is wrong with it is said before the work begins
+    conditions = Conditions(
+        jobs=episode_jobs,
+        parameters=tuple(parameter(text) for text in settings or []),
+        noise=None if noise is None else read_noise(noise),
+    )
+    names = list(dict.fromkeys(name.strip() for name in scenarios.split(",")))
+    chosen = [conditions.scenario(name) for name in names]
+    units = [Unit(path, each, seed, Effort(futures=futures)) for each in chosen for seed in numbers]
+    found: list[Found] = []
+    with progress_bar("episodes") as progress, closing(over_processes(look_into, units, processes or cores())) as runs:
+        try:
+            for each in runs:
+                found.append(each)
+                progress(len(found) / len(units))
+        except KeyboardInterrupt:
+            if not found:
+                raise
+    rows = [pooled(name, found[i * len(numbers) : (i + 1) * len(numbers)]) for i, name in enumerate(names)]
+    rows = [row for row in rows if row.seeds]
+    if as_json:
+        print(json.dumps({"policy": model, "futures": futures, "scenarios": [row._asdict() for row in rows]}))
+    else:
+        show(_table(model, rows))
+    if len(found) < len(units):
+        print(f"fermata: interrupted after {len(found)} of {len(units)} episodes", file=sys.stderr)
+        raise typer.Exit(_INTERRUPTED)
+
+
+def _table(model: str, rows: list[Room]) -> Table:
+    from rich.table import Table
+
+    title = f"{model}: average JCT against srwf, and what trying every action in futures adds, 95% intervals"
+    table = Table(title=title, box=None, header_style="dim", pad_edge=False)
+    table.add_column("scenario", no_wrap=True)
+    for name in ("seeds", "decisions in doubt", "decided otherwise", "change %", "trying changes further %"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for row in rows:
+        table.add_row(
+            row.scenario,
+            str(row.seeds),
+            f"{row.asked:,}",
+            f"{row.other:,}",
+            f"{row.vs_base_pct:+.2f} ± {row.vs_base_ci95:.2f}",
+            f"{row.further_pct:+.2f} ± {row.further_ci95:.2f}",
+        )
+    return table
