@@ -1,0 +1,126 @@
+"""What a policy leaves on the table, and that the futures which say so know nothing that a scheduler cannot."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch", reason="needs the [training] extra")
+
+from fermata.policy.errors import ModelError
+from fermata.policy.features import ORDER, candidates
+from fermata.policy.learned import START_HEAD, Network, action_of
+from fermata.policy.registry import load
+from fermata.policy.rows import column, peek
+from fermata.sim.engine import DECIDE, advance, apply
+from fermata.sim.scenarios import scenario
+from fermata.sim.simulate import simulate
+from fermata.sim.world import World, new_world, tables_of
+from fermata.training import headroom
+from fermata.training.fork import fork_for, splice
+from fermata.training.headroom import Effort, pooled, room_in
+from fermata.training.network import CostNetwork
+from fermata.training.onnx_reader import model_path, read_network
+from fermata.training.play import NO_LIMITS, play
+
+pytestmark = pytest.mark.training
+
+QUICK = Effort(futures=32, again=48, horizon=120)
+
+
+def _never_holds() -> Network:
+    return CostNetwork((1, 1)).compiled(0.0)  # untaught, it is far from home everywhere
+
+
+@pytest.fixture(scope="module")
+def shipped() -> Network:
+    return read_network(model_path("default"))
+
+
+def test_a_policy_that_never_holds_leaves_much_where_holding_pays() -> None:
+    room = room_in(scenario("express_k2").with_(jobs=500, warm=0), 3, _never_holds(), QUICK)
+    assert room.jct_s == room.base_jct_s
+    assert room.other > 5
+    assert room.saved_s > 0.04 * room.base_jct_s
+
+
+def test_the_shipped_model_leaves_little(shipped: Network) -> None:
+    room = room_in(scenario("express_k2").with_(jobs=500, warm=0), 3, shipped, QUICK)
+    assert room.jct_s < 0.95 * room.base_jct_s
+    assert abs(room.saved_s) < 0.03 * room.base_jct_s
+
+
+def test_nothing_is_left_where_there_is_one_way_to_go(shipped: Network) -> None:
+    room = room_in(scenario("fig1").with_(jobs=2), 0, _never_holds(), Effort(futures=16, again=16, horizon=2))
+    assert room.saved_s >= 0.0
+    alike = scenario("syn_60").with_(jobs=200, warm=0, short_s=10.0, long_s=10.0)
+    assert room_in(alike, 1, shipped, QUICK).asked == 0
+
+
+def test_an_episode_says_the_same_again(shipped: Network) -> None:
+    some = scenario("dag_pods").with_(jobs=60, warm=0)
+    effort = Effort(futures=16, again=16, horizon=60)
+    assert room_in(some, 5, shipped, effort) == room_in(some, 5, shipped, effort)
+
+
+def _under_way(jobs: int) -> tuple[World, int]:
+    """An episode of DAGs with tasks that run and tasks that wait, and its executors."""
+    some = scenario("dag_pods").with_(jobs=jobs, warm=0)
+    world = new_world(tables_of(some.generate(8), some.executors), some.executors)
+    while advance(world) == DECIDE:
+        if peek(world.board.pool).active > 6 and peek(world.clock).runs == some.executors - 1:
+            break
+        apply(world, *action_of(world.board, candidates(world.board, ORDER), START_HEAD))
+    return world, some.executors
+
+
+def test_a_future_knows_nothing_of_how_long_tasks_really_take() -> None:
+    world, executors = _under_way(400)
+    library = scenario("dag_pods").with_(jobs=200).generate(99)
+    later = new_world(tables_of(library, executors), executors)
+    fork = fork_for(library, executors, 20)
+    chance = headroom._Chance(
+        np.sort(np.random.default_rng(1).lognormal(0.0, 0.2, 500)), np.linspace(0.0, 0.999, 97), 20
+    )
+    told = []
+    for stretched in (1.0, 7.0):
+        assert splice(fork, world, later, 30, 20, 0.0)
+        copy, now_s = fork.world, float(peek(fork.world.board.pool).now_s)
+        jobs = int(peek(copy.clock).jobs) - 20
+        tasks = int(peek(copy.stage_progress, int(peek(copy.job_progress, jobs - 1).end_stage) - 1).end_task)
+        column(copy.tasks, "duration_s", tasks)[:] *= stretched
+        column(copy.runs, "end_s", executors - 1)[:] = now_s + stretched * np.arange(1, executors)
+        headroom._draw_durations(copy, chance)
+        runs = [(float(each.end_s), int(each.task)) for each in (peek(copy.runs, i) for i in range(executors - 1))]
+        assert runs == sorted(runs)
+        assert all(end_s > now_s for end_s, _ in runs)
+        pending = [
+            float(peek(copy.tasks, task).duration_s)
+            for task in range(tasks)
+            if not peek(copy.tasks, task).start_s <= now_s
+        ]
+        assert pending
+        told.append((runs, pending))
+    assert told[0] == told[1]
+
+
+def test_a_models_file_decides_as_it_does_in_the_simulator(shipped: Network) -> None:
+    some = scenario("k8s_poisson").with_(jobs=400)
+    trace = some.generate(21)
+    world = new_world(tables_of(trace, some.executors), some.executors)
+    play(world, ORDER, shipped, NO_LIMITS)
+    expected = simulate(trace, some.executors, load("default")).job_completion_s
+    assert np.mean(column(world.job_progress, "completion_s") == expected) > 0.99  # single precision there, double here
+
+
+def test_a_model_of_another_kind_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="expected one input 'features'"):
+        read_network(model_path("queue-even"))
+    with pytest.raises(ModelError, match="No such file"):
+        read_network(tmp_path / "none.onnx")
+
+
+def test_nothing_found_is_no_figure() -> None:
+    assert pooled("dag_pods", []).seeds == 0
