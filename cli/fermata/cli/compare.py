@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fermata.cli.extras import need
-from fermata.cli.options import check_executors, parameter, seed_range
+from fermata.cli.options import OtherEstimates, check_executors, parameter, seed_range
 from fermata.cli.progress import progress_bar
 from fermata.policy.errors import InputError
 
@@ -62,9 +62,7 @@ def compare(
         float, typer.Option(help="Time after which a ready stage is held no more, seconds.")
     ] = math.inf,
     sticky: Annotated[bool, typer.Option(help="A started stage keeps its executors until its tasks run out.")] = False,
-    noise: Annotated[
-        str | None, typer.Option(help="Other estimates: class-flips=SHARE, lognormal=SIGMA, class-means or exact.")
-    ] = None,
+    noise: OtherEstimates = None,
     sweeps: Annotated[bool, typer.Option(help="Also run shorter episodes at other loads and size ratios.")] = True,
     sweep_seeds: Annotated[int, typer.Option(help="Seeds for each point of a sweep, the first of --seeds.")] = 3,
     explain: Annotated[bool, typer.Option(help="Say what a model among the policies learned.")] = True,

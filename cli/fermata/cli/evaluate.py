@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fermata.cli.options import EpisodeJobs, OtherEstimates, Processes, Settings
+
 if TYPE_CHECKING:
     from fermata.training.config import OwnTrace
     from fermata.training.own import Part
@@ -32,22 +34,13 @@ def evaluate(
     seeds: Annotated[str, typer.Option(help="A-B; the default seeds are seen by no training and no tuning.")] = (
         "2000-2019"
     ),
-    processes: Annotated[
-        int | None,
-        typer.Option("--jobs", min=1, help="Processes, by default one a core; same figures."),
-    ] = None,
-    episode_jobs: Annotated[
-        int | None, typer.Option(min=1, help="Jobs of an episode; by default the scenario's own number.")
-    ] = None,
-    settings: Annotated[
-        list[str] | None, typer.Option("--set", help="Change a parameter of every scenario, such as load=0.9.")
-    ] = None,
+    processes: Processes = None,
+    episode_jobs: EpisodeJobs = None,
+    settings: Settings = None,
     later: Annotated[
         list[str] | None, typer.Option(help="Change a parameter from the middle of each episode on, like --set.")
     ] = None,
-    noise: Annotated[
-        str | None, typer.Option(help="Other estimates: class-flips=SHARE, lognormal=SIGMA, class-means or exact.")
-    ] = None,
+    noise: OtherEstimates = None,
     max_hold: Annotated[float, typer.Option(min=0, help="Longest time for which a stage may be held, seconds.")] = (
         math.inf
     ),

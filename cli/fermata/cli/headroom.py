@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fermata.cli.extras import need
-from fermata.cli.options import parameter, seed_range
+from fermata.cli.options import EpisodeJobs, OtherEstimates, Processes, Settings, parameter, seed_range
 from fermata.cli.progress import progress_bar
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from fermata.training.headroom import Found, Room
+    from fermata.training.headroom import Found, Headroom
 
 _INTERRUPTED = 130
 
@@ -25,22 +25,13 @@ def headroom(
     model: Annotated[str, typer.Argument(help="An ONNX file, or the name of a model that ships with Fermata.")],
     scenarios: Annotated[str, typer.Option(help="Names of benchmark scenarios, separated by commas.")] = "dag_pods",
     seeds: Annotated[str, typer.Option(help="A-B: the episodes.")] = "9000-9007",
-    episode_jobs: Annotated[
-        int | None, typer.Option(min=1, help="Jobs of an episode; by default the scenario's own number.")
-    ] = None,
-    settings: Annotated[
-        list[str] | None, typer.Option("--set", help="Change a parameter of every scenario, such as load=0.9.")
-    ] = None,
-    noise: Annotated[
-        str | None, typer.Option(help="Other estimates: class-flips=SHARE, lognormal=SIGMA, class-means or exact.")
-    ] = None,
+    episode_jobs: EpisodeJobs = None,
+    settings: Settings = None,
+    noise: OtherEstimates = None,
     futures: Annotated[
         int, typer.Option(min=16, help="Futures that an action in doubt is tried in, at the most.")
     ] = 64,
-    processes: Annotated[
-        int | None,
-        typer.Option("--jobs", min=1, help="Processes, by default one a core; same figures."),
-    ] = None,
+    processes: Processes = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Say how much sooner jobs would be done if each action were tried in sampled futures before one is taken.
@@ -87,7 +78,7 @@ def headroom(
         raise typer.Exit(_INTERRUPTED)
 
 
-def _table(model: str, rows: list[Room]) -> Table:
+def _table(model: str, rows: list[Headroom]) -> Table:
     from rich.table import Table
 
     title = f"{model}: average JCT against srwf, and what trying every action in futures adds, 95% intervals"

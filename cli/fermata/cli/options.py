@@ -4,11 +4,24 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any
+from typing import Annotated, Any
+
+import typer
 
 from fermata.policy.errors import InputError
 
 MOST_SEEDS = 1_000_000
+
+OtherEstimates = Annotated[
+    str | None, typer.Option(help="Other estimates: class-flips=SHARE, lognormal=SIGMA, class-means or exact.")
+]
+EpisodeJobs = Annotated[
+    int | None, typer.Option(min=1, help="Jobs of an episode; by default the scenario's own number.")
+]
+Settings = Annotated[
+    list[str] | None, typer.Option("--set", help="Change a parameter of every scenario, such as load=0.9.")
+]
+Processes = Annotated[int | None, typer.Option("--jobs", min=1, help="Processes, by default one a core; same figures.")]
 
 
 def seed_range(text: str) -> list[int]:

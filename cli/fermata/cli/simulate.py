@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fermata.cli.options import check_executors, parameter, seed_range
+from fermata.cli.options import OtherEstimates, check_executors, parameter, seed_range
 from fermata.cli.progress import progress_bar
 from fermata.policy.errors import InputError
 
@@ -73,9 +73,7 @@ def simulate(
         float, typer.Option(help="Time after which a ready stage is held no more, seconds.")
     ] = math.inf,
     sticky: Annotated[bool, typer.Option(help="A started stage keeps its executors until its tasks run out.")] = False,
-    noise: Annotated[
-        str | None, typer.Option(help="Other estimates: class-flips=SHARE, lognormal=SIGMA, class-means or exact.")
-    ] = None,
+    noise: OtherEstimates = None,
     fail: Annotated[
         float,
         typer.Option(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fermata.cli.clusters import Kubeconfig, ask
-from fermata.cli.options import parameter
+from fermata.cli.options import OtherEstimates, parameter
 from fermata.cli.progress import progress_bar
 from fermata.policy.errors import InputError
 
@@ -138,9 +138,7 @@ def generate(
     settings: Annotated[
         list[str] | None, typer.Option("--set", help="Change a parameter, such as load=0.9 or arrivals.batch=8.")
     ] = None,
-    noise: Annotated[
-        str | None, typer.Option(help="Other estimates: class-flips=SHARE, lognormal=SIGMA, class-means or exact.")
-    ] = None,
+    noise: OtherEstimates = None,
 ) -> None:
     """Write the episode of a scenario or another kind of workload for a seed."""
     from fermata.sim.generate.estimates import read_noise

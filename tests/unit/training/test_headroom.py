@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,10 @@ import pytest
 
 pytest.importorskip("torch", reason="needs the [training] extra")
 
-from fermata.policy.errors import ModelError
+from typer.testing import CliRunner
+
+from fermata.cli.policy import app
+from fermata.policy.errors import InputError, ModelError
 from fermata.policy.features import ORDER, candidates
 from fermata.policy.learned import START_HEAD, Network, action_of
 from fermata.policy.registry import load
@@ -120,6 +124,21 @@ def test_a_model_of_another_kind_is_refused(tmp_path: Path) -> None:
         read_network(model_path("queue-even"))
     with pytest.raises(ModelError, match="No such file"):
         read_network(tmp_path / "none.onnx")
+
+
+def test_a_rule_is_no_model() -> None:
+    with pytest.raises(InputError, match=r"no model 'sjf'; expected default, or the path of an \.onnx file"):
+        model_path("sjf")
+
+
+def test_the_command_tells_what_it_found() -> None:
+    few = ["--scenarios", "dag_pods", "--episode-jobs", "30", "--seeds", "1-2", "--futures", "16", "--jobs", "1"]
+    done = CliRunner().invoke(app, ["headroom", "default", *few, "--json"])
+    assert done.exit_code == 0
+    (row,) = json.loads(done.stdout)["scenarios"]
+    assert (row["scenario"], row["seeds"]) == ("dag_pods", 2)
+    assert row["asked"] >= row["other"]
+    assert abs(row["further_pct"]) < 20.0
 
 
 def test_nothing_found_is_no_figure() -> None:

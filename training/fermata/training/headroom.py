@@ -87,7 +87,7 @@ class Found(NamedTuple):
     base_jct_s: float  # mean JCT under shortest remaining work first
 
 
-class Room(NamedTuple):
+class Headroom(NamedTuple):
     """What was found in the episodes of a scenario; percentages of the mean JCT under shortest remaining work first."""
 
     scenario: str
@@ -288,11 +288,11 @@ def look_into(unit: Unit) -> Found:
     return room_in(unit.scenario, unit.seed, read_network(unit.model), unit.effort)
 
 
-def pooled(scenario: str, found: Sequence[Found]) -> Room:
+def pooled(scenario: str, found: Sequence[Found]) -> Headroom:
     """Return the means over the episodes of a scenario."""
     if not found:
-        return Room(scenario, 0, 0, 0, *[math.nan] * 4)
+        return Headroom(scenario, 0, 0, 0, *[math.nan] * 4)
     change = paired_percent([each.jct_s for each in found], [each.base_jct_s for each in found])
     further = mean_ci95([-100.0 * each.saved_s / each.base_jct_s for each in found])
     asked, other = sum(each.asked for each in found), sum(each.other for each in found)
-    return Room(scenario, len(found), asked, other, change.mean, change.ci95, further.mean, further.ci95)
+    return Headroom(scenario, len(found), asked, other, change.mean, change.ci95, further.mean, further.ci95)

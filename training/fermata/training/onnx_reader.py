@@ -9,7 +9,7 @@ import onnx
 from numpy.typing import NDArray
 from onnx import numpy_helper
 
-from fermata.policy.errors import ModelError
+from fermata.policy.errors import InputError, ModelError
 from fermata.policy.features import SEVERAL, SIZE, WIDE
 from fermata.policy.learned import ACTIONS, EXPERTS, Network, forward, network_of
 from fermata.policy.onnx_policy import INPUT, OnnxPolicy
@@ -24,8 +24,16 @@ _MOST_MEMBERS = 8
 
 
 def model_path(spec: str) -> Path:
-    """Return the file of a model: its path, or that of one that ships with Fermata, by name."""
-    return shipped_model(spec) if spec in LEARNED else Path(spec)
+    """Return the file of a model: its path, or that of one that ships with Fermata, by name.
+
+    Raises:
+        InputError: it is neither.
+    """
+    if spec in LEARNED:
+        return shipped_model(spec)
+    if not spec.endswith(".onnx"):
+        raise InputError(f"no model {spec!r}; expected default, or the path of an .onnx file of its kind")
+    return Path(spec)
 
 
 def read_network(path: Path) -> Network:
