@@ -83,7 +83,6 @@ def trace_stats(trace: Trace, executors: int | None = None) -> TraceStats:
         max_slots=int(trace.stage_slots.max()),
         span_s=span_s,
         mean_gap_s=mean_gap_s,
-        # Relative gaps: the square of a gap in seconds may be more than there is a number for.
         gap_cv2=float((gaps_s / mean_gap_s).var()) if mean_gap_s > 0.0 else 0.0,
         dispersion=dispersion(trace.job_arrival_s, WINDOW_GAPS * mean_gap_s),
         total_work_s=float(shapes.work_s.sum()),

@@ -29,9 +29,9 @@ def test_one_job_has_no_rate() -> None:
     assert stats.sizes.distinct is False
 
 
-def test_gaps_whose_square_is_too_large_a_number() -> None:
-    stats = trace_stats(one_stage_trace([0.0, 1e300, 1e308], [5.0, 5.0, 5.0]))
-    assert (stats.span_s, stats.mean_gap_s, stats.dispersion) == (1e308, 5e307, 0.0)
+def test_the_longest_times_that_a_trace_may_have() -> None:
+    stats = trace_stats(one_stage_trace([0.0, 1e3, 1e15], [5.0, 5.0, 1e15]))
+    assert (stats.span_s, stats.mean_gap_s, stats.dispersion) == (1e15, 5e14, 0.0)
     assert stats.gap_cv2 == pytest.approx(1.0)  # gaps of 0 and 2 means
 
 
