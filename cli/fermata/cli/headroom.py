@@ -36,8 +36,8 @@ def headroom(
 ) -> None:
     """Say how much sooner jobs would be done if each action were tried in sampled futures before one is taken.
 
-    The futures know nothing that a scheduler cannot: neither what arrives nor when tasks end. Near 0 means that no
-    single decision can be improved. Takes minutes an episode; Ctrl-C prints what is done by then, and exits 130.
+    The futures know nothing that a scheduler cannot: neither what arrives nor when tasks end. What is found is a lower
+    bound: more futures may find more. Takes minutes an episode; Ctrl-C prints what is done by then, and exits 130.
     """
     need("training")
     from fermata.cli.tables import show

@@ -5,8 +5,8 @@ itself taking over behind it. A future knows nothing that a scheduler cannot: wh
 episode, and how long each task takes that runs or waits is drawn anew, by how far estimates are off there, given what
 has passed. Where another action does better by more than its noise, it is taken, and what it saves is measured once
 more, in futures that had no say in choosing it. These savings add up to the difference between the two policies, with
-far less noise than the two mean JCTs have. So near 0 means: within these actions, and without knowing when tasks end,
-no single decision can be improved.
+far less noise than the two mean JCTs have. They are what this search finds, and so a lower bound: what is better by
+less than its noise is not taken, and many such decisions can add up.
 
 Source: rollouts (Bertsekas); the performance difference lemma (Kakade and Langford, "Approximately optimal approximate
 reinforcement learning", 2002).
@@ -187,15 +187,14 @@ class Prober:
 
     def __init__(self, scenario: Scenario, seed: int, network: Network, effort: Effort) -> None:
         """Take an episode of a scenario, and the policy to look into."""
-        executors = scenario.executors
-        trace = scenario.generate(seed)
+        executors, trace = scenario.executors, scenario.generate(seed)
         library = scenario.with_(jobs=_LIBRARY_JOBS).generate(_STREAM + seed)
         self._world = new_world(tables_of(trace, executors), executors)
         self._library = new_world(tables_of(library, executors), executors)
         self._ratios = _ratios(library)
         self._arrivals = arrivals_of(self._library)
         self._fork = fork_for(trace, executors, effort.horizon)
-        self._network, self._effort = network, effort
+        self.trace, self._network, self._effort = trace, network, effort
         self._rng = np.random.default_rng([seed, _STREAM])
         self.asked, self.other, self.saved_s = 0, 0, 0.0
 
@@ -273,9 +272,9 @@ def _ratios(library: Trace) -> FloatArray:
 
 def room_in(scenario: Scenario, seed: int, network: Network, effort: Effort) -> Found:
     """Look into one episode of a scenario."""
-    trace, executors = scenario.generate(seed), scenario.executors
     prober = Prober(scenario, seed, network, effort)
     prober.play()
+    trace, executors = prober.trace, scenario.executors
     world = new_world(tables_of(trace, executors), executors)
     play(world, ORDER, network, NO_LIMITS)
     jct_s = column(world.job_progress, "completion_s") - trace.job_arrival_s

@@ -93,13 +93,27 @@ class CostNetwork(nn.Module):  # type: ignore[misc]
 
     def compiled(self, margin: float) -> Network:
         """Return the same network as arrays for the compiled simulator."""
-        layers = zip(*(_arrays(expert) for expert in self.experts), strict=True)
-        units = [(len(expert.layers[0].bias), len(expert.layers[2].bias)) for expert in self.experts]
-        members = [expert.members for expert in self.experts]
-        return network_of(tuple(stacked(each) for each in layers), float(margin), units, members)
+        arrays = [_arrays(expert) for expert in self.experts]
+        return side_by_side(arrays, float(margin), [expert.members for expert in self.experts])
 
 
-def stacked(arrays: Sequence[np.ndarray]) -> np.ndarray:
+def side_by_side(experts: Sequence[tuple[np.ndarray, ...]], margin: float, members: Sequence[int]) -> Network:
+    """Return experts as one compiled network.
+
+    Args:
+        experts: of each the first eight fields of `Network`, without the output of the head, whose cost is 0.
+        margin: of the network.
+        members: of each expert.
+    """
+    whole = []
+    for *inner, weight3, bias3 in experts:
+        none = np.zeros((len(weight3), 1))
+        whole.append((*inner, np.hstack([none, weight3]), np.concatenate([[0.0], bias3])))
+    units = [(len(each[3]), len(each[5])) for each in whole]
+    return network_of(tuple(_stacked(each) for each in zip(*whole, strict=True)), margin, units, members)
+
+
+def _stacked(arrays: Sequence[np.ndarray]) -> np.ndarray:
     """Return arrays of the same number of dimensions as one, the smaller ones filled up with zeros."""
     shape = tuple(max(sizes) for sizes in zip(*(each.shape for each in arrays), strict=True))
     stacked = np.zeros((len(arrays), *shape))
@@ -109,18 +123,10 @@ def stacked(arrays: Sequence[np.ndarray]) -> np.ndarray:
 
 
 def _arrays(expert: Expert) -> tuple[np.ndarray, ...]:
-    """Return the first eight fields of `Network`, of one expert; the head's cost of 0 is an output like the others."""
+    """Return the first eight fields of `Network`, of one expert, without the output of the head."""
 
     def weights(index: int) -> tuple[np.ndarray, np.ndarray]:
         layer = expert.layers[index]
         return layer.weight.detach().double().numpy().T, layer.bias.detach().double().numpy()
 
-    weight3, bias3 = weights(4)
-    return (
-        expert.mean.double().numpy(),
-        expert.scale.double().numpy(),
-        *weights(0),
-        *weights(2),
-        np.hstack([np.zeros((len(weight3), 1)), weight3]),
-        np.concatenate([[0.0], bias3]),
-    )
+    return (expert.mean.double().numpy(), expert.scale.double().numpy(), *weights(0), *weights(2), *weights(4))

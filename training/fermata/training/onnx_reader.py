@@ -11,10 +11,10 @@ from onnx import numpy_helper
 
 from fermata.policy.errors import InputError, ModelError
 from fermata.policy.features import SEVERAL, SIZE, WIDE
-from fermata.policy.learned import ACTIONS, EXPERTS, Network, forward, network_of
+from fermata.policy.learned import ACTIONS, EXPERTS, Network, forward
 from fermata.policy.onnx_policy import INPUT, OnnxPolicy
 from fermata.policy.registry import LEARNED, shipped_model
-from fermata.training.network import stacked
+from fermata.training.network import side_by_side
 
 FloatArray = NDArray[np.float64]
 
@@ -60,22 +60,13 @@ def read_network(path: Path) -> Network:
             layers.append((weight, known[1] if len(known) > 1 else np.zeros(weight.shape[1])))
     if not len(first) == len(scales) == len(EXPERTS) == len(layers) // _LAYERS:
         raise ModelError(f"{path}: expected {len(EXPERTS)} experts of {_LAYERS} layers, as this version exports them")
-    experts = [_arrays(first[i], scales[i], layers[_LAYERS * i : _LAYERS * (i + 1)]) for i in range(len(EXPERTS))]
-    network = network_of(
-        tuple(stacked(each) for each in zip(*experts, strict=True)),
-        policy.margin,
-        [(len(each[3]), len(each[5])) for each in experts],
-        [_members(each[4]) for each in experts],
-    )
+    experts = [
+        (first[i], scales[i], *(array for layer in layers[_LAYERS * i : _LAYERS * (i + 1)] for array in layer))
+        for i in range(len(EXPERTS))
+    ]
+    network = side_by_side(experts, policy.margin, [_members(each[4]) for each in experts])
     _check(network, policy, path)
     return network
-
-
-def _arrays(mean: FloatArray, scale: FloatArray, layers: list[tuple[FloatArray, FloatArray]]) -> tuple[FloatArray, ...]:
-    """Return the first eight fields of `Network`, of one expert; the head's cost of 0 is an output like the others."""
-    (weight1, bias1), (weight2, bias2), (weight3, bias3) = layers
-    none = np.zeros((len(weight3), 1))
-    return mean, scale, weight1, bias1, weight2, bias2, np.hstack([none, weight3]), np.concatenate([[0.0], bias3])
 
 
 def _members(weight2: FloatArray) -> int:
