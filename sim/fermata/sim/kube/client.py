@@ -6,24 +6,21 @@ The controllers of this package use nothing else, so a kubeconfig is all it take
 from __future__ import annotations
 
 import asyncio
-import base64
 import logging
-import ssl
-import tempfile
 from collections import OrderedDict
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import aiohttp
 import orjson
-import yaml
 
-from fermata.policy.errors import InputError
 from fermata.sim.kube.errors import ApiError
+from fermata.sim.kube.kubeconfig import read_kubeconfig
 from fermata.sim.kube.patch import MERGE_PATCH
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import AsyncIterator, Callable, Mapping
+    from pathlib import Path
     from types import TracebackType
 
     from fermata.sim.kube.resources import Obj
@@ -33,17 +30,6 @@ log = logging.getLogger(__name__)
 _UNLIMITED = aiohttp.ClientTimeout(total=None, sock_connect=10)
 _PAGE = 500
 _WATCH_S = 300
-# What reading a file as a kubeconfig comes to where it is none, or names credentials that are none.
-_NO_KUBECONFIG = (
-    OSError,
-    ValueError,
-    yaml.YAMLError,
-    RecursionError,
-    KeyError,
-    TypeError,
-    AttributeError,
-    StopIteration,
-)
 #: How many deletions an informer remembers, so that a late answer to a write cannot bring an object back.
 _TOMBSTONES = 10_000
 
@@ -68,18 +54,10 @@ class Client:
         """Return a client of the current context: certificates, or a token.
 
         Raises:
-            InputError: for a file that names no server.
+            InputError: the file names no server, or credentials that are none.
         """
-        try:
-            config = yaml.safe_load(path.read_text(encoding="utf-8"))
-            context = _named(config["contexts"], config["current-context"])["context"]
-            cluster = _named(config["clusters"], context["cluster"])["cluster"]
-            user = _named(config.get("users") or [], context["user"]).get("user") or {}
-            server, token = str(cluster["server"]), user.get("token")
-            tls = _tls(cluster, user) if server.startswith("https") else None
-        except _NO_KUBECONFIG as error:
-            raise InputError(f"expected a kubeconfig with a current context: {error!r}", file=path) from error
-        return cls(server, tls=tls, token=token)
+        found = read_kubeconfig(path)
+        return cls(found.server, tls=found.tls, token=found.token)
 
     async def __aenter__(self) -> Client:
         connector = aiohttp.TCPConnector(ssl=self.tls if self.tls is not None else True, limit=0)
@@ -165,33 +143,6 @@ class Client:
                     if event["type"] == "ERROR":
                         raise ApiError.from_status(500, event["object"])
                     yield event["type"], event["object"]
-
-
-def _named(items: list[Obj], name: str) -> Obj:
-    return next(item for item in items if item["name"] == name)
-
-
-def _tls(cluster: Obj, user: Obj) -> ssl.SSLContext:
-    context = ssl.create_default_context()
-    if cluster.get("insecure-skip-tls-verify"):
-        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    authority = _pem(cluster, "certificate-authority")
-    if authority is not None:
-        context.load_verify_locations(cadata=authority.decode())
-    certificate, key = _pem(user, "client-certificate"), _pem(user, "client-key")
-    if certificate is not None and key is not None:
-        # The ssl module loads certificates from files only.
-        with tempfile.NamedTemporaryFile() as file:
-            file.write(certificate + b"\n" + key)
-            file.flush()
-            context.load_cert_chain(file.name)
-    return context
-
-
-def _pem(holder: Obj, field: str) -> bytes | None:
-    if holder.get(f"{field}-data"):
-        return base64.b64decode(holder[f"{field}-data"])
-    return Path(holder[field]).read_bytes() if holder.get(field) else None
 
 
 T = TypeVar("T")
