@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fermata.cli.options import EpisodeJobs, OtherEstimates, Processes, Settings
+from fermata.cli.options import EpisodeJobs, InsteadTrace, ItsExecutors, OtherEstimates, Processes, Settings
 
 if TYPE_CHECKING:
     from fermata.training.config import OwnTrace
@@ -25,8 +25,8 @@ INTERRUPTED = 130
 def evaluate(
     policy: Annotated[str, typer.Argument(help="An ONNX file, or the name of a built-in policy.")],
     scenarios: Annotated[str | None, typer.Option(help="'all' (the default), or names separated by commas.")] = None,
-    trace: Annotated[str | None, typer.Option(help="A job trace of one's own instead, cut into blocks.")] = None,
-    executors: Annotated[int | None, typer.Option(help="Size of the pool for that trace.")] = None,
+    trace: InsteadTrace = None,
+    executors: ItsExecutors = None,
     part: Annotated[
         str | None,
         typer.Option(help="Of that trace: test (default), what fermata train --trace leaves out, or all."),
@@ -111,21 +111,11 @@ def _own(
     Raises:
         InputError: an option is missing or goes without the others, or the trace cannot be used.
     """
-    from fermata.cli.options import check_executors
+    from fermata.cli.options import trace_instead
     from fermata.policy.errors import InputError
-    from fermata.training.own import own_trace
 
-    if trace is None:
-        if executors is not None or part is not None:
-            raise InputError(
-                "--executors and --part are of a --trace; of a scenario --set executors=K changes the pool"
-            )
-        return None, "test"
-    if scenarios is not None:
-        raise InputError("--trace stands in the place of --scenarios; expected one of them")
-    if executors is None:
-        raise InputError("--trace needs --executors, the size of the pool")
-    check_executors(executors)
+    if trace is None and part is not None:
+        raise InputError("--part is of a --trace")
     if part not in (None, "test", "all"):
         raise InputError(f"--part: expected test or all, got {part!r}")
-    return own_trace(trace, (executors, executors)), "all" if part == "all" else "test"
+    return trace_instead(trace, executors, scenarios), "all" if part == "all" else "test"

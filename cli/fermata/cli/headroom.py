@@ -5,12 +5,24 @@ from __future__ import annotations
 import json
 import sys
 from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from fermata.cli.extras import need
-from fermata.cli.options import EpisodeJobs, OtherEstimates, Processes, Settings, parameter, seed_range
+from fermata.cli.options import (
+    EpisodeJobs,
+    InsteadTrace,
+    ItsExecutors,
+    OtherEstimates,
+    Processes,
+    Settings,
+    parameter,
+    seed_range,
+    trace_instead,
+)
 from fermata.cli.progress import progress_bar
 
 if TYPE_CHECKING:
@@ -23,7 +35,11 @@ _INTERRUPTED = 130
 
 def headroom(
     model: Annotated[str, typer.Argument(help="An ONNX file, or the name of a model that ships with Fermata.")],
-    scenarios: Annotated[str, typer.Option(help="Names of benchmark scenarios, separated by commas.")] = "dag_pods",
+    scenarios: Annotated[
+        str | None, typer.Option(help="Names of benchmark scenarios, separated by commas; by default dag_pods.")
+    ] = None,
+    trace: InsteadTrace = None,
+    executors: ItsExecutors = None,
     seeds: Annotated[str, typer.Option(help="A-B: the episodes.")] = "9000-9007",
     episode_jobs: EpisodeJobs = None,
     settings: Settings = None,
@@ -36,8 +52,10 @@ def headroom(
 ) -> None:
     """Say how much sooner jobs would be done if each action were tried in sampled futures before one is taken.
 
-    The futures know nothing that a scheduler cannot: neither what arrives nor when tasks end. What is found is a lower
-    bound: more futures may find more. Takes minutes an episode; Ctrl-C prints what is done by then, and exits 130.
+    The futures know nothing that a scheduler cannot: neither what arrives nor when tasks end. Of a trace the episodes
+    are of its last part, as those of fermata evaluate are, and what arrives in the futures is of its first half. What
+    is found is a lower bound: more futures may find more. Takes minutes an episode; Ctrl-C prints what is done by then,
+    and exits 130.
     """
     need("training")
     from fermata.cli.tables import show
@@ -50,14 +68,22 @@ def headroom(
 
     numbers, path = seed_range(seeds), model_path(model)
     read_network(path)  # what is wrong with it is said before the work begins
+    own = trace_instead(trace, executors, scenarios)
     conditions = Conditions(
         jobs=episode_jobs,
         parameters=tuple(parameter(text) for text in settings or []),
         noise=None if noise is None else read_noise(noise),
+        own=own,
     )
-    names = list(dict.fromkeys(name.strip() for name in scenarios.split(",")))
+    wanted = (scenarios or "dag_pods").split(",") if own is None else [Path(own.path).name]
+    names = list(dict.fromkeys(name.strip() for name in wanted))
     chosen = [conditions.scenario(name) for name in names]
-    units = [Unit(path, each, seed, Effort(futures=futures)) for each in chosen for seed in numbers]
+    # Episodes of a trace are made of its blocks: of the same blocks a future would know what comes.
+    others = chosen if own is None else [replace(conditions, part="teach").scenario(name) for name in names]
+    effort = Effort(futures=futures)
+    units = [
+        Unit(path, each, other, seed, effort) for each, other in zip(chosen, others, strict=True) for seed in numbers
+    ]
     found: list[Found] = []
     with progress_bar("episodes") as progress, closing(over_processes(look_into, units, processes or cores())) as runs:
         try:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from fermata.policy.errors import InputError
+
+if TYPE_CHECKING:
+    from fermata.training.config import OwnTrace
 
 MOST_SEEDS = 1_000_000
 
@@ -21,6 +24,8 @@ EpisodeJobs = Annotated[
 Settings = Annotated[
     list[str] | None, typer.Option("--set", help="Change a parameter of every scenario, such as load=0.9.")
 ]
+InsteadTrace = Annotated[str | None, typer.Option(help="A job trace of one's own instead, cut into blocks.")]
+ItsExecutors = Annotated[int | None, typer.Option(help="Size of the pool for that trace.")]
 Processes = Annotated[int | None, typer.Option("--jobs", min=1, help="Processes, by default one a core; same figures.")]
 
 
@@ -69,6 +74,26 @@ def check_executors(count: int | None) -> None:
 
     if count is not None and not 1 <= count <= MAX_EXECUTORS:
         raise InputError(f"--executors: expected 1 to {MAX_EXECUTORS:,}, got {count}")
+
+
+def trace_instead(trace: str | None, executors: int | None, scenarios: str | None) -> OwnTrace | None:
+    """Return the trace that stands in the place of scenarios, if one does.
+
+    Raises:
+        InputError: an option is missing or goes without the others, or the trace cannot be used.
+    """
+    from fermata.training.own import own_trace
+
+    if trace is None:
+        if executors is not None:
+            raise InputError("--executors is of a --trace; of a scenario --set executors=K changes the pool")
+        return None
+    if scenarios is not None:
+        raise InputError("--trace stands in the place of --scenarios; expected one of them")
+    if executors is None:
+        raise InputError("--trace needs --executors, the size of the pool")
+    check_executors(executors)
+    return own_trace(trace, (executors, executors))
 
 
 def parameter(text: str, option: str = "--set") -> tuple[str, Any]:

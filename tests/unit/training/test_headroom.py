@@ -19,12 +19,13 @@ from fermata.policy.learned import START_HEAD, Network, action_of
 from fermata.policy.registry import load
 from fermata.policy.rows import column, peek
 from fermata.sim.engine import DECIDE, advance, apply
-from fermata.sim.scenarios import scenario
+from fermata.sim.scenarios import Scenario, scenario
 from fermata.sim.simulate import simulate
+from fermata.sim.trace_io import write_trace
 from fermata.sim.world import World, new_world, tables_of
 from fermata.training import headroom
 from fermata.training.fork import fork_for, splice
-from fermata.training.headroom import Effort, pooled, room_in
+from fermata.training.headroom import Effort, Found, pooled, room_in
 from fermata.training.network import CostNetwork
 from fermata.training.onnx_reader import model_path, read_network
 from fermata.training.play import NO_LIMITS, play
@@ -43,28 +44,32 @@ def shipped() -> Network:
     return read_network(model_path("default"))
 
 
+def _room(some: Scenario, seed: int, network: Network, effort: Effort = QUICK) -> Found:
+    return room_in(some, some, seed, network, effort)
+
+
 def test_a_policy_that_never_holds_leaves_much_where_holding_pays() -> None:
-    room = room_in(scenario("express_k2").with_(jobs=500, warm=0), 3, _never_holds(), QUICK)
+    room = _room(scenario("express_k2").with_(jobs=500, warm=0), 3, _never_holds())
     assert room.jct_s == room.base_jct_s
     assert room.other > 5
     assert room.saved_s > 0.04 * room.base_jct_s
 
 
 def test_the_shipped_model_leaves_little(shipped: Network) -> None:
-    room = room_in(scenario("express_k2").with_(jobs=500, warm=0), 3, shipped, QUICK)
+    room = _room(scenario("express_k2").with_(jobs=500, warm=0), 3, shipped)
     assert room.jct_s < 0.95 * room.base_jct_s
     assert abs(room.saved_s) < 0.03 * room.base_jct_s
 
 
 def test_where_jobs_are_alike_nothing_is_in_doubt(shipped: Network) -> None:
     alike = scenario("syn_60").with_(jobs=200, warm=0, short_s=10.0, long_s=10.0)
-    assert room_in(alike, 1, shipped, QUICK).asked == 0
+    assert _room(alike, 1, shipped).asked == 0
 
 
 def test_an_episode_says_the_same_again(shipped: Network) -> None:
     some = scenario("dag_pods").with_(jobs=60, warm=0)
     effort = Effort(futures=16, again=16, horizon=60)
-    assert room_in(some, 5, shipped, effort) == room_in(some, 5, shipped, effort)
+    assert _room(some, 5, shipped, effort) == _room(some, 5, shipped, effort)
 
 
 def _under_way(jobs: int) -> tuple[World, int]:
@@ -141,3 +146,37 @@ def test_the_command_tells_what_it_found() -> None:
 
 def test_nothing_found_is_no_figure() -> None:
     assert pooled("dag_pods", []).seeds == 0
+
+
+def test_on_a_trace_a_future_is_of_what_came_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "mine.jsonl"
+    write_trace(scenario("dag_pods").with_(jobs=300).generate(7), file)
+    seen: list[tuple[Scenario, Scenario]] = []
+
+    def watched(unit: headroom.Unit) -> Found:
+        seen.append((unit.scenario, unit.others))
+        return headroom.room_in(unit.scenario, unit.others, unit.seed, read_network(unit.model), unit.effort)
+
+    monkeypatch.setattr(headroom, "look_into", watched)
+    few = ["--episode-jobs", "20", "--seeds", "1", "--futures", "16", "--jobs", "1", "--json"]
+    done = CliRunner().invoke(app, ["headroom", "default", "--trace", str(file), "--executors", "4", *few])
+    assert done.exit_code == 0
+    (row,) = json.loads(done.stdout)["scenarios"]
+    assert (row["scenario"], row["seeds"]) == ("mine.jsonl", 1)
+    ((mine, others),) = seen
+    assert mine.jobs == 20
+    played, future = ({name.partition("-")[2] for name in each.generate(1).job_ids} for each in (mine, others))
+    assert not played & future
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (["--executors", "2"], "--executors is of a --trace"),
+        (["--trace", "mine.jsonl"], "--trace needs --executors"),
+        (["--trace", "mine.jsonl", "--executors", "2", "--scenarios", "dag_pods"], "in the place of --scenarios"),
+    ],
+)
+def test_a_trace_goes_with_the_size_of_its_pool(options: list[str], told: str) -> None:
+    done = CliRunner().invoke(app, ["headroom", "default", *options])
+    assert told in str(done.exception)

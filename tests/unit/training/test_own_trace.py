@@ -173,7 +173,7 @@ def told(arguments: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
     ("arguments", "expected"),
     [
         (["evaluate", "srwf", "--trace", "TRACE"], "--trace needs --executors"),
-        (["evaluate", "srwf", "--executors", "2"], "--executors and --part are of a --trace"),
+        (["evaluate", "srwf", "--executors", "2"], "--executors is of a --trace"),
         (["evaluate", "srwf", "--trace", "TRACE", "--executors", "0"], "--executors: expected 1 to 100,000, got 0"),
         (["evaluate", "srwf", "--trace", "TRACE", "--executors", "2", "--part", "x"], "expected test or all, got 'x'"),
         (["evaluate", "srwf", "--trace", "TRACE", "--executors", "2", "--scenarios", "all"], "expected one of them"),

@@ -73,6 +73,7 @@ class Unit(NamedTuple):
 
     model: Path
     scenario: Scenario
+    others: Scenario  # what arrives in a future is of an episode of this one; of random jobs it is the same
     seed: int
     effort: Effort
 
@@ -185,15 +186,16 @@ def _try(world: World, picked: int, order: Rule, network: Network, chance: _Chan
 class Prober:
     """Plays one episode as the module says."""
 
-    def __init__(self, scenario: Scenario, seed: int, network: Network, effort: Effort) -> None:
-        """Take an episode of a scenario, and the policy to look into."""
+    def __init__(self, scenario: Scenario, others: Scenario, seed: int, network: Network, effort: Effort) -> None:
+        """Take an episode of a scenario, what its futures are made of, and the policy to look into."""
         executors, trace = scenario.executors, scenario.generate(seed)
-        library = scenario.with_(jobs=_LIBRARY_JOBS).generate(_STREAM + seed)
+        library = others.with_(jobs=_LIBRARY_JOBS).generate(_STREAM + seed)
         self._world = new_world(tables_of(trace, executors), executors)
         self._library = new_world(tables_of(library, executors), executors)
         self._ratios = _ratios(library)
         self._arrivals = arrivals_of(self._library)
-        self._fork = fork_for(trace, executors, effort.horizon)
+        larger = max(trace, library, key=lambda each: each.tasks / each.jobs)  # what came before may have been
+        self._fork = fork_for(larger, executors, effort.horizon)
         self.trace, self._network, self._effort = trace, network, effort
         self._rng = np.random.default_rng([seed, _STREAM])
         self.asked, self.other, self.saved_s = 0, 0, 0.0
@@ -270,9 +272,9 @@ def _ratios(library: Trace) -> FloatArray:
     return np.sort(library.task_duration_s[known] / estimate_s[known])
 
 
-def room_in(scenario: Scenario, seed: int, network: Network, effort: Effort) -> Found:
-    """Look into one episode of a scenario."""
-    prober = Prober(scenario, seed, network, effort)
+def room_in(scenario: Scenario, others: Scenario, seed: int, network: Network, effort: Effort) -> Found:
+    """Look into one episode of a scenario; see `Unit`."""
+    prober = Prober(scenario, others, seed, network, effort)
     prober.play()
     trace, executors = prober.trace, scenario.executors
     world = new_world(tables_of(trace, executors), executors)
@@ -284,7 +286,7 @@ def room_in(scenario: Scenario, seed: int, network: Network, effort: Effort) -> 
 
 def look_into(unit: Unit) -> Found:
     """Look into one episode under a model in a file."""
-    return room_in(unit.scenario, unit.seed, read_network(unit.model), unit.effort)
+    return room_in(unit.scenario, unit.others, unit.seed, read_network(unit.model), unit.effort)
 
 
 def pooled(scenario: str, found: Sequence[Found]) -> Headroom:
