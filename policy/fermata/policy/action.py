@@ -14,7 +14,6 @@ from fermata.policy.board import Board, state_of
 from fermata.policy.errors import FermataError
 
 START, HOLD, WAIT = 0, 1, 2
-KIND_NAMES = ("start", "hold", "wait")
 
 
 class Action(NamedTuple):

@@ -1,7 +1,7 @@
 """Is a policy better than the base it must beat: paired over seeds, scenario by scenario, with 95% intervals.
 
-Evaluation seeds start at EVALUATION_SEEDS; training draws its own scenarios and tuning uses others, so none of them
-has been seen. Needs no torch.
+Evaluation seeds start at 2000; training draws its own scenarios and tuning uses seeds from 1000 on, so none of them has
+been seen. Needs no torch.
 """
 
 from __future__ import annotations
@@ -26,9 +26,6 @@ from fermata.sim.spark.peers import PEERS
 from fermata.sim.spark.settings import SETTINGS, SparkSetting
 from fermata.training.config import OwnTrace
 from fermata.training.own import Part, as_scenario
-
-EVALUATION_SEEDS = range(2000, 2020)
-DEVELOPMENT_SEEDS = range(1000, 1020)
 
 # Named bases that are heuristics of another name here.
 _TPCH_BASE, _OWN_BASE = "spark-fair", "srwf"

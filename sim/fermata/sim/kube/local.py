@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from fermata.sim.kube.plane import Options
     from fermata.sim.kube.resources import Obj
 
-DEFAULT_FOLDER = Path(".fermata/local")
 _KILL_AFTER_S = 10.0
 
 
