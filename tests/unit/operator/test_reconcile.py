@@ -9,7 +9,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from tests.unit.operator.objects import T0, stage, workflow
+from tests.unit.operator.objects import DONE, T0, stage, workflow
 from tests.unit.operator.world import World
 
 from fermata.operator.times import parse
@@ -115,3 +115,28 @@ def test_a_start_that_fails_is_tried_again_soon_and_then_less_often(status: int,
     asyncio.run(world.run_until(T0 + 100.0))
     waits_s = [0.25, 0.5, 1.0, 2.0, 4.0, 8.0, *last_s]
     assert world.started["short"] == pytest.approx(1.0 + sum(waits_s), abs=0.1)
+
+
+def test_a_long_history_keeps_nobody_waiting_and_what_happens_meanwhile_counts() -> None:
+    world = World()
+    for number in range(1000):
+        world.feed("workflows", f"uid-w{number}", workflow(f"w{number}", stage("a"), status=DONE))
+    turns = 0
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            if turns == 2:  # the history is being read
+                assert not world.started
+                world.feed("workflows", "uid-next", workflow("next", stage("a", estimateSeconds=1)))
+            await asyncio.sleep(0)
+
+    async def look() -> None:
+        beside = asyncio.create_task(others())
+        await world.reconciler._observe(world.now_s)
+        beside.cancel()
+
+    asyncio.run(look())
+    assert turns >= 5
+    assert "uid-next" in world.reconciler._views
