@@ -25,18 +25,13 @@ from fermata.sim.trace_io import write_trace
 from fermata.sim.world import World, new_world, tables_of
 from fermata.training import headroom
 from fermata.training.fork import fork_for, splice
-from fermata.training.headroom import Effort, Found, pooled, room_in
-from fermata.training.network import CostNetwork
+from fermata.training.headroom import Effort, Found, pooled, room_in, shortest_first
 from fermata.training.onnx_reader import model_path, read_network
 from fermata.training.play import NO_LIMITS, play
 
 pytestmark = pytest.mark.training
 
 QUICK = Effort(futures=32, again=48, horizon=120)
-
-
-def _never_holds() -> Network:
-    return CostNetwork((1, 1)).compiled(0.0)  # untaught, it is far from home everywhere
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +44,7 @@ def _room(some: Scenario, seed: int, network: Network, effort: Effort = QUICK) -
 
 
 def test_a_policy_that_never_holds_leaves_much_where_holding_pays() -> None:
-    room = _room(scenario("express_k2").with_(jobs=500, warm=0), 3, _never_holds())
+    room = _room(scenario("express_k2").with_(jobs=500, warm=0), 3, shortest_first())
     assert room.jct_s == room.base_jct_s
     assert room.other > 5
     assert room.saved_s > 0.04 * room.base_jct_s
@@ -130,7 +125,7 @@ def test_a_model_of_another_kind_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_rule_is_no_model() -> None:
-    with pytest.raises(InputError, match=r"no model 'sjf'; expected default, or the path of an \.onnx file"):
+    with pytest.raises(InputError, match=r"no model 'sjf'; expected default, srwf, or the path of an \.onnx file"):
         model_path("sjf")
 
 
@@ -146,6 +141,15 @@ def test_the_command_tells_what_it_found() -> None:
 
 def test_nothing_found_is_no_figure() -> None:
     assert pooled("dag_pods", []).seeds == 0
+
+
+def test_what_holding_may_be_worth_is_asked_of_shortest_first() -> None:
+    some = ["--scenarios", "express_k2", "--episode-jobs", "150", "--seeds", "1-2", "--futures", "16", "--jobs", "1"]
+    done = CliRunner().invoke(app, ["headroom", "srwf", *some, "--json"])
+    assert done.exit_code == 0
+    (row,) = json.loads(done.stdout)["scenarios"]
+    assert row["vs_base_pct"] == 0.0
+    assert row["further_pct"] < -1.0
 
 
 def test_on_a_trace_a_future_is_of_what_came_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
@@ -27,7 +28,17 @@ from fermata.policy.action import WAIT, any_startable
 from fermata.policy.features import FEATURES, ORDER, SIZE, candidates
 from fermata.policy.heuristics.kernel import Rule
 from fermata.policy.heuristics.srwf import SRWF
-from fermata.policy.learned import ACTIONS, START_HEAD, WAIT_FOR_EVENT, Network, action_of, forward, pick_in_use
+from fermata.policy.learned import (
+    ACTIONS,
+    EXPERTS,
+    START_HEAD,
+    WAIT_FOR_EVENT,
+    Network,
+    action_of,
+    forward,
+    network_of,
+    pick_in_use,
+)
 from fermata.policy.rows import column, peek
 from fermata.policy.transition import moldable_duration
 from fermata.sim.engine import DECIDE, advance, apply
@@ -71,7 +82,7 @@ class Effort(NamedTuple):
 class Unit(NamedTuple):
     """Which episode is looked into, and how."""
 
-    model: Path
+    model: Path | None  # None: shortest remaining work first, which never holds
     scenario: Scenario
     others: Scenario  # what arrives in a future is of an episode of this one; of random jobs it is the same
     seed: int
@@ -284,9 +295,18 @@ def room_in(scenario: Scenario, others: Scenario, seed: int, network: Network, e
     return Found(prober.asked, prober.other, prober.saved_s / trace.jobs, float(jct_s.mean()), float(base_jct_s.mean()))
 
 
+def shortest_first() -> Network:
+    """Return the network that never leaves the head, whatever it costs."""
+    experts = len(EXPERTS)
+    layers = [(SIZE, 1), (1, 1), (1, len(ACTIONS))]
+    zeros = [(np.zeros((experts, inner, outer)), np.zeros((experts, outer))) for inner, outer in layers]
+    return network_of((np.zeros((experts, SIZE)), np.ones((experts, SIZE)), *chain.from_iterable(zeros)), math.inf)
+
+
 def look_into(unit: Unit) -> Found:
-    """Look into one episode under a model in a file."""
-    return room_in(unit.scenario, unit.others, unit.seed, read_network(unit.model), unit.effort)
+    """Look into one episode under a policy."""
+    network = shortest_first() if unit.model is None else read_network(unit.model)
+    return room_in(unit.scenario, unit.others, unit.seed, network, unit.effort)
 
 
 def pooled(scenario: str, found: Sequence[Found]) -> Headroom:
