@@ -31,12 +31,13 @@ if TYPE_CHECKING:
     from fermata.training.headroom import Found, Headroom
 
 _INTERRUPTED = 130
+EAGER = "eager"
 
 
 def headroom(
     model: Annotated[
         str,
-        typer.Argument(help="An ONNX file, the name of a model that ships, or srwf, which never holds."),
+        typer.Argument(help="An ONNX file, the name of a model that ships, or eager: never holds."),
     ],
     scenarios: Annotated[
         str | None, typer.Option(help="Names of benchmark scenarios, separated by commas; by default dag_pods.")
@@ -55,7 +56,8 @@ def headroom(
 ) -> None:
     """Say how much sooner jobs would be done if each action were tried in sampled futures before one is taken.
 
-    Of srwf, shortest remaining work first, that is what holding may be worth at all, before anything is trained.
+    Of eager, which always starts what models put first (the job with the least work left, but of DAGs rather one that
+    runs), that is what holding may be worth at all, before anything is trained.
     The futures know nothing that a scheduler cannot: neither what arrives nor when tasks end. Of a trace the episodes
     are of its last part, as those of fermata evaluate are, and what arrives in the futures is of its first half. What
     is found is a lower bound: more futures may find more. Takes minutes an episode; Ctrl-C prints what is done by then,
@@ -63,7 +65,6 @@ def headroom(
     """
     need("training")
     from fermata.cli.tables import show
-    from fermata.policy.heuristics.srwf import SRWF
     from fermata.sim.experiment import over_processes
     from fermata.sim.generate.estimates import read_noise
     from fermata.sim.processes import cores
@@ -71,7 +72,7 @@ def headroom(
     from fermata.training.headroom import Effort, Unit, look_into, pooled
     from fermata.training.onnx_reader import model_path, read_network
 
-    numbers, path = seed_range(seeds), None if model == SRWF.name else model_path(model)
+    numbers, path = seed_range(seeds), None if model == EAGER else model_path(model)
     if path is not None:
         read_network(path)  # what is wrong with it is said before the work begins
     own = trace_instead(trace, executors, scenarios)

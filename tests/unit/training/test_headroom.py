@@ -25,7 +25,7 @@ from fermata.sim.trace_io import write_trace
 from fermata.sim.world import World, new_world, tables_of
 from fermata.training import headroom
 from fermata.training.fork import fork_for, splice
-from fermata.training.headroom import Effort, Found, pooled, room_in, shortest_first
+from fermata.training.headroom import Effort, Found, eager, pooled, room_in
 from fermata.training.onnx_reader import model_path, read_network
 from fermata.training.play import NO_LIMITS, play
 
@@ -44,7 +44,7 @@ def _room(some: Scenario, seed: int, network: Network, effort: Effort = QUICK) -
 
 
 def test_a_policy_that_never_holds_leaves_much_where_holding_pays() -> None:
-    room = _room(scenario("express_k2").with_(jobs=500, warm=0), 3, shortest_first())
+    room = _room(scenario("express_k2").with_(jobs=500, warm=0), 3, eager())
     assert room.jct_s == room.base_jct_s
     assert room.other > 5
     assert room.saved_s > 0.04 * room.base_jct_s
@@ -125,7 +125,7 @@ def test_a_model_of_another_kind_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_rule_is_no_model() -> None:
-    with pytest.raises(InputError, match=r"no model 'sjf'; expected default, srwf, or the path of an \.onnx file"):
+    with pytest.raises(InputError, match=r"no model 'sjf'; expected default, eager, or the path of an \.onnx file"):
         model_path("sjf")
 
 
@@ -143,9 +143,9 @@ def test_nothing_found_is_no_figure() -> None:
     assert pooled("dag_pods", []).seeds == 0
 
 
-def test_what_holding_may_be_worth_is_asked_of_shortest_first() -> None:
+def test_what_holding_may_be_worth_is_asked_of_a_policy_that_never_holds() -> None:
     some = ["--scenarios", "express_k2", "--episode-jobs", "150", "--seeds", "1-2", "--futures", "16", "--jobs", "1"]
-    done = CliRunner().invoke(app, ["headroom", "srwf", *some, "--json"])
+    done = CliRunner().invoke(app, ["headroom", "eager", *some, "--json"])
     assert done.exit_code == 0
     (row,) = json.loads(done.stdout)["scenarios"]
     assert row["vs_base_pct"] == 0.0

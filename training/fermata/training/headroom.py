@@ -82,7 +82,7 @@ class Effort(NamedTuple):
 class Unit(NamedTuple):
     """Which episode is looked into, and how."""
 
-    model: Path | None  # None: shortest remaining work first, which never holds
+    model: Path | None  # None: always starts the head
     scenario: Scenario
     others: Scenario  # what arrives in a future is of an episode of this one; of random jobs it is the same
     seed: int
@@ -295,7 +295,7 @@ def room_in(scenario: Scenario, others: Scenario, seed: int, network: Network, e
     return Found(prober.asked, prober.other, prober.saved_s / trace.jobs, float(jct_s.mean()), float(base_jct_s.mean()))
 
 
-def shortest_first() -> Network:
+def eager() -> Network:
     """Return the network that never leaves the head, whatever it costs."""
     experts = len(EXPERTS)
     layers = [(SIZE, 1), (1, 1), (1, len(ACTIONS))]
@@ -305,7 +305,7 @@ def shortest_first() -> Network:
 
 def look_into(unit: Unit) -> Found:
     """Look into one episode under a policy."""
-    network = shortest_first() if unit.model is None else read_network(unit.model)
+    network = eager() if unit.model is None else read_network(unit.model)
     return room_in(unit.scenario, unit.others, unit.seed, network, unit.effort)
 
 

@@ -32,7 +32,7 @@ def model_path(spec: str) -> Path:
     if spec in LEARNED:
         return shipped_model(spec)
     if not spec.endswith(".onnx"):
-        raise InputError(f"no model {spec!r}; expected default, srwf, or the path of an .onnx file of its kind")
+        raise InputError(f"no model {spec!r}; expected default, eager, or the path of an .onnx file of its kind")
     return Path(spec)
 
 
