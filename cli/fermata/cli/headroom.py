@@ -28,6 +28,8 @@ from fermata.cli.progress import progress_bar
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from fermata.sim.scenarios import Scenario
+    from fermata.training.evaluate import Conditions
     from fermata.training.headroom import Found, Headroom
 
 _INTERRUPTED = 130
@@ -70,27 +72,17 @@ def headroom(
     from fermata.sim.processes import cores
     from fermata.training.evaluate import Conditions
     from fermata.training.headroom import Effort, Unit, look_into, pooled
-    from fermata.training.onnx_reader import model_path, read_network
 
-    numbers, path = seed_range(seeds), None if model == EAGER else model_path(model)
-    if path is not None:
-        read_network(path)  # what is wrong with it is said before the work begins
-    own = trace_instead(trace, executors, scenarios)
+    numbers, path = seed_range(seeds), _file(model)
     conditions = Conditions(
         jobs=episode_jobs,
         parameters=tuple(parameter(text) for text in settings or []),
         noise=None if noise is None else read_noise(noise),
-        own=own,
+        own=trace_instead(trace, executors, scenarios),
     )
-    wanted = (scenarios or "dag_pods").split(",") if own is None else [Path(own.path).name]
-    names = list(dict.fromkeys(name.strip() for name in wanted))
-    chosen = [conditions.scenario(name) for name in names]
-    # Episodes of a trace are made of its blocks: of the same blocks a future would know what comes.
-    others = chosen if own is None else [replace(conditions, part="teach").scenario(name) for name in names]
-    effort = Effort(futures=futures)
-    units = [
-        Unit(path, each, other, seed, effort) for each, other in zip(chosen, others, strict=True) for seed in numbers
-    ]
+    pairs = _with_others(conditions, scenarios or "dag_pods")
+    names, effort = [each.name for each, _ in pairs], Effort(futures=futures)
+    units = [Unit(path, each, others, seed, effort) for each, others in pairs for seed in numbers]
     found: list[Found] = []
     with progress_bar("episodes") as progress, closing(over_processes(look_into, units, processes or cores())) as runs:
         try:
@@ -109,6 +101,34 @@ def headroom(
     if len(found) < len(units):
         print(f"fermata: interrupted after {len(found)} of {len(units)} episodes", file=sys.stderr)
         raise typer.Exit(_INTERRUPTED)
+
+
+def _file(model: str) -> Path | None:
+    """Return the file of a model, which can be read; of none for the policy that never holds.
+
+    Raises:
+        InputError: there is no such model.
+        ModelError: it cannot be used.
+    """
+    from fermata.training.onnx_reader import model_path, read_network
+
+    if model == EAGER:
+        return None
+    path = model_path(model)
+    read_network(path)  # what is wrong with it is said before the work begins
+    return path
+
+
+def _with_others(conditions: Conditions, scenarios: str) -> list[tuple[Scenario, Scenario]]:
+    """Return each scenario, or the trace, with what its futures are made of.
+
+    Episodes of a trace are made of its blocks, and of the same blocks a future would know what comes.
+    """
+    if conditions.own is not None:
+        name = Path(conditions.own.path).name
+        return [(conditions.scenario(name), replace(conditions, part="teach").scenario(name))]
+    names = dict.fromkeys(name.strip() for name in scenarios.split(","))
+    return [(each, each) for each in map(conditions.scenario, names)]
 
 
 def _table(model: str, rows: list[Headroom]) -> Table:

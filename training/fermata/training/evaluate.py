@@ -1,7 +1,7 @@
 """Is a policy better than the base it must beat: paired over seeds, scenario by scenario, with 95% intervals.
 
-Evaluation seeds start at 2000; training draws its own scenarios and tuning uses seeds from 1000 on, so none of them has
-been seen. Needs no torch.
+Evaluation seeds are 2000 to 2019 unless told otherwise; training draws its own scenarios and tuning uses other seeds,
+so none of them has been seen. Needs no torch.
 """
 
 from __future__ import annotations
