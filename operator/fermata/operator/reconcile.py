@@ -43,7 +43,7 @@ from fermata.policy.reason import words_for_wait
 from fermata.policy.state import RECENT_ARRIVALS, ClusterState
 
 _UNSOUND = (reasons.DUPLICATE_STAGE, reasons.UNKNOWN_PARENT, reasons.CYCLE)  # its stages are no DAG
-_AT_A_TIME = 200  # workflows that are looked at before others have their turn: some 40 ms
+_AT_A_TIME = 200  # workflows that are looked at before others have their turn
 _TELLING_LESSONS = (1, 2, 4, 8, 16)  # so many known runs change the estimate of a stage noticeably
 
 log = logging.getLogger(__name__)

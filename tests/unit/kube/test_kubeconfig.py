@@ -43,6 +43,10 @@ def test_a_user_of_whom_nothing_is_said(tmp_path: Path) -> None:
     assert (found.server, found.token) == ("http://a", None)
 
 
+def test_a_token_of_digits(tmp_path: Path) -> None:
+    assert read_kubeconfig(_written(tmp_path, _config({"server": "http://a"}, {"token": 12345}))).token == "12345"
+
+
 def test_https_is_verified_unless_told_otherwise(tmp_path: Path) -> None:
     cluster = {"server": "https://a"}
     checked = read_kubeconfig(_written(tmp_path, _config(cluster, {}))).tls
@@ -75,8 +79,8 @@ _FINE = _config({"server": "https://a"}, {})
         ({**_FINE, "current-context": "elsewhere"}, "current-context: there is no context 'elsewhere'"),
         ({**_FINE, "current-context": "there"}, "context 'there': there is no cluster 'x'"),
         ({**_FINE, "users": None}, "context 'here': there is no user 'u'"),
-        ({**_FINE, "clusters": [{"name": "c"}]}, "clusters.0.cluster: Field required"),
-        (_config({}, {}), "clusters.0.cluster.server: Field required"),
+        ({**_FINE, "clusters": [{"name": "c"}]}, "clusters.0.cluster: is missing"),
+        (_config({}, {}), "clusters.0.cluster.server: is missing"),
         (_config({"server": ["a"]}, {}), "clusters.0.cluster.server: Input should be a valid string"),
         (_config({"server": "https://a", "certificate-authority-data": "%%"}, {}), "certificates of context 'here'"),
         (_config({"server": "https://a", "certificate-authority-data": "/w=="}, {}), "certificates of context 'here'"),

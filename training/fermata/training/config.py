@@ -12,6 +12,7 @@ from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from fermata.policy.errors import InputError
 from fermata.policy.learned import EXPERTS
+from fermata.policy.mistakes import first_mistake
 from fermata.sim.processes import cores
 from fermata.sim.scenarios.base import MAX_JOBS
 from fermata.training.fields import (
@@ -25,7 +26,6 @@ from fermata.training.fields import (
     Share,
     Shares,
     Width,
-    first_mistake,
 )
 
 Model = TypeVar("Model", bound=BaseModel)

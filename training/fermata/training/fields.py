@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Annotated, TypeVar
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from fermata.sim.scenarios.base import MAX_JOBS
 from fermata.sim.trace import MAX_EXECUTORS
@@ -39,20 +39,3 @@ Range = Annotated[tuple[Positive, Positive], AfterValidator(_rising)]
 Shares = Annotated[tuple[_Part, _Part], AfterValidator(_rising)]
 Counts = Annotated[tuple[Count, Count], AfterValidator(_rising)]
 Pools = Annotated[tuple[_Executors, _Executors], AfterValidator(_rising)]
-
-
-def first_mistake(found: ValidationError) -> str:
-    """Say in one line which field is wrong and what was expected, and what stood there if that is short."""
-    error = found.errors()[0]
-    field, given = ".".join(map(str, error["loc"])) or "the file", error["input"]
-    match error["type"]:
-        case "extra_forbidden":
-            return f"{field}: no such key"
-        case "missing":
-            return f"{field}: is missing"
-        case "model_type":
-            return f"{field}: expected keys and values"
-        case "value_error":
-            return f"{field}: {error['ctx']['error']}"
-    shown = f", got {given!r}" if isinstance(given, str | int | float | None) else ""
-    return f"{field}: {error['msg']}{shown}"

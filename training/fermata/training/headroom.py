@@ -205,7 +205,7 @@ class Prober:
         self._library = new_world(tables_of(library, executors), executors)
         self._ratios = _ratios(library)
         self._arrivals = arrivals_of(self._library)
-        larger = max(trace, library, key=lambda each: each.tasks / each.jobs)  # what came before may have been
+        larger = max(trace, library, key=lambda each: each.tasks / each.jobs)  # jobs of another part of a trace may be
         self._fork = fork_for(larger, executors, effort.horizon)
         self.trace, self._network, self._effort = trace, network, effort
         self._rng = np.random.default_rng([seed, _STREAM])

@@ -91,7 +91,7 @@ def configured(kind: type[M], values: Mapping[str, Any]) -> M:
     Raises:
         InputError: one does not exist, or cannot have its value.
     """
-    from fermata.training.fields import first_mistake
+    from fermata.policy.mistakes import first_mistake
 
     try:
         return kind.model_validate(values)

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Annotated, NamedTuple
 
 import yaml
-from pydantic import BaseModel, BeforeValidator, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from fermata.policy.errors import InputError
+from fermata.policy.mistakes import first_mistake
 
 _NAME = "fermata-local"
 # Files in the wild have `users:` with nothing behind it, and `user: null`.
@@ -26,6 +27,8 @@ class _Cluster(BaseModel):
 
 
 class _User(BaseModel):
+    model_config = ConfigDict(coerce_numbers_to_str=True)  # and no secret in what is told of a wrong type
+
     token: str | None = None
     certificate: Path | None = Field(None, alias="client-certificate")
     certificate_data: str | None = Field(None, alias="client-certificate-data")
@@ -103,9 +106,7 @@ def read_kubeconfig(path: Path) -> Endpoint:
     try:
         config = _Kubeconfig.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"])) or "the file"
-        raise InputError(f"{where}: {first['msg']}; expected a kubeconfig", file=path) from error
+        raise InputError(f"{first_mistake(error)}; expected a kubeconfig", file=path) from error
     except (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError) as error:
         raise InputError(f"cannot be read as a kubeconfig: {error!r}", file=path) from error
     context = next((each.context for each in config.contexts if each.name == config.current), None)
