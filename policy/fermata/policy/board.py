@@ -68,7 +68,8 @@ class Job:
     held_s: float = 0.0
     narrow: int = 1  # each of its stages is one task, and none is moldable
     remaining_path_s: float = 0.0  # the longest path from a stage that has not finished to the end of the job
-    begun_s: float = 0.0  # when the tasks that run began, summed over the executors that they hold
+    running_work_s: float = 0.0  # of the remaining work that of the tasks that run, by estimate
+    due_s: float = 0.0  # when they are expected to end, summed over the executors that they hold
     running: int = 0
 
 
@@ -134,7 +135,8 @@ def board_of(state: ClusterState) -> Board:
         "estimate_misses": state.estimate_misses,
     }
     jobs = {name: getattr(state, f"job_{name}") for name in _JOB}
-    jobs |= {"remaining_path_s": _remaining_path_s(state), "narrow": _narrow(state), "begun_s": _begun_s(state)}
+    jobs |= {"remaining_path_s": _remaining_path_s(state), "narrow": _narrow(state)}
+    jobs |= {"running_work_s": _running_work_s(state), "due_s": _due_s(state)}
     return Board(
         new_rows(Pool, 1, pool),
         unread_rows(Executor, state.executors, {name: getattr(state, f"executor_{name}") for name in _EXECUTOR}),
@@ -156,13 +158,19 @@ def _narrow(state: ClusterState) -> NDArray[np.bool_]:
     return narrow
 
 
-def _begun_s(state: ClusterState) -> FloatArray:
-    """Return for each job when its running tasks began, summed over executors; too late where they are moldable."""
+def _running_work_s(state: ClusterState) -> FloatArray:
+    """Return the work of each job's running tasks by estimate, executor-seconds."""
+    work_s = state.stage_running * state.stage_slots * state.stage_estimate_s
+    summed_s: FloatArray = np.bincount(state.stage_job, work_s, len(state.job_arrival_s))
+    return summed_s
+
+
+def _due_s(state: ClusterState) -> FloatArray:
+    """Return for each job when its running tasks are expected to end, summed over executors."""
     busy = state.executor_stage != IDLE
-    stage = state.executor_stage[busy]
-    begun_s = np.zeros(len(state.job_arrival_s))
-    np.add.at(begun_s, state.stage_job[stage], state.executor_free_at_s[busy] - state.stage_estimate_s[stage])
-    return begun_s
+    job = state.stage_job[state.executor_stage[busy]]
+    summed_s: FloatArray = np.bincount(job, state.executor_free_at_s[busy], len(state.job_arrival_s))
+    return summed_s
 
 
 def _remaining_path_s(state: ClusterState) -> FloatArray:

@@ -80,7 +80,8 @@ def begin(board: Board, stage: int, cap: int) -> int:
     row.cap = max(row.cap, cap)
     job = board.jobs[row.job]
     job.running += taken
-    job.begun_s += taken * pool.now_s
+    job.running_work_s += tasks * row.slots * row.estimate_s
+    job.due_s += taken * expected_s
     if row.pending == 0:
         drop_ready(board, stage)
     return tasks

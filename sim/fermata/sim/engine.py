@@ -154,16 +154,17 @@ def _complete(world: World) -> None:
     row, now_s = board.stages[stage], board.pool[0].now_s
     job = board.jobs[row.job]
     row.running -= 1
+    work_s = row.slots * row.estimate_s
     # Rounding must not make it negative.
-    job.remaining_work_s = max(job.remaining_work_s - row.slots * row.estimate_s, 0.0)
+    job.remaining_work_s = max(job.remaining_work_s - work_s, 0.0)
     if task.fails:
         _fail_job(world, stage)
     else:
         _measure(world, now_s - task.start_s, board.executors[executor].free_at_s - task.start_s)
     if world.clock[0].sticky and row.pending > 0 and row.running < row.cap:
-        _continue(world, stage, executor, task.start_s)
+        _continue(world, stage, executor)
         return
-    freed = 0
+    freed, due_s = 0, board.executors[executor].free_at_s
     while executor != IDLE:
         after = world.next_executor[executor]
         world.next_executor[executor] = IDLE
@@ -174,9 +175,10 @@ def _complete(world: World) -> None:
         executor = after
     board.pool[0].free += freed
     job.running -= freed
-    job.begun_s -= freed * task.start_s
+    job.running_work_s -= work_s
+    job.due_s -= freed * due_s
     if job.running == 0:
-        job.begun_s = 0.0  # without what rounding left
+        job.running_work_s, job.due_s = 0.0, 0.0  # without what rounding left
         progress = world.job_progress[row.job]
         progress.run_s += now_s - progress.run_since_s
     if row.pending == 0 and row.running == 0:
@@ -215,19 +217,18 @@ def _fail_job(world: World, failed: int) -> None:
 
 
 @part
-def _continue(world: World, stage: int, executor: int, began_s: float) -> None:
-    """Start the stage's next task on the executors that the last one, which began then, leaves."""
+def _continue(world: World, stage: int, executor: int) -> None:
+    """Start the stage's next task on the executors that the last one leaves."""
     board, row = world.board, world.board.stages[stage]
     task = world.stage_progress[stage].end_task - row.pending
     row.pending -= 1
     row.running += 1
     expected_s = board.pool[0].now_s + row.estimate_s
-    other, width = executor, 0
+    other = executor
     while other != IDLE:
+        board.jobs[row.job].due_s += expected_s - board.executors[other].free_at_s
         board.executors[other].free_at_s = expected_s
         other = world.next_executor[other]
-        width += 1
-    board.jobs[row.job].begun_s += width * (board.pool[0].now_s - began_s)
     if row.pending == 0:
         drop_ready(board, stage)
     _run_task(world, task, executor, world.tasks[task].duration_s)

@@ -45,8 +45,8 @@ class Rule(NamedTuple):
     share: float = 0.0  # EQUAL_SHARE: a job gets this part of the pool, or an equal share where that is more
     keep: int = 0  # *_SHARE: 1: an executor that frees stays with its job within the job's cap
     spare: int = 0  # *_SHARE: 1: executors that no job may have go to the first job all the same
-    # BY_REMAINING_WORK: of a job of one-task stages that runs what has passed of its tasks does not count, and of the
-    # rest this share does not either.
+    # BY_REMAINING_WORK: of a job that runs what has passed of its tasks does not count, and where its stages are one
+    # task each this share of the rest does not either.
     keep_running: float = 0.0
 
 
@@ -63,9 +63,12 @@ def order_key(board: Board, stage: int, rule: Rule) -> float:
         return float(job.work_s / job.weight)
     if rule.order == BY_REMAINING_WORK:
         work_s = job.remaining_work_s
-        if rule.keep_running > 0.0 and job.narrow == 1 and job.running > 0:
-            passed_s = job.running * board.pool[0].now_s - job.begun_s
-            work_s = (1.0 - rule.keep_running) * max(work_s - passed_s, 0.0)
+        if rule.keep_running > 0.0 and job.running > 0:
+            # What runs is left until it is due and not below zero: tasks of wrong estimates, which outlive them, would
+            # make a long job the shortest.
+            running_s = max(job.due_s - job.running * board.pool[0].now_s, 0.0)
+            work_s = max(work_s - job.running_work_s, 0.0) + running_s
+            work_s *= 1.0 - rule.keep_running * job.narrow
         return float(work_s / job.weight)
     if rule.order == BY_CRITICAL_PATH:
         return float(job.remaining_path_s / job.weight)
