@@ -161,16 +161,14 @@ def _narrow(state: ClusterState) -> NDArray[np.bool_]:
 def _running_work_s(state: ClusterState) -> FloatArray:
     """Return the work of each job's running tasks by estimate, executor-seconds."""
     work_s = state.stage_running * state.stage_slots * state.stage_estimate_s
-    summed_s: FloatArray = np.bincount(state.stage_job, work_s, len(state.job_arrival_s))
-    return summed_s
+    return np.bincount(state.stage_job, work_s, len(state.job_arrival_s)).astype(np.float64)
 
 
 def _due_s(state: ClusterState) -> FloatArray:
     """Return for each job when its running tasks are expected to end, summed over executors."""
     busy = state.executor_stage != IDLE
     job = state.stage_job[state.executor_stage[busy]]
-    summed_s: FloatArray = np.bincount(job, state.executor_free_at_s[busy], len(state.job_arrival_s))
-    return summed_s
+    return np.bincount(job, state.executor_free_at_s[busy], len(state.job_arrival_s)).astype(np.float64)
 
 
 def _remaining_path_s(state: ClusterState) -> FloatArray:
