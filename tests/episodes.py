@@ -195,7 +195,7 @@ def _run_s(episode: Episode, job: int) -> float:
 
 
 def _held_s(episode: Episode, job: int) -> float:
-    """Time in which no task of the job ran, and one of its stages was ready, not begun, and would have fitted."""
+    """Time in which no task of the job ran, and one of its stages was ready, had tasks left, and would have fitted."""
     trace, tasks = episode.trace, _tasks_of_job(episode, job)
     instants = np.unique(np.concatenate([episode.task_start_s, episode.task_end_s, episode.stage_ready_s]))
     total_s = 0.0
@@ -204,8 +204,8 @@ def _held_s(episode: Episode, job: int) -> float:
             continue
         free = episode.executors - in_use(episode, begin_s)
         for each in range(int(trace.job_stage_ptr[job]), int(trace.job_stage_ptr[job + 1])):
-            begun_s = episode.task_start_s[trace.task_ptr[each] : trace.task_ptr[each + 1]].min()
-            if episode.stage_ready_s[each] <= begin_s < begun_s and trace.stage_slots[each] <= free:
+            last_s = episode.task_start_s[trace.task_ptr[each] : trace.task_ptr[each + 1]].max()
+            if episode.stage_ready_s[each] <= begin_s < last_s and trace.stage_slots[each] <= free:
                 total_s += end_s - begin_s
                 break
     return float(total_s)

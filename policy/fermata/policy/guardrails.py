@@ -33,13 +33,16 @@ def room_to_hold(held_s: float, waited_s: float, max_hold_s: float, max_wait_s: 
 
 @kernel
 def most_overdue(board: Board, max_hold_s: float, max_wait_s: float) -> tuple[int, float]:
-    """Return the startable stage with the least room to hold (ties: lowest index) and that room; (-1, inf) if none."""
+    """Return the stage that rests, startable, with the least room to hold, and that room; (-1, inf) if none.
+
+    Ties go to the lowest index. A stage that runs does not rest, whatever is left of it.
+    """
     worst, least = -1, math.inf
     now_s = board.pool[0].now_s
     for i in range(board.pool[0].ready):
         stage = board.ready[i]
         row = board.stages[stage]
-        if row.cap > 0 or not startable(board, stage):
+        if row.running > 0 or not startable(board, stage):
             continue
         room = room_to_hold(row.held_s, now_s - row.ready_s, max_hold_s, max_wait_s)
         if room < least or (room == least and worst >= 0 and stage < worst):

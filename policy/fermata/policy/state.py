@@ -56,7 +56,7 @@ class ClusterState(NamedTuple):
     stage_cap: IndexArray  # parallelism cap in force, in tasks; 0 before the first start
     stage_max_cap: IndexArray  # the highest cap that may be asked for, in tasks (moldable: in executors)
     stage_ready_s: FloatArray  # since when all parents have finished; +inf before
-    stage_held_s: FloatArray  # held time so far: ready, not started, and enough executors were free
+    stage_held_s: FloatArray  # held time so far: ready, no task of it running, and enough executors free
     stage_hold_until_s: FloatArray  # end of a committed hold (`HOLD`); -inf where there is none
     stage_path_s: FloatArray  # length of the longest path from its start to the end of its job, itself included
     # lists of indices, in no particular order

@@ -241,7 +241,7 @@ def _count_held(world: World, until_s: float) -> None:
     span_s = until_s - board.pool[0].now_s
     for i in range(board.pool[0].ready):
         row = board.stages[board.ready[i]]
-        if row.cap > 0 or row.slots > board.pool[0].free:
+        if row.running > 0 or row.slots > board.pool[0].free:
             continue
         row.held_s += span_s
         job, progress = board.jobs[row.job], world.job_progress[row.job]

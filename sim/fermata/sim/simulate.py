@@ -60,7 +60,7 @@ class Episode:
     job_failed: NDArray[np.bool_]  # a stage of it failed more often than it may
     job_critical_path_s: FloatArray  # by estimate
     stage_ready_s: FloatArray
-    stage_held_s: FloatArray
+    stage_held_s: FloatArray  # likewise, of the stage's own tasks
     task_start_s: FloatArray
     task_end_s: FloatArray
     task_executor: NDArray[np.int32]

@@ -95,10 +95,13 @@ def test_room_to_hold() -> None:
 def test_the_most_overdue_stage() -> None:
     assert most_overdue(board_of(idle(10.0, (2.0, 3.0))), 6.0, math.inf) == (1, 3.0)
     assert most_overdue(board_of(idle(10.0)), 6.0, math.inf) == (0, 6.0)  # a tie
-    # One that has been started, and one that does not fit, are not being held.
+    # One that runs, and one that does not fit, are not being held ...
     assert most_overdue(board_of(busy(10.0, 1.0)), 6.0, math.inf) == (1, 5.0)
     nothing = idle()._replace(free=0)
     assert most_overdue(board_of(nothing), 0.0, 0.0) == (-1, math.inf)
+    # ... but one that has begun and rests between two of its tasks is.
+    begun = idle(10.0, (7.0, 1.0))._replace(stage_cap=np.array([1, 0], np.int32))
+    assert most_overdue(board_of(begun), 6.0, math.inf) == (0, -1.0)
 
 
 def test_an_overdue_stage_takes_what_is_free() -> None:

@@ -224,6 +224,21 @@ def test_the_last_executor_is_held_while_the_next_completion_is_far() -> None:
     assert episode.job_wait_s.tolist() == [0.0, 2.0, 0.0]
 
 
+@pytest.mark.parametrize(
+    ("limits", "second_s"),
+    [(Guardrails(), 5.0), (Guardrails(max_hold_s=1.5), 4.5), (Guardrails(max_wait_s=4.0), 4.0)],
+)
+def test_a_stage_that_has_begun_is_held_between_its_tasks(limits: Guardrails, second_s: float) -> None:
+    def rest_until_five(state: ClusterState) -> Action:
+        return Action(WAIT, until_s=5.0) if 0.0 < state.now_s < 5.0 else Action(START, 0, 1)
+
+    episode = simulate(trace_of((0.0, [stage("a", 3, tasks=2)])), 1, Python(rest_until_five), limits=limits)
+    assert episode.task_start_s.tolist() == [0.0, second_s]
+    assert episode.job_run_s.tolist() == [6.0]
+    assert episode.job_held_s.tolist() == episode.stage_held_s.tolist() == [second_s - 3.0]
+    assert episode.job_wait_s.tolist() == [0.0]
+
+
 def test_a_long_job_goes_first_when_another_executor_frees_soon() -> None:
     jobs = one_stage_jobs((0.0, 30.0), (0.0, 22.0), (20.0, 100.0), (20.0, 5.0))
     assert run(jobs, 2, "sjf").job_start_s.tolist()[2:] == [27.0, 22.0]

@@ -8,7 +8,7 @@ from fermata.policy.theory.bounds import lower_bound_s, pooled_srpt_jct_s
 from fermata.sim.metrics import JobShapes, job_shapes
 from fermata.sim.report.schedule import NO_HOLDS, Holds, Schedule, Tasks, held_intervals
 from fermata.sim.simulate import Episode
-from fermata.sim.trace import Trace
+from fermata.sim.trace import FloatArray, Trace
 
 _LEAST_HELD_S = 1e-9  # less is rounding
 
@@ -46,16 +46,24 @@ def _holds_of(episode: Episode, tasks: Tasks) -> Holds:
     held = np.flatnonzero(episode.stage_held_s > _LEAST_HELD_S)
     if not len(held):
         return NO_HOLDS
-    found = held_intervals(
-        tasks,
-        episode.executors,
-        episode.stage_ready_s[held],
-        np.minimum.reduceat(episode.task_start_s, trace.task_ptr[:-1])[held],
-        trace.stage_slots[held],
-    )
-    stages = held[found.stage]
+    rests = [_rests(episode, stage) for stage in held.tolist()]
+    owner = np.repeat(held, [len(begin_s) for begin_s, _ in rests])
+    begin_s, end_s = (np.concatenate(column) for column in zip(*rests, strict=True))
+    found = held_intervals(tasks, episode.executors, begin_s, end_s, trace.stage_slots[owner])
+    stages = owner[found.stage]
     names = [trace.stage_names[stage] for stage in stages.tolist()]
     return Holds(found.start_s, found.end_s, trace.stage_job[stages], names)
+
+
+def _rests(episode: Episode, stage: int) -> tuple[FloatArray, FloatArray]:
+    """Return from when until when a stage could have run and no task of it did: before the first, and between them."""
+    tasks = slice(episode.trace.task_ptr[stage], episode.trace.task_ptr[stage + 1])
+    order = np.argsort(episode.task_start_s[tasks], kind="stable")
+    end_s = episode.task_start_s[tasks][order]
+    done_s = np.maximum.accumulate(episode.task_end_s[tasks][order])
+    begin_s = np.concatenate([episode.stage_ready_s[stage : stage + 1], done_s[:-1]])
+    rest = end_s > begin_s
+    return begin_s[rest], end_s[rest]
 
 
 def mean_jct_bound(trace: Trace, executors: int) -> tuple[str, float] | None:

@@ -77,7 +77,7 @@ def summary_of(effects: Iterable[HoldEffect]) -> HoldSummary:
 def effects_of(schedule: Schedule, base: Schedule, unit: str = "") -> list[HoldEffect]:
     """Return what became of every held stage of a schedule, over the jobs that both schedules have.
 
-    A stage that was held twice, with a time between in which too few executors were free, is one hold.
+    A stage that was held twice, with a time between in which it ran or too few executors were free, is one hold.
     """
     base_jct_s = dict(zip(base.job_ids, base.jct_s.tolist(), strict=True))
     change_s = schedule.jct_s - np.array([base_jct_s.get(job, np.nan) for job in schedule.job_ids])

@@ -158,13 +158,13 @@ class Intervals(NamedTuple):
 def held_intervals(
     tasks: Tasks, executors: int, ready_s: FloatArray, start_s: FloatArray, slots: IndexArray
 ) -> Intervals:
-    """Return when stages were held: ready, not started, although enough executors were free.
+    """Return when stages were held: ready, no task of them running, although enough executors were free.
 
     Args:
         tasks: all that ran.
         executors: size of the pool.
-        ready_s: [stages] when all parents had ended.
-        start_s: [stages] when the first task started.
+        ready_s: [stages] when all parents had ended, or a task after which none of the stage ran for a while.
+        start_s: [stages] when the next task, or the first one, started.
         slots: [stages] executors that one task takes.
     """
     at_s = np.concatenate([tasks.start_s, tasks.end_s])
