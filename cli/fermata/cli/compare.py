@@ -210,7 +210,7 @@ def _workload(
         size, warm, variations = source.setting.executors, 0, []
     else:
         size, warm = source.scenario.executors, source.scenario.warm
-        variations = list(source.variations()) if sweep_seeds else []
+        variations = list(source.variations(executors or size)) if sweep_seeds else []
     chosen = [Setting(name, executors or size, warm if warmup is None else warmup, limits, sticky) for name in names]
     return Workload(source, chosen, seeds, variations, min(sweep_seeds, len(seeds)))
 

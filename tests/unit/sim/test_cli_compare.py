@@ -70,6 +70,15 @@ def test_the_same_numbers_and_page_on_any_number_of_processes(tmp_path: Path) ->
     assert "Held time against size ratio needs a workload of short and long jobs." in page
 
 
+def test_a_load_is_a_share_of_the_pool_that_was_asked_for(tmp_path: Path) -> None:
+    arguments = ["--scenario", "express_k2", "--seeds", "4", "--executors", 4, *SMALL, "--policies", "sjf"]
+    done = fermata(*arguments, "--sweep-seeds", 1, "--out", tmp_path / "r.html", "--json")
+    sweep = json.loads(done.stdout)["workloads"]["express_k2"]["sweeps"]["load"]
+    mean_work_s = 0.9 * 10.0 + 0.1 * 200.0
+    offered = [rate * mean_work_s / 4 for rate in sweep["arrivals_per_s"]]
+    assert offered == pytest.approx(sweep["value"], rel=0.25)
+
+
 def test_the_figures_of_one_policy_are_those_of_simulate(tmp_path: Path) -> None:
     common = ["--scenario", "dag_pods", "--seeds", "4-5", *SMALL, "--json"]
     done = fermata(*common, "--policies", "srwf", "--no-sweeps", "--out", tmp_path / "r.html")

@@ -79,15 +79,19 @@ class ScenarioSource:
         trace = self.scenario.generate(seed)
         return [Run(seed, *run_trace(trace, each, policy=loaded(each.policy))) for each in settings]
 
-    def variations(self) -> Iterator[Variation]:
-        """Yield the scenario at other loads and with other size ratios, as far as its recipe has such parameters."""
+    def variations(self, executors: int) -> Iterator[Variation]:
+        """Yield the scenario at other loads and with other size ratios, as far as its recipe has such parameters.
+
+        Args:
+            executors: of the pool that it runs on, of which a load is a share; the scenario's own may be others.
+        """
         known = self.scenario.parameters
         jobs = min(self.scenario.jobs, SWEEP_JOBS)
         warm = min(self.scenario.warm, jobs // 10)
         small = self.scenario.with_(jobs=jobs, warm=warm)
         if "load" in known:
             for value in LOADS:
-                changed = small.with_(load=value)
+                changed = small.with_(load=value, executors=executors)
                 with suppress(InputError):  # too low for what comes by the clock
                     changed.with_(jobs=1).generate(0)
                     yield Variation("load", value, ScenarioSource(changed), warm)
