@@ -71,6 +71,8 @@ def test_a_name_without_parameters_is_the_built_in_itself() -> None:
         ("fifo:tau=1", "policy 'fifo' has no parameter 'tau'; it has: none"),
         ("sjf-hold:last=1.5", "policy 'sjf-hold': parameter 'last' is a whole number, got 1.5"),
         ("sjf-hold:max_longs=inf", "policy 'sjf-hold': parameter 'max_longs' is a whole number, got inf"),
+        ("sjf-hold:last=1e300", "policy 'sjf-hold': parameter 'last' is from -1e+09 to 1e+09, got 1e+300"),
+        ("weighted-fair:alpha=-400", "policy 'weighted-fair': parameter 'alpha' is from -5 to 5, got -400"),
     ],
 )
 def test_what_cannot_be_loaded(spec: str, message: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,6 +14,8 @@ from fermata.policy.decide import BoardPolicy
 from fermata.policy.errors import InputError
 from fermata.policy.heuristics.kernel import (
     EQUAL_SHARE,
+    MAX_COUNT,
+    MAX_EXPONENT,
     NEVER,
     WORK_SHARE,
     InOrder,
@@ -52,7 +55,7 @@ class Heuristic(BoardPolicy):
         """Return the heuristic with some parameters set.
 
         Raises:
-            InputError: it has no such parameter, or one that must be whole is not.
+            InputError: it has no such parameter, one that must be whole is not, or one is too large to count with.
         """
         changes: dict[str, Any] = {}
         for key, value in values.items():
@@ -63,6 +66,11 @@ class Heuristic(BoardPolicy):
             kind = type(getattr(self.rule, target))
             if kind is int and not float(value).is_integer():
                 raise InputError(f"policy {self.name!r}: parameter {key!r} is a whole number, got {value:g}")
+            most = MAX_EXPONENT if target == "exponent" else MAX_COUNT if kind is int else math.inf
+            if abs(value) > most:
+                raise InputError(
+                    f"policy {self.name!r}: parameter {key!r} is from -{most:g} to {most:g}, got {value:g}"
+                )
             changes[target] = kind(value)
         text = ",".join(f"{key}={value:g}" for key, value in values.items())
         name = f"{self.name}:{text}" if text else self.name

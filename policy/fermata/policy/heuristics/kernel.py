@@ -21,6 +21,8 @@ from fermata.policy.heuristics.pair_hold import committed_hold_of, released_hold
 BY_ARRIVAL, BY_LAST_ARRIVAL, BY_JOB_WORK, BY_REMAINING_WORK, BY_CRITICAL_PATH, BY_EXECUTORS, BY_TASK_SLOTS = range(7)
 # How many executors a start takes; the last two bound the executors of the whole job.
 FILL, ONE_TASK, BOUNDED, DIVIDED, WORK_SHARE, EQUAL_SHARE = range(6)
+MAX_EXPONENT = 5.0  # beyond, the power of a work that a trace may have is no number any more
+MAX_COUNT = 1_000_000_000  # of executors or jobs: what is counted with is a machine's whole number
 # Rules for holding.
 NEVER, SWITCH, FOLLOWER, PAIR_COMMITTED, PAIR_RELEASED = range(5)
 
