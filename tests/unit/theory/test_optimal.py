@@ -162,7 +162,16 @@ def test_a_bad_case_is_the_users(name: str) -> None:
         optimal.case(name)
 
 
-@pytest.mark.parametrize("options", ["--case nonsense", "--case k2_p.8_10_40_rho.6 --slot 4"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        "--case nonsense",
+        "--case k2_p.8_10_40_rho.6 --slot 4",
+        "--case k2_p.8_0.01_40_rho.6",
+        "--case k2_p.8_10_40_rho.6 --seeds 1",
+        "--case k2_p.8_10_40_rho.6 --jobs 50 --warm 50",
+    ],
+)
 def test_a_bad_command_exits_2_with_one_line(options: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as exit_info:
         optimal.main(options.split())

@@ -55,8 +55,14 @@ def finest_slot_s(classes: TwoClasses, max_states: int) -> float:
     Args:
         classes: durations in tenths of a second at the finest.
         max_states: upper limit, except that half the greatest common divisor of the durations is always allowed.
+
+    Raises:
+        InputError: durations that are finer.
     """
-    divisor_s = math.gcd(round(classes.short_s * 10), round(classes.long_s * 10)) / 10
+    short, long = round(classes.short_s * 10), round(classes.long_s * 10)
+    if not (math.isclose(short, classes.short_s * 10) and math.isclose(long, classes.long_s * 10)):
+        raise InputError(f"{classes.short_s:g} s and {classes.long_s:g} s: expected tenths of a second, or --slot")
+    divisor_s = math.gcd(short, long) / 10
     caps, parts = default_caps(classes), 2
     while lattice_states(classes, round(classes.long_s / divisor_s * (parts + 2)), caps) <= max_states:
         parts += 2
@@ -153,6 +159,8 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--warm", type=int, default=500, help="of them left out (default %(default)s)")
     parser.add_argument("--seeds", type=int, default=40, help="traces to replay, at least 2 (default %(default)s)")
     options = parser.parse_args(arguments)
+    if options.seeds < 2 or not 0 <= options.warm < options.jobs:
+        parser.exit(2, "expected 2 --seeds or more, and a --warm from 0 to less than --jobs\n")
     try:
         classes = case(options.case)
         slot_s = options.slot or finest_slot_s(classes, options.states)
