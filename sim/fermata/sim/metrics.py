@@ -156,14 +156,25 @@ def resampled_ci95(values: npt.ArrayLike) -> Interval:
     return Interval(mean, ci95 * math.sqrt(np.size(values)))
 
 
+def change_percent(mean: float, base: float) -> float:
+    """Return by how many percent a mean lies above that of the base: NaN where the base's is 0 and the other is not.
+
+    >>> change_percent(12.0, 10.0), change_percent(0.0, 0.0), change_percent(1.0, 0.0)
+    (20.0, 0.0, nan)
+    """
+    if base == 0.0:
+        return 0.0 if mean == 0.0 else float("nan")
+    return 100.0 * (mean - base) / base
+
+
 def paired_percent(
     values: npt.ArrayLike, base: npt.ArrayLike, interval: Callable[[FloatArray], Interval] = mean_ci95
 ) -> Interval:
-    """By how many percent `values` lie above `base`, seed by seed; negative is below.
+    """By how many percent `values` lie above `base`, seed by seed; negative is below, NaN as in `change_percent`.
 
     Args:
         values: [seeds] a policy's figure.
-        base: [seeds] the base policy's figure on the same seeds, not 0.
+        base: [seeds] the base policy's figure on the same seeds.
         interval: makes an interval of the percentages [seeds].
 
     Raises:
@@ -175,7 +186,7 @@ def paired_percent(
     ours, theirs = np.asarray(values, dtype=np.float64), np.asarray(base, dtype=np.float64)
     if ours.shape != theirs.shape:
         raise InputError(f"{ours.size} values cannot be paired with {theirs.size}")
-    return interval(100.0 * (ours - theirs) / theirs)
+    return interval(np.array([change_percent(*pair) for pair in zip(ours.tolist(), theirs.tolist(), strict=True)]))
 
 
 @lru_cache

@@ -85,6 +85,8 @@ def test_means_and_paired_percentages() -> None:
     percent, width = paired_percent([90.0, 160.0], [100.0, 200.0])
     assert percent == -15.0
     assert width == pytest.approx(12.7062 * 5.0, abs=1e-3)
+    assert paired_percent([0.0, 110.0], [0.0, 100.0]).mean == 5.0  # as long as nothing is neither longer nor shorter
+    assert math.isnan(paired_percent([1.0], [0.0]).mean)
     with pytest.raises(InputError, match="no values"):
         mean_ci95([])
     with pytest.raises(InputError, match="cannot be paired"):

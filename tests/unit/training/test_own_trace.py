@@ -180,6 +180,7 @@ def told(arguments: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
         (["evaluate", "srwf", "--trace", "/no/such", "--executors", "2"], "/no/such: No such file or directory"),
         (["evaluate", "srwf", "--trace", "-", "--executors", "2"], "expected a file"),
         (["evaluate", "srwf", "--trace", "FEW", "--executors", "2"], "20 jobs are too few to be parted"),
+        (["evaluate", "srwf", "--trace", "NOTHING", "--executors", "2"], "NOTHING: no job takes any time"),
         (["train", "--out", "r", "--trace", "TRACE"], "--trace needs --executors"),
         (["train", "--out", "r", "--executors", "2"], "--executors is of a --trace"),
         (["train", "--out", "r", "--trace", "TRACE", "--executors", "3-2"], "--executors: 2 is below 3"),
@@ -205,6 +206,7 @@ def test_what_does_not_go_together_is_told(
     write_trace(replace(trace, stage_slots=np.full(trace.stages, 3, np.int32)), "SLOTS")
     write_trace(trace, "TRACE")
     write_trace(scenario("express_k2").with_(jobs=20, warm=0).generate(5), "FEW")
+    write_trace(replace(trace, task_duration_s=np.zeros(trace.tasks)), "NOTHING")
     code, text = told(arguments, monkeypatch, capsys)
     assert code == 2
     assert expected in text

@@ -40,8 +40,8 @@ def own_trace(path: str, executors: tuple[int, int]) -> OwnTrace:
         executors: of the pool, from and to.
 
     Raises:
-        InputError: it cannot be read, breaks the format, has too few jobs, or a task needs more than the least number
-            of executors.
+        InputError: it cannot be read, breaks the format, has too few jobs, or none that takes any time, or a task needs
+            more than the least number of executors.
     """
     if path == "-":
         raise InputError("expected a file: a trace is read more than once", file=path)
@@ -49,6 +49,8 @@ def own_trace(path: str, executors: tuple[int, int]) -> OwnTrace:
     trace = _read(absolute, sha256)
     if trace.jobs < LEAST_JOBS:
         raise InputError(f"{trace.jobs} jobs are too few to be parted; expected {LEAST_JOBS} or more", file=path)
+    if not trace.task_duration_s.any():
+        raise InputError("no job takes any time: nothing to compare", file=path)
     check_fits(trace, executors[0], path)
     kind = 2 if trace.tasks > trace.stages else 1 if trace.stages > trace.jobs else 0
     return OwnTrace(path=absolute, sha256=sha256, kind=kind, executors=executors)

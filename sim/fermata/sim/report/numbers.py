@@ -9,7 +9,7 @@ import numpy as np
 
 from fermata.policy.errors import InputError
 from fermata.sim.experiment import pooled
-from fermata.sim.metrics import mean_ci95, summarize
+from fermata.sim.metrics import change_percent, mean_ci95, summarize
 from fermata.sim.report.records import Run
 from fermata.sim.report.schedule import Schedule
 from fermata.sim.trace import FloatArray, IntArray
@@ -168,17 +168,6 @@ def class_bounds(work_s: FloatArray) -> list[tuple[str, float]]:
         if not found or most > found[-1][1]:
             found.append((f"{words}, to {most:.4g} s", most))
     return found
-
-
-def change_percent(mean: float, base: float) -> float:
-    """Return by how many percent a mean lies above that of the base: NaN where the base's is 0 and the other is not.
-
-    >>> change_percent(12.0, 10.0), change_percent(0.0, 0.0), change_percent(1.0, 0.0)
-    (20.0, 0.0, nan)
-    """
-    if base == 0.0:
-        return 0.0 if mean == 0.0 else float("nan")
-    return 100.0 * (mean - base) / base
 
 
 def class_rows(runs: Sequence[Run], base: Run) -> list[ClassRow]:
