@@ -26,7 +26,7 @@ from fermata.policy.heuristics.kernel import Rule, choose, choose_eager
 from fermata.policy.heuristics.sjf import SJF
 from fermata.policy.rows import peek
 from fermata.policy.state import ClusterState
-from fermata.sim.engine import DECIDE, DONE, advance, apply
+from fermata.sim.engine import DECIDE, DONE, STUCK, advance, apply
 from fermata.sim.failures import Failures
 from fermata.sim.learned_loop import DECISIONS_A_REPORT, run_network
 from fermata.sim.trace import MAX_EXECUTORS, Trace
@@ -41,10 +41,11 @@ Observer = Callable[[ClusterState, tuple[Step, ...]], None]
 Progress = Callable[[float], object]
 
 SLICE_EVENTS = 10_000  # some milliseconds of a compiled episode
+MOST_IDLE_WAITS = 10_000  # in a row, of a pool to which no job comes any more: of a network some seconds
 
 
 class StuckError(FermataError):
-    """A policy left jobs waiting although nothing runs and nothing more will happen."""
+    """A policy left jobs waiting although nothing runs and nothing more will happen, or only time passes."""
 
 
 @dataclass(frozen=True)
@@ -142,6 +143,7 @@ def _run_policy(
     report: Callable[[], object],
 ) -> int:
     """Run an episode by asking `decide`, as the operator does."""
+    idle_waits = 0
     for asked in count():
         if asked % DECISIONS_A_REPORT == 0:
             report()
@@ -154,6 +156,11 @@ def _run_policy(
             observer(state, steps)
         for step in steps:
             apply(world, *step.action)
+        # A timed wait is allowed on an idle pool, so a policy could ask for one after the other without end.
+        clock, waits = peek(world.clock), bool(steps) and steps[-1].action.kind == WAIT
+        idle_waits = idle_waits + 1 if waits and clock.runs == 0 and clock.arrived == clock.jobs else 0
+        if idle_waits > MOST_IDLE_WAITS:
+            return STUCK
     return outcome
 
 

@@ -14,7 +14,7 @@ from fermata.policy.guardrails import AGED, CAPPED, IDLE_POOL, Guardrails
 from fermata.policy.registry import load
 from fermata.policy.state import ClusterState
 from fermata.sim.engine import DECIDE, STUCK, advance
-from fermata.sim.simulate import Episode, simulate
+from fermata.sim.simulate import Episode, StuckError, simulate
 from fermata.sim.trace import Trace
 from fermata.sim.trace_builder import StageSpec
 from fermata.sim.world import new_world, tables_of
@@ -372,3 +372,15 @@ def test_a_task_that_can_never_fit_is_refused() -> None:
         simulate(trace_of((0.0, [stage("a", 1)]), (0.0, [stage("b", 1, slots=3)])), 2, load("fifo"))
     with pytest.raises(InputError, match="expected at least 1 executor, got 0"):
         simulate(one_stage_jobs((0.0, 1.0)), 0, load("fifo"))
+
+
+def test_a_policy_that_only_lets_time_pass_is_stuck(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fermata.sim.simulate.MOST_IDLE_WAITS", 50)
+
+    def start_at(start_s: float) -> Python:
+        return Python(lambda s: first_come(s) if s.now_s >= start_s else Action(WAIT, until_s=s.now_s + 1.0))
+
+    jobs = one_stage_jobs((0.0, 4.0), (100.0, 4.0))
+    with pytest.raises(StuckError, match="left 2 jobs unfinished at 150 s"):  # an arrival is worth waiting for
+        simulate(jobs, 2, start_at(math.inf))
+    assert simulate(jobs, 2, start_at(140.0)).job_start_s.tolist() == [140.0, 140.0]
