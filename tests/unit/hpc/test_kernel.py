@@ -9,7 +9,8 @@ import pytest
 
 from fermata.policy.errors import InputError
 from fermata.sim.hpc import JobLog, policy, simulate
-from fermata.sim.hpc.inspect import PICKS, REJECT_IF_BLOCKED, STARTS, rule_inspector
+from fermata.sim.hpc.inspect import PICKS, REJECT_IF_BLOCKED, STARTS, Inspector, parameters, rule_inspector
+from fermata.sim.hpc.models import InspectorModel
 
 Row = tuple[float, float, float, int]  # submit, runtime, estimate, cores
 
@@ -87,6 +88,13 @@ def test_killing_at_the_estimate_frees_the_cores_there() -> None:
     assert starts(log, "fcfs", kill_at_estimate=True) == [0, 10]
 
 
+@pytest.mark.parametrize("name", ["published-sjf", "published-saf-backfill"])
+def test_what_decides_as_published_kills_at_the_estimate_where_asked(name: str) -> None:
+    log = log_of((0, 100, 10, 4), (5, 10, 10, 4))
+    assert starts(log, name) == [0, 100]
+    assert starts(log, name, kill_at_estimate=True) == [0, 10]
+
+
 def test_conservative_keeps_the_second_reservation_and_easy_does_not() -> None:
     # 1 takes two cores to 100. 2 needs all: reserved at 100. 3 needs three: reserved at 150. 4 (one core, to 162)
     # would not delay 2 on the extra core of EASY, as there is none; 5 fits before 100 in both.
@@ -152,3 +160,20 @@ def test_a_wide_job_or_a_time_that_runs_backwards_is_refused() -> None:
         log_of((5, 1, 1, 1), (4, 1, 1, 1))
     with pytest.raises(InputError, match="cannot take 9 from index 0"):
         replace(BLOCKED, name="x").sequence(0, 9)
+
+
+def rejecting_starts(log: JobLog) -> Inspector:
+    theta = np.zeros(parameters(8))
+    theta[-1] = 1.0
+    return InspectorModel("starts", 8, 128.0, theta).inspector(log)
+
+
+@pytest.mark.parametrize("name", ["fcfs", "fcfs/skip", "fcfs+easy/skip", "published-sjf"])
+def test_a_held_start_is_looked_at_again_after_a_job_that_takes_no_time(name: str) -> None:
+    # 2 is held while 1 runs, which ends at the same instant; then nothing runs and nothing more will come.
+    log = log_of((0, 0, 1, 1), (0, 50, 50, 1))
+    chosen = policy(name)
+    assert simulate(log, chosen.order, chosen.rules, rejecting_starts(log)).start_s.tolist() == [0, 0]
+    # A third one comes much later: 2 is rejected every 600 s, as if 1 had not ended in between.
+    log = log_of((0, 0, 1, 1), (0, 50, 50, 1), (90_000, 1, 1, 1))
+    assert simulate(log, chosen.order, chosen.rules, rejecting_starts(log)).start_s[1] == 72 * 600.0

@@ -94,6 +94,13 @@ def test_the_order_in_which_jobs_are_listed_does_not_matter() -> None:
     np.testing.assert_array_equal(ours[places], theirs)
 
 
+def test_a_machine_of_one_core_is_scheduled() -> None:
+    log = log_of((0, 100, 1), (10, 5, 1), (20, 50, 1), (20, 5, 1), machine=1)
+    chosen = policy("queue-prompt")
+    began = simulate(log, chosen.order, chosen.rules, None, chosen.model).start_s
+    assert began.tolist() == [0, 100, 110, 105]
+
+
 def test_no_inspector_beside_it() -> None:
     log, chosen = generate(20, 1), policy("queue-prompt")
     with pytest.raises(InputError, match="expected no inspector beside it"):

@@ -69,6 +69,12 @@ def test_what_is_not_in_the_window_is_not_started_and_a_tail_shows_it() -> None:
     assert starts(BEHIND, 1, 1, shortest) == [0, 1000, 1000, 3, 8]
 
 
+def test_a_machine_of_one_core_has_numbers_for_features() -> None:
+    agent = new_agent(2, 1, random_theta(0), ARGMAX)
+    run(log_of((0, 10, 1), (1, 5, 1), (2, 7, 1), machine=1), agent)
+    assert np.isfinite(agent.seen).all()
+
+
 def test_time_with_a_stale_window_is_counted() -> None:
     for head, tail, stale in ((2, 0, 1000 - 3), (1, 1, 0)):
         agent = new_agent(head, tail, theta_of(), ARGMAX)

@@ -145,7 +145,7 @@ def describe(jobs: Jobs, config: Config, world: World, inspector: Inspector, job
             longer_cores += jobs.cores[other]
     after = (free - jobs.cores[job]) / machine
     seen[8] = np.log1p(estimate) / 12.0
-    seen[9] = np.log2(jobs.cores[job]) / np.log2(machine)
+    seen[9] = np.log2(jobs.cores[job]) / np.log2(max(machine, 2))
     seen[10] = after
     seen[11] = np.log1p(world.counts[WAITING]) / 6.0
     seen[12] = np.log1p(shorter) / 6.0
@@ -214,11 +214,12 @@ def rejected(jobs: Jobs, config: Config, world: World, inspector: Inspector, job
     both scopes a job is held for 12 hours at most. A job that was just rejected, at this instant, stays so. A job that
     was rejected too often is not inspected, nor is one when nothing runs and nothing more will come.
     """
+    if world.counts[RUNNING] == 0 and next_submission(jobs, world) == np.inf:
+        return False
     if inspector.scope == STARTS and world.rejected_at[job] == world.clock[NOW]:
+        world.clock[WAKE] = world.clock[NOW] + inspector.interval  # a job that takes no time has ended since
         return True
     if world.rejected[job] >= inspector.max_rejections:
-        return False
-    if world.counts[RUNNING] == 0 and next_submission(jobs, world) == np.inf:
         return False
     world.counts[DECISIONS] += 1
     if not _rejects(jobs, config, world, inspector, job):

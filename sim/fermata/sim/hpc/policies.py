@@ -8,7 +8,7 @@ a Deep Back-Filling agent, which sees a window of the queue.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
 from fermata.policy.errors import InputError
@@ -64,7 +64,7 @@ def policy(text: str, *, kill_at_estimate: bool = False) -> Policy:
         return Policy(text, order("saf"), Rules(start=Start.SKIP, kill_at_estimate=kill_at_estimate), model)
     if text in SHORT:
         name, rules = SHORT[text]
-        return Policy(text, order(name), rules)
+        return Policy(text, order(name), replace(rules, kill_at_estimate=kill_at_estimate))
     rest, reserve = _split_reserve(text)
     rest, slash, start = rest.partition("/")
     name, plus, backfill = rest.partition("+")

@@ -157,7 +157,7 @@ def describe_job(jobs: Jobs, world: World, scorer: Scorer, job: int, before: int
     for each in range(13, FEATURES):
         seen[each] = common[each]
     seen[0] = scorer.log_estimate[job] / 12.0
-    seen[1] = np.log2(cores) / np.log2(machine)
+    seen[1] = np.log2(cores) / np.log2(max(machine, 2))
     seen[2] = cores / machine
     seen[3] = np.log1p(wait) / 12.0
     seen[4] = np.log1p(wait / max(estimate, BOUND_S)) / 8.0

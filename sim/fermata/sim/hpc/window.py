@@ -271,7 +271,7 @@ def _describe_job(jobs: Jobs, world: World, agent: Agent, row: int, job: int, be
             break
         at_end += jobs.cores[other]
     seen[0] = np.log1p(estimate) / LOG_SECONDS
-    seen[1] = np.log2(cores) / np.log2(machine)
+    seen[1] = np.log2(cores) / np.log2(max(machine, 2))
     seen[2] = cores / machine
     seen[3] = np.log1p(now - jobs.submit[job]) / LOG_SECONDS
     seen[4] = after / machine
