@@ -8,8 +8,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from pydantic import ValidationError
 
-from fermata.policy.errors import ModelError
+from fermata.policy.errors import InputError, ModelError
 from fermata.sim.hpc import JobLog, policy, simulate
 from fermata.sim.hpc.experiment import draw_sequences, pooled, run_sequence, run_sequences
 from fermata.sim.hpc.inspect import (
@@ -260,6 +261,19 @@ def test_a_search_goes_on_from_an_inspector_of_fewer_features(tmp_path: Path) ->
     np.testing.assert_allclose(found.theta, start.widened(FEATURES).theta, atol=1e-7)
 
 
+def test_a_search_wants_a_scheduler_that_can_be_inspected(tmp_path: Path) -> None:
+    export_inspector(model_of(FEATURES, 3, "starts"), tmp_path / "start.onnx")
+    config = InspectorSearchConfig(policy="queue-prompt", start=str(tmp_path / "start.onnx"), generations=0, judged=4)
+    with pytest.raises(InputError, match="queue-prompt holds jobs by itself"):
+        search_inspector(generate(600, 2), config, part="all")
+
+
+def test_costs_below_zero_have_no_logarithm() -> None:
+    with pytest.raises(ValidationError, match="logarithm is for objectives that are lowered, not for utilization"):
+        InspectorConfig(objective="utilization", reward="logarithm")
+    assert InspectorConfig(objective="wait", reward="logarithm").reward == "logarithm"
+
+
 def test_a_file_that_is_no_inspector_is_refused(tmp_path: Path) -> None:
     import onnx
 
@@ -271,7 +285,11 @@ def test_a_file_that_is_no_inspector_is_refused(tmp_path: Path) -> None:
         ("junk.onnx", "not an ONNX model", None),
         ("bare.onnx", "no inspector; expected one", lambda said: None),
         ("scope.onnx", "expected a scope of picks or starts", lambda said: said | {"scope": "all"}),
-        ("limit.onnx", "expected a limit of 1 rejection or more, found 0", lambda said: said | {"max_rejections": 0}),
+        (
+            "limit.onnx",
+            "expected a limit of 1 to 1000000000 rejections, found 0",
+            lambda said: said | {"max_rejections": 0},
+        ),
         ("short.onnx", "finite weights, found", lambda said: said | {"features": 9}),
         ("other.onnx", "different answers", lambda said: said | json.loads(model_of(8, 5).metadata())),
     ):

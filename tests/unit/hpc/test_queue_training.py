@@ -100,6 +100,14 @@ def test_measured_figures_are_those_of_the_schedules() -> None:
     assert found == pytest.approx((ruled["bsld"], ruled["wait_s"] / base["wait_s"], lost))
 
 
+def test_a_learned_yardstick_is_measured_as_it_schedules() -> None:
+    log, config = generate(2000, 2, load=1.1), QueueConfig(jobs=100, yardstick="queue-prompt")
+    chosen = draw_sequences(log, 3, 100, 1, part="all")
+    prepared = episodes(log, chosen.starts, policy("saf/skip"), config, np.random.default_rng(0))
+    alone = [row["wait_s"] for row in run_sequences(log, policy("queue-prompt"), chosen)]
+    assert [each.yardstick_wait_s for each in prepared] == pytest.approx(alone)
+
+
 def test_every_episode_draws_its_own_estimates() -> None:
     log = generate(500, 2)
     config = QueueConfig(jobs=100, estimates=("exact", "lognormal:0.7"))

@@ -60,16 +60,16 @@ def inspector(name: str, log: JobLog) -> Inspector:
     """Return the inspector that a name means: a model's file, or the one-line rule, with a limit of its own or not.
 
     Raises:
-        InputError: the limit is no whole number above 0.
+        InputError: the limit is no whole number above 0, or absurd.
         ModelError: the file is missing or no inspector.
     """
-    from fermata.sim.hpc.inspect import MAX_REJECTIONS, PICKS, REJECT_IF_BLOCKED, rule_inspector
+    from fermata.sim.hpc.inspect import MAX_REJECTIONS, MOST_REJECTIONS, PICKS, REJECT_IF_BLOCKED, rule_inspector
     from fermata.sim.hpc.models import load_model
 
     rule, colon, limit = name.partition(":")
     if rule == "reject-blocked":
-        if colon and not (limit.isdecimal() and int(limit) > 0):
-            raise InputError(f"--inspector {name!r}: expected a whole number of rejections, 1 or more")
+        if colon and not (limit.isdecimal() and 0 < int(limit) <= MOST_REJECTIONS):
+            raise InputError(f"--inspector {name!r}: expected a whole number of rejections, 1 to {MOST_REJECTIONS}")
         return rule_inspector(PICKS, REJECT_IF_BLOCKED, int(limit) if colon else MAX_REJECTIONS)
     return load_model(name).inspector(log)
 

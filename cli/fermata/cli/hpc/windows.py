@@ -11,6 +11,7 @@ import typer
 from fermata.cli.hpc.options import configured, load
 from fermata.cli.interrupts import resumable
 from fermata.cli.options import parameter
+from fermata.policy.errors import InputError
 
 
 @resumable()
@@ -40,6 +41,9 @@ def windows(
     from fermata.training.hpc.window_train import train_window
 
     chosen = dict(parameter(text) for text in settings or [])
+    for own in ("head", "tail", "seed"):
+        if own in chosen:
+            raise InputError(f"--set {own}: every agent has its own")
     shapes = [{"head": case.head, "tail": case.tail, "seed": case.seed} for case in CASES]
     configs = [configured(WindowConfig, shape | chosen) for shape in shapes]
     judged = None if log is None else load(log, "schedinspector", "exact", 0)

@@ -40,6 +40,7 @@ ARGMAX, SAMPLE, REJECT_IF_BLOCKED = 0, 1, 2
 
 MAX_INTERVAL_S = 600.0  # MAX_INTERVAL of the paper
 MAX_REJECTIONS = 72  # MAX_REJECTION_TIMES of the paper
+MOST_REJECTIONS = 1_000_000_000  # the largest limit that a model or an option may state
 WAIT_SCALE_S = 43_200.0
 HIDDEN = (32, 16, 8)
 BOUND_S = 10.0

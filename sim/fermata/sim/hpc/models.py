@@ -21,6 +21,7 @@ from fermata.sim.hpc.inspect import (
     HIDDEN,
     MAX_INTERVAL_S,
     MAX_REJECTIONS,
+    MOST_REJECTIONS,
     PICKS,
     STARTS,
     UNITS,
@@ -128,8 +129,8 @@ def _parsed(name: str, text: str) -> InspectorModel:
         model = InspectorModel(**said)
     except (ValueError, TypeError, KeyError) as error:
         raise ModelError(f"{name}: its description cannot be read ({error})") from error
-    if model.max_rejections < 1:
-        raise ModelError(f"{name}: expected a limit of 1 rejection or more, found {model.max_rejections}")
+    if not 1 <= model.max_rejections <= MOST_REJECTIONS:
+        raise ModelError(f"{name}: expected a limit of 1 to {MOST_REJECTIONS} rejections, found {model.max_rejections}")
     if model.scope not in SCOPES or not 1 <= model.features <= FEATURES:
         raise ModelError(f"{name}: expected a scope of {' or '.join(SCOPES)} and at most {FEATURES} features")
     if len(model.theta) != parameters(model.features) or not np.isfinite(model.theta).all():

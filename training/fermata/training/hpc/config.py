@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, ValidationInfo, field_validator
 
 from fermata.sim.hpc.inspect import FEATURES
 from fermata.training.fields import Section, Seed
@@ -42,3 +42,10 @@ class InspectorConfig(Section):
     select_sequences: int = Field(
         50, ge=0, description="Sequences of the training part that choose the epoch; 0: last."
     )
+
+    @field_validator("reward")
+    @classmethod
+    def _has_logarithm(cls, reward: str, others: ValidationInfo) -> str:
+        if reward == "logarithm" and others.data.get("objective") == "utilization":  # its costs are negative
+            raise ValueError("logarithm is for objectives that are lowered, not for utilization")
+        return reward

@@ -15,8 +15,9 @@ import numpy as np
 import torch
 from pydantic import Field
 
+from fermata.policy.errors import InputError
 from fermata.sim.hpc.experiment import Sequences, draw_sequences, run_sequence
-from fermata.sim.hpc.inspect import FEATURES, MAX_REJECTIONS, SAMPLE, seed_sampling
+from fermata.sim.hpc.inspect import FEATURES, MAX_REJECTIONS, MOST_REJECTIONS, SAMPLE, seed_sampling
 from fermata.sim.hpc.jobs import FloatArray, JobLog
 from fermata.sim.hpc.kernel import run
 from fermata.sim.hpc.models import InspectorModel, load_model
@@ -45,7 +46,10 @@ class InspectorSearchConfig(SearchConfig):
     )
     max_wait_ratio: float = Field(1.06, gt=0.0, description="Bound on wait of the rule that is imitated.")
     max_rejections: int = Field(
-        MAX_REJECTIONS, ge=1, description="How often a job may be rejected; the paper's limit is 72."
+        MAX_REJECTIONS,
+        ge=1,
+        le=MOST_REJECTIONS,
+        description="How often a job may be rejected; the paper's limit is 72.",
     )
     generations: int = Field(100, ge=0, description="Steps of the search.")
     pairs: int = Field(8, ge=1, description="Mirrored perturbations a generation.")
@@ -70,11 +74,13 @@ def search_inspector(
         on_generation: told now and then.
 
     Raises:
-        InputError: the part is too short, or the policy has no such name.
+        InputError: the part is too short, or the policy has no such name or holds jobs by itself.
         ModelError: `config.start` is no inspector, or one that reads more features.
     """
     torch.set_num_threads(1)
     policy = named(config.policy)
+    if policy.model is not None:
+        raise InputError(f"{config.policy} holds jobs by itself; expected a policy that an inspector can be put beside")
     empty = InspectorModel(
         config.scope,
         config.features,

@@ -150,7 +150,7 @@ def episodes(
         if config.estimates:
             kind = config.estimates[random.integers(len(config.estimates))]
             cut = with_estimates(cut, kind, int(random.integers(2**31)))
-        measured = simulate(cut, yardstick.order, yardstick.rules)
+        measured = simulate(cut, yardstick.order, yardstick.rules, None, yardstick.model)
         span = measured.end_s.max() - cut.submit_s[0]
         jobs, rules = jobs_of(cut, policy.order, policy.rules), config_of(cut, policy.order, policy.rules)
         prepared.append(Episode(cut, jobs, rules, float(measured.wait_s.mean()), float(span)))
