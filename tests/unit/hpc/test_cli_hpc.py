@@ -76,8 +76,14 @@ def test_a_trained_inspector_is_put_beside_its_scheduler(log: Path, tmp_path: Pa
     pytest.importorskip("torch")
     out = tmp_path / "tiny.onnx"
     settings = ("epochs=1", "trajectories=2", "jobs=20", "select_sequences=0", "policy_steps=1", "value_steps=1")
-    done = fermata("train", "--log", log, "--out", out, *(word for each in settings for word in ("--set", each)))
+    tiny = ("train", "--log", log, *(word for each in settings for word in ("--set", each)))
+    done = fermata(*tiny, "--out", out, "--set", 'policy="saf"')
     assert done.returncode == 0, done.stderr
+    assert f"--policy saf --inspector {out}" in done.stdout
+    row = json.loads(fermata(*tiny, "--out", out, "--json").stdout)["rows"][0]
+    assert row["selected"] is None, "no sequences choose, and NaN is no JSON"
+    folder = fermata(*tiny, "--out", tmp_path)
+    assert (folder.returncode, folder.stderr) == (2, f"fermata: {tmp_path}: cannot write it: is a folder\n")
     command = ("evaluate", "--log", log, "--policy", "sjf", "--sequences", "3", "--jobs", "50", "--json")
     told = json.loads(fermata(*command, "--inspector", out, "--inspector", "reject-blocked").stdout)
     assert [row["policy"] for row in told["policies"]] == ["sjf", "sjf & tiny.onnx", "sjf & reject-blocked"]
@@ -121,6 +127,10 @@ def test_a_policy_over_the_queue_is_trained_and_evaluated(log: Path, tmp_path: P
         (("evaluate", "--policy", "multifactor:nice=1"), "multifactor has no parameter 'nice'"),
         (("evaluate", "--policy", "sjf", "--estimates", "factor"), "estimates: expected exact, user, factor:F"),
         (("evaluate", "--policy", "sjf", "--jobs", "1000"), "test of drawn has 320 jobs; expected at least 1000"),
+        (
+            ("evaluate", "--policy", "sjf", "--inspector", f"reject-blocked:{10**20}"),
+            "expected a whole number of rejections, 1 to 1000000000",
+        ),
         (("simulate", "--policy", "sjf", "--start", "399", "--jobs", "2"), "cannot take 2 from index 399"),
         (("simulate", "--policy", "sjf/skip+published"), "expected one of commit, strict, skip"),
         (("simulate", "--policy", "sjf", "--cleaning", "none"), "--cleaning: expected archive or schedinspector"),
@@ -133,3 +143,20 @@ def test_a_wrong_input_exits_two_with_one_line(log: Path, arguments: tuple[str, 
     assert (done.returncode, done.stdout) == (2, "")
     assert complaint in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+def test_a_page_is_not_measured_from_or_for_a_folder_that_is_not_there(tmp_path: Path) -> None:
+    for missing in ("--data", "--inspectors", "--study", "--windows"):
+        done = fermata("report", "--data", tmp_path, missing, tmp_path / "none", "--out", tmp_path / "page.md")
+        assert (done.returncode, done.stderr) == (2, f"fermata: {tmp_path / 'none'}: no such folder\n")
+    done = fermata("report", "--data", tmp_path, "--out", tmp_path / "none" / "page.md")
+    assert (done.returncode, done.stderr) == (2, f"fermata: {tmp_path / 'none'}: no such folder\n")
+
+
+@pytest.mark.training
+@pytest.mark.parametrize("own", ["head=5", "tail=0", "seed=9"])
+def test_what_names_an_agents_file_cannot_be_set(own: str, tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    done = fermata("windows", "--out", tmp_path / "agents", "--set", own)
+    assert (done.returncode, done.stderr) == (2, f"fermata: --set {own.partition('=')[0]}: every agent has its own\n")
+    assert not (tmp_path / "agents").exists()

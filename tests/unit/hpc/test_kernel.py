@@ -134,6 +134,12 @@ def test_slurm_prefers_who_used_less_and_forgets_with_time() -> None:
     assert starts(log_of(*rows, partitions=(0, 1, 3)), queues) == [0, 1100, 1000]
 
 
+@pytest.mark.parametrize("wrong", ["half_life_s=0", "max_age_s=0", "dampening=0", "half_life_s=inf", "age=nan"])
+def test_slurms_parameters_are_finite_and_what_divides_is_above_zero(wrong: str) -> None:
+    with pytest.raises(InputError, match=f"multifactor: {wrong.partition('=')[0]} must be"):
+        policy(f"multifactor:{wrong}+easy/skip")
+
+
 def test_rejecting_a_blocked_head_undoes_its_commitment() -> None:
     log = log_of((0, 100, 100, 3), (1, 50, 50, 4), (2, 10, 10, 4))
     chosen = policy("sjf")
@@ -156,6 +162,10 @@ def test_a_job_is_rejected_so_often_and_no_more() -> None:
 def test_a_wide_job_or_a_time_that_runs_backwards_is_refused() -> None:
     with pytest.raises(InputError, match="job 1 needs 5 cores, the machine has 4"):
         log_of((0, 1, 1, 5))
+    with pytest.raises(InputError, match="job 2: expected at least 1 core and no negative time"):
+        log_of((0, 1, 1, 1), (1, 1, 1, -1))
+    with pytest.raises(InputError, match="expected a machine of at most 2147483647 cores"):
+        log_of((0, 1, 1, 1), machine=10**20)
     with pytest.raises(InputError, match="job 2 is submitted before"):
         log_of((5, 1, 1, 1), (4, 1, 1, 1))
     with pytest.raises(InputError, match="cannot take 9 from index 0"):

@@ -12,7 +12,7 @@ from tests.shared_data import require_shared
 from fermata.policy.errors import InputError
 from fermata.sim.hpc import JobLog, policy
 from fermata.sim.hpc.estimates import with_estimates
-from fermata.sim.hpc.experiment import draw_sequences, pooled, run_sequence, run_sequences, split
+from fermata.sim.hpc.experiment import draw_sequences, pooled, published_sequences, run_sequence, run_sequences, split
 from fermata.sim.hpc.lublin import WHOLE, generate
 from fermata.sim.hpc.metrics import figures
 from fermata.sim.hpc.swf import Cleaning, read_log, swf_lines
@@ -143,10 +143,23 @@ def test_estimates_are_wrong_as_asked_and_the_jobs_stay(kind: str) -> None:
     np.testing.assert_array_equal(again.estimate_s, believed.estimate_s)
 
 
-@pytest.mark.parametrize("kind", ["factor:0.5", "factor", "lognormal:-1", "noise:1", "exact:2"])
+@pytest.mark.parametrize("kind", ["factor:0.5", "factor", "factor:inf", "lognormal:-1", "noise:1", "exact:2"])
 def test_an_unknown_estimate_is_refused(kind: str) -> None:
     with pytest.raises(InputError, match="estimates: expected exact, user"):
         with_estimates(generate(5, 1), kind)
+
+
+@pytest.mark.parametrize("kind", ["factor:1e308", "lognormal:1e4"])
+def test_an_estimate_beyond_all_time_is_refused(kind: str) -> None:
+    with pytest.raises(InputError, match="expected times of at most"):
+        with_estimates(generate(100, 1), kind)
+
+
+def test_the_published_draws_want_more_jobs_than_a_sequence_has() -> None:
+    log = generate(100, 1)
+    assert published_sequences(log, 3, 99, 1).starts == (0, 0, 0)
+    with pytest.raises(InputError, match="has 100 jobs; expected more than 100"):
+        published_sequences(log, 3, 100, 1)
 
 
 def test_stretched_jobs_take_longer_and_come_as_they_came() -> None:

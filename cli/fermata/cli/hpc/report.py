@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from fermata.policy.errors import InputError
+
 
 def report(
     data: Annotated[Path, typer.Option(help="Folder with lublin_256, SDSC-SP2-recon and CTC-SP2-recon (.swf.xz).")],
@@ -17,6 +19,9 @@ def report(
     windows: Annotated[Path | None, typer.Option(help="Folder that `fermata hpc windows` filled, likewise.")] = None,
 ) -> None:
     """Write the results page on rigid jobs: every table, with intervals; takes a few minutes."""
+    for folder in (data, inspectors, study, windows, out.resolve().parent):  # said now, not when all is measured
+        if folder is not None and not folder.is_dir():
+            raise InputError(f"{folder}: no such folder")
     from fermata.sim.files import atomic_output
     from fermata.sim.hpc.report import results_page
 

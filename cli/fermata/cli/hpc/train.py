@@ -43,6 +43,7 @@ def train(
     from fermata.cli.extras import need
 
     need("training")
+    from fermata.sim.json_values import without_nan
     from fermata.training.hpc.config import InspectorConfig
     from fermata.training.hpc.export import export_inspector, export_queue_model, export_window_model
     from fermata.training.hpc.inspectors import InspectorSearchConfig, search_inspector
@@ -55,6 +56,8 @@ def train(
         raise InputError(f"--method: expected ppo, search, queue or window, got {method!r}")
     if not out.parent.is_dir():
         raise InputError(f"{out.parent}: no such folder")
+    if out.is_dir():
+        raise InputError("cannot write it: is a folder", file=out)
     chosen = {"seed": seed} | dict(parameter(text) for text in settings or [])
     config: InspectorConfig | InspectorSearchConfig | QueueConfig | WindowConfig
     if method == "queue":
@@ -86,12 +89,13 @@ def train(
         else:
             export_inspector(search_inspector(given, config, part=part, on_generation=tell), out)
     if as_json:
-        print(
-            json.dumps(
-                {"out": str(out), "log": given.name, "config": config.model_dump(), "rows": list(map(vars, rows))}
-            )
-        )
+        told = {"out": str(out), "log": given.name, "config": config.model_dump(), "rows": list(map(vars, rows))}
+        print(json.dumps(without_nan(told)))
         return
-    alone = {"queue": f"--policy {out}", "window": f"--policy window:{out}"}
-    evaluated = alone.get(method, f"--policy {policy} --inspector {out}")
+    if isinstance(config, QueueConfig):
+        evaluated = f"--policy {out}"
+    elif isinstance(config, WindowConfig):
+        evaluated = f"--policy window:{out}"
+    else:
+        evaluated = f"--policy {config.policy} --inspector {out}"
     print(f"{out} written; next: fermata hpc evaluate --log LOG {evaluated}")

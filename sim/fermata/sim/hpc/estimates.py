@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -46,10 +47,11 @@ def with_estimates(log: JobLog, kind: str, seed: int = 0) -> JobLog:
         amount = float(text)
     except ValueError:
         amount = -1.0
-    if name == "factor" and amount >= 1.0:
-        return replace(log, estimate_s=log.runtime_s * random.uniform(1.0, amount, len(log)))
-    if name == "lognormal" and amount >= 0.0:
-        return replace(log, estimate_s=log.runtime_s * np.exp(amount * random.standard_normal(len(log))))
+    with np.errstate(over="ignore"):  # a new log says what is too long
+        if name == "factor" and 1.0 <= amount < math.inf:
+            return replace(log, estimate_s=log.runtime_s * random.uniform(1.0, amount, len(log)))
+        if name == "lognormal" and 0.0 <= amount < math.inf:
+            return replace(log, estimate_s=log.runtime_s * np.exp(amount * random.standard_normal(len(log))))
     raise InputError(f"estimates: expected {KINDS} (F at least 1, SIGMA at least 0), not {kind!r}")
 
 

@@ -69,7 +69,12 @@ def published_sequences(log: JobLog, count: int, jobs: int, seed: int) -> Sequen
 
     They are drawn from the whole log, parts of which its training may have seen. Source: `seeding.np_random` of OpenAI
     Gym, which hashes the seed, and numpy's legacy generator.
+
+    Raises:
+        InputError: the log is too short; its last sequence is never drawn.
     """
+    if len(log) <= jobs:
+        raise InputError(f"{log.name} has {len(log)} jobs; expected more than {jobs}")
     words = np.frombuffer(hashlib.sha512(str(seed).encode()).digest()[:8], dtype="<u4").tolist()
     random = np.random.RandomState(words)
     return Sequences(tuple(int(random.randint(0, len(log) - jobs)) for _ in range(count)), jobs)

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fermata.policy.errors import InputError
-from fermata.sim.trace_builder import MAX_TIME_S
+from fermata.sim.trace_builder import MAX_SLOTS, MAX_TIME_S
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -23,8 +23,8 @@ class JobLog:
     """Jobs of one machine in the order of their submission; every array has one entry a job.
 
     Raises:
-        InputError: a job that needs more cores than there are, times that run backwards, or a time that is
-            negative or above MAX_TIME_S.
+        InputError: a job that needs more cores than there are, times that run backwards, a time that is
+            negative or above MAX_TIME_S, or a machine of more than MAX_SLOTS cores.
     """
 
     name: str
@@ -40,12 +40,15 @@ class JobLog:
     def __post_init__(self) -> None:
         if not len(self):
             raise InputError(f"{self.name}: no job left")
+        if self.machine_cores > MAX_SLOTS:
+            raise InputError(f"{self.name}: expected a machine of at most {MAX_SLOTS} cores, not {self.machine_cores}")
         wide = int(self.cores.argmax())
         if self.cores[wide] > self.machine_cores:
             many, job = self.cores[wide], self.ids[wide]
             raise InputError(f"{self.name}: job {job} needs {many} cores, the machine has {self.machine_cores}")
-        if self.cores.min() < 1 or self.runtime_s.min() < 0.0 or self.estimate_s.min() < 0.0:
-            raise InputError(f"{self.name}: expected at least 1 core and no negative time for every job")
+        wrong = np.flatnonzero((self.cores < 1) | (self.runtime_s < 0.0) | (self.estimate_s < 0.0))
+        if len(wrong):
+            raise InputError(f"{self.name}: job {self.ids[wrong[0]]}: expected at least 1 core and no negative time")
         if not max(each.max() for each in (self.submit_s, self.runtime_s, self.estimate_s)) <= MAX_TIME_S:
             raise InputError(f"{self.name}: expected times of at most {MAX_TIME_S:g} s for every job")
         backwards = np.flatnonzero(np.diff(self.submit_s) < 0.0)

@@ -6,6 +6,7 @@ kernel at every decision, which knows them by number. Smaller keys go first; tie
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -94,8 +95,10 @@ class Order:
             if key not in self.parameters:
                 known = ", ".join(self.parameters) or "none"
                 raise InputError(f"{self.name} has no parameter {key!r}; it has: {known}")
-            if not value >= 0.0:
-                raise InputError(f"{self.name}: {key} must be 0 or more, not {value:g}")
+            if not 0.0 <= value < math.inf:
+                raise InputError(f"{self.name}: {key} must be a finite number, 0 or more, not {value:g}")
+            if key in _DIVISORS and not value:
+                raise InputError(f"{self.name}: {key} must be above 0")
         return Order(self.name, self.about, self.keys, self.kind, self.parameters | values)
 
 
@@ -118,6 +121,7 @@ _SLURM = {
     "favor_small": 1.0,
     "dampening": 1.0,
 }
+_DIVISORS = ("max_age_s", "half_life_s", "dampening")
 
 ORDERS: dict[str, Order] = {
     order.name: order
