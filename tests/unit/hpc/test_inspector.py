@@ -190,18 +190,31 @@ def test_advantages_of_two_trajectories_by_hand() -> None:
     np.testing.assert_allclose(advantages, [(0.25 - 0.5) + 0.5 * 0.75, 0.75, -1.0])
 
 
-@pytest.mark.slow
+def blocked_rounds(seed: int) -> JobLog:
+    """Rounds of a job on three of four cores, one that needs all and blocks what comes, and ten short ones."""
+    random, rows = np.random.default_rng(seed), []
+    for at in 20_000.0 * np.arange(100):
+        rows += [(at, 5000.0, 3), (at + 10.0, 1000.0, 4)]
+        rows += [(at + 300.0 * n + random.uniform(20, 250), random.uniform(50, 90), 1) for n in range(10)]
+    submit, run, cores = (np.array(column) for column in zip(*rows, strict=True))
+    zeros = np.zeros(len(rows), dtype=np.int64)
+    return JobLog("rounds", 4, np.arange(len(rows)), submit, run, run, cores.astype(np.int64), zeros, zeros)
+
+
 def test_ppo_finds_that_commitment_hurts() -> None:
-    log, fresh = generate(3000, 11, load=1.1), generate(3000, 12, load=1.1)
-    config = InspectorConfig(
-        epochs=12, trajectories=40, policy_rate=3e-3, value_rate=3e-3, reward="logarithm", policy_steps=30,
-        value_steps=30, select_sequences=15,
-    )  # fmt: skip
-    model = train_inspector(log, config, part="all")
-    sequences = draw_sequences(fresh, 20, 256, 3, part="all")
+    # What a single seed comes to depends on how a processor rounds, so two of three are enough.
+    log, fresh, left = blocked_rounds(1), blocked_rounds(2), []
+    sequences = draw_sequences(fresh, 20, 120, 3, part="all")
     base = pooled(run_sequences(fresh, policy("sjf"), sequences))[0]
-    found = pooled(run_sequences(fresh, policy("sjf"), sequences, model.inspector(fresh)))[0]
-    assert found["bsld"] < 0.75 * base["bsld"]
+    for seed in range(3):
+        config = InspectorConfig(
+            epochs=12, trajectories=40, jobs=48, policy_rate=3e-3, value_rate=3e-3, policy_steps=30, value_steps=30,
+            select_sequences=10, seed=seed,
+        )  # fmt: skip
+        model = train_inspector(log, config, part="all")
+        found = pooled(run_sequences(fresh, policy("sjf"), sequences, model.inspector(fresh)))[0]
+        left.append(found["bsld"] / base["bsld"])
+    assert sorted(left)[1] < 0.3
 
 
 def test_training_is_the_same_for_the_same_seed() -> None:
