@@ -68,8 +68,9 @@ def tab(tmp_path_factory: pytest.TempPathFactory):  # type: ignore[no-untyped-de
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("page") / "report.html"
-    # As a pool's report names its runs; long names leave little room for what stands beside them.
-    long = [replace(run, name=f"simulated sjf-hold:tau=1,split={number}") for number, run in enumerate(SECTION.runs)]
+    # As a pool's report names its runs, and as models are named; they leave little room for what stands beside them.
+    names = ["simulated sjf-hold:tau=1,split=0", f"/home/somebody/{'x' * 60}/policy.onnx"]
+    long = [replace(run, name=name) for name, run in zip(names, SECTION.runs, strict=True)]
     section = replace(SECTION, runs=long, base=long[0].name, holds={}, sweeps=[])
     sections = [SECTION, SECTION, section]
     write(Report("Three workloads", "Three jobs, thrice.", sections, ["Few."], {"model": "0" * 64}), path)

@@ -310,7 +310,9 @@ def _chapters(workloads: list[Workload], names: list[str]) -> list[Chapter]:
         if isinstance(policy, OnnxPolicy):
             with progress_bar(f"looking into {name}") as progress:
                 seeds = workloads[0].seeds[:_EXPLAINED_SEEDS]
-                chapters.append(chapter_of(look_into(policy, decided, seeds, limits=limits, top=0, progress=progress)))
+                found = look_into(policy, decided, seeds, limits=limits, top=0, progress=progress)
+                # As the tables call it: models of several runs are all called policy.onnx.
+                chapters.append(chapter_of(replace(found, name=name)))
     return chapters
 
 

@@ -15,8 +15,10 @@ def progress_bar(what: str) -> Iterator[Callable[[float], object]]:
     compiled yet it says so at once, because that is what comes first.
     """
     from rich.console import Console
+    from rich.markup import escape
     from rich.progress import Progress
 
+    what = escape(what)  # a path may have brackets
     console = Console(stderr=True)
     kernels = sys.modules.get("fermata.policy._jit")
     compiling = kernels is not None and kernels.FIRST_RUN

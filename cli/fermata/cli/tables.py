@@ -20,7 +20,7 @@ def show(*tables: Table) -> None:
 
     Where a terminal is narrower, it breaks the lines.
     """
-    console = Console(width=_ANY_WIDTH)
+    console = Console(width=_ANY_WIDTH, markup=False)  # a path may have brackets
     for number, table in enumerate(tables):
         if number:
             console.print()

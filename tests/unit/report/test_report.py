@@ -10,10 +10,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 
 from fermata.policy.errors import InputError
 from fermata.sim.report import (
     Bound,
+    Chapter,
+    Drawing,
     Holds,
     Report,
     Run,
@@ -28,7 +31,7 @@ from fermata.sim.report import (
     write,
     write_figures,
 )
-from fermata.sim.report.drawing import LIGHT
+from fermata.sim.report.drawing import LIGHT, Palette, canvas
 
 
 def schedule(
@@ -156,6 +159,77 @@ def test_names_are_text_and_never_markup() -> None:
     run = Run(evil, [schedule([2.0], [1.0], [evil])])
     section = Section(evil, evil, [run], evil, notes=[evil], holds={evil: summary_of(effects_of(*run.schedules * 2))})
     assert "<script" not in render(Report(evil, evil, [section, section], [evil], {evil: evil}))
+
+
+def _says(words: str) -> Drawing:
+    def draw(_: Palette) -> Figure:
+        figure, axes = canvas(200, 200)
+        axes.set_xlabel(words)
+        return figure
+
+    return Drawing("says", words, "", words, draw)
+
+
+def test_chapters_and_sections_of_one_name_keep_their_own_drawings(tmp_path: Path) -> None:
+    alike = [Chapter("What policy learned", "", [_says(words)]) for words in ("first words", "other words")]
+    report = Report("t", "l", [SECTION, SECTION], chapters=alike)
+    text = render(report)
+    ids = _Page(text).ids
+    assert len(ids) == len(set(ids))
+    assert {"two-runs-2", "what-policy-learned-2"} <= set(ids)
+    first, _, second = text.partition('id="what-policy-learned-2"')
+    assert [part.count(">first words</text>") for part in (first, second)] == [1, 0]
+    assert [part.count(">other words</text>") for part in (first, second)] == [0, 1]
+    paths = write_figures(report, tmp_path)
+    assert len(paths) == len(set(paths)) == 2 * (2 * len(FIGURES) + 3)  # two sections, two chapters, what spans them
+
+
+@pytest.mark.filterwarnings("error")
+def test_names_may_be_of_any_script_and_are_no_formulas() -> None:
+    names = ["runs/政策.onnx", r"a$\foo$b.onnx"]
+    runs = [Run(name, each.schedules) for name, each in zip(names, (BASE, OTHER), strict=True)]
+    text = render(Report("t", "l", [Section("s", "", runs, names[0])]))
+    for name in names:
+        assert f">{name}</text>" in text
+
+
+@pytest.mark.filterwarnings("error")  # "axes sizes collapsed to zero"
+def test_a_path_of_any_length_leaves_the_axes_their_room() -> None:
+    name = f"/home/somebody/{'x' * 200}/policy.onnx"
+    points = {name: POINTS["sjf"]}
+    sweep = Sweep("load", np.array([0.5, 0.9]), np.array([0.1, 0.2]), points, points)
+    section = Section("s", "", [BASE, Run(name, OTHER.schedules)], "sjf", sweeps=[sweep])
+    for drawing in (drawing for view in views_of(Report("t", "l", [section])) for drawing in view.drawings):
+        figure = drawing.draw(LIGHT)
+        figure.draw_without_rendering()
+        assert all(axes.get_position().width > 0.4 for axes in figure.axes), drawing.name
+
+
+def test_milliseconds_and_decades_are_told_as_well_as_minutes() -> None:
+    def page(scale: float) -> str:
+        runs = [Run(run.name, [schedule([scale * jct_s for jct_s in run.schedules[0].jct_s])]) for run in (BASE, OTHER)]
+        return render(Report("t", "l", [Section("s", "", runs, "sjf")]))
+
+    tiny, huge = page(0.001), page(1e8)
+    for words in ("<strong>0.00400</strong>", ">0.00300 s</text>", "0.00100 ±", ">\N{MINUS SIGN}0.001</text>"):
+        assert words in tiny
+    for words in ("<strong>400,000,000</strong>", ">300,000,000 s</text>", "100,000,000 ±", "\N{MINUS SIGN}1e8</text>"):
+        assert words in huge
+
+
+def test_a_single_job_is_a_line_in_both_distributions() -> None:
+    (view,) = views_of(Report("t", "l", [Section("s", "", [Run("sjf", [schedule([4.0])])], "sjf")]))
+    for drawing in view.drawings[:2]:
+        line = drawing.draw(LIGHT).axes[0].lines[0]
+        assert np.ptp(np.asarray(line.get_ydata(), float)) > 0.0
+
+
+def test_runs_of_one_colour_differ_in_their_lines() -> None:
+    looks = [tuple(LIGHT.line(number).values()) for number in range(20)]
+    assert len(set(looks)) == len(looks)
+    assert LIGHT.line(8)["color"] == LIGHT.run(0)
+    many = [Run(f"r{number}", BASE.schedules) for number in range(9)]
+    assert render(Report("t", "l", [Section("s", "", many, "r0")])).count('class="key dashed"') == 1
 
 
 def test_a_large_run_makes_a_page_that_a_browser_still_takes() -> None:

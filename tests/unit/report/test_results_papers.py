@@ -40,4 +40,5 @@ def test_a_drawing_is_saved_and_shown(papers: ModuleType, tmp_path: Path, monkey
     shown = papers.picture(papers.lines_of("two", "Two points", line, line, ("x", "y"), log="x"))
     assert shown[0] == "![Two points](papers/two.svg)"
     assert (tmp_path / "papers" / "two.svg").read_text().count("<svg") == 1
+    assert "$" not in (tmp_path / "papers" / "two.svg").read_text()  # powers would be formulas
     assert not list((tmp_path / "papers").glob("*.png"))

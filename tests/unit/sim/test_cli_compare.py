@@ -8,6 +8,7 @@ import os
 import pty
 import re
 import select
+import shutil
 import signal
 import subprocess
 import sys
@@ -21,6 +22,7 @@ from tests.processes import INTERRUPTED, interruptible
 from fermata.cli.compare import policy_names
 from fermata.cli.main import run
 from fermata.policy.errors import InputError
+from fermata.policy.registry import shipped_model
 from fermata.sim.scenarios import scenario
 from fermata.sim.trace_io import write_trace
 
@@ -111,14 +113,16 @@ def test_a_trace_with_figures_as_files(tmp_path: Path) -> None:
 
 
 def test_a_model_says_what_it_learned(tmp_path: Path) -> None:
-    out = tmp_path / "r.html"
-    arguments = ["--scenario", "express_k2", "--policies", "sjf,default", "--seeds", "4-5", *SMALL, "--no-sweeps"]
+    out, model = tmp_path / "r.html", tmp_path / "run" / "policy.onnx"
+    model.parent.mkdir()
+    shutil.copy(shipped_model(), model)
+    arguments = ["--scenario", "express_k2", "--policies", f"sjf,{model}", "--seeds", "4-5", *SMALL, "--no-sweeps"]
     for option, learned in (("--explain", True), ("--no-explain", False)):
         done = fermata(*arguments, "--out", out, option, "--figures", tmp_path / option)
         assert (done.returncode, done.stderr) == (0, "")
-        assert ("What default learned" in out.read_text()) == learned
+        assert (f"What {model} learned" in out.read_text()) == learned, "as the tables call it"
         names = {path.name for path in (tmp_path / option).iterdir()}
-        assert ("what-default-learned-importance.svg" in names) == learned
+        assert any(name.endswith("-run-policy-onnx-learned-importance.svg") for name in names) == learned
 
 
 @pytest.mark.parametrize("lengths_s", [[9.0, 0.0, 0.0], [0.0, 5.0] * 40])

@@ -42,10 +42,11 @@ def test_an_interrupt_leaves_the_scores_of_what_is_done() -> None:
 
 def test_a_table_shows_whole_figures_whatever_the_width(capsys: pytest.CaptureFixture[str]) -> None:
     (score,) = evaluate("sjf", ["norm50"], SEEDS[:2])
-    large = replace(score, scenario="a name as long as some", avg_jct_s=1234567.89, ci95_s=654321.09)
+    large = replace(score, scenario="a name [as] long as some", avg_jct_s=1234567.89, ci95_s=654321.09)
     large = replace(large, vs_base_pct=-1234.5, p99_vs_base_pct=21234.5, max_vs_base_pct=54321.5, held_s_per_job=9876.5)
-    show(scores_table("sjf", [large]))
+    show(scores_table("runs/[best].onnx", [large]))
     shown = capsys.readouterr().out
+    assert "runs/[best].onnx" in shown
     for figure in (large.scenario, "1234567.89 ± 654321.09", "-1234.50", "+21234.5", "+54321.5", "9876.50"):
         assert figure in shown
     assert "…" not in shown

@@ -10,6 +10,7 @@ from __future__ import annotations
 import html
 import io
 import re
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -24,6 +25,8 @@ from fermata.sim.files import atomic_output
 
 HATCH = "////"
 SERIES = 8
+_MOST_OF_A_NAME = 45
+_DASHES = ("-", (0, (3.0, 1.2)), (0, (1.0, 1.0)))
 _POINTS = 72.0  # of matplotlib an inch; one becomes one unit of the SVG, and that one CSS pixel
 _PNG_DPI = 144
 
@@ -40,6 +43,10 @@ class Palette(NamedTuple):
     def run(self, number: int) -> str:
         """Return a run's colour, by its place in the report."""
         return self.series[number % len(self.series)]
+
+    def line(self, number: int) -> dict[str, Any]:
+        """Return how a run's line looks: where there are more runs than colours, dashes tell them apart."""
+        return {"color": self.run(number), "linestyle": _DASHES[number // len(self.series) % len(_DASHES)]}
 
     def looks(self, color: str) -> tuple[dict[str, Any], ...]:
         """Return how wait, held and run look: the same three ways wherever they are drawn."""
@@ -73,6 +80,7 @@ def _style(palette: Palette, **more: Any) -> Iterator[None]:
         "font.family": "sans-serif",
         "font.size": 12.5,
         "axes.unicode_minus": True,
+        "text.parse_math": False,  # a name may have dollars
         "axes.edgecolor": palette.grid,
         "axes.labelcolor": palette.muted,
         "axes.linewidth": 1,
@@ -96,8 +104,22 @@ def _style(palette: Palette, **more: Any) -> Iterator[None]:
         yield
 
 
+def shortened(name: str, most: int = _MOST_OF_A_NAME) -> str:
+    """Return a name without its middle where it is long: of a path, the end tells more.
+
+    >>> shortened("/home/somebody/runs/monday/policy.onnx", 20)
+    '/home/…y/policy.onnx'
+    """
+    if len(name) <= most:
+        return name
+    begin, end = most // 3, most - most // 3 - 1
+    return f"{name[:begin]}…{name[-end:]}"
+
+
 def in_lines(name: str, width: int = 18) -> str:
-    """Return a name broken after spaces, colons and commas, so that the axes beside it keep their room.
+    """Return a name broken after spaces, colons, commas and slashes, or where a line is full.
+
+    The axes beside it keep their room; of a name that takes more than three lines or so, the middle is left out.
 
     >>> print(in_lines("simulated sjf-hold:tau=1,split=2"))
     simulated
@@ -105,7 +127,7 @@ def in_lines(name: str, width: int = 18) -> str:
     split=2
     """
     lines = [""]
-    for part in re.findall(r"[^ :,]*[ :,]?", name):
+    for part in re.findall(rf"[^ :,/]{{1,{width}}}[ :,/]?|[ :,/]", shortened(name)):
         if lines[-1] and len(lines[-1]) + len(part.rstrip()) > width:
             lines.append("")
         lines[-1] += part
@@ -116,6 +138,11 @@ def legend_columns(names: Sequence[str], width: float) -> int:
     """Return in how many columns a legend of these names fits into so many CSS pixels: at most four."""
     widest = 50 + 7.5 * max(map(len, names), default=0)
     return min(max(int(width // widest), 1), 4)
+
+
+def room_for(names: Sequence[str], least: float) -> float:
+    """Return how many CSS pixels a row takes in which the longest of these names stands, broken into lines."""
+    return max(least, 17.0 * max((in_lines(name).count("\n") + 1 for name in names), default=1))
 
 
 def canvas(width: float, height: float) -> tuple[Figure, Axes]:
@@ -155,7 +182,11 @@ class Drawing:
         out = io.StringIO()
         with _style(_SENTINELS, **{"svg.hashsalt": name}):
             figure = self.draw(_SENTINELS)
-            figure.savefig(out, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
+            with warnings.catch_warnings():
+                # The text is drawn by a browser, which has other fonts than the one it is laid out with here.
+                warnings.filterwarnings("ignore", message="Glyph .* missing from font")
+                metadata = {"Date": None, "Creator": None, "Format": None, "Type": None}
+                figure.savefig(out, format="svg", metadata=metadata)
         return _for_page(out.getvalue(), name, self.label)
 
     def save(self, folder: Path, prefix: str = "") -> list[Path]:

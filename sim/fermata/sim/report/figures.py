@@ -16,8 +16,8 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocator
 
 from fermata.sim.metrics import mean_ci95
-from fermata.sim.report.drawing import Drawing, Palette, canvas, in_lines, legend_columns
-from fermata.sim.report.numbers import Difference
+from fermata.sim.report.drawing import SERIES, Drawing, Palette, canvas, in_lines, legend_columns, room_for, shortened
+from fermata.sim.report.numbers import SAME, Difference
 from fermata.sim.report.records import Run, Sweep
 from fermata.sim.trace import FloatArray
 
@@ -26,6 +26,8 @@ _WIDTH = 430
 _CDF_HEIGHT, _TAIL_HEIGHT = 380, 260
 _SWEEP_WIDTH, _SWEEP_HEIGHT = 340, 290
 _MOST_POINTS, _MOST_DOTS = 200, 150
+_LEGEND = 26  # letters in a line of a legend inside of the axes
+_MARKERS = "Dos"  # the next one where the colours are used up
 
 
 def _some_of(values: FloatArray, number: int) -> FloatArray:
@@ -43,9 +45,34 @@ def signed(value: float, form: str) -> str:
     return UNKNOWN if math.isnan(value) else format(value, f"+{form}").replace("-", "\N{MINUS SIGN}")
 
 
+def decimals(mean_s: float) -> int:
+    """Return with how many decimals seconds are told: two, and more where the mean is below one.
+
+    >>> decimals(61.0), decimals(0.0092)
+    (2, 5)
+    """
+    return 2 if not 0.0 < mean_s < 1.0 else 2 - math.floor(math.log10(mean_s))
+
+
+def in_seconds(value: float | None, places: int = 2) -> str:
+    """Return a number of seconds, whole from a thousand on; a dash where it is unknown.
+
+    >>> in_seconds(12.345), in_seconds(12345.6), in_seconds(0.0092, decimals(0.0092))
+    ('12.35', '12,346', '0.00920')
+    """
+    if value is None or math.isnan(value):
+        return UNKNOWN
+    return f"{value:,.{places}f}" if abs(value) < 1000.0 else f"{value:,.0f}"
+
+
+def _power(value: float) -> str:
+    """Return the label of a tick, as short as it goes: 1e6 rather than 1e+06."""
+    return f"{value:g}".replace("e+0", "e").replace("e-0", "e-").replace("e+", "e")
+
+
 def _log_seconds(axes: Axes) -> None:
     axes.set_xscale("log")
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda seconds, _: f"{seconds:g}"))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda seconds, _: _power(seconds)))
     axes.xaxis.set_minor_locator(NullLocator())
     low, high = axes.get_xlim()
     axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if high / low < 500.0 else (1.0,)))
@@ -59,8 +86,9 @@ def jct_cdf(runs: Sequence[Run]) -> Drawing:
         figure, axes = canvas(_WIDTH, _CDF_HEIGHT)
         for number, (run, jct_s) in enumerate(zip(runs, columns, strict=True)):
             place = _places(len(jct_s))
-            share = (place + 1) / len(jct_s)
-            axes.step(jct_s[place], share, where="post", color=palette.run(number), linewidth=2, label=run.name)
+            # From nothing up: a single job's step is to be seen, too.
+            jct, share = np.append(jct_s[0], jct_s[place]), np.append(0.0, (place + 1) / len(jct_s))
+            axes.step(jct, share, where="post", **palette.line(number), linewidth=2, label=in_lines(run.name, _LEGEND))
         _log_seconds(axes)
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:.0f}%"))
         axes.set_ylim(0, 1.02)
@@ -88,8 +116,11 @@ def jct_tail(runs: Sequence[Run]) -> Drawing:
             # Evenly in the logarithm of the share, since that is how it is drawn.
             place = len(jct_s) - np.unique(np.geomspace(1, len(jct_s), _MOST_POINTS).round().astype(int))[::-1]
             share = (len(jct_s) - place) / len(jct_s)
-            axes.step(jct_s[place], share, where="pre", color=palette.run(number), linewidth=2)
+            # And from the last job down to nothing, which lies below the drawing.
+            jct, share = np.append(jct_s[place], jct_s[-1]), np.append(share, share[-1] / 10)
+            axes.step(jct, share, where="pre", **palette.line(number), linewidth=2)
         axes.set_yscale("log")
+        axes.set_ylim(0.6 / max(map(len, columns)), 1.3)
         _log_seconds(axes)
         axes.yaxis.set_minor_locator(NullLocator())
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:g}%"))
@@ -114,6 +145,9 @@ def paired_differences(found: Sequence[Difference], names: Sequence[str], base: 
         names: of all runs in the order of the report, for their colours.
         base: name of the run that they are compared with.
     """
+    # Most jobs differ little, a few by a long job's length: linear near 0, logarithmic beyond.
+    base_s = max(each.base_s for each in found)
+    linear_s = 10.0 ** math.ceil(math.log10(SAME * base_s)) if base_s > 0.0 else 1.0
 
     def draw(palette: Palette) -> Figure:
         figure, axes = canvas(_WIDTH, 70 + 88 * len(found))
@@ -122,11 +156,10 @@ def paired_differences(found: Sequence[Difference], names: Sequence[str], base: 
         axes.axvline(0.0, color=palette.muted, linewidth=1)
         axes.set_yticks(range(len(found)), [in_lines(each.name) for each in found])
         axes.set_ylim(len(found) - 0.35, -0.6)
-        # Most jobs differ little, a few by a long job's length: linear near 0, logarithmic beyond.
-        axes.set_xscale("symlog", linthresh=1.0, linscale=0.7)
-        axes.xaxis.set_major_locator(FixedLocator(_signed_powers(axes.get_xlim())))
+        axes.set_xscale("symlog", linthresh=linear_s, linscale=0.7)
+        axes.xaxis.set_major_locator(FixedLocator(_signed_powers(axes.get_xlim(), linear_s)))
         axes.xaxis.set_minor_locator(NullLocator())
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda seconds, _: signed(seconds, "g") if seconds else "0"))
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda seconds, _: _signed_power(seconds)))
         axes.set_xlabel("difference of JCT in seconds")
         axes.grid(axis="x")
         return figure
@@ -141,7 +174,7 @@ def paired_differences(found: Sequence[Difference], names: Sequence[str], base: 
         "paired-differences",
         f"Job by job against {base}",
         f"{dots}, faster to the left. The diamond is the mean{intervals if found[0].units > 1 else ''}. "
-        "Beyond one second the scale is logarithmic. "
+        f"Beyond {_power(linear_s)} s the scale is logarithmic. "
         "Jobs within 1% of the base's mean JCT are neither faster nor slower.",
         f"Differences of JCT to {base}, job by job, with means{' and intervals' if found[0].units > 1 else ''}",
         draw,
@@ -164,16 +197,22 @@ def _draw_difference(axes: Axes, row: int, each: Difference, color: str, palette
     axes.plot([low_s, high_s], [row + 0.12] * 2, color=color, linewidth=9, alpha=0.35, solid_capstyle="butt")
     axes.errorbar(mean_s, row + 0.12, xerr=t95_s, color=palette.ink, marker="D", markersize=5, capsize=4, linewidth=1.6)
     shares = f"{100 * each.faster:.0f}% faster, {100 * each.slower:.0f}% slower"
-    spread = f" ± {t95_s:.2f}" if each.units > 1 else ""
-    text = f"{signed(mean_s, '.2f')}{spread} s; {shares}"
+    places = decimals(each.base_s)
+    spread = f" ± {in_seconds(t95_s, places)}" if each.units > 1 else ""
+    sign = "\N{MINUS SIGN}" if mean_s < 0.0 else "+"
+    text = f"{sign}{in_seconds(abs(mean_s), places)}{spread} s; {shares}"
     axes.annotate(text, (0.0, row + 0.2), ha="center", va="top", xytext=(0, -4), textcoords="offset points")
 
 
-def _signed_powers(limits: tuple[float, float]) -> list[float]:
-    """Return the ticks of a symmetric logarithmic axis: at most about nine."""
-    powers = range(int(np.floor(np.log10(max(*np.abs(limits), 1.0)))) + 1)
-    step = 1 if len(powers) <= 3 else 2
-    ticks = [10.0**power for power in powers if power % step == 0]
+def _signed_power(value: float) -> str:
+    sign = "\N{MINUS SIGN}" if value < 0.0 else "+"
+    return f"{sign}{_power(abs(value))}" if value else "0"
+
+
+def _signed_powers(limits: tuple[float, float], linear: float) -> list[float]:
+    """Return the ticks of a symmetric logarithmic axis that is linear up to a power of ten: at most seven."""
+    first, last = round(math.log10(linear)), math.floor(math.log10(max(*np.abs(limits), linear)))
+    ticks = [10.0**power for power in range(first, last + 1, max((last - first + 3) // 3, 1))]
     return [-tick for tick in ticks if -tick >= limits[0]] + [0.0] + [tick for tick in ticks if tick <= limits[1]]
 
 
@@ -184,16 +223,17 @@ def jct_split(names: Sequence[str], figures: Sequence[Mapping[str, float]]) -> D
         names: of the runs.
         figures: of the runs, with `avg_wait_s`, `avg_held_s`, `avg_run_s` and `avg_jct_s`.
     """
+    places = decimals(min(numbers["avg_jct_s"] for numbers in figures))
 
     def draw(palette: Palette) -> Figure:
-        figure, axes = canvas(_WIDTH, 95 + 36 * len(names))
+        figure, axes = canvas(_WIDTH, 95 + room_for(names, 36) * len(names))
         for row, numbers in enumerate(figures):
             left_s = 0.0
             for key, look in zip(("wait", "held", "run"), palette.looks(palette.run(row)), strict=True):
                 width_s = numbers[f"avg_{key}_s"]
                 axes.barh(row, width_s, left=left_s, height=0.6, **look)
                 left_s += width_s
-            text = f"{numbers['avg_jct_s']:.2f} s"
+            text = f"{in_seconds(numbers['avg_jct_s'], places)} s"
             axes.annotate(text, (left_s, row), xytext=(6, 0), textcoords="offset points", va="center")
         axes.set_yticks(range(len(names)), list(map(in_lines, names)))
         axes.invert_yaxis()
@@ -230,18 +270,19 @@ def change_overview(rows: Sequence[tuple[str, str, Difference]], names: Sequence
         figure, axes = canvas(_WIDTH * 1.6, 90 + (10 + 17 * len(others)) * len(sections))
         for section, run, each in rows:
             row = sections.index(section) + 0.72 * ((others.index(run) + 0.5) / len(others) - 0.5)
-            color = palette.run(list(names).index(run))
+            number = list(names).index(run)
+            color, marker = palette.run(number), _MARKERS[number // SERIES % len(_MARKERS)]
             _, t95, low, high = each.percent
             axes.plot([low, high], [row, row], color=color, linewidth=7, alpha=0.35, solid_capstyle="butt")
-            label = run if section == sections[0] else None
-            style: dict[str, Any] = {"marker": "D", "markersize": 5, "capsize": 3, "linewidth": 1.5}
+            label = shortened(run) if section == sections[0] else None
+            style: dict[str, Any] = {"marker": marker, "markersize": 5, "capsize": 3, "linewidth": 1.5}
             axes.errorbar(each.percent.mean, row, xerr=t95, color=color, label=label, linestyle="none", **style)
         axes.axvline(0.0, color=palette.muted, linewidth=1)
-        axes.set_yticks(range(len(sections)), sections)
+        axes.set_yticks(range(len(sections)), [in_lines(name, _LEGEND) for name in sections])
         axes.set_ylim(len(sections) - 0.5, -0.5)
         axes.set_xlabel(f"change of mean JCT against {base}, percent")
         axes.grid(axis="x")
-        columns = legend_columns(others, _WIDTH * 1.3)
+        columns = legend_columns(list(map(shortened, others)), _WIDTH * 1.3)
         axes.legend(ncols=columns, loc="lower left", bbox_to_anchor=(-0.02, 1.0), borderaxespad=0.2)
         return figure
 
@@ -302,15 +343,16 @@ def _curves(
                 continue
             intervals = [mean_ci95(row) for row in by_run[name]]
             mean, ci95 = np.array([each.mean for each in intervals]), np.array([each.ci95 for each in intervals])
-            color = palette.run(number)
             low = np.maximum(mean - ci95, mean * 0.2) if log else np.maximum(mean - ci95, 0.0)
-            axes.fill_between(x, low, mean + ci95, color=color, alpha=0.18, linewidth=0)
-            axes.plot(x, mean, color=color, marker="o", markersize=4.5, linewidth=2, label=name)
+            axes.fill_between(x, low, mean + ci95, color=palette.run(number), alpha=0.18, linewidth=0)
+            axes.plot(
+                x, mean, **palette.line(number), marker="o", markersize=4.5, linewidth=2, label=in_lines(name, _LEGEND)
+            )
         if log:
             axes.set_yscale("log")
             axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
             axes.yaxis.set_minor_locator(NullLocator())
-            axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+            axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: _power(value)))
         else:
             axes.set_ylim(bottom=0.0)
         axes.set_xlabel(x_label)

@@ -17,7 +17,7 @@ from fermata.sim.trace import FloatArray, IntArray
 RESAMPLES = 10_000
 BATCHES = 20  # of one schedule's jobs: consecutive jobs share a queue, batches of many hardly do
 _JOBS_FOR_BATCHES = 10 * BATCHES
-_SAME = 0.01  # of the mean JCT: what differs by less on a real cluster differs by chance
+SAME = 0.01  # of the base's mean JCT: what differs by less on a real cluster differs by chance
 _MOST_SIZES = 4
 _TAIL_CLASSES = ((0.5, "smallest half"), (0.9, "next 40%"), (0.99, "next 9%"), (1.0, "largest 1%"))
 
@@ -36,7 +36,8 @@ class Difference(NamedTuple):
 
     name: str
     jct_s: FloatArray  # [jobs] seconds, unit by unit in the order of the base's jobs
-    faster: float  # share of the jobs that gain more than `_SAME` of the base's mean JCT
+    base_s: float  # the base's mean JCT over these jobs
+    faster: float  # share of the jobs that gain more than `SAME` of `base_s`
     slower: float
     seconds: Paired
     percent: Paired  # of the base's mean JCT
@@ -125,8 +126,9 @@ def difference(run: Run, base: Run, unit: str = "seed") -> Difference:
     if not any(len(ours) for ours, _ in pairs):
         raise InputError(f"{run.name} and {base.name} have no job in common")
     change_s = np.concatenate([ours - theirs for ours, theirs in pairs])
-    same_s = _SAME * np.concatenate([theirs for _, theirs in pairs]).mean()
-    jobs = change_s, float(np.mean(change_s < -same_s)), float(np.mean(change_s > same_s))
+    mean_s = float(np.concatenate([theirs for _, theirs in pairs]).mean())
+    same_s = SAME * mean_s
+    jobs = change_s, mean_s, float(np.mean(change_s < -same_s)), float(np.mean(change_s > same_s))
     if len(pairs) > 1:
         seconds = np.array([(ours - theirs).mean() for ours, theirs in pairs])
         bases_s = [float(theirs.mean()) for _, theirs in pairs]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -62,6 +62,11 @@ class SectionView:
     jobs: Sequence[_JobRow]
 
     @property
+    def decimals(self) -> int:
+        """With how many decimals its seconds are told."""
+        return figures.decimals(min(row.figures["avg_jct_s"] for row in self.rows))
+
+    @property
     def change(self) -> Difference | None:
         """The first run's difference; None where there is only the base."""
         return next((row.difference for row in self.rows if row.difference is not None), None)
@@ -114,7 +119,7 @@ def view_of(section: Section, *, with_jobs: bool = False) -> SectionView:
             drawings.append(figures.held_against_ratio(sweep, names))
     return SectionView(
         section=section,
-        anchor=anchor_of(section.name),
+        anchor=_slug(section.name),
         rows=rows,
         classes=class_rows(section.runs, base),
         drawings=drawings,
@@ -123,12 +128,24 @@ def view_of(section: Section, *, with_jobs: bool = False) -> SectionView:
     )
 
 
-def anchor_of(name: str) -> str:
-    """Return what a link on the page calls a section or a chapter.
+def anchors_of(names: Sequence[str]) -> list[str]:
+    """Return what links on the page call sections and chapters; what would be called alike gets a number.
 
-    >>> anchor_of("What my-model (v2) learned")
-    'what-my-model-v2-learned'
+    >>> anchors_of(["What my-model (v2) learned", "syn_80", "Syn 80"])
+    ['what-my-model-v2-learned', 'syn-80', 'syn-80-2']
     """
+    found: list[str] = []
+    for name in names:
+        anchor = slug = _slug(name)
+        number = 1
+        while anchor in found:
+            number += 1
+            anchor = f"{slug}-{number}"
+        found.append(anchor)
+    return found
+
+
+def _slug(name: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") or "section"
 
 
@@ -143,7 +160,9 @@ def _timelines(section: Section) -> list[Drawing]:
     window = timelines.busiest_window(with_tasks)
     why = "most is held" if any(len(each.holds.start_s) for _, each in with_tasks) else "most jobs wait"
     whole = window.end_s - window.start_s > 0.98 * max(schedule.end_s for _, schedule in with_tasks)
-    part = f"{unit} From {window.start_s:,.0f} s to {window.end_s:,.0f} s, where {why}." if not whole else unit
+    places = 0 if (length_s := window.end_s - window.start_s) >= 10.0 else figures.decimals(length_s)
+    from_s, to_s = (figures.in_seconds(time_s, places) for time_s in window)
+    part = f"{unit} From {from_s} s to {to_s} s, where {why}." if not whole else unit
     return [
         timelines.gantt(with_tasks, colors, window, part.strip()),
         timelines.queue_and_utilisation(first, range(len(first)), window, unit),
@@ -172,8 +191,10 @@ def render(report: Report, progress: Progress = lambda _: None) -> str:
     """
     views = views_of(report)
     overview = overview_of(views)
+    anchors = _chapter_anchors(report, views)
     left = [(view.anchor, drawing) for view in views for drawing in view.drawings]
-    left += [(anchor_of(chapter.name), drawing) for chapter in report.chapters for drawing in chapter.drawings]
+    for anchor, chapter in zip(anchors, report.chapters, strict=True):
+        left += [(anchor, drawing) for drawing in chapter.drawings]
     drawn: dict[tuple[str, str], Markup] = {}
     for done, (anchor, drawing) in enumerate(left, 1):
         drawn[anchor, drawing.name] = Markup(drawing.svg(f"f{done}"))  # noqa: S704 - our own, labels escaped
@@ -181,6 +202,7 @@ def render(report: Report, progress: Progress = lambda _: None) -> str:
     return _template().render(
         report=report,
         views=views,
+        anchors=anchors,
         drawn=drawn,
         overview=overview,
         overview_svg=Markup(overview.svg("f0")) if overview is not None else "",  # noqa: S704 - as above
@@ -196,7 +218,13 @@ def views_of(report: Report) -> list[SectionView]:
     if not report.sections and not report.chapters:
         raise InputError("nothing to report on")
     alone = len(report.sections) == 1 and len(report.sections[0].units) == 1
-    return [view_of(section, with_jobs=alone) for section in report.sections]
+    anchors = anchors_of([section.name for section in report.sections])
+    views = [view_of(section, with_jobs=alone) for section in report.sections]
+    return [replace(view, anchor=anchor) for view, anchor in zip(views, anchors, strict=True)]
+
+
+def _chapter_anchors(report: Report, views: Sequence[SectionView]) -> list[str]:
+    return anchors_of([*(view.anchor for view in views), *(chapter.name for chapter in report.chapters)])[len(views) :]
 
 
 def write(report: Report, path: Path, progress: Progress = lambda _: None) -> None:
@@ -225,8 +253,8 @@ def write_figures(report: Report, folder: Path, progress: Progress = lambda _: N
     views = views_of(report)
     overview = overview_of(views)
     left = [(f"{view.anchor}-" if len(views) > 1 else "", drawing) for view in views for drawing in view.drawings]
-    for chapter in report.chapters:
-        left += [(f"{anchor_of(chapter.name)}-", drawing) for drawing in chapter.drawings]
+    for anchor, chapter in zip(_chapter_anchors(report, views), report.chapters, strict=True):
+        left += [(f"{anchor}-", drawing) for drawing in chapter.drawings]
     if overview is not None:
         left.append(("", overview))
     paths: list[Path] = []
@@ -241,16 +269,9 @@ def _template() -> jinja2.Template:
     environment = jinja2.Environment(
         autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
     )
-    environment.filters |= {"seconds": _seconds, "signed": figures.signed, "short": _short}
-    environment.globals |= {"plural": figures.plural, "anchor_of": anchor_of}
+    environment.filters |= {"seconds": figures.in_seconds, "signed": figures.signed, "short": _short}
+    environment.globals |= {"plural": figures.plural}
     return environment.from_string(text)
-
-
-def _seconds(value: float | None) -> str:
-    """Return a number of seconds, or a dash where it is unknown."""
-    if value is None or math.isnan(value):
-        return figures.UNKNOWN
-    return f"{value:,.2f}" if abs(value) < 1000.0 else f"{value:,.0f}"
 
 
 def _short(value: float | None, form: str = ".2f") -> str:

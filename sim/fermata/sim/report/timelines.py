@@ -12,7 +12,7 @@ from matplotlib.patches import Patch, PathPatch
 from matplotlib.path import Path
 from matplotlib.ticker import FuncFormatter
 
-from fermata.sim.report.drawing import Drawing, Palette, canvas, in_lines, legend_columns
+from fermata.sim.report.drawing import Drawing, Palette, canvas, in_lines, legend_columns, shortened
 from fermata.sim.report.schedule import Schedule, step_integral, step_means
 from fermata.sim.report.spans import ExecutorSpan, assign_executors
 from fermata.sim.trace import FloatArray
@@ -156,8 +156,8 @@ def queue_and_utilisation(told: Named, colors: Sequence[int], window: Window | N
         upper.remove()
         upper, lower = figure.subplots(2, 1, sharex=True)
         for number, (name, _), queue, share in zip(colors, told, waiting, busy, strict=True):
-            style = {"color": palette.run(number), "linewidth": 1.6, "baseline": None}
-            upper.stairs(queue, edges_s, label=name, **style)
+            style = {**palette.line(number), "linewidth": 1.6, "baseline": None}
+            upper.stairs(queue, edges_s, label=shortened(name), **style)
             if share is not None:
                 lower.stairs(share, edges_s, **style)
         if shaded is not None:
@@ -172,7 +172,7 @@ def queue_and_utilisation(told: Named, colors: Sequence[int], window: Window | N
         lower.set_xlabel("seconds")
         for axes in (upper, lower):
             axes.grid(axis="y")
-        columns = legend_columns([name for name, _ in told], 0.9 * _WIDTH)
+        columns = legend_columns([shortened(name) for name, _ in told], 0.9 * _WIDTH)
         upper.legend(ncols=columns, loc="lower left", bbox_to_anchor=(-0.01, 1.0), borderaxespad=0.2)
         return figure
 
