@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import urllib.request
@@ -136,3 +137,7 @@ def test_wrong_input_is_one_line(folder: Path, tmp_path: Path) -> None:
     unknown = local("up", "--dir", str(folder), "--crds", str(tmp_path / "bad"))
     assert unknown.returncode != 0
     assert "Nonsense" in unknown.stderr
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        taken = local("up", "--dir", str(folder), "--port", str(other.getsockname()[1]))
+    assert (taken.returncode != 0, taken.stderr.count("fermata: ")) == (True, 1), "it says once who speaks"
+    assert "already in use" in taken.stderr

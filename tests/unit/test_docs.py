@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import yaml
+from typer.core import TyperGroup
+from typer.main import get_command
 
-from fermata.cli.main import VERBS
+from fermata.cli.main import VERBS, app
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
@@ -47,6 +50,18 @@ def test_every_command_and_target_that_is_named_exists() -> None:
         assert named <= set(VERBS), f"{page.name} names {named - set(VERBS)}"
         made = set(re.findall(r"(?:`|^ {4}|=\S+ )make ([a-z-]+)", text, flags=re.MULTILINE))
         assert made <= targets, f"{page.name} names {made - targets}"
+
+
+def test_every_command_line_that_is_shown_can_be_read() -> None:
+    root = get_command(app)
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8").replace("\\\n", " ")
+        for line in re.findall(r"^ {4}fermata ([^\n\[|]+?)(?: [#>].*)?$", text, flags=re.MULTILINE):
+            command, words = root, shlex.split(line)
+            while isinstance(command, TyperGroup):
+                command = command.get_command(None, words.pop(0))  # type: ignore[arg-type]
+            if "--help" not in words:
+                command.make_context(line, words)  # fails with what cannot be read
 
 
 def test_what_the_readme_says_of_the_model_is_what_its_card_says() -> None:

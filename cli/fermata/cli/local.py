@@ -133,7 +133,8 @@ def _start_detached(folder: Path, log: Path, arguments: list[str]) -> State:
     process.terminate()
     process.wait()
     last = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-1:]
-    raise FermataError(f"the control plane did not start: {last[0] if last else 'no output'} (see {log})")
+    why = last[0].removeprefix("fermata: ") if last else "no output"
+    raise FermataError(f"the control plane did not start: {why} (see {log})")
 
 
 def _own_manifests() -> list[dict[str, Any]]:
