@@ -92,9 +92,10 @@ def test_a_stream_runs_to_its_end_and_is_reported(folder: Path) -> None:
     assert set(told["avg_jct_s"]) == {"fifo", "sjf", "learned"}
     page = demo.report.read_text()
     assert page.count("<svg role") == 6
+    assert "<td>0.5 s</td>" in page, "the class of the short ones is what they are meant to take"
     assert not re.search(r"""(src|href)=["'](https?:)?//""", page), "the page asks something of the network"
     # What the page says is what the statuses say: means, and no pod that ended before its time.
-    shorts = [float(jct) for jct in re.findall(r"<tr><td>short-\d+</td><td>[0-9.]+</td><td>([0-9.]+)</td>", page)]
+    shorts = [float(jct) for jct in re.findall(r">short-\d+</span></td><td>[0-9.]+</td><td>([0-9.]+)</td>", page)]
     assert len(shorts) == 7
     assert min(shorts) >= 0.5
     # Both print the same means, each rounded by itself: 3.145 is "3.15" from one and "3.14" from the other.

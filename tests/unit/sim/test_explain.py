@@ -25,10 +25,12 @@ from fermata.sim.experiment import figures_of
 from fermata.sim.explain import Explanation, States, Workload, collect, explain
 from fermata.sim.explain.chapter import chapter_of
 from fermata.sim.explain.dependence import a_long_is_the_head, dependence, with_longs, with_next
-from fermata.sim.explain.distributions import cumulative, distance, distributions
+from fermata.sim.explain.distributions import Distribution, cumulative, distance, distributions
+from fermata.sim.explain.figures import LINEAR, where_it_holds
 from fermata.sim.explain.importance import permuted
 from fermata.sim.explain.states import interval
 from fermata.sim.report import Report, render
+from fermata.sim.report.drawing import LIGHT
 from fermata.sim.scenarios import scenario
 from fermata.sim.simulate import simulate
 
@@ -206,6 +208,29 @@ def test_the_chapter_has_all_drawings_and_every_feature(found: Explanation) -> N
     page = render(Report("Fermata", "", [], chapters=[chapter]))
     assert page.count("<svg role") == len(names)
     assert "head&#39;s task / unit" in page
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "label"),
+    [
+        ("arrivals like the head that one of under half a unit follows, share", 1.0, "1.0"),
+        ("error of recent estimates", 0.4, "0.4"),
+        ("log free executors", math.log(2.0), "2"),
+        ("waiting jobs", math.log1p(3.0), "3"),
+    ],
+)
+def test_an_axis_says_what_was_counted_and_not_what_the_model_reads_of_it(name: str, value: float, label: str) -> None:
+    assert name in FEATURES
+    values = np.linspace(0.0, 2.0 * value, 50)
+    figure = where_it_holds([Distribution(name, values, values, 0.0)]).draw(LIGHT)
+    figure.draw_without_rendering()
+    axes = figure.axes[0]
+    found = {tick.get_text(): at for tick, at in zip(axes.get_xticklabels(), axes.get_xticks(), strict=True)}
+    assert found.get(label, found.get(f"{value:.2f}")) == pytest.approx(value), found
+
+
+def test_shares_are_drawn_as_they_are() -> None:
+    assert {name for name in FEATURES if "share" in name.split()} <= LINEAR <= set(FEATURES)
 
 
 @pytest.mark.parametrize(

@@ -115,6 +115,7 @@ def _run(plan: Setup, result: Result, pool: str) -> Run:
     tasks = [span for span in result.runs if span.workflow in place]
     holds = [span for span in result.holds if span.workflow in place]
     run_s = np.array([view.run_s for view in done], np.float64)
+    meant_s = {submission.name: submission.work_s for submission in plan.stream.submissions}
     schedule = Schedule(
         executors=plan.executors[pool],
         job_ids=[result.keys[view.name] for view in done],
@@ -123,7 +124,7 @@ def _run(plan: Setup, result: Result, pool: str) -> Run:
         completion_s=np.array([view.completion_s for view in done]) - result.start_s,
         held_s=np.array([view.held_s for view in done]),
         run_s=run_s,
-        work_s=_work_s(tasks, place, len(done)),
+        work_s=np.array([meant_s[view.name] for view in done]),  # classes need what it is meant to be
         busy_s=sum(span.end_s - span.start_s for span in tasks),
         tasks=Tasks(*_times(tasks, result.start_s), _places(tasks, place), np.ones(len(tasks), np.int32)),
         holds=Holds(*_times(holds, result.start_s), _places(holds, place), [""] * len(holds)),
@@ -142,15 +143,6 @@ def _times(spans: Sequence[Span], start_s: float) -> tuple[FloatArray, FloatArra
 
 def _places(spans: Sequence[Span], place: dict[str, int]) -> IndexArray:
     return np.array([place[span.workflow] for span in spans], np.int32)
-
-
-def _work_s(tasks: Sequence[Span], place: dict[str, int], jobs: int) -> FloatArray:
-    """Return the executor-seconds of each workflow as they were meant: in whole seconds, which classes need."""
-    work_s = np.zeros(jobs)
-    for span in tasks:
-        if place[span.workflow] >= 0:
-            work_s[place[span.workflow]] += span.end_s - span.start_s
-    return np.maximum(np.round(work_s), 1.0)
 
 
 def _lead(plan: Setup) -> str:

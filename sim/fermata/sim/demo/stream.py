@@ -36,6 +36,15 @@ class Submission:
         """Name of the object."""
         return str(self.manifest["metadata"]["name"])
 
+    @property
+    def work_s(self) -> float:
+        """Executor-seconds that it is meant to take."""
+        work_s = 0.0
+        for stage in self.manifest["spec"]["stages"]:
+            task_s = float(stage["template"]["metadata"]["annotations"]["fermata.dev/sim-seconds"])
+            work_s += int(stage.get("tasks", 1)) * task_s
+        return work_s
+
 
 @dataclass(frozen=True, slots=True)
 class Stream:

@@ -26,7 +26,7 @@ _ALL, _OTHER, _HELD = 0, 1, 2
 _NEXT = "next completion / length of the head"
 _RATIOS = (0.0, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 1000.0, 10000.0)
 # What is not log(1 + ratio); everything else that `fermata.policy.features` writes is.
-_LINEAR = frozenset(
+LINEAR = frozenset(
     {
         "free share",
         "busy executors with the head's job, share",
@@ -41,9 +41,15 @@ _LINEAR = frozenset(
         "executors held by other jobs with less left, share",
         "stages left of the head's job are one task",
         "active jobs with a stage of more than one task, share",
+        "error of recent estimates",
+        "arrivals like the head that one of under half a unit follows, share",
+        "misses of recent estimates",
+        "busy executors with the alternative's job, share",
+        "head's path / longest path left of its job",
+        "busy executors and startable stages of jobs of several tasks, share",
     }
 )
-_PLAIN_LOGARITHM = "log executors"
+_PLAIN_LOGARITHMS = frozenset({"log executors", "log free executors"})
 
 
 def _percent(value: float, _: object = None) -> str:
@@ -268,12 +274,12 @@ def _draw_distribution(axes: Axes, each: Distribution, palette: Palette) -> None
     axes.yaxis.set_major_formatter(FuncFormatter(_percent))
     axes.grid(axis="y")
     axes.set_xlabel(_short(each.name, 30))
-    if each.name in _LINEAR:
+    if each.name in LINEAR:
         return
     least, most = axes.get_xlim()
-    inverse = math.exp if each.name == _PLAIN_LOGARITHM else math.expm1
-    marks = _RATIOS if each.name != _PLAIN_LOGARITHM else (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 1000.0)
-    forward = math.log if each.name == _PLAIN_LOGARITHM else math.log1p
+    plain = each.name in _PLAIN_LOGARITHMS
+    marks = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 1000.0) if plain else _RATIOS
+    inverse, forward = (math.exp, math.log) if plain else (math.expm1, math.log1p)
     axes.xaxis.set_major_locator(FixedLocator([forward(mark) for mark in _apart(marks, forward, least, most)]))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{round(inverse(value), 1):,g}"))
 
