@@ -144,10 +144,20 @@ def test_what_has_passed_of_running_tasks_is_not_left(now_s: float, head: int) -
     assert choice.head == head
 
 
-def test_a_job_of_wide_stages_that_runs_is_no_more_than_its_work() -> None:
+@pytest.mark.parametrize(("now_s", "head"), [(0.0, 2), (10.0, 0)])
+def test_what_has_passed_is_not_left_of_wide_stages_either(now_s: float, head: int) -> None:
+    # Of its 32 s it runs 16, and none of them count less than they are: it is no more than its work, then 22 s.
     wide = [stage("a", [8.0, 8.0]), stage("b", 16.0)]
     state = first_state(trace_of((0.0, wide), (0.0, [stage("a", 31.0)])), 2)
-    choice, _ = observe(started(state, 1, 1))
+    choice, _ = observe(started(state, 1, 1)._replace(now_s=now_s))
+    assert choice.head == head
+
+
+@pytest.mark.parametrize("first", [[16.0], [8.0, 8.0]])
+def test_a_task_that_outlives_its_estimate_has_done_no_more_of_the_work(first: list[float]) -> None:
+    # What runs was meant to take 16 s and takes 60 by now: 16 s of its job are left to start, not none.
+    state = first_state(trace_of((0.0, [stage("a", first), stage("b", 16.0)]), (0.0, [stage("a", 12.0)])), 2)
+    choice, _ = observe(started(state, 1, 1)._replace(now_s=60.0))
     assert choice.head == 2
 
 
