@@ -75,7 +75,9 @@ def cli_page() -> str:
 
 def _command(title: str, callback: Any, level: int) -> Iterator[str]:
     hints = get_type_hints(callback, include_extras=True)
-    params = [_Param.of(name, hints[name], given) for name, given in inspect.signature(callback).parameters.items()]
+    given = inspect.signature(callback).parameters.items()
+    # A context is what typer hands over, not what a person gives.
+    params = [_Param.of(name, hints[name], each) for name, each in given if hints[name] is not typer.Context]
     params.sort(key=lambda param: not param.positional)
     usage = [title, *(param.usage for param in params if param.positional)]
     usage += ["[OPTIONS]"] if any(not param.positional for param in params) else []

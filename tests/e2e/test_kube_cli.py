@@ -48,7 +48,13 @@ def test_up_status_down(folder: Path) -> None:
     assert server == status["url"]
     with urllib.request.urlopen(f"{server}/apis/fermata.dev/v1alpha1") as answer:
         assert {"workflows", "executorpools"} <= {item["name"] for item in json.load(answer)["resources"]}
-    assert "already up" in local("up", "--dir", str(folder)).stdout
+    again = local("up", "--dir", str(folder), "--slots", "3", "--port", "0", "--detach").stdout.splitlines()[0]
+    assert again == f"already up: {server}, process {again.rpartition(' ')[2]}"
+    others = ("--slots", "9", "--nodes", "2", "--no-install-crds", "--time-scale", "1")
+    told = local("up", "--dir", str(folder), *others)
+    assert (told.returncode, told.stderr) == (0, "")
+    why = "; not applied to it: --slots, --no-install-crds, --time-scale (fermata local down first)"
+    assert told.stdout.splitlines()[0] == f"{again}{why}"
     assert local("down", "--dir", str(folder)).stdout == "stopped\n"
     assert not is_up(folder)
     assert local("status", "--dir", str(folder)).returncode == 1

@@ -84,7 +84,7 @@ def test_what_ran_is_exported_as_a_trace_that_simulates(kubeconfig: Path, tmp_pa
     )
     assert done.returncode == 0, done.stderr
     assert "use --executors 2" in done.stderr
-    assert "1 workflows left out: not finished" in done.stderr
+    assert "1 workflow left out: not finished" in done.stderr
     trace = read_trace(out, executors=2)
     assert trace.jobs == WORKFLOWS
     assert trace.job_arrival_s[0] == 0.0
@@ -148,7 +148,7 @@ def test_a_stage_that_was_widened_as_it_ran_is_learned_as_it_was(kubeconfig: Pat
     at = ("--kubeconfig", str(kubeconfig))
     done = fermata("trace", "export", "--from-cluster", "--pool", "mixed", "-o", str(out), *at)
     assert done.returncode == 0, done.stderr
-    assert "2 workflows had a parallelism of their own" in done.stderr
+    assert "2 workflows had a parallelism set" in done.stderr
     trace = read_trace(out, executors=4)
     job = trace.job_ids.index("default/wide-1")
     task = trace.task_ptr[trace.job_stage_ptr[job]]

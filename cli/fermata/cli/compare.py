@@ -280,7 +280,10 @@ def _report(
     if done < total:
         caveats.append(f"Interrupted after {done} of {total} episodes: every figure is of what was done by then.")
     if len(sections[0].units) == 1:
-        caveats.append("One schedule of each policy: other arrivals may differ by more than its intervals say.")
+        # A single policy, or a single job, is compared with nothing that an interval could be of.
+        jobs = max(len(each.schedules[0].job_ids) - each.schedules[0].warm for part in sections for each in part.runs)
+        differs = "differ by more than its intervals say" if others and jobs > 1 else "give other figures"
+        caveats.append(f"One schedule of each policy: other arrivals may {differs}.")
     return Report(f"Fermata: {what}", lead, sections, caveats, _provenance(comparison, names, seeds, trace))
 
 

@@ -67,7 +67,7 @@ def evaluate(
     from fermata.training.evaluate import evaluate as run
 
     own, chosen_part = _own(trace, executors, part, scenarios)
-    names = names_of(scenarios or "all") if own is None else [Path(own.path).name]
+    names = names_of("all" if scenarios is None else scenarios) if own is None else [Path(own.path).name]
     numbers = seed_range(seeds)
     conditions = Conditions(
         episode_jobs,

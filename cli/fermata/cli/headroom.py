@@ -80,7 +80,7 @@ def headroom(
         noise=None if noise is None else read_noise(noise),
         own=trace_instead(trace, executors, scenarios),
     )
-    pairs = _with_others(conditions, scenarios or "dag_pods")
+    pairs = _with_others(conditions, "dag_pods" if scenarios is None else scenarios)
     names, effort = [each.name for each, _ in pairs], Effort(futures=futures)
     units = [Unit(path, each, others, seed, effort) for each, others in pairs for seed in numbers]
     found: list[Found] = []

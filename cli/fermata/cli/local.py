@@ -9,6 +9,7 @@ import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
+from urllib.parse import urlsplit
 
 import typer
 
@@ -32,6 +33,7 @@ _FOLDER = Path(".fermata/local")
 
 @app.command()
 def up(
+    context: typer.Context,
     slots: Annotated[int, typer.Option(min=1, help="Executor slots on each node.")] = 4,
     nodes: Annotated[int, typer.Option(min=1, help="Nodes.")] = 1,
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port on 127.0.0.1; 0 takes a free one.")] = 0,
@@ -58,7 +60,9 @@ def up(
 
     if not foreground:
         if (state := read_state(folder)) is not None:
-            print(f"already up: {state.url}, process {state.pid}")
+            others = _not_applied(context, state)
+            told = f"; not applied to it: {', '.join(others)} (fermata local down first)" if others else ""
+            print(f"already up: {state.url}, process {state.pid}{told}")
             _tell_usage(folder)
             return
         state = _start_detached(folder, log_file(folder), sys.argv[1:])
@@ -109,6 +113,21 @@ def down(folder: Folder = _FOLDER) -> None:
     from fermata.sim.kube.local import stop
 
     print("stopped" if stop(folder) else f"nothing was up ({folder})")
+
+
+def _not_applied(context: typer.Context, state: State) -> list[str]:
+    """Return the options that were given and are not known to be what the control plane that is up has."""
+    same = {"slots": state.slots, "nodes": state.nodes, "port": urlsplit(state.url).port}
+    found = []
+    for option in context.command.params:
+        name, value = str(option.name), context.params.get(str(option.name))
+        given = (source := context.get_parameter_source(name)) is not None and source.name == "COMMANDLINE"
+        if not given or name in ("folder", "foreground") or (name in same and value == same[name]):
+            continue
+        if name == "port" and value == 0:  # any will do
+            continue
+        found.append(option.secondary_opts[0] if value is False and option.secondary_opts else option.opts[0])
+    return found
 
 
 def _start_detached(folder: Path, log: Path, arguments: list[str]) -> State:

@@ -16,6 +16,7 @@ from fermata.cli.clusters import Kubeconfig, ask
 from fermata.cli.extras import need
 from fermata.cli.history import SHARED_CAP, SUSPENDED, History, caps_of, read_history, schedule_of, trace_of
 from fermata.policy.errors import InputError
+from fermata.sim.wording import counted
 
 if TYPE_CHECKING:
     from fermata.operator.cluster import Cluster
@@ -132,24 +133,26 @@ def _lead(history: History) -> str:
     spec = history.pool.spec
     mode = spec.mode if spec else ""
     acted = sorted({fact.status.policy or "unknown" for fact in history.facts})
+    pool = f"a pool of {counted(history.executors, 'executor')} in mode {mode}"
     return (
-        f"{_workflows(history.count(''))} that finished in a pool of {history.executors} executors in mode {mode}, "
+        f"{_workflows(history.count(''))} that finished in {pool}, "
         f"decided by {', '.join(acted)}. “{REAL}” is what was measured there. Everything called “simulated” is the "
         "same workflows at the same times, with the durations that were measured, in the simulator."
     )
 
 
 def _caveats(history: History) -> list[str]:
+    differs = "differ by more than its intervals say" if history.count("") > 1 else "give other figures"
     notes = [
-        "One stream of workflows, and they share a queue: another one may differ by more than its intervals say.",
+        f"One stream of workflows, and they share a queue: another one may {differs}.",
         "The tasks of a stage are simulated as if all took the same: it is all that a status tells.",
         "The pool is simulated as large as it is now.",
         "The simulator starts tasks at once and nodes have room for them; a cluster takes a moment, and may not.",
     ]
     if history.unfinished:
-        notes.append(f"{history.unfinished} workflows that are not finished are left out; long ones are among them.")
+        notes.append(f"Not finished and left out: {_workflows(history.unfinished)}; long ones are likelier to be.")
     if history.unfit:
-        notes.append(f"{history.unfit} workflows have tasks that do not fit into the pool any more, and are left out.")
+        notes.append(f"With tasks that do not fit into the pool any more, and left out: {_workflows(history.unfit)}.")
     return notes + [f"Simulated with the others, but not counted: {text}." for text in _apart(history)]
 
 
@@ -160,7 +163,7 @@ def _apart(history: History) -> list[str]:
 
 
 def _workflows(count: int) -> str:
-    return f"{count} workflow{'s' if count > 1 else ''}"
+    return counted(count, "workflow")
 
 
 def _provenance(history: History, runs: Sequence[Run]) -> dict[str, str]:
@@ -206,7 +209,7 @@ def _tell(page: Report, history: History, out: Path, *, as_json: bool) -> None:
         counts |= {"shared_cap": history.count(SHARED_CAP), "suspended": history.count(SUSPENDED)}
         print(json.dumps({**facts, **counts, "runs": rows, "report": str(out)}))
         return
-    print(f"{_workflows(history.count(''))} of pool {history.pool.meta.name}, {history.executors} executors")
+    print(f"{_workflows(history.count(''))} of pool {history.pool.meta.name}, {counted(history.executors, 'executor')}")
     width = max(len(str(row["name"])) for row in rows)
     for row in rows:
         spread = "" if row["change_percent_ci95"] is None else f" ± {row['change_percent_ci95']:.1f}"

@@ -107,6 +107,7 @@ def simulate(
     from fermata.sim.experiment import Setting
     from fermata.sim.failures import Failures
     from fermata.sim.generate.estimates import read_noise
+    from fermata.sim.wording import counted
 
     limits = Guardrails(max_hold, max_wait)
     failures = Failures(fail, retries) if fail else None
@@ -130,7 +131,8 @@ def simulate(
     if as_json:
         print(json.dumps(_figures(done, total) | ({"interrupted": True} if cut else {})))
     else:
-        _print_table(f"{policy} on {trace or scenario}, {setting.executors} executors", _figures(done, total), done)
+        title = f"{policy} on {trace or scenario}, {counted(setting.executors, 'executor')}"
+        _print_table(title, _figures(done, total), done)
     if cut:
         print(f"fermata: interrupted after {cut}; the figures are of these", file=sys.stderr)
         raise typer.Exit(INTERRUPTED)

@@ -13,6 +13,7 @@ from fermata.cli.clusters import Kubeconfig, ask
 from fermata.cli.options import OtherEstimates, parameter
 from fermata.cli.progress import progress_bar
 from fermata.policy.errors import InputError
+from fermata.sim.wording import counted
 
 if TYPE_CHECKING:
     from fermata.sim.trace import Trace
@@ -63,11 +64,12 @@ def import_(
         )
         imported = importer.read(file, options)
     write_trace(imported.trace, out)
-    _say(f"{imported.trace.jobs} jobs, {imported.trace.tasks} tasks written to {out}")
+    _say(f"{counted(imported.trace.jobs, 'job')}, {counted(imported.trace.tasks, 'task')} written to {out}")
     if imported.executors is not None:
-        _say(f"the source's machine had {imported.executors} processors: use --executors {imported.executors}")
+        machine = counted(imported.executors, "processor")
+        _say(f"the source's machine had {machine}: use --executors {imported.executors}")
     for reason, count in imported.skipped.items():
-        _say(f"{count} jobs left out: {reason}")
+        _say(f"{counted(count, 'job')} left out: {reason}")
 
 
 @app.command("export")
@@ -117,13 +119,13 @@ def _from_cluster(pool: str | None, kubeconfig: Path | None) -> Trace:
     from fermata.cli.history import read_history, trace_of
 
     history = ask(kubeconfig, lambda cluster: read_history(cluster, pool))
-    _say(
-        f"{len(history.jobs)} finished workflows of pool {history.pool.meta.name}: use --executors {history.executors}"
-    )
+    finished = counted(len(history.jobs), "finished workflow")
+    _say(f"{finished} of pool {history.pool.meta.name}: use --executors {history.executors}")
     if history.unfinished:
-        _say(f"{history.unfinished} workflows left out: not finished")
+        _say(f"{counted(history.unfinished, 'workflow')} left out: not finished")
     if history.capped:
-        _say(f"{history.capped} workflows had a parallelism of their own, which a trace does not say")
+        capped = counted(history.capped, "workflow")
+        _say(f"{capped} had a parallelism set, which a trace does not say")
     return trace_of(history)
 
 
@@ -160,7 +162,8 @@ def list_() -> None:
     for title, workloads in (("scenarios (--scenario)", SCENARIOS), ("other kinds (--kind)", GENERATORS)):
         print(title)
         for each in workloads.values():
-            print(f"  {each.name}: {each.executors} executors, {each.jobs} jobs, {each.recipe}")
+            size = f"{counted(each.executors, 'executor')}, {counted(each.jobs, 'job')}"
+            print(f"  {each.name}: {size}, {each.recipe}")
 
 
 @app.command("stats")
@@ -188,7 +191,7 @@ def _print_stats(figures: TraceStats, executors: int | None) -> None:
         ("work", f"{figures.total_work_s:.6g} executor-seconds"),
     ]
     if figures.load is not None:
-        rows.append((f"load on {executors} executors", f"{figures.load:.3f}"))
+        rows.append((f"load on {counted(executors or 1, 'executor')}", f"{figures.load:.3f}"))
     for name, unit, spread in (
         ("work of a job", " s", figures.job_work_s),
         ("critical path", " s", figures.critical_path_s),

@@ -98,5 +98,7 @@ def _parameters(name: str, text: str) -> dict[str, float]:
             value = math.nan
         if not equals or math.isnan(value):
             raise InputError(f"policy {name!r}: expected parameter=number, got {part!r}")
-        values[key.strip()] = value
+        if (known := key.strip()) in values:
+            raise InputError(f"policy {name!r}: {known!r} is there twice")
+        values[known] = value
     return values

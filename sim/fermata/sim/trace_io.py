@@ -17,6 +17,7 @@ from fermata.policy.errors import InputError
 from fermata.sim.files import Progress, atomic_output, numbered_lines, shown_name
 from fermata.sim.trace import Trace
 from fermata.sim.trace_builder import MAX_TASKS, StageSpec, TraceBuilder, mean_duration_s
+from fermata.sim.wording import counted
 
 JOB_KEYS = ("id", "arrival_s", "weight", "stages")
 STAGE_KEYS = (
@@ -156,7 +157,8 @@ def _check_slots(job_id: str, stages: Sequence[StageSpec], executors: int) -> No
 
 
 def _too_many_slots(job_id: str, stage: str, slots: int, executors: int) -> str:
-    return f"job {job_id!r}, stage {stage!r}: a task needs {slots} slots, but there are {executors} executors"
+    size = counted(executors, "executor")
+    return f"job {job_id!r}, stage {stage!r}: a task needs {slots} slots, but the pool has {size}"
 
 
 def write_trace(trace: Trace, path: str | Path) -> None:

@@ -303,6 +303,13 @@ def test_a_file_that_is_no_inspector_is_refused(tmp_path: Path) -> None:
             "expected a limit of 1 to 1000000000 rejections, found 0",
             lambda said: said | {"max_rejections": 0},
         ),
+        (
+            "text.onnx",
+            "text.onnx: expected a whole number for max_rejections, found '72'",
+            lambda said: said | {"max_rejections": "72"},
+        ),
+        ("list.onnx", r"expected text for scope, found \['picks'\]", lambda said: said | {"scope": ["picks"]}),
+        ("scale.onnx", "expected a number for queue_scale, found None", lambda said: said | {"queue_scale": None}),
         ("short.onnx", "finite weights, found", lambda said: said | {"features": 9}),
         ("other.onnx", "different answers", lambda said: said | json.loads(model_of(8, 5).metadata())),
     ):

@@ -132,6 +132,7 @@ def test_an_exported_policy_decides_as_before_and_a_false_one_is_refused(tmp_pat
         ("other.onnx", "different answers", json.loads(random_model(6).metadata())),
         ("features.onnx", "reads other features", {"features": ["log_estimate"]}),
         ("short.onnx", "finite weights, found 0", {"theta": ""}),
+        ("text.onnx", "expected a number for wait_price, found 'low'", {"wait_price": "low"}),
     ):
         exported = onnx.load(str(good))
         exported.metadata_props[0].value = json.dumps(json.loads(exported.metadata_props[0].value) | change)

@@ -175,6 +175,8 @@ def test_training_is_the_same_for_the_same_seed() -> None:
 
 
 def test_a_file_answers_as_the_weights_do_or_is_refused(tmp_path: Path) -> None:
+    import onnx
+
     model = WindowModel(3, 2, random_theta(4), "x", 9, ((0, 12.5), (5, 11.0)))
     export_window_model(model, tmp_path / "agent.onnx")
     read = load_window_model(str(tmp_path / "agent.onnx"))
@@ -182,6 +184,11 @@ def test_a_file_answers_as_the_weights_do_or_is_refused(tmp_path: Path) -> None:
     assert replace(read, theta=model.theta) == model
     with pytest.raises(ModelError, match="expected 1217 finite weights"):
         export_window_model(replace(model, theta=model.theta * np.float32(np.nan)), tmp_path / "none.onnx")
+    damaged = onnx.load(str(tmp_path / "agent.onnx"))
+    damaged.metadata_props[0].value = damaged.metadata_props[0].value.replace('"head": 3', '"head": "3"')
+    onnx.save(damaged, str(tmp_path / "text.onnx"))
+    with pytest.raises(ModelError, match="expected a whole number for head, found '3'"):
+        load_window_model(str(tmp_path / "text.onnx"))
     with pytest.raises(ModelError, match="no window agent"):
         load_window_model(str(shipped_model("queue-prompt")))
 

@@ -66,6 +66,7 @@ def test_a_name_without_parameters_is_the_built_in_itself() -> None:
         ("sjf-hold:tau=", "expected parameter=number, got 'tau='"),
         ("sjf-hold:tau=x", "expected parameter=number, got 'tau=x'"),
         ("sjf-hold:tau=nan", "expected parameter=number, got 'tau=nan'"),
+        ("sjf-hold:tau=1,split=30, tau=1", "policy 'sjf-hold': 'tau' is there twice"),
         ("sjf-hold:tau=1,", "expected parameter=number, got ''"),
         ("sjf-hold:delay=1", "policy 'sjf-hold' has no parameter 'delay'; it has: last, max_longs, split, tau, "),
         ("fifo:tau=1", "policy 'fifo' has no parameter 'tau'; it has: none"),

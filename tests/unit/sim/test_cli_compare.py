@@ -93,6 +93,18 @@ def test_the_figures_of_one_policy_are_those_of_simulate(tmp_path: Path) -> None
     assert "JCT against load" not in (tmp_path / "r.html").read_text()
 
 
+@pytest.mark.parametrize(("policies", "jobs"), [("sjf", 2), ("sjf,fifo", 1)])
+def test_a_page_without_intervals_speaks_of_none(policies: str, jobs: int, tmp_path: Path) -> None:
+    trace, out = tmp_path / "t.jsonl", tmp_path / "r.html"
+    trace.write_text("".join(FIGURE_ONE.read_text().splitlines(keepends=True)[:jobs]))
+    done = fermata("--trace", trace, "--executors", 1, "--policies", policies, "--out", out)
+    assert (done.returncode, done.stderr) == (0, "")
+    page = out.read_text().partition("Provenance")[0]
+    assert "One schedule of each policy: other arrivals may give other figures." in page
+    assert "interval" not in page
+    assert f"{jobs} job{'s' * (jobs > 1)} on 1 executor." in page
+
+
 def test_a_trace_with_figures_as_files(tmp_path: Path) -> None:
     trace, folder = tmp_path / "t.jsonl.xz", tmp_path / "figures"
     write_trace(scenario("express_k2").with_(jobs=80).generate(9), trace)
@@ -107,7 +119,7 @@ def test_a_trace_with_figures_as_files(tmp_path: Path) -> None:
     assert "against sjf" in page
     assert "t.jsonl.xz, sha256" in page
     assert "fermata compare --trace" in page
-    assert "other arrivals may differ" in page
+    assert "other arrivals may differ by more than its intervals say" in page
     for words in ("sjf-hold:tau=60", "base", "report:", "figures:"):
         assert words in done.stdout
 

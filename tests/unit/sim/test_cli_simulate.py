@@ -74,7 +74,7 @@ def test_each_seed_has_failures_of_its_own_and_they_are_counted_and_marked(tmp_p
 def test_a_table_for_people() -> None:
     done = fermata("--trace", "-", "--executors", 1, "--policy", "fifo", stdin=FIGURE_ONE.read_text())
     assert done.returncode == 0
-    for words in ("JCT, mean", "21.0000", "held, all jobs", "utilisation", "fifo on -, 1 executors"):
+    for words in ("JCT, mean", "21.0000", "held, all jobs", "utilisation", "fifo on -, 1 executor "):
         assert words in done.stdout
 
 
@@ -174,6 +174,10 @@ def test_recorded_decisions_and_per_job_times_of_one_episode(tmp_path: Path) -> 
         (["--policy", "fifo:x=1", "--scenario", "syn_60", "--seeds", "1"], "policy 'fifo' has no parameter 'x'"),
         (["--policy", "no.onnx", "--scenario", "syn_60", "--seeds", "1"], "no.onnx: cannot be read"),
         (["--policy", "sjf", "--trace", "no.jsonl", "--executors", "1"], "no.jsonl: cannot read it"),
+        (
+            ["--policy", "sjf", "--scenario", "k8s_cron", "--seeds", "1", "--set", "jobs=1"],
+            "k8s_cron: seed 1 draws no jobs; expected a larger jobs than 1",
+        ),
         (["--policy", "sjf", "--trace", "no.jsonl"], "--trace needs --executors K"),
         (["--policy", "sjf", "--trace", "-", "--executors", "1"], "<stdin>:1: no jobs"),
         (["--policy", "sjf", "--trace", "-", "--executors", "0"], "--executors: expected 1 to 100,000, got 0"),

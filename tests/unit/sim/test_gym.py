@@ -164,7 +164,7 @@ def test_it_renders_as_text_and_travels_to_other_processes() -> None:
     copy = pickle.loads(pickle.dumps(env))
     copy.reset(seed=1)
     env.reset(seed=1)
-    assert re.match(r"\d+\.\d s: 2 of 2 executors free, 1 jobs\n  row 0: stage 0 of job 0", env.render() or "")
+    assert re.match(r"\d+\.\d s: 2 of 2 executors free, 1 job\n  row 0: stage 0 of job 0", env.render() or "")
     assert env.render() == copy.render()
     assert make("express_k2", 20).render() is None
 

@@ -64,7 +64,7 @@ def test_an_import_says_what_it_left_out(tmp_path: Path) -> None:
     (tmp_path / "log.swf").write_text(SWF)
     done = fermata("import", "swf", tmp_path / "log.swf", "--out", tmp_path / "t.jsonl")
     assert done.returncode == 0
-    assert "1 jobs left out: unknown run time" in done.stderr
+    assert "1 job left out: unknown run time" in done.stderr
     assert "--executors 8" in done.stderr
     assert read_trace(tmp_path / "t.jsonl").stage_slots.tolist() == [4]
     back = fermata("export", tmp_path / "t.jsonl", "--format", "swf", "--out", "-")

@@ -200,7 +200,7 @@ def test_a_missing_file_and_a_folder_are_refused(tmp_path: Path) -> None:
 def test_a_task_that_fits_nowhere_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "trace.jsonl"
     path.write_text(f"{GOOD}\n{DIAMOND}\n")
-    words = "job 'd', stage 'end': a task needs 2 slots, but there are 1 executors"
+    words = "job 'd', stage 'end': a task needs 2 slots, but the pool has 1 executor"
     with pytest.raises(InputError) as caught:
         read_trace(path, executors=1)
     assert str(caught.value) == f"{path}:2: {words}"

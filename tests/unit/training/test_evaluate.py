@@ -154,6 +154,19 @@ def test_a_warm_up_of_all_jobs_is_told() -> None:
         evaluate("sjf", ["norm50"], SEEDS, conditions=Conditions(jobs=30, parameters=(("warm", 30),)))
 
 
+@pytest.mark.parametrize("command", ["evaluate sjf", "policy headroom eager"])
+def test_a_scenario_without_a_name_is_not_all_of_them(
+    command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["fermata", *command.split(), "--scenarios", ""])
+    with pytest.raises(SystemExit) as exit_:
+        run()
+    assert exit_.value.code == 2
+    err = capsys.readouterr().err
+    assert err.startswith("fermata: no scenario ''; there are: fig1, pairs_k1_30, ")
+    assert err.count("\n") == 1
+
+
 @pytest.mark.parametrize("option", ["--set", "--later"])
 def test_a_value_that_is_no_number_names_the_option(
     option: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

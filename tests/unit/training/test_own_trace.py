@@ -189,7 +189,7 @@ def told(arguments: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
             ["train", "--out", "r", "--trace", "TRACE", "--executors", "2", "--config", "graph-pods"],
             "jobs of its own",
         ),
-        (["train", "--out", "r", "--trace", "SLOTS", "--executors", "1-4"], "a task needs 3 slots, but there are 1"),
+        (["train", "--out", "r", "--trace", "SLOTS", "--executors", "1-4"], "a task needs 3 slots, but the pool has 1"),
     ],
 )
 def test_what_does_not_go_together_is_told(

@@ -31,6 +31,7 @@ from fermata.sim.report import (
     summary_of,
 )
 from fermata.sim.trace import FloatArray, IndexArray
+from fermata.sim.wording import counted
 
 BASE = "sjf"
 
@@ -149,7 +150,7 @@ def _lead(plan: Setup) -> str:
     each = len(plan.stream.submissions) // len(plan.pools) - 1
     executors = next(iter(plan.executors.values()))
     return (
-        f"Each pool has {executors} executors and got the same {each + 1} workflows at the same times: "
+        f"Each pool has {counted(executors, 'executor')} and got the same {each + 1} workflows at the same times: "
         f"{plan.stream.long} of one pod that takes {LONG_S:g} s, {each - plan.stream.long} of one pod that takes "
         f"{SHORT_S:g} s, and one DAG of five stages. They ran as Jobs and pods of an embedded control plane, started "
         "by the operator; only the containers are simulated."

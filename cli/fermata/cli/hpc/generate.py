@@ -19,9 +19,10 @@ def generate(
     from fermata.sim.files import atomic_output
     from fermata.sim.hpc.lublin import generate as draw
     from fermata.sim.hpc.swf import swf_lines
+    from fermata.sim.wording import counted
 
     log = draw(jobs, seed, machine_cores=cores, population=population, load=load)
     with atomic_output(out) as stream:
         for line in swf_lines(log, f"Lublin-Feitelson model, seed {seed}"):
             stream.write(f"{line}\n".encode())
-    print(f"{jobs} jobs written to {out}")
+    print(f"{counted(jobs, 'job')} written to {out}")

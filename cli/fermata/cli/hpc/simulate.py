@@ -47,8 +47,10 @@ def simulate(
     from rich.table import Table
 
     from fermata.cli.tables import show
+    from fermata.sim.wording import counted
 
-    table = Table(title=f"{policy} on {schedule.log.name}, {len(schedule.log)} jobs, {given.machine_cores} cores")
+    size = f"{counted(len(schedule.log), 'job')}, {counted(given.machine_cores, 'core')}"
+    table = Table(title=f"{policy} on {schedule.log.name}, {size}")
     table.add_column("figure")
     table.add_column("value", justify="right")
     for key, label in FIGURES.items():

@@ -15,6 +15,7 @@ from fermata.sim.json_values import without_nan
 from fermata.sim.report.holds import HoldEffect, HoldSummary
 from fermata.sim.report.numbers import Difference, above_bound_percent, class_rows, difference
 from fermata.sim.report.records import Bound, Run, Section, Sweep
+from fermata.sim.wording import counted, plural
 
 _NO_SWEEP = {
     "load": "JCT against load and held time against arrival rate need a workload with a load.",
@@ -160,7 +161,7 @@ def _lead(workload: Workload, samples: Sequence[Sample]) -> str:
     first, setting = samples[0].schedules[0], workload.settings[0]
     jobs = [len(each.schedules[0].job_ids) for each in samples]
     count = f"{min(jobs):,}" if min(jobs) == max(jobs) else f"{min(jobs):,} to {max(jobs):,}"
-    parts = [f"{count} jobs on {first.executors} executors"]
+    parts = [f"{count} {plural(max(jobs), 'job')} on {counted(first.executors, 'executor')}"]
     if setting.warm:
         parts.append(f"the first {setting.warm:,} of which are left out of all means")
     if len(samples) > 1:
@@ -176,7 +177,7 @@ def _sweep_note(workload: Workload, kind: str, seeds: int) -> str:
     if scenario is None:
         return "The trace with its arrivals further apart or closer together."
     words = "The load is the same throughout; " if kind == "ratio" else ""
-    return f"{words}{scenario.jobs:,} jobs and {seeds} seed{'s' if seeds > 1 else ''} a point."
+    return f"{words}{scenario.jobs:,} {plural(scenario.jobs, 'job')} and {counted(seeds, 'seed')} a point."
 
 
 def _difference(found: Difference) -> dict[str, Any]:

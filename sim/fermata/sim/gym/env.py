@@ -26,6 +26,7 @@ from fermata.sim.scenarios import scenario as scenario_of
 from fermata.sim.simulate import StuckError
 from fermata.sim.trace import Trace
 from fermata.sim.trace_io import read_trace
+from fermata.sim.wording import counted
 from fermata.sim.world import World, new_world, tables_of, view
 
 _MOST_SEED = 2**31
@@ -194,7 +195,8 @@ class SchedulingEnv(gymnasium.Env[dict[str, Any], np.int64]):
         if self.render_mode != "ansi":
             return None
         state, known = self._state, self._known
-        lines = [f"{state.now_s:.1f} s: {state.free} of {self.executors} executors free, {len(state.active_jobs)} jobs"]
+        jobs = counted(len(state.active_jobs), "job")
+        lines = [f"{state.now_s:.1f} s: {state.free} of {counted(self.executors, 'executor')} free, {jobs}"]
         for row, stage in enumerate(known.stages[known.stages >= 0].tolist()):
             lines.append(
                 f"  row {row}: stage {stage} of job {state.stage_job[stage]}, {state.stage_pending[stage]} tasks of "

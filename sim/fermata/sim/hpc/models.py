@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import base64
 import json
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -35,6 +36,11 @@ KEY = "fermata-hpc-inspector"
 INPUT, OUTPUT = "features", "logits"
 TOLERANCE = 1e-4
 SCOPES = {"picks": PICKS, "starts": STARTS}
+_KINDS: dict[str, tuple[str, tuple[type, ...]]] = {
+    "int": ("a whole number", (int,)),
+    "float": ("a number", (int, float)),
+    "str": ("text", (str,)),
+}
 
 
 @dataclass(frozen=True)
@@ -122,6 +128,19 @@ def load_model(path: str | Path) -> InspectorModel:
     return model
 
 
+def check_kinds(name: str, model: Any) -> None:
+    """Refuse a model whose words and numbers are not what its dataclass says: JSON may hold anything.
+
+    Raises:
+        ModelError: one of them is not.
+    """
+    for field in fields(model):
+        kind = _KINDS.get(str(field.type))  # text, as annotations are not evaluated
+        value = getattr(model, field.name)
+        if kind is not None and (isinstance(value, bool) or not isinstance(value, kind[1])):
+            raise ModelError(f"{name}: expected {kind[0]} for {field.name}, found {value!r}")
+
+
 def _parsed(name: str, text: str) -> InspectorModel:
     try:
         said = json.loads(text)
@@ -129,6 +148,7 @@ def _parsed(name: str, text: str) -> InspectorModel:
         model = InspectorModel(**said)
     except (ValueError, TypeError, KeyError) as error:
         raise ModelError(f"{name}: its description cannot be read ({error})") from error
+    check_kinds(name, model)
     if not 1 <= model.max_rejections <= MOST_REJECTIONS:
         raise ModelError(f"{name}: expected a limit of 1 to {MOST_REJECTIONS} rejections, found {model.max_rejections}")
     if model.scope not in SCOPES or not 1 <= model.features <= FEATURES:

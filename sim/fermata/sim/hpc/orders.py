@@ -153,6 +153,8 @@ def order(text: str) -> Order:
     values: dict[str, float] = {}
     for part in filter(None, rest.split(",")):
         key, _, number = part.partition("=")
+        if key in values:
+            raise InputError(f"{name}: {key!r} is there twice")
         try:
             values[key] = float(number)
         except ValueError:

@@ -86,6 +86,8 @@ def _split_reserve(text: str) -> tuple[str, dict[str, float]]:
     values: dict[str, float] = {}
     for part in after.split(",") if found else ():
         key, _, number = part.partition("=")
+        if key in values:
+            raise InputError(f"{text!r}: {key!r} is there twice")
         try:
             values[key] = float(number)
         except ValueError:

@@ -20,7 +20,7 @@ from fermata.policy.queue_features import FEATURE_NAMES, FEATURES, SCHEMA
 from fermata.policy.queue_policy import QueuePolicy
 from fermata.policy.registry import LEARNED, shipped_model
 from fermata.sim.hpc.jobs import FloatArray, JobLog
-from fermata.sim.hpc.models import TOLERANCE
+from fermata.sim.hpc.models import TOLERANCE, check_kinds
 from fermata.sim.hpc.scoring import HIDDEN_UNITS, PARAMETERS, Scorer, run_scored, score
 from fermata.sim.hpc.world import Config, Jobs, World
 
@@ -97,6 +97,7 @@ def _parsed(name: str, said: dict[str, Any]) -> QueueModel:
         model = QueueModel(**said)
     except (ValueError, TypeError, KeyError) as error:
         raise ModelError(f"{name}: its description cannot be read ({error})") from error
+    check_kinds(name, model)
     if len(model.theta) != PARAMETERS or not np.isfinite(model.theta).all():
         raise ModelError(f"{name}: expected {PARAMETERS} finite weights, found {len(model.theta)}")
     return model

@@ -18,7 +18,7 @@ from fermata.policy.errors import ModelError
 from fermata.policy.onnx_file import open_onnx
 from fermata.sim.hpc.inspect import ARGMAX
 from fermata.sim.hpc.jobs import JobLog
-from fermata.sim.hpc.models import TOLERANCE
+from fermata.sim.hpc.models import TOLERANCE, check_kinds
 from fermata.sim.hpc.window import (
     FEATURE_NAMES,
     FEATURES,
@@ -116,6 +116,7 @@ def _parsed(path: str, text: str) -> WindowModel:
         model = WindowModel(**said)
     except (ValueError, TypeError, KeyError) as error:
         raise ModelError(f"{path}: its description cannot be read ({error})") from error
+    check_kinds(path, model)
     if model.features != FEATURE_NAMES:
         raise ModelError(f"{path}: it reads other features than this version writes")
     if model.head < 1 or model.tail < 0:

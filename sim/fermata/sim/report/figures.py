@@ -301,7 +301,7 @@ def jct_against_load(sweep: Sweep, names: Sequence[str]) -> Drawing:
     return Drawing(
         "jct-load",
         "JCT against load",
-        f"Mean JCT, with 95% intervals over seeds. {sweep.note}".strip(),
+        f"Mean JCT{_over_seeds(sweep)}. {sweep.note}".strip(),
         "Mean JCT of every run over the load",
         _curves(sweep.value, sweep.jct_s, names, "load", "mean JCT in seconds", log=True),
         sweep=True,
@@ -313,7 +313,7 @@ def held_against_rate(sweep: Sweep, names: Sequence[str]) -> Drawing:
     return Drawing(
         "held-rate",
         "Held time against arrival rate",
-        "Mean held time a job, with 95% intervals over seeds; the same episodes as JCT against load.",
+        f"Mean held time a job{_over_seeds(sweep)}; the same episodes as JCT against load.",
         "Mean held time of every run over the arrival rate",
         _curves(60.0 * sweep.arrivals_per_s, sweep.held_s, names, "arrivals a minute", "held seconds a job"),
         sweep=True,
@@ -326,11 +326,17 @@ def held_against_ratio(sweep: Sweep, names: Sequence[str]) -> Drawing:
     return Drawing(
         "held-ratio",
         "Held time against size ratio",
-        f"Mean held time a job, with 95% intervals over seeds. {sweep.note}".strip(),
+        f"Mean held time a job{_over_seeds(sweep)}. {sweep.note}".strip(),
         "Mean held time of every run over the ratio of sizes",
         _curves(sweep.value, sweep.held_s, names, label, "held seconds a job"),
         sweep=True,
     )
+
+
+def _over_seeds(sweep: Sweep) -> str:
+    """Return what the bands are, where there are some: a single seed has none."""
+    single = all(points.shape[1] == 1 for points in sweep.jct_s.values())
+    return "" if single else ", with 95% intervals over seeds"
 
 
 def _curves(

@@ -64,13 +64,19 @@ class Scenario:
     then: Recipe | None = None
 
     def generate(self, seed: int) -> Trace:
-        """The episode of a seed, 0 or more; the same on every machine and at every call."""
+        """The episode of a seed, 0 or more; the same on every machine and at every call.
+
+        Raises:
+            InputError: the seed is below 0, a parameter makes no sense, or no job is drawn.
+        """
         if seed < 0:
             raise InputError(f"a seed must be 0 or more, not {seed}")
         later = 0 if self.then is None else self.jobs // 2
         trace = self.recipe.draw(np.random.default_rng(seed), self.jobs - later, self.executors)
         if self.then is not None and later > 0:
             trace = joined(trace, self.then.draw(np.random.default_rng([seed, later]), later, self.executors))
+        if not trace.jobs:  # a recipe may draw about as many as it is asked for
+            raise InputError(f"{self.name}: seed {seed} draws no jobs; expected a larger jobs than {self.jobs}")
         return trace if self.estimates is None else self.estimates(trace, seed)
 
     @property
