@@ -176,7 +176,7 @@ def test_recorded_decisions_and_per_job_times_of_one_episode(tmp_path: Path) -> 
         (["--policy", "sjf", "--trace", "no.jsonl", "--executors", "1"], "no.jsonl: cannot read it"),
         (
             ["--policy", "sjf", "--scenario", "k8s_cron", "--seeds", "1", "--set", "jobs=1"],
-            "k8s_cron: seed 1 draws no jobs; expected a larger jobs than 1",
+            "k8s_cron: seed 1 draws no job; expected jobs above 1",
         ),
         (["--policy", "sjf", "--trace", "no.jsonl"], "--trace needs --executors K"),
         (["--policy", "sjf", "--trace", "-", "--executors", "1"], "<stdin>:1: no jobs"),

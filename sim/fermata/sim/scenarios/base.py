@@ -76,7 +76,7 @@ class Scenario:
         if self.then is not None and later > 0:
             trace = joined(trace, self.then.draw(np.random.default_rng([seed, later]), later, self.executors))
         if not trace.jobs:  # a recipe may draw about as many as it is asked for
-            raise InputError(f"{self.name}: seed {seed} draws no jobs; expected a larger jobs than {self.jobs}")
+            raise InputError(f"{self.name}: seed {seed} draws no job; expected jobs above {self.jobs}")
         return trace if self.estimates is None else self.estimates(trace, seed)
 
     @property
