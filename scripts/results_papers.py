@@ -93,14 +93,11 @@ def lines_of(
         for number, policy in enumerate(y):
             axes.plot(x[policy], y[policy], color=palette.run(number), linewidth=2, label=policy)
         # A drawing knows no formulas, such as the powers that a logarithmic axis has by itself.
-        if "x" in log:
-            axes.set_xscale("log")
-            axes.xaxis.set_major_formatter(LogFormatter())
-            axes.xaxis.set_minor_formatter(LogFormatter(labelOnlyBase=False))
-        if "y" in log:
-            axes.set_yscale("log")
-            axes.yaxis.set_major_formatter(LogFormatter())
-            axes.yaxis.set_minor_formatter(LogFormatter(labelOnlyBase=False))
+        for letter, axis in (("x", axes.xaxis), ("y", axes.yaxis)):
+            if letter in log:
+                axes.set(**{f"{letter}scale": "log"})
+                axis.set_major_formatter(LogFormatter())
+                axis.set_minor_formatter(LogFormatter(labelOnlyBase=False))
         axes.set_xlabel(labels[0])
         axes.set_ylabel(labels[1])
         axes.grid(axis="y")

@@ -161,6 +161,14 @@ def test_a_task_that_outlives_its_estimate_has_done_no_more_of_the_work(first: l
     assert choice.head == 2
 
 
+def test_an_executor_that_is_due_after_several_tasks_adds_none_to_the_work() -> None:
+    # As a cluster's state has it: the Job puts the other two tasks on the executor that it holds.
+    state = first_state(trace_of((0.0, [stage("a", [8.0, 8.0, 8.0])]), (0.0, [stage("a", 25.0)])), 2)
+    state = started(state, 0, 1)
+    queued = state._replace(executor_free_at_s=np.where(state.executor_stage == 0, 24.0, state.executor_free_at_s))
+    assert observe(queued)[0].head == observe(state)[0].head == 0
+
+
 def test_what_follows_a_job_like_the_head() -> None:
     # Longs of 20 s at 0, 100, 200 and 300 s; the first two are followed by shorts of 4 s after 2 and 6 s.
     arrivals = ((0.0, 20.0), (2.0, 4.0), (100.0, 20.0), (106.0, 4.0), (200.0, 20.0), (300.0, 20.0))

@@ -66,11 +66,11 @@ def order_key(board: Board, stage: int, rule: Rule) -> float:
     if rule.order == BY_REMAINING_WORK:
         work_s = job.remaining_work_s
         if rule.keep_running > 0.0 and job.running > 0:
-            # What runs is left until it is due and not below zero: tasks of wrong estimates, which outlive them, would
-            # make a long job the shortest.
-            running_s = max(job.due_s - job.running * board.pool[0].now_s, 0.0)
-            work_s = max(work_s - job.running_work_s, 0.0) + running_s
-            work_s *= 1.0 - rule.keep_running * job.narrow
+            # No more than what runs was estimated at: tasks that outlive their estimates would make a long job the
+            # shortest. And not below zero: in a cluster an executor is due after all that its Job still puts on it.
+            left_s = max(job.due_s - job.running * board.pool[0].now_s, 0.0)
+            passed_s = max(job.running_work_s - left_s, 0.0)
+            work_s = (1.0 - rule.keep_running * job.narrow) * max(work_s - passed_s, 0.0)
         return float(work_s / job.weight)
     if rule.order == BY_CRITICAL_PATH:
         return float(job.remaining_path_s / job.weight)
