@@ -79,6 +79,11 @@ class Asked:
         unstarted = int((self.state.stage_cap[self.state.ready_stages] == 0).sum())
         return unstarted - sum(int(self.state.stage_cap[self.index[key]]) == 0 for key in self.plan.starts)
 
+    def counts(self, key: StageKey) -> bool:
+        """Tell whether a stage that has not been started is one of `waiting`."""
+        i = self.index.get(key)
+        return i is not None and bool(self.state.stage_ready_s[i] < math.inf) and key not in self.plan.starts
+
     @cached_property
     def jobs(self) -> frozenset[str]:
         """Uids of the workflows that the decision was about."""
@@ -482,6 +487,21 @@ class PoolReconciler:
         if account.held.turn(on=bool(held) and not running and known.outcome is None, now_s=now_s):
             self._teller.mark(uid)
 
+    def _waiting(self, asked: Asked | None) -> int:
+        """Return how many stages are ready and not started, held or not: also those that the API server did not take.
+
+        The policy is not asked about them before they are tried again, and yet they wait.
+        """
+        if asked is None:
+            return 0
+        paused = [key for key in self._applier.paused(asked.state.now_s) if not asked.counts(key)]
+        return asked.waiting + sum(self._may_start(*key) for key in paused)
+
+    def _may_start(self, uid: str, name: str) -> bool:
+        known = self._views.get(uid)
+        stage = known.stage(name) if known and not known.blocked else None
+        return stage is not None and stage.phase == "Ready"
+
     def _busy(self) -> int:
         """Return the executors that stages hold."""
         jobs = self._tools.store.pool_jobs(self.pool)
@@ -512,7 +532,7 @@ class PoolReconciler:
             return
         counts = {
             "busy": self._busy(),
-            "waiting": (asked.waiting if asked else 0) - len(held),
+            "waiting": self._waiting(asked) - len(held),
             "held": len(held),
             "workflows": len(self._views.keys() - self._problems.keys()),
         }

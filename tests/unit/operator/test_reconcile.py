@@ -117,6 +117,19 @@ def test_a_start_that_fails_is_tried_again_soon_and_then_less_often(status: int,
     assert world.started["short"] == pytest.approx(1.0 + sum(waits_s), abs=0.1)
 
 
+def test_what_the_api_server_does_not_take_waits_in_the_pools_status_too() -> None:
+    world = World()
+    world.server.refusals["short"] = [403] * 30  # a quota: it stays
+    shown = []
+    for end_s in (T0 + 5.0, T0 + 40.0, T0 + 60.0):
+        asyncio.run(world.run_until(end_s))
+        sample = world.metrics.registry.get_sample_value
+        metric = sample("fermata_pool_stages", {"pool": "pool", "state": "waiting"})
+        shown.append((world.server.objects["p"]["status"]["waiting"], metric))
+    assert world.started.keys() == {"long"}
+    assert shown == [(1, 1)] * 3
+
+
 def test_a_long_history_keeps_nobody_waiting_and_what_happens_meanwhile_counts() -> None:
     world = World()
     for number in range(1000):
