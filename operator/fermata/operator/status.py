@@ -275,8 +275,10 @@ def _stage_status(
     name = stage.spec.name
     meter = account.stages.get(name) or Meter(stage.held_s)
     state, why = _stage_state(view, stage, held.get(name), waiting.get(name))
-    # The numbers in a sentence change all the time; it is told once for each reason.
-    if before is not None and before.state == state and before.reason == why.reason and before.message:
+    # The numbers in a sentence change all the time; it is told once for each reason. What the API server says when it
+    # does not take a Job is no number: today's answer is what has to be mended.
+    same = before is not None and before.state == state and before.reason == why.reason
+    if same and before is not None and before.message and why.reason != reasons.START_RETRYING:
         why = Why(before.reason, before.message)
     begun = stage.start_s is not None
     parts = split(stage.start_s - stage.ready_s, stage.held_s, 0.0) if stage.start_s is not None else None

@@ -234,8 +234,10 @@ class Teller:
                 self._events.tell(names.WORKFLOW, meta, reasons.STAGE_HELD, text, key=name)
             elif name in whys.waiting:
                 why = whys.waiting[name]
-                level: status.Level = "Warning" if why.reason == reasons.START_RETRYING else "Normal"
                 text, key = f"stage {name} {why.message}", f"{name}/{why.reason}"
+                level: status.Level = "Normal"
+                if why.reason == reasons.START_RETRYING:
+                    level, key = "Warning", text  # another answer of the API server is another Event
                 self._events.tell(names.WORKFLOW, meta, reasons.STAGE_WAITING, text, level, key=key)
             elif stage.phase == "Succeeded" and before.get(name) != "Succeeded":
                 run_s = (stage.end_s or 0.0) - (stage.start_s or 0.0)

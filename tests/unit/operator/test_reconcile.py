@@ -130,6 +130,16 @@ def test_what_the_api_server_does_not_take_waits_in_the_pools_status_too() -> No
     assert shown == [(1, 1)] * 3
 
 
+def test_why_a_stage_is_not_started_is_what_the_api_server_said_last() -> None:
+    world = World()
+    world.server.refusals["short"] = [403] * 30 + [500]  # from the end: a bad moment first, and then a quota
+    asyncio.run(world.run_until(T0 + 60.0))
+    (row,) = world.server.objects["uid-short"]["status"]["stages"]
+    assert row["message"] == "not started, tried again: 403: a bad moment"
+    waits = [event["message"] for event in world.events() if event["reason"] == "StageWaiting"]
+    assert waits == [f"stage a not started, tried again: {status}: a bad moment" for status in (500, 403)]
+
+
 def test_a_long_history_keeps_nobody_waiting_and_what_happens_meanwhile_counts() -> None:
     world = World()
     for number in range(1000):

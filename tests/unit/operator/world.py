@@ -132,6 +132,11 @@ class World:
         meta = {**raw["metadata"], "annotations": {"fermata.dev/release": value}}
         self.feed(kind_of(uid), uid, {**raw, "metadata": meta})
 
+    def events(self) -> list[dict[str, Any]]:
+        """Return the Events that are to be written: nobody writes them here."""
+        queue = self.reconciler._tools.events._queue
+        return [queue.get_nowait()[1] for _ in range(queue.qsize())]
+
     async def run_until(self, end_s: float) -> None:
         """Reconcile whenever the operator asks to be woken, until a time."""
         while self.now_s < end_s:
