@@ -120,6 +120,7 @@ class Holding:
         self._pool, self._metrics, self._wake, self._clock = pool, metrics, wake, clock
         self._finished: dict[str, PastJob] = {}
         self._situation: Situation | None = None
+        self._judged: object = None  # the policy that the pause is about
         self._blocks: deque[Block] = deque(maxlen=BLOCKS)
         self._done_s = -math.inf  # arrivals up to here have been replayed
         self._replays = 0  # of this situation
@@ -190,12 +191,15 @@ class Holding:
     def _enter(self, situation: Situation | None) -> None:
         if situation == self._situation:
             return
-        before, self._situation = self._situation, situation
+        self._situation = situation
         self.close()
         self._news = True
         self._blocks.clear()
         self._done_s, self._replays = -math.inf, 0
-        if before is not None and situation is not None and before.policy != situation.policy:
+        if situation is None:  # the same policy may come back, from mode Off or from a file that could not be read
+            return
+        judged, self._judged = self._judged, _identity(situation.policy)
+        if judged is not None and judged != self._judged:
             self._paused = False  # that was about another policy
 
     async def _replay(self, situation: Situation, jobs: list[PastJob], first: int) -> None:
@@ -253,6 +257,11 @@ def compare(situation: Situation, jobs: Sequence[PastJob], first: int, clock: Ca
         )
         sums.append(float((completion_s - arrivals_s)[counted].sum()))
     return Block(*sums)
+
+
+def _identity(policy: Policy) -> object:
+    """Return what makes a policy the same one when it is loaded again: of a model the digest of its file."""
+    return getattr(policy, "digest", policy)
 
 
 def _may_ever_hold(policy: Policy) -> bool:

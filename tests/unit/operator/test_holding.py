@@ -82,7 +82,7 @@ def _pool(**changes: Any) -> PoolFact:
     return pool_fact(raw)
 
 
-def _watch(jobs: list[PastJob], policies: list[str], monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
+def _watch(jobs: list[PastJob], policies: list[str | None], monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
     """Feed jobs to the estimate, under one policy after the other, and return the verdict at the end of each."""
     for share in ("SHARE", "FIRST_SHARE"):
         monkeypatch.setattr(holding, share, math.inf)  # no rest between replays
@@ -93,10 +93,11 @@ def _watch(jobs: list[PastJob], policies: list[str], monkeypatch: pytest.MonkeyP
         for job in jobs:
             pool.finished(job)
         for policy in policies:
-            pool.consider(_situation(policy), list)
+            situation = _situation(policy) if policy else None
+            pool.consider(situation, list)
             while pool.replaying:
                 await asyncio.sleep(0.001)
-                pool.consider(_situation(policy), list)
+                pool.consider(situation, list)
             told.append((*pool.verdict(_pool())[:2], pool.savings))
         pool.close()
         return told
@@ -112,6 +113,15 @@ def test_holding_that_costs_is_paused_and_another_policy_has_its_own_chance(monk
     assert bad[2].share == pytest.approx(-25.0 / (20.0 + 4.0), abs=0.01)
     assert bad[2].workflows == 4 * BLOCK
     assert good[:2] == (False, reasons.HOLDING_ALLOWED)
+
+
+def test_another_policy_has_its_own_chance_after_mode_off_too_and_the_same_one_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    jobs = [_job(i, 60.0 * i, 20.0 if i % 2 else 4.0) for i in range(WARM + 4 * BLOCK + TAIL)]
+    costs, off, other = "hold-follower:delay=25", None, "hold-follower:delay=0"
+    assert [told[0] for told in _watch(jobs, [costs, off, other], monkeypatch)] == [True, True, False]
+    assert [told[0] for told in _watch(jobs, [costs, off, costs], monkeypatch)] == [True, True, True]
 
 
 def test_a_pause_ends_when_what_arrives_has_changed(monkeypatch: pytest.MonkeyPatch) -> None:
