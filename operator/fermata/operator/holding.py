@@ -157,7 +157,11 @@ class Holding:
         if fact.released:
             return True, reasons.HOLDING_RELEASED, estimate
         if self._paused:
-            return True, reasons.HOLDING_COSTS, estimate or "as it was before the operator was started again"
+            return (
+                True,
+                reasons.HOLDING_COSTS,
+                estimate or "as it was before the operator was started again or the pool was edited",
+            )
         return False, reasons.HOLDING_ALLOWED, estimate
 
     def consider(self, situation: Situation | None, unfinished: Callable[[], list[PastJob]]) -> None:

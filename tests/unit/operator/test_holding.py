@@ -124,6 +124,31 @@ def test_another_policy_has_its_own_chance_after_mode_off_too_and_the_same_one_n
     assert [told[0] for told in _watch(jobs, [costs, off, costs], monkeypatch)] == [True, True, True]
 
 
+def test_a_pause_that_outlasts_an_edit_of_the_pool_claims_no_restart(monkeypatch: pytest.MonkeyPatch) -> None:
+    for share in ("SHARE", "FIRST_SHARE"):
+        monkeypatch.setattr(holding, share, math.inf)
+    jobs = [_job(i, 60.0 * i, 20.0 if i % 2 else 4.0) for i in range(WARM + 4 * BLOCK + TAIL)]
+    costs = _situation("hold-follower:delay=25")
+
+    async def main() -> list[tuple[bool, str, str]]:
+        pool = Holding("pool", Metrics(), lambda _: None)
+        for job in jobs:
+            pool.finished(job)
+        pool.consider(costs, list)
+        while pool.replaying:
+            await asyncio.sleep(0.001)
+            pool.consider(costs, list)
+        told = [pool.verdict(_pool())]
+        pool.consider(costs._replace(limits=Guardrails(max_hold_s=60.0)), list)
+        pool.close()
+        return [*told, pool.verdict(_pool())]
+
+    before, after = asyncio.run(main())
+    assert before[2].startswith("holding costs ")
+    assert after[:2] == before[:2]
+    assert after[2] == "as it was before the operator was started again or the pool was edited"
+
+
 def test_a_pause_ends_when_what_arrives_has_changed(monkeypatch: pytest.MonkeyPatch) -> None:
     for share in ("SHARE", "FIRST_SHARE"):
         monkeypatch.setattr(holding, share, math.inf)
