@@ -199,6 +199,7 @@ class Holding:
         self.close()
         self._news = True
         self._blocks.clear()
+        self._metrics.observe_savings(self._pool, None)
         self._done_s, self._replays = -math.inf, 0
         if situation is None:  # the same policy may come back, from mode Off or from a file that could not be read
             return
@@ -227,7 +228,7 @@ class Holding:
     def _judge(self) -> None:
         found = self.savings
         if found is not None:
-            self._metrics.hold_savings.labels(self._pool).set(found.share)
+            self._metrics.observe_savings(self._pool, found.share)
         paused = paused_after(found, paused=bool(self._paused))
         if paused != self._paused:
             log.info("pool %s: holding is %s: %s", self._pool, "paused" if paused else "allowed again", found)

@@ -133,6 +133,13 @@ class Metrics:
         else:
             _remove(self.policy_ready, pool)
 
+    def observe_savings(self, pool: str, share: float | None) -> None:
+        """Say what holding saves in a pool; None where that is not known, as in its status."""
+        if share is not None:
+            self.hold_savings.labels(pool).set(share)
+        else:
+            _remove(self.hold_savings, pool)
+
     def forget(self, pool: str) -> None:
         """Take back what was said of a pool that is gone, or is decided by another operator now."""
         rows = [(gauge, [pool]) for gauge in (self.policy_ready, self.holding_paused, self.hold_savings)]

@@ -23,6 +23,7 @@ from fermata.policy.guardrails import Guardrails
 
 LIMITS = Guardrails(hold_when_idle=False)
 SJF = registry.load("sjf")
+GAUGE = "fermata_pool_hold_savings_ratio", {"pool": "pool"}
 
 
 def _job(number: int, arrival_s: float, duration_s: float) -> PastJob:
@@ -124,14 +125,15 @@ def test_another_policy_has_its_own_chance_after_mode_off_too_and_the_same_one_n
     assert [told[0] for told in _watch(jobs, [costs, off, costs], monkeypatch)] == [True, True, True]
 
 
-def test_a_pause_that_outlasts_an_edit_of_the_pool_claims_no_restart(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pause_outlasts_an_edit_of_the_pool_and_its_estimate_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
     for share in ("SHARE", "FIRST_SHARE"):
         monkeypatch.setattr(holding, share, math.inf)
     jobs = [_job(i, 60.0 * i, 20.0 if i % 2 else 4.0) for i in range(WARM + 4 * BLOCK + TAIL)]
     costs = _situation("hold-follower:delay=25")
 
     async def main() -> list[tuple[bool, str, str]]:
-        pool = Holding("pool", Metrics(), lambda _: None)
+        metrics = Metrics()
+        pool = Holding("pool", metrics, lambda _: None)
         for job in jobs:
             pool.finished(job)
         pool.consider(costs, list)
@@ -139,7 +141,10 @@ def test_a_pause_that_outlasts_an_edit_of_the_pool_claims_no_restart(monkeypatch
             await asyncio.sleep(0.001)
             pool.consider(costs, list)
         told = [pool.verdict(_pool())]
+        assert metrics.registry.get_sample_value(*GAUGE) == pytest.approx(-25.0 / 24.0, abs=0.01)
         pool.consider(costs._replace(limits=Guardrails(max_hold_s=60.0)), list)
+        assert pool.savings is None
+        assert metrics.registry.get_sample_value(*GAUGE) is None, "the metric says what the status does not"
         pool.close()
         return [*told, pool.verdict(_pool())]
 
