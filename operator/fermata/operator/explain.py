@@ -36,8 +36,6 @@ def _headline(workflow: WorkflowFact, now_s: float) -> str:
     accepted, done = status.condition(reasons.ACCEPTED), status.condition(reasons.SUCCEEDED)
     if accepted is None:
         return f"Workflow {workflow.title}: the operator has not seen it yet; is it running?"
-    if accepted.status == "False":
-        return f"Workflow {workflow.title}: not accepted: {accepted.reason}: {accepted.message}"
     if done is not None and done.status != "Unknown":
         verb = "succeeded" if done.status == "True" else f"failed ({done.reason}: {done.message})"
         return (
@@ -45,6 +43,8 @@ def _headline(workflow: WorkflowFact, now_s: float) -> str:
             f"wait {status.wait_seconds or 0:.1f} + held {status.held_seconds or 0:.1f} + "
             f"run {status.run_seconds or 0:.1f}; slowdown {status.slowdown or 1:.2f}."
         )
+    if accepted.status == "False":
+        return f"Workflow {workflow.title}: not accepted: {accepted.reason}: {accepted.message}"
     held_s = (status.held_seconds or 0.0) + _since(status.held_since, now_s)
     reason = done.reason if done else reasons.WAITING
     return (
