@@ -109,11 +109,23 @@ def _waiting_lines(row: StageStatus, workflow: WorkflowFact, pool: PoolFact | No
         lines.append(
             f"  alternative: started now it would be done in about {length}, and its executors busy until then"
         )
-        limit = pool.spec.max_hold_seconds if pool and pool.spec else None
-        if limit is not None:
-            lines.append(f"  starts in {seconds(max(limit - held_s, 0.0))} at the latest (maxHoldSeconds {limit})")
+        limits_s = _limits(row, pool, held_s, now_s)
+        if limits_s:
+            left_s, limit = min(limits_s)
+            lines.append(f"  starts in {seconds(max(left_s, 0.0))} at the latest ({limit})")
         lines.append(f"  to start it: fermata release {workflow.meta.name} {row.name} -n {workflow.meta.namespace}")
     return lines
+
+
+def _limits(row: StageStatus, pool: PoolFact | None, held_s: float, now_s: float) -> list[tuple[float, str]]:
+    """Return the seconds that each limit of a pool leaves to a held stage, and which limit that is."""
+    if pool is None or pool.spec is None:
+        return []
+    max_hold_s, max_wait_s = pool.spec.max_hold_seconds, pool.spec.max_wait_seconds
+    limits = [] if max_hold_s is None else [(max_hold_s - held_s, f"maxHoldSeconds {max_hold_s}")]
+    if max_wait_s is not None and row.ready_time:
+        limits.append((max_wait_s - _since(row.ready_time, now_s), f"maxWaitSeconds {max_wait_s}"))
+    return limits
 
 
 def _length_s(row: StageStatus, workflow: WorkflowFact, pool: PoolFact | None) -> float:

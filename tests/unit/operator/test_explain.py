@@ -41,3 +41,27 @@ def test_how_a_workflow_ended_comes_before_that_it_was_not_accepted_any_more(
     split = {"jctSeconds": 3.0, "waitSeconds": 1.0, "heldSeconds": 0.0, "runSeconds": 2.0, "slowdown": 1.0}
     told = f"Workflow default/w: {verb}. JCT 3.0 s = wait 1.0 + held 0.0 + run 2.0; slowdown 1.00."
     assert _explained({"conditions": conditions, **split})[0] == told
+
+
+@pytest.mark.parametrize(
+    ("limits", "told"),
+    [
+        ({"maxHoldSeconds": 600}, "starts in 9 min at the latest (maxHoldSeconds 600)"),
+        ({"maxWaitSeconds": 130}, "starts in 40 s at the latest (maxWaitSeconds 130)"),
+        ({"maxHoldSeconds": 600, "maxWaitSeconds": 130}, "starts in 40 s at the latest (maxWaitSeconds 130)"),
+        ({"maxHoldSeconds": 60, "maxWaitSeconds": 3600}, "starts in 10 s at the latest (maxHoldSeconds 60)"),
+        ({}, None),
+    ],
+)
+def test_a_held_stage_starts_when_the_first_limit_is_reached(limits: dict[str, int], told: str | None) -> None:
+    row = {
+        "name": "a",
+        "state": "Held",
+        "reason": "HeldByPolicy",
+        "readyTime": render(T0 + 10.0),
+        "heldSeconds": 20.0,
+        "heldSince": render(T0 + 70.0),
+    }
+    conditions = [_condition("Accepted", "True", "Valid"), _condition("Succeeded", "Unknown", "Held")]
+    lines = _explained({"conditions": conditions, "stages": [row]}, **limits)
+    assert [line.strip() for line in lines if "at the latest" in line] == ([told] if told else [])
