@@ -137,6 +137,7 @@ class Applier:
                 job.meta.uid: partial(self._stop, view.fact, job, reasons.STAGE_REMOVED, now_s)
                 for view in views
                 for job in view.removed
+                if job.occupied
             }
         )
 

@@ -241,17 +241,12 @@ def job_fact(raw: Raw, now_s: float, before: JobFact | None = None) -> JobFact:
     if before is not None:
         meta, pool, stage = replace(meta, owner_uid=before.meta.owner_uid), before.pool, before.stage
     spec, status = raw.get("spec") or {}, raw.get("status") or {}
-    end = next(
-        (
-            condition
-            for condition in status.get("conditions") or []
-            if condition.get("type") in ("Complete", "Failed") and condition.get("status") == "True"
-        ),
-        None,
-    )
+    end = _condition(status, "Complete", "Failed")
+    stopped = meta.annotations.get(names.ANNOTATION_STOPPED, "") if spec.get("suspend") else ""
     end_s = None
-    if end is not None:
-        stamp = status.get("completionTime") or end.get("lastTransitionTime")
+    if end or stopped:
+        told = end or _condition(status, "Suspended") or {}
+        stamp = status.get("completionTime") or told.get("lastTransitionTime")
         known = before.end_s if before else None
         end_s = known if known is not None else refine(parse(stamp), now_s) if stamp else now_s
     start_s = _annotated_time(meta, names.ANNOTATION_START, meta.created_s)
@@ -276,9 +271,15 @@ def job_fact(raw: Raw, now_s: float, before: JobFact | None = None) -> JobFact:
         estimate_s=_annotated_seconds(meta, names.ANNOTATION_ESTIMATE),
         slots=_annotated_slots(meta),
         policy=meta.annotations.get(names.ANNOTATION_POLICY, ""),
-        stopped=meta.annotations.get(names.ANNOTATION_STOPPED, "") if spec.get("suspend") else "",
+        stopped=stopped,
         lanes=lanes_of(meta.annotations.get(names.ANNOTATION_LANES, ""), parallelism),
     )
+
+
+def _condition(status: Raw, *kinds: str) -> Raw | None:
+    """Return the condition of one of these types that is true, or None."""
+    rows = status.get("conditions") or []
+    return next((row for row in rows if row.get("type") in kinds and row.get("status") == "True"), None)
 
 
 def pod_fact(raw: Raw, now_s: float, before: PodFact | None = None) -> PodFact:

@@ -93,7 +93,7 @@ class WorkflowView:
     width: float
     blocked: str
     outcome: Outcome | None
-    removed: tuple[JobFact, ...] = ()  # Jobs that hold executors, of stages that an edit took out
+    removed: tuple[JobFact, ...] = ()  # Jobs of stages that an edit took out
 
     def stage(self, name: str) -> StageView | None:
         """Return one of its stages, or None if it has none of that name."""
@@ -121,11 +121,23 @@ class WorkflowView:
     def run_s(self) -> float:
         """Seconds in which at least one of its tasks held an executor, up to what has ended."""
         total, until = 0.0, -math.inf
-        spans = sorted((s.start_s, s.end_s) for s in self.stages if s.start_s is not None and s.end_s is not None)
-        for start_s, end_s in spans:
-            total += max(end_s - max(start_s, until), 0.0)
-            until = max(until, end_s)
+        for start_s, end_s in sorted(self._spans):
+            if not math.isinf(end_s):
+                total += max(end_s - max(start_s, until), 0.0)
+                until = max(until, end_s)
         return total
+
+    @property
+    def start_s(self) -> float | None:
+        """When the first of its tasks was started, if one was."""
+        return min((start_s for start_s, _ in self._spans), default=None)
+
+    @property
+    def _spans(self) -> list[tuple[float, float]]:
+        """Start and end of all that was started, also of stages that an edit took out; inf where it goes on."""
+        rows = [(stage.start_s, stage.end_s) for stage in self.stages]
+        rows += [(job.start_s, job.end_s) for job in self.removed]
+        return [(start_s, math.inf if end_s is None else end_s) for start_s, end_s in rows if start_s is not None]
 
     def stopped(self, reason: str) -> WorkflowView:
         """Return the same view with nothing new allowed to start."""
@@ -176,8 +188,10 @@ def view(
     ordered = tuple(stages[stage.name] for stage in spec.stages)
     deadline_s = fact.arrival_s + (spec.active_deadline_seconds or math.inf)
     expired = now_s >= deadline_s
-    removed = tuple(job for name, job in jobs.items() if job.occupied and name not in stages)
-    outcome = None if removed else _outcome(spec, ordered, expired=expired, now_s=now_s)
+    removed = tuple(job for name, job in jobs.items() if name not in stages)
+    outcome = None
+    if not any(job.occupied for job in removed):
+        outcome = _outcome(spec, ordered, removed, expired=expired, now_s=now_s)
     blocked = _blocked(fact, spec, ordered, expired=expired)
     return WorkflowView(fact, spec, ordered, fact.arrival_s, work_s, critical_path_s, width, blocked, outcome, removed)
 
@@ -283,14 +297,18 @@ def _waiting(blank: StageView, done: Mapping[str, StageView], arrival_s: float) 
     return replace(blank, phase="Ready", ready_s=max([arrival_s, *(parent.end_s or 0.0 for parent in parents)]))
 
 
-def _outcome(spec: WorkflowSpec, stages: tuple[StageView, ...], *, expired: bool, now_s: float) -> Outcome | None:
-    ends_s = [stage.end_s for stage in stages if stage.end_s is not None]
+def _outcome(
+    spec: WorkflowSpec, stages: tuple[StageView, ...], removed: tuple[JobFact, ...], *, expired: bool, now_s: float
+) -> Outcome | None:
+    all_s = (*(stage.end_s for stage in stages), *(job.end_s for job in removed))
+    ends_s = [end_s for end_s in all_s if end_s is not None]
     if all(stage.phase == "Succeeded" for stage in stages):
         return Outcome(True, reasons.ALL_STAGES_SUCCEEDED, f"{len(stages)} stages succeeded", max(ends_s))
     if any(stage.phase == "Running" for stage in stages):
         return None
     if expired:
-        return Outcome(False, reasons.DEADLINE_EXCEEDED, "activeDeadlineSeconds have passed", now_s)
+        end_s = max([now_s, *ends_s])
+        return Outcome(False, reasons.DEADLINE_EXCEEDED, "activeDeadlineSeconds have passed", end_s)
     failed = [stage for stage in stages if stage.phase == "Failed"]
     if not failed or (spec.on_failure == "Finish" and any(stage.phase == "Ready" for stage in stages)):
         return None

@@ -97,7 +97,6 @@ def workflow_status(
     fact, outcome = view.fact, view.outcome
     before = {stage.name: stage for stage in fact.status.stages}
     stages = [_stage_status(view, stage, account, held, waiting, before.get(stage.spec.name)) for stage in view.stages]
-    starts_s = [stage.start_s for stage in view.stages if stage.start_s is not None]
     counts = {
         "total": view.tasks,
         "running": sum(stage["active"] for stage in stages),
@@ -109,7 +108,7 @@ def workflow_status(
         "conditions": _conditions(fact, _workflow_conditions(view, held, problem), now_s),
         "policy": _policy(view, policy),
         "arrivalTime": fact.status.arrival_time or render(view.arrival_s),
-        "startTime": render(min(starts_s)) if starts_s else None,
+        "startTime": _rendered(view.start_s),
         "completionTime": None,
         "jctSeconds": None,
         "waitSeconds": None,

@@ -131,6 +131,42 @@ def test_a_workflow_that_is_not_accepted_any_more_says_so_in_a_pool_that_is_neve
     assert condition(world, "uid-long", "Accepted") == ("False", "Cycle")
 
 
+@pytest.mark.parametrize("ended", [True, False])
+def test_what_ran_of_a_workflow_stays_run_time_when_an_edit_takes_its_stage_out(ended: bool) -> None:
+    world = World(executors=3)
+    world.feed("workflows", "uid-w", workflow("w", stage("a"), stage("b", "a"), arrival_s=T0 + 1.0))
+    run_on(world, 30.0)
+    if ended:
+        complete(world, "w")
+    edit(world, "uid-w", stages=[stage("b", estimateSeconds=9)])
+    run_on(world, 1.0)
+    world.server.jobs = world.server.jobs[-1:]  # that of b
+    assert world.started == {"w": 31.0}
+    run_on(world, 9.0)
+    world.start_operator()  # it knows what the API holds, and nothing else
+    complete(world, "w")
+    run_on(world, 1.0)
+    status = status_of(world, "uid-w")
+    assert (status["jctSeconds"], status["waitSeconds"]) == (pytest.approx(40.0), 0.0)
+    assert status["startTime"] == render(T0 + 1.0)
+
+
+def test_a_workflow_has_not_ended_before_the_last_stage_that_an_edit_takes_out() -> None:
+    world = World(executors=4)
+    world.feed("workflows", "uid-w", workflow("w", stage("a"), stage("b"), arrival_s=T0 + 1.0))
+    run_on(world, 10.0)
+    jobs = {(meta := job["metadata"])["labels"]["fermata.dev/stage"]: meta["uid"] for job in world.server.jobs[-2:]}
+    world.server.jobs = [world.server.objects[jobs["a"]]]
+    complete(world, "w")
+    run_on(world, 20.0)
+    edit(world, "uid-w", stages=[stage("a")])
+    run_on(world, 1.0)
+    assert world.server.objects[jobs["b"]]["spec"]["suspend"]
+    status = status_of(world, "uid-w")
+    assert condition(world, "uid-w", "Succeeded")[0] == "True"
+    assert (status["jctSeconds"], status["runSeconds"]) == (pytest.approx(30.0), pytest.approx(30.0))
+
+
 def test_a_stage_that_an_edit_takes_out_is_stopped_and_keeps_its_executors_until_then() -> None:
     world = World(executors=1)
     run_on(world, 1.0)
