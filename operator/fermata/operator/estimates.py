@@ -16,6 +16,7 @@ from fermata.operator.lanes import constant, task_duration_s
 from fermata.operator.names import LABEL_FAMILY
 from fermata.operator.resources import StageSpec, StageStatus
 from fermata.operator.times import parse
+from fermata.operator.why import counted
 from fermata.policy.estimate_error import after_task
 
 UNKNOWN, UNKNOWN_S = "unknown", 60.0  # of a task of which nothing at all is known
@@ -79,15 +80,15 @@ class _Recent:
             if len(durations_s) > 1:
                 low_s, _, high_s = quantiles(durations_s, n=4, method="inclusive")
                 spread = low_s, high_s
-            text = f"median of {len(durations_s)} earlier run{'s' if len(durations_s) > 1 else ''}"
+            text = f"median of {counted(len(durations_s), 'earlier run')}"
             self._estimate = Estimate(max(median(durations_s), LEAST_S), text, spread)
         return self._estimate
 
-    def mean(self, title: str) -> Estimate:
+    def mean(self, where: str) -> Estimate:
         """Return the mean: of an unknown member of a class it is the best guess, where the median is not."""
         if self._estimate is None:
             mean_s = fmean(row.duration_s for row in self._rows)
-            self._estimate = Estimate(max(mean_s, LEAST_S), f"mean of {len(self._rows)} {title}")
+            self._estimate = Estimate(max(mean_s, LEAST_S), f"mean of {counted(len(self._rows), 'stage')} {where}")
         return self._estimate
 
 
@@ -172,8 +173,7 @@ class Estimates:
         if known is not None:
             return known.median()
         if stage.slots in self._classes:
-            slots = f"{stage.slots} slot{'s' if stage.slots > 1 else ''}"
-            return self._classes[stage.slots].mean(f"stages of {slots} in the pool")
+            return self._classes[stage.slots].mean(f"of {counted(stage.slots, 'slot')} in the pool")
         if self._classes:
-            return self._pool.mean("stages in the pool")
+            return self._pool.mean("in the pool")
         return Estimate(UNKNOWN_S, UNKNOWN)

@@ -12,7 +12,7 @@ from fermata.operator import reasons
 from fermata.operator.facts import PoolFact, WorkflowFact
 from fermata.operator.resources import StageStatus
 from fermata.operator.times import parse, parse_or_none
-from fermata.operator.why import seconds
+from fermata.operator.why import counted, seconds
 
 
 def explain(workflow: WorkflowFact, pool: PoolFact | None, stage: str | None, now_s: float) -> list[str]:
@@ -59,8 +59,9 @@ def _pool_lines(workflow: WorkflowFact, pool: PoolFact | None) -> list[str]:
     status = pool.status
     ready = status.condition(reasons.POLICY_READY)
     text = (
-        f"Pool {pool.meta.name}: {status.busy} of {status.executors} executors busy, {status.waiting} stages waiting, "
-        f"{status.held} held; policy {status.policy or 'not known yet'}, mode {status.mode}."
+        f"Pool {pool.meta.name}: {status.busy} of {status.executors} executors busy, "
+        f"{counted(status.waiting, 'stage')} waiting, {status.held} held; "
+        f"policy {status.policy or 'not known yet'}, mode {status.mode}."
     )
     lines = [text]
     if ready is not None and ready.status == "False":
@@ -75,7 +76,9 @@ def _pool_lines(workflow: WorkflowFact, pool: PoolFact | None) -> list[str]:
 
 def _stage_lines(row: StageStatus, workflow: WorkflowFact, pool: PoolFact | None, now_s: float) -> list[str]:
     head = f"Stage {row.name}: {row.state.lower()}"
-    lines = [f"{head} ({row.succeeded} of {row.tasks} tasks done, {row.active} running, {row.failed} failed)"]
+    lines = [
+        f"{head} ({row.succeeded} of {counted(row.tasks, 'task')} done, {row.active} running, {row.failed} failed)"
+    ]
     if row.estimate_seconds is not None:
         source = f" ({row.estimate_source})" if row.estimate_source else ""
         lines.append(f"  a task is expected to take {seconds(row.estimate_seconds)}{source}")
@@ -85,7 +88,8 @@ def _stage_lines(row: StageStatus, workflow: WorkflowFact, pool: PoolFact | None
     lines += _waiting_lines(row, workflow, pool, now_s)
     if row.start_time:
         waited = f"after {row.wait_seconds or 0:.1f} s of wait and {row.held_seconds or 0:.1f} s held"
-        lines.append(f"  started {waited}, at most {row.parallelism} tasks at once, as Job {row.job_name}")
+        at_once = counted(row.parallelism or 1, "task")
+        lines.append(f"  started {waited}, at most {at_once} at once, as Job {row.job_name}")
     if row.run_seconds is not None:
         lines.append(f"  ran {row.run_seconds:.1f} s")
     if row.state in ("Failed", "Skipped", "Pending") and (row.reason or row.message):

@@ -18,6 +18,7 @@ from fermata.operator.estimates import Estimate, Estimates
 from fermata.operator.facts import JobFact, WorkflowFact
 from fermata.operator.resources import StageSpec, StageStatus, WorkflowSpec
 from fermata.operator.times import parse_or_none
+from fermata.operator.why import counted
 from fermata.policy.graph import job_shape, path_lengths
 
 Phase = Literal["Pending", "Ready", "Running", "Succeeded", "Failed"]
@@ -303,7 +304,7 @@ def _outcome(
     all_s = (*(stage.end_s for stage in stages), *(job.end_s for job in removed))
     ends_s = [end_s for end_s in all_s if end_s is not None]
     if all(stage.phase == "Succeeded" for stage in stages):
-        return Outcome(True, reasons.ALL_STAGES_SUCCEEDED, f"{len(stages)} stages succeeded", max(ends_s))
+        return Outcome(True, reasons.ALL_STAGES_SUCCEEDED, f"{counted(len(stages), 'stage')} succeeded", max(ends_s))
     if any(stage.phase == "Running" for stage in stages):
         return None
     if expired:

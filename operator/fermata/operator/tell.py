@@ -21,7 +21,7 @@ from fermata.operator.progress import StageView, WorkflowView
 from fermata.operator.seat import Verdict
 from fermata.operator.store import Store
 from fermata.operator.validate import Problem
-from fermata.operator.why import Why
+from fermata.operator.why import Why, counted
 
 STATUS_INTERVAL_S = 2.0  # between two writes of one status, unless it is the first or the last one
 _RETRY_S = 1.0
@@ -125,12 +125,12 @@ class Teller:
         """Tell that a stage was started, or may run more tasks at once."""
         name = stage.spec.name
         if stage.job is not None:
-            text = f"stage {name} may now run {cap} tasks at once"
+            text = f"stage {name} may now run {counted(cap, 'task')} at once"
         else:
             held_s = account.stages.get(name, Meter()).total(now_s)
             _, wait_s, held_s, _ = status.split(now_s - stage.ready_s, held_s, 0.0).seconds
             text = (
-                f"stage {name} started by {policy}: {cap} of {stage.tasks} tasks at once, "
+                f"stage {name} started by {policy}: {cap} of {counted(stage.tasks, 'task')} at once, "
                 f"after {wait_s:.1f} s of wait and {held_s:.1f} s held"
             )
         self._events.tell(names.WORKFLOW, view.fact.meta, reasons.STAGE_STARTED, text, key=f"{name}/{cap}")
@@ -241,7 +241,7 @@ class Teller:
                 self._events.tell(names.WORKFLOW, meta, reasons.STAGE_WAITING, text, level, key=key)
             elif stage.phase == "Succeeded" and before.get(name) != "Succeeded":
                 run_s = (stage.end_s or 0.0) - (stage.start_s or 0.0)
-                text = f"stage {name} succeeded: {stage.tasks} tasks in {run_s:.1f} s"
+                text = f"stage {name} succeeded: {counted(stage.tasks, 'task')} in {run_s:.1f} s"
                 self._events.tell(names.WORKFLOW, meta, reasons.STAGE_SUCCEEDED, text, key=name)
             elif stage.phase == "Failed" and before.get(name) != "Failed":
                 text = f"stage {name} failed: {stage.reason}: {stage.message}"

@@ -34,6 +34,15 @@ def seconds(value: float) -> str:
     return f"{value / 60:.0f} min" if value < 36000 else f"{value / 3600:.0f} h"
 
 
+def counted(number: int, word: str) -> str:
+    """Return how many there are of something.
+
+    >>> counted(1, "task"), counted(2, "task")
+    ('1 task', '2 tasks')
+    """
+    return f"{number} {word}{'s' * (number != 1)}"
+
+
 def next_free(state: ClusterState) -> str:
     """Return when the next busy executor is expected to be free."""
     busy = state.executor_free_at_s[state.executor_stage != IDLE]
@@ -72,7 +81,7 @@ def why_waiting(state: ClusterState, stage: int, free_after: int) -> Why:
         free_after: executors still free after what was started.
     """
     slots = int(state.stage_slots[stage])
-    need = "1 executor" if slots == 1 else f"{slots} executors"
+    need = counted(slots, "executor")
     if free_after >= slots:
         return Why(reasons.PARALLELISM_REACHED, "the workflow runs as many tasks as spec.parallelism allows")
     others = len(state.ready_stages) - 1

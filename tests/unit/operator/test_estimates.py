@@ -44,7 +44,7 @@ def test_then_the_family_then_its_class_then_the_pool_then_a_guess() -> None:
     estimates, meta = Estimates(), meta_of(workflow("etl-4", stage("a")))
     assert estimates.of(meta, _stage())[:2] == (UNKNOWN_S, "unknown")
     estimates.learn_all(_finished("wide", 90.0, slots=4))
-    assert estimates.of(meta, _stage())[:2] == (90.0, "mean of 1 stages in the pool")
+    assert estimates.of(meta, _stage())[:2] == (90.0, "mean of 1 stage in the pool")
     estimates.learn_all(_finished("narrow", 20.0))
     estimates.learn_all(_finished("other", 40.0))
     assert estimates.of(meta, _stage())[:2] == (30.0, "mean of 2 stages of 1 slot in the pool")

@@ -12,7 +12,7 @@ import pytest
 from tests.unit.operator.objects import DONE, T0, stage, workflow
 from tests.unit.operator.world import World
 
-from fermata.operator.times import parse
+from fermata.operator.times import parse, render
 
 
 def _begin(**pool: Any) -> World:
@@ -163,3 +163,16 @@ def test_a_long_history_keeps_nobody_waiting_and_what_happens_meanwhile_counts()
     asyncio.run(look())
     assert turns >= 5
     assert "uid-next" in world.reconciler._views
+
+
+def test_one_task_of_one_stage_is_told_in_the_singular() -> None:
+    world = World(executors=2)
+    asyncio.run(world.run_until(T0 + 10.0))
+    (short,) = (job for job in world.server.jobs if job["metadata"]["labels"]["fermata.dev/workflow"] == "short")
+    done = {"type": "Complete", "status": "True", "lastTransitionTime": render(T0 + 10.0)}
+    world.feed("jobs", short["metadata"]["uid"], {**short, "status": {"succeeded": 1, "conditions": [done]}})
+    asyncio.run(world.reconciler.reconcile())
+    told = {event["reason"]: event["message"] for event in world.events() if event["involvedObject"]["name"] == "short"}
+    assert told["StageStarted"] == "stage a started by holder: 1 of 1 task at once, after 0.0 s of wait and 0.0 s held"
+    assert told["StageSucceeded"] == "stage a succeeded: 1 task in 9.0 s"
+    assert told["AllStagesSucceeded"] == "1 stage succeeded; JCT 9.0 s = wait 0.0 + held 0.0 + run 9.0"
