@@ -230,20 +230,23 @@ class Seat:
     ) -> Decision:
         policy = self._policy
         if policy is None or spec.mode == "Off":
-            if spec.mode != "Off":
+            answer = self._answer(self._fallback, state, limits)
+            if spec.mode != "Off" and answer.steps:
                 self._metrics.fallbacks.labels(self._pool, self._verdict.reason).inc()
-            return self._answer(self._fallback, state, limits)
+            return answer
         begun = time.perf_counter()
         asked = policy if dag is None else knowing(policy, dag)
         steps, trouble = await self._ask(asked, state, limits, spec.decision_deadline_seconds)
         self._metrics.decision.labels(self._pool, policy.name).observe(time.perf_counter() - begun)
-        if trouble is not None:
+        if steps is None:
+            answer = self._answer(self._fallback, state, limits)
+            if trouble is None or not answer.steps:  # there was nothing to decide
+                return answer
             self._verdict = trouble
             self._metrics.fallbacks.labels(self._pool, trouble.reason).inc()
-        elif steps and not self._verdict.ready:  # where there was nothing to decide, it has not shown that it can
+            return answer._replace(trouble=trouble)
+        if steps and not self._verdict.ready:  # where there was nothing to decide, it has not shown that it can
             self._approve()
-        if steps is None:
-            return self._answer(self._fallback, state, limits)._replace(trouble=trouble)
         if may_hold and spec.mode == "Enforce":
             return Decision(steps, policy.name, limits, by=policy)
         acted = self._answer(self._fallback if spec.mode == "Shadow" else self.substitute, state, limits)

@@ -6,6 +6,7 @@ import asyncio
 import math
 import threading
 import time
+from concurrent.futures import Future
 from typing import Any
 
 import numpy as np
@@ -116,6 +117,19 @@ def test_a_late_policy_is_replaced_and_not_asked_again_while_it_is_busy() -> Non
     assert "busy with an earlier decision" in seat.verdict.message
     labels = {"pool": "pool", "reason": reasons.DECISION_LATE}
     assert metrics.registry.get_sample_value("fermata_fallbacks_total", labels) == 3
+
+
+@pytest.mark.parametrize("busy", [False, True])
+def test_where_there_is_nothing_to_decide_no_decision_of_the_fallback_is_counted(busy: bool) -> None:
+    seat, metrics = _seat(_Policy(Action(START, 0, 1)) if busy else None)
+    seat._asked = Future() if busy else None  # an earlier decision that takes long
+    empty = build_state([], 2, {}, {}, {}, [], T0)[0]
+    for state, count in ((empty, None), (_state(), 1.0), (empty, 1.0)):
+        asyncio.run(seat.decide(state, SPEC, limits_of(SPEC)))
+        reason = reasons.DECISION_LATE if busy else reasons.POLICY_LOADED
+        labels = {"pool": "pool", "reason": reason}
+        assert metrics.registry.get_sample_value("fermata_fallbacks_total", labels) == count
+    seat.close()
 
 
 class _Taught(_Policy):
