@@ -27,8 +27,9 @@ _REMEMBERED_CLASS = 500
 _REMEMBERED_STAGES = 10_000
 # A pool begins as if so many tasks had been as expected: one of a new family that was not is no reason for distrust.
 _TRUSTED = 10
-# What generateName and people append to tell one run from the next.
-_RUN_SUFFIX = re.compile(r"-(?:[0-9]+|[a-z0-9]{5})$")
+# What people and generateName append to tell one run from the next: numbers, and five of the letters and digits that
+# make no words.
+_RUN_SUFFIX = re.compile(r"-(?:[0-9]+|[bcdfghjklmnpqrstvwxz2456789]{5})$")
 
 
 class Estimate(NamedTuple):
@@ -95,8 +96,8 @@ class _Recent:
 def family_of(meta: Meta) -> str:
     """Return the family of a workflow: its label, or its name without the suffix of one run.
 
-    >>> _RUN_SUFFIX.sub("", "etl-20261")
-    'etl'
+    >>> [_RUN_SUFFIX.sub("", name) for name in ("etl-20261", "etl-x7k2p", "etl-daily")]
+    ['etl', 'etl', 'etl-daily']
     """
     return meta.labels.get(LABEL_FAMILY) or _RUN_SUFFIX.sub("", meta.name)
 

@@ -119,6 +119,10 @@ def test_a_finished_stage_teaches_before_its_workflow_has_finished() -> None:
         ("etl-20261", {}, "etl"),
         ("etl-x7k2p", {}, "etl"),
         ("etl", {}, "etl"),
+        # Words: these are not two runs of one workflow.
+        ("resize-small", {}, "resize-small"),
+        ("resize-large", {}, "resize-large"),
+        ("report-daily", {}, "report-daily"),
         ("etl-1", {"fermata.dev/family": "night"}, "night"),
     ],
 )
