@@ -19,6 +19,7 @@ from fermata.operator.times import parse
 from fermata.operator.why import counted
 from fermata.policy.estimate_error import after_task
 
+GIVEN = "estimateSeconds"
 UNKNOWN, UNKNOWN_S = "unknown", 60.0  # of a task of which nothing at all is known
 LEAST_S = 0.001
 _REMEMBERED = 20  # latest durations of each stage of a family: enough for a median, few enough to follow a drift
@@ -159,7 +160,8 @@ class Estimates:
                 duration_s = measured_s(row, row.tasks)
                 ended_s = parse(row.completion_time)
                 new = self.learn(workflow.meta, row.name, slots.get(row.name, 1), duration_s, ended_s)
-                if new and row.estimate_seconds and row.estimate_source != UNKNOWN:
+                guessed = row.estimate_seconds == UNKNOWN_S and row.estimate_source != GIVEN
+                if new and row.estimate_seconds and not guessed:
                     self.measure(duration_s, row.estimate_seconds)
 
     def lessons(self, meta: Meta, stage: str) -> int:
@@ -169,7 +171,7 @@ class Estimates:
     def of(self, meta: Meta, stage: StageSpec) -> Estimate:
         """Return what one task of a stage is expected to take."""
         if stage.estimate_seconds is not None:
-            return Estimate(float(stage.estimate_seconds), "estimateSeconds")
+            return Estimate(float(stage.estimate_seconds), GIVEN)
         known = self._stages.get((meta.namespace, family_of(meta), stage.name))
         if known is not None:
             return known.median()

@@ -284,6 +284,7 @@ def _stage_status(
     run_s = stage.end_s - stage.start_s if stage.start_s is not None and stage.end_s is not None else None
     ready = stage.ready_s if stage.ready_s != float("inf") else None
     until_s = account.hold_until_s.get(name)
+    estimate_s, source = _expected(stage, before)
     return {
         "name": name,
         "state": state,
@@ -298,8 +299,8 @@ def _stage_status(
         "heldSeconds": parts.held_ms / 1000 if parts else round(meter.settled_s, 3),
         "runSeconds": None if run_s is None else round(run_s, 3),
         "taskSeconds": _task_s(stage, run_s, before),
-        "estimateSeconds": round(stage.estimate.seconds, 3),
-        "estimateSource": _source(stage.estimate),
+        "estimateSeconds": estimate_s,
+        "estimateSource": source,
         "parallelism": stage.job.parallelism if stage.job else before.parallelism if before else None,
         "jobName": job_name(view.fact.meta.name, view.fact.meta.uid, name) if begun else None,
         "tasks": stage.tasks,
@@ -333,6 +334,21 @@ def _stage_state(view: WorkflowView, stage: StageView, held: Why | None, waiting
     if held is not None:
         return "Held", held
     return "Waiting", waiting or Why(reasons.EXECUTORS_BUSY, "")
+
+
+def _expected(stage: StageView, before: StageStatus | None) -> tuple[float, str]:
+    """Return what a task of a stage is expected to take, and by what; of one that has ended, what it was at its start.
+
+    Since then others have ended, and it has itself: by that, nothing would ever have been expected wrongly.
+    """
+    now = round(stage.estimate.seconds, 3), _source(stage.estimate)
+    told = (before.estimate_seconds, before.estimate_source) if before and before.estimate_seconds is not None else now
+    if stage.end_s is None:
+        return now
+    if stage.job is None or stage.job.estimate_s is None:
+        return told
+    at_start_s = round(stage.job.estimate_s, 3)
+    return next((row for row in (told, now) if row[0] == at_start_s), (at_start_s, "as known at its start"))
 
 
 def _source(estimate: Estimate) -> str:

@@ -12,6 +12,7 @@ import pytest
 from tests.unit.operator.objects import DONE, T0, stage, workflow
 from tests.unit.operator.world import World
 
+from fermata.operator.past import past_job
 from fermata.operator.times import parse, render
 
 
@@ -176,3 +177,28 @@ def test_one_task_of_one_stage_is_told_in_the_singular() -> None:
     assert told["StageStarted"] == "stage a started by holder: 1 of 1 task at once, after 0.0 s of wait and 0.0 s held"
     assert told["StageSucceeded"] == "stage a succeeded: 1 task in 9.0 s"
     assert told["AllStagesSucceeded"] == "1 stage succeeded; JCT 9.0 s = wait 0.0 + held 0.0 + run 9.0"
+
+
+def test_what_was_expected_of_a_stage_is_not_what_it_took() -> None:
+    world = World(executors=9)
+    stages = [stage("a", estimateSeconds=None), stage("b", "a", estimateSeconds=None)]
+    for name, expected_s, source in (("etl-1", 60.0, "unknown"), ("etl-2", 9.0, "median of 1 earlier run")):
+        world.feed("workflows", f"uid-{name}", workflow(name, *stages, arrival_s=world.now_s))
+        for number in (1, 2):
+            asyncio.run(world.run_until(world.now_s + 9.0))
+            mine = [job for job in world.server.jobs if job["metadata"]["labels"]["fermata.dev/workflow"] == name]
+            assert len(mine) == number
+            done = {"type": "Complete", "status": "True", "lastTransitionTime": render(world.now_s)}
+            raw = world.server.objects[mine[-1]["metadata"]["uid"]]
+            world.feed("jobs", raw["metadata"]["uid"], {**raw, "status": {"succeeded": 1, "conditions": [done]}})
+        asyncio.run(world.run_until(world.now_s + 3.0))
+        rows = world.server.objects[f"uid-{name}"]["status"]["stages"]
+        assert [row["estimateSeconds"] for row in rows] == [expected_s] * 2
+        assert rows[0]["estimateSource"] == source
+        past = past_job(world.store.workflows[f"uid-{name}"])
+        assert past is not None
+        assert [(part.duration_s, part.estimate_s) for part in past.stages] == [(9.0, expected_s)] * 2
+    before = world.reconciler._estimates.trust
+    world.start_operator()
+    asyncio.run(world.run_until(world.now_s + 1.0))
+    assert world.reconciler._estimates.trust == pytest.approx(before)
