@@ -15,7 +15,7 @@ from fermata.operator.facts import Meta, WorkflowFact
 from fermata.operator.lanes import constant, task_duration_s
 from fermata.operator.names import LABEL_FAMILY
 from fermata.operator.resources import StageSpec, StageStatus
-from fermata.operator.times import parse
+from fermata.operator.times import parse_or_none
 from fermata.operator.why import counted
 from fermata.policy.estimate_error import after_task
 
@@ -156,9 +156,9 @@ class Estimates:
         """Take the finished stages of a workflow from its status."""
         slots = {stage.name: stage.slots for stage in workflow.spec.stages} if workflow.spec else {}
         for row in workflow.status.stages:
-            if row.state == "Succeeded" and row.run_seconds is not None and row.completion_time:
+            ended_s = parse_or_none(row.completion_time)
+            if row.state == "Succeeded" and row.run_seconds is not None and ended_s is not None:
                 duration_s = measured_s(row, row.tasks)
-                ended_s = parse(row.completion_time)
                 new = self.learn(workflow.meta, row.name, slots.get(row.name, 1), duration_s, ended_s)
                 guessed = row.estimate_seconds == UNKNOWN_S and row.estimate_source != GIVEN
                 if new and row.estimate_seconds and not guessed:

@@ -11,7 +11,7 @@ from typing import Any
 from fermata.operator import reasons
 from fermata.operator.facts import PoolFact, WorkflowFact
 from fermata.operator.resources import StageStatus
-from fermata.operator.times import parse, parse_or_none
+from fermata.operator.times import parse_or_none
 from fermata.operator.why import counted, seconds
 
 
@@ -82,9 +82,9 @@ def _stage_lines(row: StageStatus, workflow: WorkflowFact, pool: PoolFact | None
     if row.estimate_seconds is not None:
         source = f" ({row.estimate_source})" if row.estimate_source else ""
         lines.append(f"  a task is expected to take {seconds(row.estimate_seconds)}{source}")
-    if row.ready_time:
-        arrived_s = parse(row.ready_time) - workflow.arrival_s
-        lines.append(f"  ready {seconds(max(arrived_s, 0.0))} after the workflow's arrival")
+    ready_s = parse_or_none(row.ready_time)
+    if ready_s is not None:
+        lines.append(f"  ready {seconds(max(ready_s - workflow.arrival_s, 0.0))} after the workflow's arrival")
     lines += _waiting_lines(row, workflow, pool, now_s)
     if row.start_time:
         waited = f"after {row.wait_seconds or 0:.1f} s of wait and {row.held_seconds or 0:.1f} s held"

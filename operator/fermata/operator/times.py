@@ -29,8 +29,11 @@ def parse(text: str) -> float:
 
 
 def parse_or_none(text: str | None) -> float | None:
-    """Return `parse` of a text, or None where there is none."""
-    return None if not text else parse(text)
+    """Return `parse` of a text, or None where there is none, or none that is a time: others can write statuses, too."""
+    try:
+        return None if not text else parse(text)
+    except ValueError:
+        return None
 
 
 def render(seconds: float) -> str:

@@ -202,3 +202,20 @@ def test_what_was_expected_of_a_stage_is_not_what_it_took() -> None:
     world.start_operator()
     asyncio.run(world.run_until(world.now_s + 1.0))
     assert world.reconciler._estimates.trust == pytest.approx(before)
+
+
+@pytest.mark.parametrize(
+    "status",
+    [
+        {"arrivalTime": "0000-01-01T00:00:00Z"},
+        {"heldSince": "9999-12-31T23:59:59-12:00"},
+        {"stages": [{"name": "a", "state": "Held", "heldSince": "0000-01-01T00:00:00Z"}]},
+        {"stages": [{"name": "a", "state": "Succeeded", "runSeconds": 1.0, "completionTime": "0000-01-01T00:00:00Z"}]}
+        | DONE,
+    ],
+)
+def test_a_time_in_a_status_that_is_none_stops_no_pool(status: dict[str, Any]) -> None:
+    world = World()
+    world.feed("workflows", "uid-odd", workflow("odd", stage("a"), status=status))
+    asyncio.run(world.run_until(T0 + 5.0))
+    assert "short" in world.started
