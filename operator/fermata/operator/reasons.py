@@ -31,6 +31,10 @@ NAMESPACE_NOT_ALLOWED: Final = "NamespaceNotAllowed"
 WAITING: Final = "Waiting"
 SUSPENDED: Final = "Suspended"
 REJECTED: Final = "Rejected"
+# Ready
+OPEN: Final = "Open"
+# Running and Held, when it is finished
+FINISHED: Final = "Finished"
 # Succeeded, when it is finished
 ALL_STAGES_SUCCEEDED: Final = "AllStagesSucceeded"
 STAGE_FAILED: Final = "StageFailed"
@@ -89,6 +93,8 @@ MEANING: Final[dict[str, str]] = {
     TOO_MANY_SLOTS: "One task of a stage needs more executors than the pool has.",
     POOL_NOT_FOUND: "No ExecutorPool has the name in spec.poolName.",
     NAMESPACE_NOT_ALLOWED: "The pool's namespaceSelector does not select the workflow's namespace.",
+    OPEN: "The pool's specification is sound.",
+    FINISHED: "The workflow has ended; the condition Succeeded says how.",
     WAITING: "A stage is ready, but too few executors are free for it.",
     SUSPENDED: "spec.suspend is set, or it is being deleted: what runs goes on, nothing new is started.",
     REJECTED: "Not accepted; the condition Accepted says why.",

@@ -181,7 +181,7 @@ def pool_status(
         saved: share of the mean JCT that holding saves, if that is known.
         now_s: for the transition times of conditions.
     """
-    ready = ("True", "Open", "takes workflows") if problem is None else ("False", problem.reason, problem.message)
+    ready = ("True", reasons.OPEN, "takes workflows") if problem is None else ("False", problem.reason, problem.message)
     conditions = {
         reasons.READY: ready,
         reasons.POLICY_READY: ("True" if verdict.ready else "False", verdict.reason, verdict.message),
@@ -230,10 +230,10 @@ def _workflow_conditions(
     is_held = done is None and activity == "Held"
     return {
         reasons.ACCEPTED: ("False", problem.reason, problem.message) if problem else ("True", reasons.VALID, ""),
-        reasons.RUNNING: ("True" if running else "False", "Finished" if done else activity, ""),
+        reasons.RUNNING: ("True" if running else "False", reasons.FINISHED if done else activity, ""),
         reasons.HELD: (
             "True" if is_held else "False",
-            "Finished" if done else why.reason if why and is_held else activity,
+            reasons.FINISHED if done else why.reason if why and is_held else activity,
             why.message if why and is_held else "",
         ),
         reasons.SUCCEEDED: succeeded,

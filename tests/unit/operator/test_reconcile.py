@@ -13,6 +13,7 @@ from tests.unit.operator.objects import DONE, T0, stage, workflow
 from tests.unit.operator.world import World
 
 from fermata.operator.past import past_job
+from fermata.operator.reasons import MEANING
 from fermata.operator.times import parse, render
 
 
@@ -219,3 +220,15 @@ def test_a_time_in_a_status_that_is_none_stops_no_pool(status: dict[str, Any]) -
     world.feed("workflows", "uid-odd", workflow("odd", stage("a"), status=status))
     asyncio.run(world.run_until(T0 + 5.0))
     assert "short" in world.started
+
+
+def test_every_reason_of_a_condition_is_documented() -> None:
+    world = World()
+    asyncio.run(world.run_until(T0 + 5.0))
+    (short,) = world.server.jobs
+    done = {"type": "Complete", "status": "True", "lastTransitionTime": render(T0 + 5.0)}
+    world.feed("jobs", short["metadata"]["uid"], {**short, "status": {"succeeded": 1, "conditions": [done]}})
+    asyncio.run(world.run_until(T0 + 9.0))
+    rows = [row for uid in ("p", "uid-short", "uid-long") for row in world.server.objects[uid]["status"]["conditions"]]
+    assert {"Ready", "Succeeded"} <= {row["type"] for row in rows}
+    assert {row["reason"] for row in rows} <= MEANING.keys()
