@@ -6,6 +6,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,12 +16,14 @@ from tests.models import linear_model
 from fermata.cli.main import run
 from fermata.policy.decide import Step
 from fermata.policy.errors import InputError
-from fermata.policy.features import FEATURES, SIZE
+from fermata.policy.features import FEATURES, ORDER, SIZE, candidates
 from fermata.policy.guardrails import Guardrails
+from fermata.policy.learned import ACTIONS, WAIT_FOR_EVENT, action_of, pick_in_use
 from fermata.policy.onnx_policy import OnnxPolicy
 from fermata.policy.reason import GROUPS
 from fermata.policy.registry import load
 from fermata.policy.state import ClusterState
+from fermata.sim.engine import DECIDE, apply
 from fermata.sim.experiment import figures_of
 from fermata.sim.explain import Explanation, States, Workload, collect, explain
 from fermata.sim.explain.chapter import chapter_of
@@ -29,10 +32,13 @@ from fermata.sim.explain.distributions import Distribution, cumulative, distance
 from fermata.sim.explain.figures import LINEAR, where_it_holds
 from fermata.sim.explain.importance import permuted
 from fermata.sim.explain.states import interval
+from fermata.sim.generate.estimates import read_noise
+from fermata.sim.learned_loop import next_decision
 from fermata.sim.report import Report, render
 from fermata.sim.report.drawing import LIGHT
 from fermata.sim.scenarios import scenario
 from fermata.sim.simulate import simulate
+from fermata.sim.world import new_world, tables_of
 
 SHORT, NEXT, LONGS = "share of arrivals under half a unit", "next completion / unit", "waiting jobs up to 2 units"
 EXPRESS = scenario("express_k2").with_(jobs=600, warm=50)
@@ -82,6 +88,27 @@ def test_episodes_and_decisions_are_those_of_the_simulator() -> None:
     assert head + alternative == taken["start"] == 600
     assert wait >= taken["wait"] > 0
     assert (len(mine.rows), mine.picked.shape, mine.costs.shape) == (100, (100,), (100, 3))
+
+
+@pytest.mark.parametrize(
+    ("name", "noise"), [("pairs_k1_30", None), ("express_k2", "lognormal=0.8"), ("dag_pods", "lognormal=0.8")]
+)
+def test_what_it_does_is_what_it_did_in_idle_pools_and_with_missed_estimates(name: str, noise: str | None) -> None:
+    chosen = scenario(name).with_(jobs=200, warm=0)
+    chosen = replace(chosen, estimates=None if noise is None else read_noise(noise))
+    policy = default()
+    world = new_world(tables_of(chosen.generate(3), chosen.executors), chosen.executors)
+    taken, x, waited = np.zeros(len(ACTIONS), int), np.zeros(SIZE, np.float32), True
+    while next_decision(world, ORDER, waited, x) == DECIDE:
+        choice, costs = candidates(world.board, ORDER), policy.costs(x[np.newaxis])[0]
+        picked = int(pick_in_use(world.board, choice, costs, policy.margin))
+        taken[picked] += 1
+        apply(world, *action_of(world.board, choice, picked))
+        waited = picked == WAIT_FOR_EVENT
+    mine = collect(policy, [Workload(name, chosen.executors, chosen.generate)], [3], Guardrails(), 10_000)
+    assert mine.taken[0, 0].tolist() == taken.tolist()
+    assert np.bincount(mine.picked, minlength=len(ACTIONS)).tolist() == taken.tolist()
+    assert noise is not None or taken[WAIT_FOR_EVENT] > 50
 
 
 def test_the_sample_is_even(states: States) -> None:

@@ -17,7 +17,7 @@ import numpy as np
 from fermata.policy.features import FEATURES
 from fermata.policy.learned import START_HEAD, WAIT_FOR_EVENT
 from fermata.policy.onnx_policy import OnnxPolicy
-from fermata.sim.explain.states import MOST_SHIFT, FeatureRows, States, picks
+from fermata.sim.explain.states import MOST_SHIFT, FeatureRows, States, no_crowd, picks
 from fermata.sim.metrics import Interval
 from fermata.sim.trace import FloatArray
 
@@ -95,11 +95,11 @@ def with_longs(rows: FeatureRows, number: int) -> FeatureRows:
 
 
 def a_long_is_the_head(states: States) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
-    """Return in which states waiting is possible and most arrivals are under half as long as the head."""
+    """Return in which states the next completion may be waited for and most arrivals are under half the head."""
     mostly_short: np.ndarray[tuple[int, ...], np.dtype[np.bool_]] = (
         states.rows[:, _AT["share of arrivals under half a unit"]] > 0.5
     )
-    return mostly_short & states.may_wait
+    return mostly_short & states.may_wait_for_next
 
 
 def dependence(policy: OnnxPolicy, states: States) -> Dependence:
@@ -137,7 +137,7 @@ def _curve(
     for rows in points:
         costs = policy.costs(rows)
         for found, values in (
-            (held, (picks(rows, costs, policy.margin) == WAIT_FOR_EVENT).astype(np.float64)),
+            (held, (picks(rows, costs, policy.margin, no_crowd(rows)) == WAIT_FOR_EVENT).astype(np.float64)),
             (saves, np.clip(costs[:, START_HEAD] - costs[:, WAIT_FOR_EVENT], -MOST_SHIFT, MOST_SHIFT)),
         ):
             every = np.full(len(states.rows), np.nan)

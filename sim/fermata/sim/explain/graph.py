@@ -36,7 +36,7 @@ from fermata.policy.guardrails import Guardrails
 from fermata.policy.learned import ACTIONS, START_ALTERNATIVE, START_HEAD, WAIT_FOR_EVENT
 from fermata.sim.explain.dependence import NEXT, Curve, Dependence, a_long_is_the_head, with_next
 from fermata.sim.explain.importance import Importance
-from fermata.sim.explain.states import Outcome, Place, States, Workload, places_of
+from fermata.sim.explain.states import Outcome, Place, States, Workload, no_crowd, places_of, something_runs
 from fermata.sim.metrics import Interval
 from fermata.sim.simulate import simulate
 from fermata.sim.trace import FloatArray
@@ -133,6 +133,7 @@ def collect_graphs(
         seeds=tuple(seeds),
         rows=rows,
         costs=np.full((len(rows), len(ACTIONS)), np.nan),
+        may_wait=something_runs(rows) & no_crowd(rows),
         picked=np.concatenate(picked),
         workload=np.repeat([each.workload for each in places], numbers),
         seed=np.repeat([each.seed for each in places], numbers),

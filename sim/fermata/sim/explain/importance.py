@@ -84,7 +84,7 @@ def _answers(policy: OnnxPolicy, states: States, rows: FeatureRows) -> tuple[Flo
     """
     costs = policy.costs(rows)
     waits = [each[:, WAIT_FOR_EVENT] - each[:, START_HEAD] for each in (costs, states.costs)]
-    changed = picks(states.rows, costs, policy.margin) != states.picked
+    changed = picks(states.rows, costs, policy.margin, states.may_wait) != states.picked
     return np.minimum(np.abs(waits[0] - waits[1]), MOST_SHIFT), changed.astype(np.float64)
 
 
@@ -96,7 +96,7 @@ def typical_rows(states: States) -> FeatureRows:
     found = []
     for number in range(len(states.workloads)):
         of_it = states.workload == number
-        busy = of_it & states.may_wait
+        busy = of_it & states.may_wait_for_next
         found.append(np.median(states.rows[busy if busy.any() else of_it], axis=0))
     return np.array(found, np.float32)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -10,10 +11,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fermata.policy.errors import InputError
-from fermata.policy.features import FEATURES, SIZE
+from fermata.policy.features import FEATURES, ORDER, SIZE, candidates
 from fermata.policy.guardrails import Guardrails
 from fermata.policy.heuristics.sjf import SJF
-from fermata.policy.learned import ACTIONS, CROWD, MOST, START_HEAD, THRONG, WAIT_FOR_EVENT
+from fermata.policy.learned import (
+    ACTIONS,
+    CROWD,
+    IDLE_MARGIN,
+    MISS_MARGIN,
+    MOST,
+    START_HEAD,
+    THRONG,
+    WAIT_FOR_EVENT,
+)
 from fermata.policy.onnx_policy import OnnxPolicy
 from fermata.policy.rows import peek
 from fermata.sim.batch import Batch, default_manner
@@ -23,7 +33,8 @@ from fermata.sim.trace import FloatArray, Trace
 from fermata.sim.world import World, new_world, results, tables_of
 
 FeatureRows = NDArray[np.float32]  # [states, SIZE]
-See = Callable[[NDArray[np.intp], FeatureRows, FloatArray], None]  # episodes, their rows and costs
+Mask = NDArray[np.bool_]
+See = Callable[[NDArray[np.intp], FeatureRows, FloatArray, Mask], None]  # episodes, rows, costs, where it may wait
 
 _EXECUTORS = FEATURES.index("log executors")
 _WAITING = [
@@ -31,6 +42,7 @@ _WAITING = [
     for size in ("up to 2 units", "of 2 to 5 units", "of 5 to 15 units", "over 15 units")
 ]
 _ALTERNATIVE, _FREE_SHARE = FEATURES.index("alternative exists"), FEATURES.index("free share")
+_MISSES = FEATURES.index("misses of recent estimates")
 _PROGRESS_EVERY = 200  # steps
 MOST_SHIFT = 1.0  # mean JCTs; what a model says beyond is its distrust of a state that it was not taught
 
@@ -80,6 +92,7 @@ class States:
     seeds: tuple[int, ...]
     rows: FeatureRows  # [states, SIZE]
     costs: FloatArray  # [states, 3] mean JCTs
+    may_wait: Mask  # [states] where waiting was possible
     picked: NDArray[np.intp]  # [states] index into ACTIONS
     workload: NDArray[np.intp]  # [states] index into workloads
     seed: NDArray[np.intp]  # [states] index into seeds
@@ -87,15 +100,15 @@ class States:
     outcomes: tuple[tuple[Outcome, ...], ...]  # [workloads][seeds]
 
     @property
-    def held(self) -> NDArray[np.bool_]:
+    def held(self) -> Mask:
         """In which states it waited."""
-        waited: NDArray[np.bool_] = self.picked == WAIT_FOR_EVENT
+        waited: Mask = self.picked == WAIT_FOR_EVENT
         return waited
 
     @property
-    def may_wait(self) -> NDArray[np.bool_]:
-        """In which states waiting was possible."""
-        return may_wait(self.rows)
+    def may_wait_for_next(self) -> Mask:
+        """In which states waiting was possible, and there was a next completion to wait for."""
+        return self.may_wait & something_runs(self.rows)
 
     def over_seeds(self, values: FloatArray) -> Interval:
         """Return the mean of a value a state, each workload counting the same, with Student's 95% over seeds.
@@ -125,27 +138,40 @@ def interval(values: FloatArray) -> Interval:
     return found if values.shape[1] > 1 else Interval(found.mean, float("nan"))
 
 
-def _at_most(rows: FeatureRows, jobs: float, in_all: float = np.inf) -> NDArray[np.bool_]:
+def _at_most(rows: FeatureRows, jobs: float, in_all: float = np.inf) -> Mask:
     """Return in which states [states, SIZE] at most so many jobs wait for each executor, and in all."""
     waiting = np.expm1(rows[:, _WAITING]).sum(axis=1)
     most = np.minimum(jobs * np.exp(rows[:, _EXECUTORS]), in_all)
-    few: NDArray[np.bool_] = waiting <= most + 0.5  # features are in single precision
+    few: Mask = waiting <= most + 0.5  # features are in single precision
     return few
 
 
-def may_wait(rows: FeatureRows) -> NDArray[np.bool_]:
-    """Return in which states [states, SIZE] waiting is possible: something runs, and what waits is not a crowd."""
-    possible: NDArray[np.bool_] = (rows[:, _FREE_SHARE] < 1.0) & _at_most(rows, CROWD)
-    return possible
+def something_runs(rows: FeatureRows) -> Mask:
+    """Return in which states [states, SIZE] an executor is at work."""
+    runs: Mask = rows[:, _FREE_SHARE] < 1.0
+    return runs
 
 
-def picks(rows: FeatureRows, costs: FloatArray, margin: float) -> NDArray[np.intp]:
-    """Return the actions [states] that costs [states, 3] make a model take: `learned.cheapest`, of many at once."""
+def no_crowd(rows: FeatureRows) -> Mask:
+    """Return in which states [states, SIZE] so few jobs wait that one may be held."""
+    return _at_most(rows, CROWD)
+
+
+def picks(rows: FeatureRows, costs: FloatArray, margin: float, may_wait: Mask) -> NDArray[np.intp]:
+    """Return the actions [states] that costs [states, 3] make a model take: `learned.pick_in_use`, of many at once.
+
+    Args:
+        rows: [states, SIZE]
+        costs: of the actions, mean JCTs.
+        margin: of the model.
+        may_wait: [states] where waiting is possible, which rows alone do not say of an idle pool.
+    """
     other = (rows[:, _ALTERNATIVE] > 0.5) & _at_most(rows, THRONG, MOST)
-    legal = np.column_stack([np.ones(len(rows), np.bool_), other, may_wait(rows)])
-    handicap = np.zeros(len(ACTIONS))
-    handicap[START_HEAD] = margin
-    cheapest: NDArray[np.intp] = np.where(legal, costs - handicap, np.inf).argmin(axis=1)
+    asked = costs.copy()
+    asked[:, START_HEAD] -= margin + MISS_MARGIN * rows[:, _MISSES]
+    asked[~something_runs(rows), WAIT_FOR_EVENT] += IDLE_MARGIN
+    legal = np.column_stack([np.ones(len(rows), np.bool_), other, may_wait])
+    cheapest: NDArray[np.intp] = np.where(legal, asked, np.inf).argmin(axis=1)
     return cheapest
 
 
@@ -184,7 +210,7 @@ def run_places(
         policy: that decides.
         places: the episodes.
         limits: on its holding.
-        see: told the features and costs of every decision.
+        see: told the features and costs of every decision, and whether waiting is possible.
         change: changes a copy of the features before the model reads them; told which episodes they are of.
         progress: told the share of the jobs that have finished, 0 to 1.
 
@@ -204,12 +230,20 @@ def run_places(
             change(where, rows)
         costs[where] = policy.costs(rows)
         if see is not None:
-            see(where, rows, costs[where])
+            see(where, rows, costs[where], _may_wait([worlds[each] for each in where], rows))
         batch.step(costs)
         steps += 1
         if steps % _PROGRESS_EVERY == 0:
             progress(sum(_share(world, place.trace) for world, place in zip(worlds, places, strict=True)) / len(places))
     return [_outcome(policy, world, place) for world, place in zip(worlds, places, strict=True)]
+
+
+def _may_wait(worlds: Sequence[World], rows: FeatureRows) -> Mask:
+    """Return in which decisions waiting is possible; where nothing runs, only as long as a wait has an end."""
+    may_wait = no_crowd(rows)
+    for place in np.flatnonzero(may_wait & ~something_runs(rows)).tolist():
+        may_wait[place] = not math.isinf(candidates(worlds[place].board, ORDER).wake_s)
+    return may_wait
 
 
 def _share(world: World, trace: Trace) -> float:
@@ -238,30 +272,34 @@ def collect(
         InputError, ModelError, StuckError: as `places_of` and `run_places`.
     """
     places = places_of(workloads, seeds)
-    kept = np.zeros((len(places), most, SIZE), np.float32)
+    kept, could_wait = np.zeros((len(places), most, SIZE), np.float32), np.zeros((len(places), most), np.bool_)
     seen = np.zeros(len(places), np.int64)
     taken = np.zeros((len(places), len(ACTIONS)), np.int64)
     rng = np.random.default_rng(0)  # the sample is the same at every call
 
-    def see(where: NDArray[np.intp], rows: FeatureRows, costs: FloatArray) -> None:
-        taken[where, picks(rows, costs, policy.margin)] += 1
+    def see(where: NDArray[np.intp], rows: FeatureRows, costs: FloatArray, may_wait: Mask) -> None:
+        taken[where, picks(rows, costs, policy.margin, may_wait)] += 1
         at = seen[where]
         full = at >= most
         at[full] = np.floor(rng.random(int(full.sum())) * (at[full] + 1)).astype(np.int64)
         keep = at < most
-        kept[where[keep], at[keep]] = rows[keep]
+        kept[where[keep], at[keep]], could_wait[where[keep], at[keep]] = rows[keep], may_wait[keep]
         seen[where] += 1
 
     outcomes = run_places(policy, places, limits, see=see, progress=progress)
     number = np.minimum(seen, most)
-    rows = np.concatenate([kept[place, :count] for place, count in enumerate(number)])
+    rows, may_wait = (
+        np.concatenate([of_place[:count] for of_place, count in zip(each, number, strict=True)])
+        for each in (kept, could_wait)
+    )
     costs = policy.costs(rows)
     return States(
         workloads=tuple(each.name for each in workloads),
         seeds=tuple(seeds),
         rows=rows,
         costs=costs,
-        picked=picks(rows, costs, policy.margin),
+        may_wait=may_wait,
+        picked=picks(rows, costs, policy.margin, may_wait),
         workload=np.repeat([each.workload for each in places], number),
         seed=np.repeat([each.seed for each in places], number),
         taken=taken.reshape(len(workloads), len(seeds), len(ACTIONS)),
