@@ -52,7 +52,7 @@ def ablate(
         raise InputError(f"{config!r} is no configuration of a graph policy: it has no method")
     if processes is not None:
         base = base.model_copy(update={"processes": processes})
-    names = [name.strip() for name in scenarios.split(",")]
+    names = list(dict.fromkeys(name.strip() for name in scenarios.split(",")))  # named twice, it counts once
     found = run(base, out, names, seed_range(seeds), seed_range(training_seeds), jobs=episode_jobs)
     if as_json:
         lists = {name: [each._asdict() for each in rows] for name, rows in found._asdict().items()}

@@ -468,6 +468,28 @@ def test_an_ablation_is_one_run_a_variant_and_seed_and_goes_on_where_it_was(tmp_
             ablation.ablate(*arguments, variants=kept, jobs=40)
 
 
+def test_a_scenario_that_is_named_twice_is_one_and_its_agents_are_not_counted_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[list[str]] = []
+
+    def ablate(_: object, __: object, scenarios: list[str], *___: object, jobs: int) -> ablation.Table:
+        asked.append(scenarios)
+        return ablation.Table([], [])
+
+    monkeypatch.setattr(ablation, "ablate", ablate)
+    arguments = ["fermata", "ablate", "--out", str(tmp_path), "--scenarios", "mixed, syn_60,mixed", "--json"]
+    monkeypatch.setattr(sys, "argv", arguments)
+    with pytest.raises(SystemExit):
+        run()
+    assert asked == [["mixed", "syn_60"]]
+
+
+def test_a_training_seed_is_one_that_a_configuration_may_have(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="training seeds: expected less than 4294967296, got 4294967296"):
+        ablation.ablate(read_any("graph-smoke"), tmp_path, ["mixed"], [1, 2], [2**32])  # type: ignore[arg-type]
+
+
 def test_an_ablations_intervals_are_over_agents_and_over_episodes_and_its_effects_are_paired() -> None:
     scores = {
         "(1,1)": [

@@ -34,7 +34,8 @@ Count = Annotated[int, Field(ge=1, le=MAX_JOBS)]  # of jobs, states and what els
 Width = Annotated[int, Field(ge=1, le=4096)]  # of a layer
 _Part = Annotated[float, Field(gt=0, le=1)]
 _Executors = Annotated[int, Field(ge=1, le=MAX_EXECUTORS)]
-Seed = Annotated[int, Field(ge=0, lt=2**32)]
+SEEDS = 2**32
+Seed = Annotated[int, Field(ge=0, lt=SEEDS)]
 Range = Annotated[tuple[Positive, Positive], AfterValidator(_rising)]
 Shares = Annotated[tuple[_Part, _Part], AfterValidator(_rising)]
 Counts = Annotated[tuple[Count, Count], AfterValidator(_rising)]

@@ -24,6 +24,7 @@ from fermata.policy.rows import column
 from fermata.sim.metrics import Interval, mean_ci95
 from fermata.sim.simulate import simulate
 from fermata.sim.trace import Trace
+from fermata.training.fields import SEEDS
 from fermata.training.files import damaged, read_note, write_bytes
 from fermata.training.graph.config import GraphConfig
 from fermata.training.graph.network import GraphNetwork
@@ -219,10 +220,12 @@ def ablate(
         console: where progress is shown; standard error by default.
 
     Raises:
-        InputError: no such scenario, or fewer than two seeds.
+        InputError: no such scenario, fewer than two seeds, or a training seed that no configuration may have.
     """
     if len(seeds) < 2:
         raise InputError(f"expected at least 2 seeds for an interval, got {len(seeds)}")
+    if max(training_seeds) >= SEEDS:
+        raise InputError(f"training seeds: expected less than {SEEDS}, got {max(training_seeds)}")
     shown = console or Console(stderr=True)
     asked = [_Asked.of(name, seeds, jobs) for name in scenarios]
     key = {"scenarios": list(scenarios), "seeds": list(seeds), "jobs": jobs}
