@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -126,6 +128,59 @@ def test_a_trace_of_dags_teaches_what_decides_dags(tmp_path: Path, monkeypatch: 
     threshold._case.cache_clear()
     assert {threshold._case(config, pods.which, number).executors for number in range(8)} == {4}
     assert names[1:] == ["own"] * 8
+
+
+def rewritten(path: Path, change: Callable[[list[dict[str, Any]]], None]) -> str:
+    """Change the jobs of a trace's file, and return its path."""
+    jobs = [json.loads(line) for line in path.read_text().splitlines()]
+    change(jobs)
+    path.write_text("".join(json.dumps(job) + "\n" for job in jobs))
+    return str(path)
+
+
+def test_jobs_that_come_only_after_the_first_half_are_no_kind_to_teach(tmp_path: Path) -> None:
+    def widen(jobs: list[dict[str, Any]]) -> None:
+        jobs[-1]["stages"][0]["tasks"] = 2
+
+    own = own_trace(rewritten(written(tmp_path), widen), (2, 2))
+    assert part_of(own, "all").tasks > part_of(own, "all").stages
+    assert own.kind == 0
+
+
+def test_a_search_begins_where_jobs_of_its_kind_are_too_rare_to_be_met(own: OwnTrace, tmp_path: Path) -> None:
+    pytest.importorskip("torch", reason="needs the [training] extra")
+    from fermata.training import threshold
+    from fermata.training.network import CostNetwork
+
+    config = smoke_on(own.model_copy(update={"kind": 2}))
+    begun = threshold._begin(threshold.Task(config, 2, CostNetwork((4, 4))))
+    assert all(np.isfinite(array).all() for array in begun)
+
+
+def at_once(jobs: list[dict[str, Any]]) -> None:
+    for job in jobs:
+        job["arrival_s"] = 0.0
+
+
+def without_work(jobs: list[dict[str, Any]]) -> None:
+    for job in jobs[:200]:
+        job["stages"][0]["duration_s"] = 0.0
+
+
+@pytest.mark.parametrize("change", [at_once, without_work])
+def test_a_part_that_makes_no_load_is_told_before_anything_is_begun(
+    change: Callable[[list[dict[str, Any]]], None],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    pytest.importorskip("torch", reason="needs the [training] extra")
+    path = rewritten(written(tmp_path), change)
+    arguments = ["train", "--trace", path, "--executors", "2", "--out", str(tmp_path / "run")]
+    code, text = told(arguments, monkeypatch, capsys)
+    expected = "from 0% to 50% of the jobs they come all at once or take no time: no load to teach at"
+    assert (code, text) == (2, f"fermata: {path}: {expected}\n")
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_graph_policy_is_chosen_on_another_part_than_it_is_taught_on(own: OwnTrace) -> None:

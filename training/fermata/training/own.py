@@ -8,6 +8,7 @@ for `fermata evaluate`, so a score is of jobs that came after all that a policy 
 from __future__ import annotations
 
 import hashlib
+import math
 from functools import lru_cache
 from pathlib import Path
 from typing import Literal
@@ -52,8 +53,23 @@ def own_trace(path: str, executors: tuple[int, int]) -> OwnTrace:
     if not trace.task_duration_s.any():
         raise InputError("no job takes any time: nothing to compare", file=path)
     check_fits(trace, executors[0], path)
-    kind = 2 if trace.tasks > trace.stages else 1 if trace.stages > trace.jobs else 0
+    taught = _share_of(trace, "teach")  # of jobs that come only later nothing can be learned
+    kind = 2 if taught.tasks > taught.stages else 1 if taught.stages > taught.jobs else 0
     return OwnTrace(path=absolute, sha256=sha256, kind=kind, executors=executors)
+
+
+def check_teaches(own: OwnTrace) -> None:
+    """Check that a policy can be taught on a trace, and chosen on it.
+
+    Raises:
+        InputError: the jobs of a part come all at once or take no time, so that they make no load.
+    """
+    parts: tuple[Part, ...] = ("teach", "choose")
+    for part in parts:
+        if not 0.0 < offered_load(part_of(own, part), own.executors[0]) < math.inf:
+            first, last = SHARES[part]
+            told = f"from {first:.0%} to {last:.0%} of the jobs they come all at once or take no time"
+            raise InputError(f"{told}: no load to teach at", file=own.path)
 
 
 def part_of(own: OwnTrace, part: Part) -> Trace:
@@ -62,7 +78,10 @@ def part_of(own: OwnTrace, part: Part) -> Trace:
     Raises:
         InputError: the file is gone, or is not what it was.
     """
-    trace = _read(own.path, own.sha256)
+    return _share_of(_read(own.path, own.sha256), part)
+
+
+def _share_of(trace: Trace, part: Part) -> Trace:
     first, last = (round(share * trace.jobs) for share in SHARES[part])
     return select_jobs(trace, np.arange(first, last))
 

@@ -243,7 +243,8 @@ def _begin(task: Task) -> State:
     first = _with(network, index, expert_of(centre, np.zeros(SIZE), np.full(SIZE, 1e9)), config.margin)
     count = min(_SEEN, search.scenarios)
     x = np.concatenate([seen_states(first, _case(config, index, number), 200) for number in range(count)])
-    mine = x[[expert_for(row) == index for row in x]]
+    of_kind = [expert_for(row) == index for row in x]
+    mine = x[of_kind] if any(of_kind) else x  # jobs of this kind may be too rare in a trace to have been met
     mean, spread = mine.mean(0), np.maximum(mine.std(0), 1e-3)
     # What was seen is not strange, however rare: in a small pool a share of the executors has few values.
     scale = np.maximum(spread, np.abs(mine - mean).max(0) / BOUND)
