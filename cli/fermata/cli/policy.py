@@ -65,10 +65,10 @@ def _show_scores(policy: str, scores: object) -> None:
 
     if not isinstance(scores, dict) or not isinstance(scores.get("scenarios"), dict) or not scores["scenarios"]:
         return
-    with suppress(TypeError):  # of another tool, which calls its figures otherwise
-        rows = [Score(**each) for each in scores["scenarios"].values()]
+    with suppress(TypeError, ValueError):  # of another tool, whose figures have other names or are no numbers
+        table = scores_table(policy, [Score(**each) for each in scores["scenarios"].values()])
         print()
-        show(scores_table(policy, rows))
+        show(table)
 
 
 @app.command("list")

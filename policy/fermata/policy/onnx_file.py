@@ -18,6 +18,7 @@ from fermata.policy.errors import ModelError
 
 MAX_MODEL_BYTES = 64 * 1024 * 1024  # a policy is a few hundred kilobytes; more is a mistake or an attack
 KEY = "fermata"  # of the metadata
+_DIGITS = 18
 
 # What ONNX Runtime raises for a file that it cannot read or run; it has no public base class for these.
 RUNTIME_ERRORS = (
@@ -63,7 +64,7 @@ class OnnxFile(NamedTuple):
         if raw is None:
             raise ModelError(f"{path}: has no 'fermata' metadata; expected a file written by fermata export-onnx")
         try:
-            metadata = json.loads(raw)
+            metadata = json.loads(raw, parse_int=_whole)
         except (ValueError, RecursionError) as error:
             raise ModelError(f"{path}: its 'fermata' metadata is not JSON: {error}") from error
         if not isinstance(metadata, dict) or metadata.get("schema") not in schemas:
@@ -71,6 +72,11 @@ class OnnxFile(NamedTuple):
             known = " or ".join(repr(schema) for schema in schemas)
             raise ModelError(f"{path}: feature schema is {found!r}, this version reads {known}")
         return metadata
+
+
+def _whole(digits: str) -> int | float:
+    """Return a whole number, as a float where it has too many digits for one of 64 bits; inf is what many are."""
+    return int(digits) if len(digits) <= _DIGITS else float(digits)
 
 
 def open_onnx(path: str | Path, sha256: str | None = None) -> OnnxFile:

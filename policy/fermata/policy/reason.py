@@ -230,11 +230,14 @@ def typical(policy: Estimator, row: NDArray[np.float32]) -> NDArray[np.float32]:
     Raises:
         ModelError: the model's metadata do not say what that is.
     """
-    taught = policy.metadata.get("typical")
-    means = taught if isinstance(taught, Sequence) else ()
-    if len(means) != len(EXPERTS) or any(len(each) != len(FEATURES) for each in means):
+    try:
+        means = np.array(policy.metadata.get("typical"), np.float32)
+    except (TypeError, ValueError):  # of what is no number, or of lists that differ in length
+        means = np.empty(0, np.float32)
+    if means.shape != (len(EXPERTS), len(FEATURES)):
         raise ModelError(f"the model's metadata do not say what is typical of its {len(FEATURES)} features")
-    return np.array(means[expert_for(row)], np.float32)
+    usual: NDArray[np.float32] = means[expert_for(row)]
+    return usual
 
 
 def reason_of(policy: Estimator, row: NDArray[np.float32], action: int = WAIT_FOR_EVENT) -> Reason:

@@ -151,6 +151,7 @@ def bad_metadata() -> dict[str, tuple[bytes, str]]:
         "a list": (model(metadata="[]"), "feature schema is 'list', this version reads"),
         "another schema": (model(metadata={"schema": "other/1"}), "feature schema is 'other/1', this version reads"),
         "margin infinite": (model(metadata=METADATA | {"margin": math.inf}), "margin inf in its metadata is not"),
+        "margin of 400 digits": (model(metadata=METADATA | {"margin": 10**400}), "margin inf in its metadata is not"),
         "margin no number": (model(metadata=METADATA | {"margin": "x"}), "margin 'x' in its metadata is not"),
     }
 

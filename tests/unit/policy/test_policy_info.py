@@ -43,6 +43,7 @@ def test_a_heuristic_says_what_it_is(policy: str, line: str) -> None:
     [
         ({"seeds": [1, 2, 3], "scenarios": {"norm50": SCORE}}, 1),
         ({"scenarios": {"x": {"mean": 3}}}, 0),
+        ({"scenarios": {"norm50": SCORE | {"vs_base_pct": "good"}}}, 0),
         ({}, 0),
         ([], 0),
     ],

@@ -70,7 +70,13 @@ def test_typical_is_what_the_expert_for_a_state_was_taught(tmp_path: Path) -> No
     assert typical(policy, row) == pytest.approx(TYPICAL["typical"][1])
     row[WIDE] = 0.1
     assert typical(policy, row) == pytest.approx(TYPICAL["typical"][2])
-    for foreign in ({}, {"typical": [[0.0], [1.0]]}, {"typical": 3}):
+    for foreign in (
+        {},
+        {"typical": [[0.0], [1.0]]},
+        {"typical": 3},
+        {"typical": [1, 2, 3]},
+        {"typical": [["x"] * SIZE] * 3},
+    ):
         with pytest.raises(ModelError, match=f"what is typical of its {SIZE} features"):
             typical(linear_model(tmp_path / "m.onnx", {SHORT: 1.0}, metadata=foreign), row)
 
