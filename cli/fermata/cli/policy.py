@@ -101,6 +101,8 @@ def replay(
         lines = file.read_text(encoding="utf-8").splitlines()
     except OSError as error:
         raise InputError(error.strerror or str(error), file=file) from error
+    except UnicodeDecodeError as error:
+        raise InputError("expected UTF-8 text, as --record wrote it", file=file) from error
     if not lines:
         raise InputError("holds no decisions; expected what --record wrote", file=file)
     for number, line in enumerate(lines, 1):

@@ -78,3 +78,11 @@ def test_no_decisions_are_not_the_same_decisions(tmp_path: Path) -> None:
     done = fermata("policy", "replay", str(empty))
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == f"fermata: {empty}: holds no decisions; expected what --record wrote\n"
+
+
+def test_what_is_no_text_is_no_record(tmp_path: Path) -> None:
+    other = tmp_path / "model.onnx"
+    other.write_bytes(b"\xff\x00")
+    done = fermata("policy", "replay", str(other))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == f"fermata: {other}: expected UTF-8 text, as --record wrote it\n"
