@@ -52,6 +52,7 @@ from fermata.sim.scenarios import scenario
 from fermata.sim.simulate import simulate
 from fermata.training import train as teacher
 from fermata.training.config import TrainConfig, read_config
+from fermata.training.files import write_note
 from fermata.training.graph import ablation
 from fermata.training.graph import train as trainer
 from fermata.training.graph.card import graph_card
@@ -354,6 +355,14 @@ def test_a_folder_of_another_run_is_refused(smoke_run: Path) -> None:
         trainer.train(smoke(seed=99), smoke_run)
     with pytest.raises(InputError, match="another configuration"):
         teacher.train(read_config("smoke"), smoke_run)
+
+
+@pytest.mark.parametrize("config", ["smoke", "graph-smoke"])
+def test_the_folder_of_an_allocation_is_another_run_and_not_a_damaged_one(config: str, tmp_path: Path) -> None:
+    write_note(tmp_path / "config.json", read_any("spark-default"))
+    begin = teacher.train if config == "smoke" else trainer.train
+    with pytest.raises(InputError, match="holds a run of another configuration"):
+        begin(read_any(config), tmp_path)  # type: ignore[arg-type]
 
 
 def test_the_configuration_says_the_method(tmp_path: Path) -> None:

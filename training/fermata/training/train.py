@@ -59,7 +59,7 @@ def _prepare(config: TrainConfig, run: Path) -> None:
     note = run / CONFIG_FILE
     if note.exists():
         if b'"method"' in note.read_bytes():
-            raise InputError("holds a run of another configuration (of a graph policy); use another folder", file=run)
+            raise InputError("holds a run of another configuration and method; use another folder", file=run)
         there = read_note(note, TrainConfig)
         if there.digest != config.digest:
             raise InputError(f"holds a run of another configuration ({there.name}); use another folder", file=run)
