@@ -32,6 +32,7 @@ SMOKE = shipped_configs()["smoke"].read_text()
         (("[2, 3]", "[2]"), ": workloads.executors.1: is missing"),
         (("[2, 3]", "[3, 2]"), ": workloads.executors: expected the lower end first, got 3 and 2"),
         (("[2, 3]", "[0, 2]"), ": workloads.executors.0: Input should be greater than or equal to 1, got 0"),
+        (("[60, 100]", "[60, 600]"), ": teacher: expected a library of twice the horizon, got 1000 and 600"),
         (("[60, 100]", "[100, 60]"), ": teacher.horizon: expected the lower end first, got 100 and 60"),
         (("0.0}", "0.0, load: [.nan, 1]}"), ": workloads.load.0: Input should be a finite number, got nan"),
         (
@@ -55,6 +56,24 @@ def test_what_is_wrong_with_a_field_is_told_in_one_line(tmp_path: Path, change: 
         read_any(str(path))
     assert str(caught.value).startswith(f"{path}{expected}")
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("update: {learning_rate: [1.e+38, 1]}", ": update.learning_rate.0: Input should be less than or equal to 1,"),
+        ("network: {prior: 1.e+300}", ": network.prior: Input should be less than or equal to 1000000, got 1e+300"),
+        ("network: {first_wait: -1.e+9}", ": network.first_wait: Input should be greater than or equal to -1000000,"),
+    ],
+)
+def test_numbers_that_torch_or_an_impossible_score_cannot_take_are_told(
+    tmp_path: Path, line: str, expected: str
+) -> None:
+    path = tmp_path / "train.yaml"
+    path.write_text(f"name: x\nmethod: ppo\niterations: 1\n{line}\n")
+    with pytest.raises(InputError) as caught:
+        read_any(str(path))
+    assert str(caught.value).startswith(f"{path}{expected}")
 
 
 @pytest.mark.parametrize(

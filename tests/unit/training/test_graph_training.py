@@ -1,6 +1,7 @@
 """Graph policies: the network, the returns, training, resuming, export."""
 
 import json
+import math
 import os
 import shutil
 import signal
@@ -243,6 +244,14 @@ def test_rollouts_follow_from_the_unit_alone_and_differ_by_their_actions() -> No
     assert one.advantage.std() > 0.0
     other = run_unit(Unit(config, 3, (1,), weights))
     assert len(other.row) != len(one.row) or (other.row != one.row).any()
+
+
+@pytest.mark.parametrize("factor", [1e15, math.nan])
+def test_a_training_that_has_diverged_says_so(factor: float) -> None:
+    config = smoke()
+    weights = {name: factor * each for name, each in weights_of(GraphNetwork(config.network)).items()}
+    with pytest.raises(InputError, match=r"has diverged: expected a smaller update\.learning_rate"):
+        run_unit(Unit(config, 0, (0,), weights))
 
 
 def test_ppo_moves_towards_what_was_better() -> None:

@@ -71,6 +71,12 @@ class Teacher(Section):
     max_label: Positive = 1.0  # labels are clipped to +- this, in mean JCTs
     library: int = Field(default=4000, ge=1000, le=MAX_JOBS)  # jobs that futures are cut from
 
+    @model_validator(mode="after")
+    def _room(self) -> Self:
+        if 2 * self.horizon[1] > self.library:  # futures begin anywhere in the rest
+            raise ValueError(f"expected a library of twice the horizon, got {self.library} and {self.horizon[1]}")
+        return self
+
 
 class Round(Section):
     """One round: so many decisions of one policy are labelled by rollouts that follow another.

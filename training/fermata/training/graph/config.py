@@ -11,9 +11,11 @@ from fermata.policy.graph_state import CRITICAL_PATH_FEATURES, DECIMA_FEATURES, 
 from fermata.sim.processes import cores
 from fermata.sim.scenarios.base import MAX_JOBS
 from fermata.training.config import TrainConfig, Workloads, digest_of, read_raw, validated
-from fermata.training.fields import Count, Positive, Section, Seed, Share, Width
+from fermata.training.fields import Count, Positive, Rate, Section, Seed, Share, Width
 from fermata.training.graph.objectives import Objective
 from fermata.training.spark.config import AllocationConfig
+
+_MOST_SCORE = 1e6  # far from what is impossible (`graph_actions.IMPOSSIBLE`)
 
 
 class Inputs(Section):
@@ -66,12 +68,14 @@ class NetworkConfig(Section):
     hidden: Width = 32
     rounds: int = Field(default=4, ge=0, le=1000)  # of messages: DAGs of this depth are seen whole
     aggregate: Literal["sum", "mean"] = "mean"
-    prior: float = Field(default=2.0, ge=0)  # stages of jobs with less work left begin ahead by so much per log-ratio
-    wait_prior: float = Field(
-        default=5.0, ge=0
-    )  # a wait begins behind by so much where no arrival is under half the head
-    first_wait: float = -1.0  # score of a wait or a hold at the start, against a single stage at 0
-    cap_prior: float = Field(default=4.0, ge=0)  # the whole of what can start begins ahead of a small part by so much
+    # Stages of jobs with less work left begin ahead by so much per log-ratio.
+    prior: float = Field(default=2.0, ge=0, le=_MOST_SCORE)
+    # A wait begins behind by so much where no arrival is under half the head.
+    wait_prior: float = Field(default=5.0, ge=0, le=_MOST_SCORE)
+    # Score of a wait or a hold at the start, against a single stage at 0.
+    first_wait: float = Field(default=-1.0, ge=-_MOST_SCORE, le=_MOST_SCORE)
+    # The whole of what can start begins ahead of a small part by so much.
+    cap_prior: float = Field(default=4.0, ge=0, le=_MOST_SCORE)
 
 
 class Rollouts(Section):
@@ -97,7 +101,7 @@ class Rollouts(Section):
 class Update(Section):
     """How experience changes the network."""
 
-    learning_rate: tuple[Positive, Positive] = (1e-3, 1e-4)  # of Adam, first and last iteration, linear between
+    learning_rate: tuple[Rate, Rate] = (1e-3, 1e-4)  # of Adam, first and last iteration, linear between
     entropy: tuple[Share, Share] = (0.005, 0.0)  # weight of the entropy, first and last iteration, linear between
     horizon_jobs: Positive = 60.0  # costs fade with this time constant, in mean gaps between arrivals
     gradient_norm: Positive = 1.0  # larger gradients are scaled down to it

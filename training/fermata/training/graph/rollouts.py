@@ -19,9 +19,18 @@ from numpy.typing import NDArray
 
 from fermata.policy._jit import kernel
 from fermata.policy.action import WAIT, Action, any_startable
-from fermata.policy.errors import FermataError
+from fermata.policy.errors import FermataError, InputError
 from fermata.policy.features import ORDER, SIZE, FeatureRow, candidates
-from fermata.policy.graph_actions import WAIT_CHOICE, BatchScores, Choice, Choices, Space, action_of, best_choices
+from fermata.policy.graph_actions import (
+    IMPOSSIBLE,
+    WAIT_CHOICE,
+    BatchScores,
+    Choice,
+    Choices,
+    Space,
+    action_of,
+    best_choices,
+)
 from fermata.policy.graph_state import Dag, GraphState, Menu, Seen, graph_states, join, pool_of
 from fermata.policy.heuristics.kernel import Rule, choose
 from fermata.policy.heuristics.srwf import SRWF
@@ -136,10 +145,16 @@ class Step(NamedTuple):
 
 
 def _scores(network: GraphNetwork, graph: GraphState, menu: Menu) -> BatchScores:
-    """Return the scores of several states, evaluated together."""
+    """Return the scores of several states, evaluated together.
+
+    Raises:
+        InputError: they are no numbers, or such that what is impossible looks better.
+    """
     with torch.inference_mode():
-        stage, option, delay, wait = network(*tensors(graph))
-    return BatchScores(stage.numpy(), option.numpy(), delay.numpy(), wait.numpy(), menu.first)
+        stage, option, delay, wait = (each.numpy() for each in network(*tensors(graph)))
+    if not (np.abs(stage).max() < -0.5 * IMPOSSIBLE and np.isfinite(wait).all()):  # of NaN neither is true
+        raise InputError("the training has diverged: expected a smaller update.learning_rate")
+    return BatchScores(stage, option, delay, wait, menu.first)
 
 
 def play(
