@@ -19,7 +19,7 @@ import onnxruntime as ort
 from fermata.policy.action import Action
 from fermata.policy.board import Board
 from fermata.policy.errors import ModelError
-from fermata.policy.graph_actions import IMPOSSIBLE, SPACES, WAIT_SPACE, BatchScores, Scores, Space, action_of, best
+from fermata.policy.graph_actions import SPACES, WAIT_SPACE, BatchScores, Scores, Space, action_of, best
 from fermata.policy.graph_state import (
     JOB_FEATURES,
     OPTION_FEATURES,
@@ -116,11 +116,11 @@ class GraphPolicy(GraphReader):
             raise ModelError(f"policy {self.name!r}: expected scores of shapes {expected}")
         if not all(math.isfinite(each.sum()) for each in (stage, option, delay, wait)):  # a sum is, if each number is
             raise ModelError(f"policy {self.name!r} answered with a number that is not finite")
-        # Whatever a file answers, what is not allowed stays impossible.
-        option = np.where(graph.option_mask, option, IMPOSSIBLE)
+        # Whatever a file answers, and be it below IMPOSSIBLE, what is not allowed is not the best.
+        option = np.where(graph.option_mask, option, -math.inf)
         if self.space.delays > 1:
-            delay[:, 1:] = np.where(graph.can_hold[:, np.newaxis], delay[:, 1:], IMPOSSIBLE)
-        wait = np.where(graph.can_wait & (self.space.kind == WAIT_SPACE), wait, IMPOSSIBLE)
+            delay[:, 1:] = np.where(graph.can_hold[:, np.newaxis], delay[:, 1:], -math.inf)
+        wait = np.where(graph.can_wait & (self.space.kind == WAIT_SPACE), wait, -math.inf)
         return BatchScores(stage, option, delay, wait, first)
 
     def scores(self, graph: GraphState) -> Scores:

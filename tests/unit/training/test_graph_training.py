@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ from fermata.policy.board import board_of
 from fermata.policy.decide import decide
 from fermata.policy.errors import InputError, MissingExtraError, ModelError
 from fermata.policy.features import FEATURES
-from fermata.policy.graph_actions import IMPOSSIBLE, BatchScores, Scores, best, best_choices
+from fermata.policy.graph_actions import IMPOSSIBLE, BatchScores, Scores, Space, best, best_choices
 from fermata.policy.graph_policy import GraphPolicy
 from fermata.policy.graph_state import (
     JOB_FEATURES,
@@ -448,6 +449,29 @@ def test_files_that_do_not_fit_are_refused(
     onnx.save(model, str(tmp_path / "other.onnx"))
     with pytest.raises(ModelError, match=message):
         load_model(tmp_path / "other.onnx")
+
+
+class Answers:
+    """A session that gives the same answer whatever it is asked."""
+
+    def __init__(self, answer: list[np.ndarray]) -> None:
+        self._answer = answer
+
+    def run(self, *_: object) -> list[np.ndarray]:
+        return self._answer
+
+
+def test_what_is_not_allowed_is_not_chosen_whatever_a_file_answers(exported: Path) -> None:
+    policy = replace(GraphPolicy.load(exported), space=Space("paper", 2))
+    graph = graphs(3)[0]
+    choices = len(graph.choice_stage)
+    low = np.full((choices, OPTIONS), -2e9)  # below what is impossible for our own networks
+    answer = [low[:, 0], low, np.full((choices, 3), -2e9), np.full(1, 9.0)]
+    mask = np.zeros((choices, OPTIONS), np.bool_)
+    mask[:, 2] = True
+    asked = graph._replace(option_mask=mask, can_hold=np.zeros(choices, np.bool_), can_wait=np.zeros(1, np.bool_))
+    chosen = best(replace(policy, session=Answers(answer)).scores(asked))  # type: ignore[arg-type]
+    assert chosen == (0, 2, 0)
 
 
 def test_an_ablation_is_one_run_a_variant_and_seed_and_goes_on_where_it_was(tmp_path: Path) -> None:
