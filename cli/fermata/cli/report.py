@@ -16,7 +16,7 @@ from fermata.cli.clusters import Kubeconfig, ask
 from fermata.cli.extras import need
 from fermata.cli.history import SHARED_CAP, SUSPENDED, History, caps_of, read_history, schedule_of, trace_of
 from fermata.policy.errors import InputError
-from fermata.sim.wording import counted
+from fermata.policy.wording import counted
 
 if TYPE_CHECKING:
     from fermata.operator.cluster import Cluster

@@ -104,10 +104,10 @@ def simulate(
     jobs = _small_episode(trace, scenario, seeds, settings or [], executors) if noise is None else None
 
     from fermata.policy.guardrails import Guardrails
+    from fermata.policy.wording import counted
     from fermata.sim.experiment import Setting
     from fermata.sim.failures import Failures
     from fermata.sim.generate.estimates import read_noise
-    from fermata.sim.wording import counted
 
     limits = Guardrails(max_hold, max_wait)
     failures = Failures(fail, retries) if fail else None

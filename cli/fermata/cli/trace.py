@@ -13,7 +13,7 @@ from fermata.cli.clusters import Kubeconfig, ask
 from fermata.cli.options import OtherEstimates, parameter
 from fermata.cli.progress import progress_bar
 from fermata.policy.errors import InputError
-from fermata.sim.wording import counted
+from fermata.policy.wording import counted
 
 if TYPE_CHECKING:
     from fermata.sim.trace import Trace

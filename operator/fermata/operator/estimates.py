@@ -16,8 +16,8 @@ from fermata.operator.lanes import constant, task_duration_s
 from fermata.operator.names import LABEL_FAMILY
 from fermata.operator.resources import StageSpec, StageStatus
 from fermata.operator.times import parse_or_none
-from fermata.operator.why import counted
 from fermata.policy.estimate_error import after_task
+from fermata.policy.wording import counted
 
 GIVEN = "estimateSeconds"
 UNKNOWN, UNKNOWN_S = "unknown", 60.0  # of a task of which nothing at all is known

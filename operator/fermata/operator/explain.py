@@ -12,7 +12,8 @@ from fermata.operator import reasons
 from fermata.operator.facts import PoolFact, WorkflowFact
 from fermata.operator.resources import StageStatus
 from fermata.operator.times import parse_or_none
-from fermata.operator.why import counted, seconds
+from fermata.operator.why import seconds
+from fermata.policy.wording import counted
 
 
 def explain(workflow: WorkflowFact, pool: PoolFact | None, stage: str | None, now_s: float) -> list[str]:

@@ -18,8 +18,8 @@ from fermata.operator.estimates import Estimate, Estimates
 from fermata.operator.facts import JobFact, WorkflowFact
 from fermata.operator.resources import StageSpec, StageStatus, WorkflowSpec
 from fermata.operator.times import parse_or_none
-from fermata.operator.why import counted
 from fermata.policy.graph import job_shape, path_lengths
+from fermata.policy.wording import counted
 
 Phase = Literal["Pending", "Ready", "Running", "Succeeded", "Failed"]
 

@@ -21,7 +21,8 @@ from fermata.operator.progress import StageView, WorkflowView
 from fermata.operator.seat import Verdict
 from fermata.operator.store import Store
 from fermata.operator.validate import Problem
-from fermata.operator.why import Why, counted
+from fermata.operator.why import Why
+from fermata.policy.wording import counted
 
 STATUS_INTERVAL_S = 2.0  # between two writes of one status, unless it is the first or the last one
 _RETRY_S = 1.0

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from fermata.operator import reasons
 from fermata.policy.guardrails import Guardrails, room_to_hold
 from fermata.policy.state import IDLE, ClusterState
+from fermata.policy.wording import counted
 
 _LONGEST_S = 365 * 24 * 3600.0  # what is longer is no limit that anybody set
 
@@ -32,15 +33,6 @@ def seconds(value: float) -> str:
     if value < 300:
         return f"{value:.0f} s"
     return f"{value / 60:.0f} min" if value < 36000 else f"{value / 3600:.0f} h"
-
-
-def counted(number: int, word: str) -> str:
-    """Return how many there are of something.
-
-    >>> counted(1, "task"), counted(2, "task")
-    ('1 task', '2 tasks')
-    """
-    return f"{number} {word}{'s' * (number != 1)}"
 
 
 def next_free(state: ClusterState) -> str:

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from fermata.policy.errors import InputError
+from fermata.policy.wording import counted
 from fermata.sim.files import Progress, atomic_output, numbered_lines, shown_name
 from fermata.sim.trace import Trace
 from fermata.sim.trace_builder import MAX_TASKS, StageSpec, TraceBuilder, mean_duration_s
-from fermata.sim.wording import counted
 
 JOB_KEYS = ("id", "arrival_s", "weight", "stages")
 STAGE_KEYS = (

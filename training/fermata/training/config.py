@@ -36,9 +36,8 @@ class OwnTrace(Section):
 
     path: str
     sha256: str  # of the file, hex: a run goes on with the same jobs or not at all
-    kind: Annotated[
-        int, Field(ge=0, lt=len(EXPERTS))
-    ]  # index into EXPERTS: the last that some job of its first half is of
+    # Index into EXPERTS: the last that some job of its first half is of.
+    kind: Annotated[int, Field(ge=0, lt=len(EXPERTS))]
     executors: Pools  # of the pool, from and to
     load: Range = (0.8, 1.2)  # of an episode, over the trace's own
 

@@ -14,6 +14,7 @@ from rich.table import Table
 
 from fermata.cli.demo.examples import LEARNED, Setup
 from fermata.cli.tables import with_interval
+from fermata.policy.wording import counted
 from fermata.sim.demo import Result
 from fermata.sim.demo.follow import Span, WorkflowView
 from fermata.sim.demo.stream import LONG_S, SHORT_S
@@ -31,7 +32,6 @@ from fermata.sim.report import (
     summary_of,
 )
 from fermata.sim.trace import FloatArray, IndexArray
-from fermata.sim.wording import counted
 
 BASE = "sjf"
 

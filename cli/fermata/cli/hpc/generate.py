@@ -16,10 +16,10 @@ def generate(
     load: Annotated[float | None, typer.Option(help="Work over capacity; default: as the model gives it.")] = None,
 ) -> None:
     """Draw rigid jobs from the model of Lublin and Feitelson, as a log in Standard Workload Format."""
+    from fermata.policy.wording import counted
     from fermata.sim.files import atomic_output
     from fermata.sim.hpc.lublin import generate as draw
     from fermata.sim.hpc.swf import swf_lines
-    from fermata.sim.wording import counted
 
     log = draw(jobs, seed, machine_cores=cores, population=population, load=load)
     with atomic_output(out) as stream:

@@ -47,7 +47,7 @@ def simulate(
     from rich.table import Table
 
     from fermata.cli.tables import show
-    from fermata.sim.wording import counted
+    from fermata.policy.wording import counted
 
     size = f"{counted(len(schedule.log), 'job')}, {counted(given.machine_cores, 'core')}"
     table = Table(title=f"{policy} on {schedule.log.name}, {size}")

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 
 from fermata.policy.errors import InputError
+from fermata.policy.wording import counted, plural
 from fermata.sim.compare.run import Point, Sample, Unit, Workload
 from fermata.sim.experiment import pooled
 from fermata.sim.json_values import without_nan
 from fermata.sim.report.holds import HoldEffect, HoldSummary
 from fermata.sim.report.numbers import Difference, above_bound_percent, class_rows, difference
 from fermata.sim.report.records import Bound, Run, Section, Sweep
-from fermata.sim.wording import counted, plural
 
 _NO_SWEEP = {
     "load": "JCT against load and held time against arrival rate need a workload with a load.",

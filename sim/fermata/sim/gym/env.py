@@ -19,6 +19,7 @@ from fermata.policy.action import START, WAIT
 from fermata.policy.errors import InputError
 from fermata.policy.rows import column
 from fermata.policy.state import ClusterState
+from fermata.policy.wording import counted
 from fermata.sim.engine import DECIDE, advance, apply
 from fermata.sim.gym.observation import Choices, choices, observation_space, observe, startable_stages
 from fermata.sim.scenarios import Scenario
@@ -26,7 +27,6 @@ from fermata.sim.scenarios import scenario as scenario_of
 from fermata.sim.simulate import StuckError
 from fermata.sim.trace import Trace
 from fermata.sim.trace_io import read_trace
-from fermata.sim.wording import counted
 from fermata.sim.world import World, new_world, tables_of, view
 
 _MOST_SEED = 2**31
