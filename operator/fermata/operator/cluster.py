@@ -6,6 +6,7 @@ went wrong in one exception type that knows whether trying again can help. Decid
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 from urllib.parse import quote
@@ -24,6 +25,9 @@ _PAGE = 500
 _TIMEOUT = aiohttp.ClientTimeout(total=30.0)
 _WATCH_S = 120  # then the API server ends a watch; one that is silent for longer is dead
 _WATCH_TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=30.0, sock_read=_WATCH_S + 15.0)
+_DENIAL = re.compile(
+    r"^admission webhook .* denied the request|\bValidatingAdmissionPolicy .* denied request", re.DOTALL
+)
 _LISTS = {
     "executorpools": (f"/apis/{GROUP}/{VERSION}/{POOLS}", ""),
     "workflows": (f"/apis/{GROUP}/{VERSION}/{WORKFLOWS}", ""),
@@ -49,7 +53,16 @@ class ClusterError(FermataError):
     @property
     def may_pass(self) -> bool:
         """Whether the same request can succeed later: outages, throttling, quotas and missing rights."""
-        return self.is_trouble or self.status in (401, 403, 404)
+        return self.is_trouble or self.is_denial or self.status in (401, 403, 404)
+
+    @property
+    def is_denial(self) -> bool:
+        """Whether admission said no. A policy can be mended, and its status says little: a webhook's is 400 by default.
+
+        Of a ValidatingAdmissionPolicy it is 422. Only the API server's own words tell both from what is malformed:
+        "admission webhook ... denied the request", "ValidatingAdmissionPolicy ... denied request".
+        """
+        return _DENIAL.search(self.message) is not None
 
 
 class Cluster:

@@ -111,7 +111,7 @@ async def start(cluster: Cluster, job: Mapping[str, Any]) -> Json:
     except ClusterError as error:
         if error.status == 409 and error.reason == "AlreadyExists":
             return _ours(await cluster.get_job(meta["namespace"], meta["name"]), meta)
-        if error.status in (400, 413, 422):
+        if error.status in (400, 413, 422) and not error.is_denial:
             raise RefusedError(Refusal(reasons.JOB_REJECTED, error.message)) from error
         raise
 

@@ -143,6 +143,22 @@ def test_an_invalid_job_is_a_refusal_and_an_outage_is_not() -> None:
         assert failed.value.may_pass
 
 
+@pytest.mark.parametrize(
+    ("status", "message"),
+    [
+        (400, 'admission webhook "policy.example.com" denied the request: images come from our registry'),
+        (
+            422,
+            "jobs.batch \"etl-a\" is forbidden: ValidatingAdmissionPolicy 'p' with binding 'b' denied request: no\nno",
+        ),
+    ],
+)
+def test_what_admission_says_no_to_is_tried_again(status: int, message: str) -> None:
+    with pytest.raises(ClusterError) as failed:
+        _start(_Server(ClusterError(status, "Invalid", message)))
+    assert failed.value.may_pass
+
+
 class _Patched:
     """An API server with one Job, which it merges patches into."""
 
