@@ -347,8 +347,9 @@ def _expected(stage: StageView, before: StageStatus | None) -> tuple[float, str]
         return now
     if stage.job is None or stage.job.estimate_s is None:
         return told
-    at_start_s = round(stage.job.estimate_s, 3)
-    return next((row for row in (told, now) if row[0] == at_start_s), (at_start_s, "as known at its start"))
+    at_start_s = stage.job.estimate_s
+    same = (row for row in (told, now) if abs(row[0] - at_start_s) < 0.001)  # the one was rounded, the other cut
+    return next(same, (round(at_start_s, 3), "as known at its start"))
 
 
 def _source(estimate: Estimate) -> str:

@@ -48,6 +48,18 @@ def test_slowdown_is_bounded_below() -> None:
     assert status.split(60.0, 0.0, 20.0).slowdown == 3.0
 
 
+@pytest.mark.parametrize(
+    ("at_start", "told", "source"),
+    [("0.501500", 0.502, "median of 2 earlier runs"), ("0.600000", 0.6, "as known at its start")],
+)
+def test_a_finished_stage_tells_where_its_estimate_came_from(at_start: str, told: float, source: str) -> None:
+    annotations = {names.ANNOTATION_ESTIMATE: at_start}
+    done = {"start_s": T0, "outcome": "Complete", "end_s": T0 + 1, "succeeded": 1, "annotations": annotations}
+    row = {"name": "a", "state": "Running", "estimateSeconds": 0.502, "estimateSource": "median of 2 earlier runs"}
+    (found,) = _status(_view(stage("a"), jobs={"a": done}, status={"stages": [row]}))["stages"]
+    assert (found["estimateSeconds"], found["estimateSource"]) == (told, source)
+
+
 def test_a_finished_workflow_tells_its_split() -> None:
     jobs = {"a": {"start_s": T0 + 7.5, "outcome": "Complete", "end_s": T0 + 20.25, "succeeded": 1, "held_s": 4.5}}
     account = Account(held=Meter(4.5))

@@ -10,7 +10,7 @@ import pytest
 
 @pytest.mark.parametrize(
     "module",
-    ["json_values", "metrics", "report.numbers", "trace_stats", "scenarios.base", "importers.alibaba", "wording"],
+    ["json_values", "metrics", "report.numbers", "trace_stats", "scenarios.base", "importers.alibaba"],
 )
 def test_docstring_examples(module: str) -> None:
     result = doctest.testmod(importlib.import_module(f"fermata.sim.{module}"))
