@@ -636,6 +636,18 @@ class TestDeletion:
         eventually(lambda: api("GET", f"{maps}/child").code == 404)
 
     @pytest.mark.usefixtures("controlled")
+    def test_an_owner_may_be_named_twice(self, api: Plain, maps: str) -> None:
+        owner = api("POST", maps, {"metadata": {"name": "owner"}}).meta
+        reference = {"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": owner["uid"]}
+        for name in ("edited", "left"):
+            twice = {"metadata": {"name": name, "ownerReferences": [reference, reference]}}
+            assert api("POST", maps, twice).code == 201
+        assert api("PATCH", f"{maps}/edited", {"data": {"k": "v"}}, kind=MERGE).code == 200
+        assert api("DELETE", f"{maps}/edited").code == 200
+        api("DELETE", f"{maps}/owner")
+        eventually(lambda: api("GET", f"{maps}/left").code == 404)
+
+    @pytest.mark.usefixtures("controlled")
     @pytest.mark.parametrize(("policy", "left"), [("Foreground", 404), ("Orphan", 200)])
     def test_propagation(self, api: Plain, maps: str, policy: str, left: int) -> None:
         owner = api("POST", maps, {"metadata": {"name": "owner"}})

@@ -51,7 +51,9 @@ class Entry:
         self.rv = rv
         self.labels: dict[str, str] = meta.get("labels") or _NO_LABELS
         self.fields = tuple(field_text(obj, path) for path in selectable)
-        self.owners: tuple[str, ...] = tuple(owner["uid"] for owner in meta.get("ownerReferences") or ())
+        # An owner may be named twice, and is still one.
+        owners = dict.fromkeys(owner["uid"] for owner in meta.get("ownerReferences") or ())
+        self.owners: tuple[str, ...] = tuple(owners)
         # A copy of the exact size: orjson's own buffer keeps several times the memory that it needs.
         self.data = bytes(memoryview(orjson.dumps(obj)))
 
