@@ -379,6 +379,28 @@ class TestObjects:
         assert api("GET", f"{maps}/a", accept="application/xml").code == 406
         assert api("GET", "/none").code == api("GET", "/apis/none.example.com").code == 404
 
+    def test_an_object_needs_a_name(self, api: Plain, namespace: str) -> None:
+        for path, body in (
+            ("/api/v1/namespaces", {"metadata": {}}),
+            (f"/apis/batch/v1/namespaces/{namespace}/jobs", {**job("j"), "metadata": {}}),
+            (f"/api/v1/namespaces/{namespace}/configmaps", {}),
+        ):
+            refused = api("POST", path, body)
+            assert refused.code == 422, (path, refused.obj)
+            assert "name or generateName is required" in refused["message"]
+
+    def test_nulls_in_lists_and_maps_are_empty(self, api: Plain, namespace: str, maps: str) -> None:
+        made = api("POST", maps, {"metadata": {"name": "a", "labels": {"l": None}}, "data": {"k": None}})
+        assert (made.code, made["data"], made.meta["labels"]) == (201, {"k": ""}, {"l": ""}), made.obj
+        roles = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}/roles"
+        assert api("POST", roles, {"metadata": {"name": "r"}, "rules": [None]}).causes == {
+            "rules[0].verbs": "FieldValueRequired",
+            "rules[0].apiGroups": "FieldValueRequired",
+            "rules[0].resources": "FieldValueRequired",
+        }
+        refused = api("POST", f"/api/v1/namespaces/{namespace}/pods", pod("p", containers=[None]))
+        assert refused.causes["spec.containers[0].name"] == "FieldValueRequired", refused.obj
+
     def test_a_deleted_collection_is_told(self, api: Plain, maps: str) -> None:
         api("POST", maps, {"metadata": {"name": "a", "labels": {"l": "x"}}})
         deleted = api("DELETE", maps, query={"labelSelector": "l=x"})

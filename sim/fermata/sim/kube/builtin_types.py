@@ -33,7 +33,7 @@ def table() -> tuple[dict[str, str], dict[str, dict[str, str]]]:
 
 
 def clean(resource: Resource, obj: Obj) -> list[str]:
-    """Drop nulls and unknown fields, in place, and return the unknown fields' paths.
+    """Drop null and unknown fields, in place, and return the unknown fields' paths.
 
     Of a custom kind's objects, only the metadata is looked at: the rest is its own schema's.
 
@@ -60,7 +60,7 @@ def clean_metadata(meta: Obj) -> tuple[list[str], str]:
 
 def _clean(value: Any, kind: str, path: str, unknown: list[str]) -> str:
     """Clean one value; return what is wrong with its type, or nothing."""
-    if kind == "any" or value is None:
+    if kind == "any":
         return ""
     if kind in PLAIN_TYPES:
         fits = isinstance(value, PLAIN_TYPES[kind]) and (kind == "boolean" or not isinstance(value, bool))
@@ -68,6 +68,7 @@ def _clean(value: Any, kind: str, path: str, unknown: list[str]) -> str:
     if kind[0] == "[":
         if not isinstance(value, list):
             return _wrong(value, "array", path)
+        value[:] = [_empty(kind[1:-1]) if item is None else item for item in value]
         inner = [(item, kind[1:-1], f"{path}[{position}]") for position, item in enumerate(value)]
     else:
         if not isinstance(value, dict):
@@ -82,6 +83,7 @@ def _clean(value: Any, kind: str, path: str, unknown: list[str]) -> str:
 def _fields(value: dict[str, Any], kind: str, path: str, unknown: list[str]) -> list[tuple[Any, str, str]]:
     """Return the values of an object with their types and paths; drop what it does not have."""
     if kind[0] == "{":
+        value.update({key: _empty(kind[1:-1]) for key, item in value.items() if item is None})
         return [(item, kind[1:-1], f"{path}.{key}") for key, item in value.items()]
     types = table()[1][kind]
     kept: list[tuple[Any, str, str]] = []
@@ -94,6 +96,13 @@ def _fields(value: dict[str, Any], kind: str, path: str, unknown: list[str]) -> 
         else:
             kept.append((value[key], types[key], where))
     return kept
+
+
+def _empty(kind: str) -> Any:
+    """Return what a null in a list or a map is read as, by a decoder that knows the type: Go's zero value."""
+    if kind == "any":
+        return None
+    return PLAIN_TYPES[kind][0]() if kind in PLAIN_TYPES else {}
 
 
 def _wrong(value: Any, wanted: str, path: str) -> str:

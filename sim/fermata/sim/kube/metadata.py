@@ -47,6 +47,7 @@ def start(meta: Obj) -> None:
         meta.pop(field, None)
     if not meta.get("name") and meta.get("generateName"):
         meta["name"] = str(meta["generateName"])[:58] + suffix()
+    meta.setdefault("name", "")  # which `validate` refuses, after the kind has filled in what belongs to a name
     meta["uid"] = str(uuid.UUID(int=random.getrandbits(128), version=4))
     meta["creationTimestamp"] = stamp()
     _drop_empty(meta)
