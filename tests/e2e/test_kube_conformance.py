@@ -818,6 +818,21 @@ class TestCustomKinds:
             assert good in text
             assert api("POST", path, json.loads(text.replace(good, bad))).code == 422, bad
 
+    @pytest.mark.parametrize(
+        ("left_out", "field"),
+        [
+            ('"name": "v1", ', "spec.versions[0].name"),
+            (', "jsonPath": ".spec.size"', "spec.versions[0].additionalPrinterColumns[0].jsonPath"),
+        ],
+    )
+    def test_a_version_and_its_columns_are_whole(self, api: Plain, left_out: str, field: str) -> None:
+        text = json.dumps(WIDGET_CRD)
+        assert left_out in text
+        body = json.loads(text.replace(left_out, "").replace("idget", "adget"))
+        refused = api("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", body)
+        assert refused.code == 422, refused.obj
+        assert field in refused.causes
+
     def test_a_definition_takes_its_objects_along(self, api: Plain, namespace: str) -> None:
         text = json.dumps(WIDGET_CRD).replace("widgets", "gizmos").replace("Widget", "Gizmo").replace("cfw", "cfg")
         definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
@@ -869,6 +884,24 @@ class TestBuiltins:
         assert (made.code, api("POST", path, pod("p", hostname="Bad_")).code) == (201, 422)
 
     @pytest.mark.usefixtures("controlled")
+    @pytest.mark.parametrize("amount", ["infinity", "1_0", "1eK", "", True, [1]])
+    def test_amounts_that_are_none(self, api: Plain, namespace: str, amount: Any) -> None:
+        containers = [{"name": "main", "image": "x:1", "resources": {"requests": {"cpu": amount}}}]
+        refused = api("POST", f"/api/v1/namespaces/{namespace}/pods", pod("p", containers=containers))
+        assert refused.code == 400, refused.obj
+
+    def test_room_of_nodes_that_is_none(self, api: Plain) -> None:
+        node = f"/api/v1/nodes/odd-{uuid.uuid4().hex[:8]}"
+        assert api("POST", "/api/v1/nodes", {"metadata": {"name": node.rpartition("/")[2]}}).code == 201
+        for field in ("allocatable", "capacity"):
+            status = {"status": {field: {"cpu": "much"}}}
+            assert api("PATCH", f"{node}/status", status, kind=MERGE).code in (400, 422), field
+        assert api("DELETE", node).code == 200
+
+    def test_data_of_secrets_that_is_none(self, api: Plain, namespace: str) -> None:
+        secret = {"metadata": {"name": "s"}, "data": {"k": "ä==="}}
+        assert 400 <= api("POST", f"/api/v1/namespaces/{namespace}/secrets", secret).code < 500
+
     def test_gates_hold_a_pod_and_only_go(self, api: Plain, namespace: str) -> None:
         path = f"/api/v1/namespaces/{namespace}/pods"
         made = api("POST", path, pod("p", schedulingGates=[{"name": "example.com/a"}]))

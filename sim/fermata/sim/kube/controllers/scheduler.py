@@ -239,7 +239,7 @@ def _pod_view(pod: Obj) -> _Pod | None:
         node=spec.get("nodeName") or "",
         done=status.get("phase") in ("Succeeded", "Failed"),
         gated=bool(spec.get("schedulingGates")) or bool(meta.get("deletionTimestamp")),
-        told=any(item["type"] == "PodScheduled" and item.get("reason") == "Unschedulable" for item in conditions),
+        told=any(item.get("type") == "PodScheduled" and item.get("reason") == "Unschedulable" for item in conditions),
         priority=int(spec.get("priority") or 0),
         requests=tuple(sorted(requests.items())),
         node_selector=tuple(sorted((spec.get("nodeSelector") or {}).items())),
@@ -249,7 +249,7 @@ def _pod_view(pod: Obj) -> _Pod | None:
 def _node_view(node: Obj) -> _Node:
     status, spec = node.get("status") or {}, node.get("spec") or {}
     room = status.get("allocatable") or status.get("capacity") or {}
-    ready = any(item["type"] == "Ready" and item["status"] == "True" for item in status.get("conditions") or [])
+    ready = any(item.get("type") == "Ready" and item.get("status") == "True" for item in status.get("conditions") or [])
     return _Node(
         room={name: parse_quantity(amount) for name, amount in room.items()},
         labels=node["metadata"].get("labels") or {},

@@ -14,6 +14,7 @@ from fermata.sim.kube.kinds.plain import (
     DeploymentKind,
     EventKind,
     LeaseKind,
+    NodeKind,
     SecretKind,
     WithoutGeneration,
 )
@@ -24,7 +25,7 @@ from fermata.sim.kube.kinds.rbac import BindingKind, RoleKind
 BUILTIN_KINDS: dict[tuple[str, str], Kind] = {
     ("", "namespaces"): NamespaceKind(),
     ("", "pods"): PodKind(),
-    ("", "nodes"): WithoutGeneration(),
+    ("", "nodes"): NodeKind(),
     ("", "events"): EventKind(),
     ("", "configmaps"): ConfigMapKind(),
     ("", "secrets"): SecretKind(),

@@ -11,6 +11,8 @@ from fermata.sim.kube.errors import Cause
 from fermata.sim.kube.kinds.base import Kind
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from fermata.sim.kube.resources import Obj
 
 CLEANUP_FINALIZER = "customresourcecleanup.apiextensions.k8s.io"
@@ -33,7 +35,7 @@ class CrdKind(Kind):
                 _condition("NamesAccepted", "NoConflicts", "no conflicts found"),
                 _condition("Established", "InitialNamesAccepted", "the initial names have been accepted"),
             ],
-            "storedVersions": [version["name"] for version in versions if version.get("storage")],
+            "storedVersions": [version.get("name", "") for version in versions if version.get("storage")],
         }
 
     def prepare_update(self, new: Obj, old: Obj) -> None:
@@ -65,6 +67,7 @@ class CrdKind(Kind):
                 ("names.plural", names.get("plural")),
                 ("names.kind", names.get("kind")),
                 ("versions", spec.get("versions")),
+                *_named_parts(spec.get("versions") or []),
             )
             if not value
         ]
@@ -84,6 +87,15 @@ class CrdKind(Kind):
         for position, version in enumerate(spec["versions"]):
             causes += _validate_schema(version, f"spec.versions[{position}].schema.openAPIV3Schema")
         return causes
+
+
+def _named_parts(versions: list[Obj]) -> Iterator[tuple[str, Any]]:
+    """Yield what every version and every column of its must have, each with its path."""
+    for at, version in enumerate(versions):
+        yield f"versions[{at}].name", version.get("name")
+        for place, column in enumerate(version.get("additionalPrinterColumns") or []):
+            for field in ("name", "type", "jsonPath"):
+                yield f"versions[{at}].additionalPrinterColumns[{place}].{field}", column.get(field)
 
 
 _FIELD_OF_SELF = re.compile(r"\b(?:self|oldSelf)\.([A-Za-z_]\w*)\b(?!\s*\()")

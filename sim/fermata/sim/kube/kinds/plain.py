@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import re
 from typing import TYPE_CHECKING
 
 from fermata.sim.kube.errors import Cause, MistypedError
 from fermata.sim.kube.kinds.base import Kind
+from fermata.sim.kube.quantity import parse_quantities
 
 if TYPE_CHECKING:
     from fermata.sim.kube.resources import Obj
@@ -51,6 +51,21 @@ class ConfigMapKind(WithoutGeneration):
         return causes
 
 
+class NodeKind(WithoutGeneration):
+    """A node, whose room the scheduler counts in."""
+
+    def validate(self, obj: Obj, old: Obj | None) -> list[Cause]:
+        """Refuse room that is no quantity."""
+        status = obj.get("status") or {}
+        for field in ("capacity", "allocatable"):
+            parse_quantities(status.get(field))
+        return super().validate(obj, old)
+
+    def validate_status(self, obj: Obj, old: Obj) -> list[Cause]:
+        """Refuse room that is no quantity."""
+        return self.validate(obj, old)
+
+
 class SecretKind(ConfigMapKind):
     """Bytes by key, as base64; `stringData` is folded in."""
 
@@ -71,7 +86,7 @@ class SecretKind(ConfigMapKind):
         for key, value in (obj.get("data") or {}).items():
             try:
                 base64.b64decode(value, validate=True)
-            except (binascii.Error, TypeError):
+            except ValueError:  # of text that is no base64, or no ASCII
                 causes.append(Cause(f"data[{key}]", "Invalid value: must be base64"))
         return causes
 

@@ -7,10 +7,10 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from fermata.sim.kube.clock import stamp
-from fermata.sim.kube.errors import Cause, MistypedError
+from fermata.sim.kube.errors import Cause
 from fermata.sim.kube.kinds.base import Kind
 from fermata.sim.kube.metadata import is_qualified
-from fermata.sim.kube.quantity import parse_quantity
+from fermata.sim.kube.quantity import parse_quantities
 
 if TYPE_CHECKING:
     from fermata.sim.kube.resources import Obj
@@ -128,16 +128,11 @@ def _validate_resources(resources: Obj, path: str) -> list[Cause]:
     Raises:
         MistypedError: an amount is no quantity, which is found when an object is read.
     """
-    amounts: dict[str, dict[str, float]] = {}
-    for field in ("requests", "limits"):
-        try:
-            amounts[field] = {name: parse_quantity(text) for name, text in (resources.get(field) or {}).items()}
-        except ValueError as error:
-            raise MistypedError(400, "BadRequest", f"quantities must match the regular expression: {error}") from error
+    requests, limits = (parse_quantities(resources.get(field)) for field in ("requests", "limits"))
     return [
         Cause(f"{path}.requests", f'Invalid value: "{amount:g}": must be less than or equal to {name} limit')
-        for name, amount in amounts["requests"].items()
-        if amount > amounts["limits"].get(name, amount)
+        for name, amount in requests.items()
+        if amount > limits.get(name, amount)
     ]
 
 
