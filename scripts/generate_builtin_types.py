@@ -36,6 +36,19 @@ ROOTS = {
     "scheduling.k8s.io/v1/PriorityClass": "V1PriorityClass",
     "apiextensions.k8s.io/v1/CustomResourceDefinition": "V1CustomResourceDefinition",
 }
+# What is posted or sent along and not kept, so that it is no kind that is served.
+BODIES = (
+    "AuthenticationV1TokenRequest",
+    "V1Binding",
+    "V1DeleteOptions",
+    "V1Eviction",
+    "V1LocalSubjectAccessReview",
+    "V1SelfSubjectAccessReview",
+    "V1SelfSubjectReview",
+    "V1SelfSubjectRulesReview",
+    "V1SubjectAccessReview",
+    "V1TokenReview",
+)
 PLAIN = {
     "str": "string",
     "int": "integer",
@@ -59,7 +72,7 @@ def compact(name: str) -> str:
 def main() -> None:
     """Follow every type from the roots and write the table."""
     types: dict[str, dict[str, str]] = {}
-    todo = list(ROOTS.values())
+    todo = [*ROOTS.values(), *BODIES]
     while todo:
         name = todo.pop()
         # The models are imported when they are first named.

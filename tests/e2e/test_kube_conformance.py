@@ -358,6 +358,10 @@ class TestObjects:
         for options in ({"propagationPolicy": "Odd"}, {"propagationPolicy": "Orphan", "orphanDependents": True}):
             refused = api("DELETE", f"{maps}/a", options)
             assert (refused.code, refused["details"]["kind"]) == (422, "DeleteOptions"), options
+        assert api("DELETE", f"{maps}/a", query={"dryRun": "all"}).code == 422
+        assert api("DELETE", f"{maps}/a", {"dryRun": ["all"]}).code == 422
+        for mistyped in ({"preconditions": "x"}, {"gracePeriodSeconds": [1]}, {"dryRun": "All"}, {"dryRun": True}):
+            assert api("DELETE", f"{maps}/a", mistyped).code == 400, mistyped
         assert api("GET", f"{maps}/a").code == 200
 
     def test_bodies_that_are_refused(self, api: Plain, maps: str) -> None:
@@ -480,6 +484,12 @@ class TestPatch:
         managed = {**whole, "metadata": {"name": "a", "managedFields": []}}
         assert api("PATCH", f"{maps}/a", managed, kind=APPLY, query=me).code == 400
         assert api("PATCH", f"{maps}/a", {**whole, "metadata": {"name": "b"}}, kind=APPLY, query=me).code == 400
+
+    def test_a_status_is_applied_to_what_is_there(self, api: Plain, namespace: str) -> None:
+        wanted = {"apiVersion": "v1", "kind": "Pod", **pod("none"), "status": {"phase": "Failed"}}
+        path = f"/api/v1/namespaces/{namespace}/pods/none"
+        assert api("PATCH", f"{path}/status", wanted, kind=APPLY, query={"fieldManager": "m"}).code == 404
+        assert api("GET", path).code == 404
 
     def test_patches_that_do_not_fit(self, api: Plain, maps: str) -> None:
         api("POST", maps, {"metadata": {"name": "a"}, "data": {"x": "1"}})
@@ -1013,6 +1023,8 @@ class TestBuiltins:
         body = {"metadata": {"name": "b"}, "roleRef": role}
         for subject in ({"kind": "Odd", "name": "a"}, {"kind": "ServiceAccount", "name": ""}):
             assert api("POST", f"{path}/rolebindings", {**body, "subjects": [subject]}).code == 422, subject
+        odd = api("POST", f"{path}/rolebindings", {**body, "roleRef": {**role, "kind": "Odd"}})
+        assert odd.causes == {"roleRef.kind": "FieldValueNotSupported"}
         account = {"kind": "ServiceAccount", "name": "a"}
         assert api("POST", f"{path}/rolebindings", {**body, "subjects": [account]}).code == 201
         everywhere = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
@@ -1020,6 +1032,19 @@ class TestBuiltins:
         refused = api("POST", everywhere, {"metadata": {"name": "b"}, "roleRef": role, "subjects": [account]})
         assert refused.causes == {"subjects[0].namespace": "FieldValueRequired"}
         assert api("PATCH", f"{path}/rolebindings/b", {"roleRef": {"name": "s"}}, kind=MERGE).code == 422
+
+    def test_mistyped_reviews_and_subresources(self, api: Plain, namespace: str) -> None:
+        reviews = "/apis/authorization.k8s.io/v1"
+        kept = f"/api/v1/namespaces/{namespace}/pods/none"
+        for path, body in (
+            (f"{reviews}/selfsubjectaccessreviews", {"spec": "x"}),
+            (f"{reviews}/subjectaccessreviews", {"spec": {"user": "a", "groups": [["b"]]}}),
+            (f"{reviews}/selfsubjectaccessreviews", {"spec": {"resourceAttributes": [1]}}),
+            ("/apis/authentication.k8s.io/v1/tokenreviews", {"spec": [1]}),
+            (f"{kept}/binding", {"target": "x"}),
+            (f"{kept}/eviction", {"deleteOptions": "x"}),
+        ):
+            assert api("POST", path, body).code == 400, path
 
     def test_what_am_i_allowed_to(self, api: Plain) -> None:
         review = {"spec": {"resourceAttributes": {"verb": "create", "resource": "pods"}}}

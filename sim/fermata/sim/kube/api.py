@@ -237,6 +237,8 @@ class Api:
         self._check_identity(resource, wanted, namespace, name)
         wanted["metadata"]["name"] = name
         entry = self.table(resource).get(namespace, name)
+        if entry is None and status:
+            raise not_found(resource, name)
         merged = apply_patch(
             resource,
             None if entry is None else self._shown(resource, entry),

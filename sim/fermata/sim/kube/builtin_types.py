@@ -58,6 +58,17 @@ def clean_metadata(meta: Obj) -> tuple[list[str], str]:
     return unknown, _clean(meta, "V1ObjectMeta", "metadata", unknown)
 
 
+def clean_body(body: Any, kind: str) -> Any:
+    """Do the same for a body that is not kept, such as a review or the options of a deletion, and return it.
+
+    Raises:
+        ApiError: 400 for a field whose value has another type.
+    """
+    if wrong := _clean(body, kind, "", []):
+        raise MistypedError(400, "BadRequest", f"the body cannot be handled as a {kind}: {wrong}")
+    return body
+
+
 def _clean(value: Any, kind: str, path: str, unknown: list[str]) -> str:
     """Clean one value; return what is wrong with its type, or nothing."""
     if kind == "any":

@@ -29,6 +29,7 @@ from fermata.sim.kube.access import (
     unauthorized,
 )
 from fermata.sim.kube.api import Api, DeleteOptions, WriteOptions
+from fermata.sim.kube.builtin_types import clean_body
 from fermata.sim.kube.definitions import Definitions
 from fermata.sim.kube.discovery import NO_SCHEMAS, OPENAPI_V2, OPENAPI_V2_ASKED, Discovery
 from fermata.sim.kube.errors import ApiError
@@ -292,21 +293,22 @@ class Server:
                 return await self._patch(request, target, user)
             case "PUT", "finalize":
                 options = _write_options(request)
-                return _answer(self.api.finalize(target.resource, target.name, await _body(request), options))
+                body = clean_body(await _body(request), "V1Namespace")
+                return _answer(self.api.finalize(target.resource, target.name, body, options))
             case "POST", "binding":
                 dry_run = _write_options(request).dry_run
-                body = await _body(request)
+                body = clean_body(await _body(request), "V1Binding")
                 self.api.bind(target.resource, target.namespace or "", target.name, body, dry_run=dry_run)
                 return _answer({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}, 201)
             case "POST", "eviction":
-                eviction = await _body(request)
+                eviction = clean_body(await _body(request), "V1Eviction")
                 options_of_delete = _delete_options(request.query, eviction.get("deleteOptions") or {})
                 self.api.evict(target.resource, target.namespace or "", target.name, options_of_delete)
                 return _answer({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}, 201)
             case "GET", "log":
                 return await self._log(request, target)
             case "POST", "token":
-                wanted = await _body(request)
+                wanted = clean_body(await _body(request), "AuthenticationV1TokenRequest")
                 return _answer(issue_token(self.tokens, target.namespace or "", target.name, wanted), 201)
         raise errors.method_not_allowed()
 
@@ -338,7 +340,8 @@ class Server:
     async def _review(self, request: web.BaseRequest, target: Target, user: User) -> web.Response:
         if request.method != "POST":
             raise errors.method_not_allowed()
-        review, kind = await _body(request), target.resource.kind
+        kind = target.resource.kind
+        review = clean_body(await _body(request), f"V1{kind}")
         review["status"] = self._reviews.answer(kind, review, user, target.namespace or "")
         return _answer({"apiVersion": target.resource.group_version, "kind": kind, **review}, 201)
 
@@ -450,9 +453,12 @@ def _write_options(request: web.BaseRequest) -> WriteOptions:
 
 
 def _delete_options(query: Mapping[str, str], body: Any) -> DeleteOptions:
-    if not isinstance(body, dict):
-        raise errors.bad_request("DeleteOptions must be an object")
+    clean_body(body, "V1DeleteOptions")
     preconditions = body.get("preconditions") or {}
+    dry_run = body.get("dryRun") or ([query["dryRun"]] if query.get("dryRun") else [])
+    if dry_run not in ([], ["All"]):
+        message = f'Unsupported value: {json.dumps(dry_run)}: supported values: "All"'
+        raise errors.invalid_options("DeleteOptions", [errors.Cause("dryRun", message, "FieldValueNotSupported")])
     propagation = body.get("propagationPolicy") or query.get("propagationPolicy")
     orphan = body.get("orphanDependents")
     if propagation not in (None, "Background", "Foreground", "Orphan"):
@@ -474,7 +480,7 @@ def _delete_options(query: Mapping[str, str], body: Any) -> DeleteOptions:
         grace_s=grace_s,
         uid=preconditions.get("uid"),
         resource_version=preconditions.get("resourceVersion"),
-        dry_run="All" in (body.get("dryRun") or []) or query.get("dryRun") == "All",
+        dry_run=bool(dry_run),
     )
 
 

@@ -59,6 +59,11 @@ class BindingKind(WithoutGeneration):
         role = obj.get("roleRef") or {}
         if not role.get("name"):
             causes.append(Cause("roleRef.name", "Required value", _REQUIRED))
+        roles = ("ClusterRole",) if obj["kind"] == "ClusterRoleBinding" else ("Role", "ClusterRole")
+        if role.get("kind") not in roles:
+            supported = ", ".join(f'"{name}"' for name in roles)
+            message = f'Unsupported value: "{role.get("kind", "")}": supported values: {supported}'
+            causes.append(Cause("roleRef.kind", message, "FieldValueNotSupported"))
         if old is not None and role != old.get("roleRef"):
             causes.append(Cause("roleRef", f'Invalid value: "{role.get("name")}": cannot change roleRef'))
         return causes
