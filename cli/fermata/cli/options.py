@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from fermata.training.config import OwnTrace
 
 MOST_SEEDS = 1_000_000
+_MOST_SHOWN = 80  # characters
 
 OtherEstimates = Annotated[
     str | None, typer.Option(help="Other estimates: class-flips=SHARE, lognormal=SIGMA, class-means or exact.")
@@ -35,9 +36,9 @@ def seed_range(text: str) -> list[int]:
     Raises:
         InputError: it is neither, B is below A, or they are more than a million.
     """
-    match = re.fullmatch(r"(\d+)(?:-(\d+))?", text.strip())
+    match = re.fullmatch(r"([0-9]{1,99})(?:-([0-9]{1,99}))?", text.strip())
     if match is None:
-        raise InputError(f"seeds: expected A-B or one number, got {text!r}")
+        raise InputError(f"seeds: expected A-B or one number, got {_shown(text)}")
     first = int(match[1])
     last = int(match[2] or first)
     if last < first:
@@ -109,9 +110,14 @@ def parameter(text: str, option: str = "--set") -> tuple[str, Any]:
     key, equals, value = text.partition("=")
     try:
         parsed = json.loads(value)
-    except ValueError:
+    except (ValueError, RecursionError):  # no JSON, or lists in lists without end
         parsed = None
         equals = ""
     if not equals or not key:
-        raise InputError(f"{option} expects key=number or key=[numbers], not {text!r}")
+        raise InputError(f"{option} expects key=number or key=[numbers], not {_shown(text)}")
     return key, tuple(parsed) if isinstance(parsed, list) else parsed
+
+
+def _shown(text: str) -> str:
+    """Return what was given as an error shows it, which a slip may have made very long."""
+    return repr(text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}...")

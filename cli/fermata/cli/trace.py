@@ -45,11 +45,14 @@ def import_(
 ) -> None:
     """Turn a trace in another format into a job trace; says what was left out and why."""
     from fermata.sim.importers import IMPORTERS, ImportOptions
+    from fermata.sim.trace_builder import MAX_TIME_S
     from fermata.sim.trace_io import write_trace
 
     importer = IMPORTERS.get(format_)
     if importer is None:
         raise InputError(f"no format {format_!r}; there are: {', '.join(IMPORTERS)}")
+    if mean_gap_s > MAX_TIME_S:
+        raise InputError(f"--mean-gap-s: expected 0 to {MAX_TIME_S:g} s, got {mean_gap_s:g}")
     with progress_bar(f"reading {file}") as progress:
         options = ImportOptions(
             limit=limit,

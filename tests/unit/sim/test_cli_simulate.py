@@ -160,7 +160,13 @@ def test_recorded_decisions_and_per_job_times_of_one_episode(tmp_path: Path) -> 
         (["--policy", "sjf", "--scenario", "syn_60"], "--scenario syn_60 needs --seeds A-B"),
         (["--policy", "sjf", "--scenario", "syn_60", "--seeds", "5-1"], "seeds: 1 is below 5"),
         (["--policy", "sjf", "--scenario", "syn_60", "--seeds", "x"], "seeds: expected A-B or one number, got 'x'"),
+        (["--policy", "sjf", "--scenario", "syn_60", "--seeds", "9" * 5000], "seeds: expected A-B or one number"),
         (["--policy", "sjf", "--scenario", "syn_60", "--seeds", "1", "--set", "jobs"], "--set expects key=number"),
+        (["--policy", "sjf", "--scenario", "syn_60", "--seeds", "1", "--set", f"jobs={'[' * 99999}"], "--set expects"),
+        (
+            ["--policy", "fair", "--scenario", "tpch_a", "--seeds", "4294967296", "--tpch-dir", "."],
+            "seed: expected at most 4,294,967,295 for Decima's sequences, got 4294967296",
+        ),
         (["--policy", "sjf", "--scenario", "syn_60", "--seeds", "1-2", "--record", "r"], "--record is for one episode"),
         (
             ["--policy", "sjf", "--scenario", "syn_60", "--seeds", "1", "--noise", "x"],

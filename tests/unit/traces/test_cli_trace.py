@@ -89,6 +89,11 @@ def test_one_job_is_exported(tmp_path: Path) -> None:
     [
         (["stats", "none.jsonl"], "none.jsonl: cannot read it: No such file or directory"),
         (["import", "csv", "x", "--out", "y"], "no format 'csv'; there are: alibaba, jsonl, swf, tpch, wfcommons"),
+        (["import", "tpch", ".", "--mean-gap-s", "inf", "--out", "-"], "--mean-gap-s: expected 0 to 1e+15 s, got inf"),
+        (
+            ["import", "tpch", ".", "--sequence", "decima", "--seed", "4294967296", "--out", "-"],
+            "seed: expected at most 4,294,967,295 for Decima's sequences, got 4294967296",
+        ),
         (["generate", "--out", "-"], "expected either --scenario NAME or --kind NAME"),
         (["generate", "--scenario", "syn", "--out", "-"], "no scenario 'syn'; there are: fig1,"),
         (["generate", "--kind", "odd", "--out", "-"], "no kind 'odd'; there are: synthetic,"),

@@ -28,6 +28,7 @@ from fermata.sim.trace_builder import StageSpec
 SIZES = ("2g", "5g", "10g", "20g", "50g", "80g", "100g")
 QUERIES = 22
 MS_PER_S = 1000.0
+MAX_DECIMA_SEED = 2**32 - 1
 
 Wave = Mapping[int, Sequence[int]]
 
@@ -204,7 +205,13 @@ def _skip_header(stream: BinaryIO) -> None:
 
 
 def decima_sequence(seed: int, jobs: int, mean_gap_ms: float = 25_000.0) -> list[Arrival]:
-    """The queries that decima-sim draws for a seed: one at the start, the others as a stream in whole milliseconds."""
+    """The queries that decima-sim draws for a seed: one at the start, the others as a stream in whole milliseconds.
+
+    Raises:
+        InputError: its generator has no such seed.
+    """
+    if seed > MAX_DECIMA_SEED:
+        raise InputError(f"seed: expected at most {MAX_DECIMA_SEED:,} for Decima's sequences, got {seed}")
     rng = np.random.RandomState(seed)
     # The one at the start draws its number first, the others their size.
     number = int(rng.randint(QUERIES)) + 1
