@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fermata.cli.options import OtherEstimates, check_executors, parameter, seed_range
+from fermata.cli.options import OtherEstimates, check_executors, check_tpch, parameter, seed_range
 from fermata.cli.progress import progress_bar
 from fermata.policy.errors import InputError
 
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 app = typer.Typer(add_completion=False)
 
 INTERRUPTED = 130
+MOST_RETRIES = 6
 SMALL_FILE = 1_000_000  # bytes of a trace that is read in a moment, compressed or not
 PER_JOB_COLUMNS = ("id", "arrival_s", "start_s", "completion_s", "jct_s", "held_s")
 # What the table calls the figures of --json.
@@ -75,12 +76,14 @@ def simulate(
     sticky: Annotated[bool, typer.Option(help="A started stage keeps its executors until its tasks run out.")] = False,
     noise: OtherEstimates = None,
     fail: Annotated[
-        float,
+        float | None,
         typer.Option(
             help="Probability that an attempt at a task fails and is repeated; a failed job counts until it failed."
         ),
-    ] = 0.0,
-    retries: Annotated[int, typer.Option(help="Failures that a stage may have before its job fails.")] = 6,
+    ] = None,
+    retries: Annotated[
+        int | None, typer.Option(help="With --fail: failures that a stage may have before its job fails; default: 6.")
+    ] = None,
     processes: Annotated[int, typer.Option("--jobs", help="Processes for several seeds; same figures.")] = 1,
     per_job: Annotated[str | None, typer.Option(help="Write the times of every job, as CSV.")] = None,
     record: Annotated[str | None, typer.Option(help="Write every decision, as JSON lines; for one episode.")] = None,
@@ -101,6 +104,10 @@ def simulate(
         raise InputError("--seeds and --set belong to --scenario, not to --trace")
     if trace is not None and executors is None:
         raise InputError("--trace needs --executors K")
+    check_tpch(tpch_dir, [str(scenario)])
+    if retries is not None and fail is None:
+        raise InputError("--retries is of --fail, the failures that are repeated")
+    _check_outputs(per_job, record)
     jobs = _small_episode(trace, scenario, seeds, settings or [], executors) if noise is None else None
 
     from fermata.policy.guardrails import Guardrails
@@ -110,7 +117,7 @@ def simulate(
     from fermata.sim.generate.estimates import read_noise
 
     limits = Guardrails(max_hold, max_wait)
-    failures = Failures(fail, retries) if fail else None
+    failures = Failures(fail, MOST_RETRIES if retries is None else retries) if fail else None
     wrong = None if noise is None else read_noise(noise)
     if trace is not None:
         setting, total = Setting(policy, executors or 1, warmup or 0, limits, sticky, failures), 1
@@ -146,6 +153,14 @@ def _check(processes: int, executors: int | None, warmup: int | None, max_hold: 
     for option, seconds in (("--max-hold", max_hold), ("--max-wait", max_wait)):
         if not seconds >= 0.0:
             raise InputError(f"{option}: expected 0 s or more, got {seconds:g}")
+
+
+def _check_outputs(per_job: str | None, record: str | None) -> None:
+    for option, file in (("--per-job", per_job), ("--record", record)):
+        if file == "-":
+            raise InputError(f"{option}: standard output has the figures; expected the name of a file")
+    if per_job is not None and record is not None and os.path.realpath(per_job) == os.path.realpath(record):
+        raise InputError(f"--per-job and --record name one file, {record!r}; expected two")
 
 
 def _small_episode(

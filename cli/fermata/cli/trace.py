@@ -27,6 +27,7 @@ Seed = Annotated[int, typer.Option(min=0, help="Seed of everything that is drawn
 
 @app.command("import")
 def import_(
+    context: typer.Context,
     format_: Annotated[str, typer.Argument(metavar="FORMAT", help="alibaba, jsonl, swf, tpch or wfcommons.")],
     file: Annotated[str, typer.Argument(help="The file, or folder for tpch and wfcommons; - is standard input.")],
     out: Out,
@@ -44,13 +45,17 @@ def import_(
     ] = "spark",
 ) -> None:
     """Turn a trace in another format into a job trace; says what was left out and why."""
-    from fermata.sim.importers import IMPORTERS, ImportOptions
+    from fermata.sim.importers import IMPORTERS, OPTIONS_OF_SOME, ImportOptions
     from fermata.sim.trace_builder import MAX_TIME_S
     from fermata.sim.trace_io import write_trace
 
     importer = IMPORTERS.get(format_)
     if importer is None:
         raise InputError(f"no format {format_!r}; there are: {', '.join(IMPORTERS)}")
+    for option in sorted(OPTIONS_OF_SOME - importer.takes):
+        given = context.get_parameter_source(option)
+        if given is not None and given.name == "COMMANDLINE":
+            raise InputError(f"--{option.replace('_', '-')} does not apply to {format_}")
     if mean_gap_s > MAX_TIME_S:
         raise InputError(f"--mean-gap-s: expected 0 to {MAX_TIME_S:g} s, got {mean_gap_s:g}")
     with progress_bar(f"reading {file}") as progress:
@@ -103,6 +108,8 @@ def export(
         raise InputError(f"--executors is for swf, whose header has the size of the machine, not for {format_}")
     if (file is None) == (not from_cluster):
         raise InputError("expected either a FILE or --from-cluster")
+    if not from_cluster and (pool is not None or kubeconfig is not None):
+        raise InputError("--pool and --kubeconfig go with --from-cluster, not with a FILE")
     trace = _read(file) if file is not None else _from_cluster(pool, kubeconfig)
     if job is not None:
         if job not in trace.job_ids:

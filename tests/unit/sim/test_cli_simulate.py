@@ -200,6 +200,23 @@ def test_recorded_decisions_and_per_job_times_of_one_episode(tmp_path: Path) -> 
             "seeds: expected at most 1,000,000, got 100,000,000,000 (0-99999999999)",
         ),
         (["--policy", "sjf", "--trace", "-", "--executors", "1", "--seeds", "1"], "belong to --scenario"),
+        (
+            ["--policy", "sjf", "--trace", "-", "--executors", "1", "--tpch-dir", "."],
+            "--tpch-dir is of",
+        ),
+        (
+            ["--policy", "sjf", "--scenario", "syn_60", "--seeds", "1", "--tpch-dir", "."],
+            "--tpch-dir is of",
+        ),
+        (["--policy", "sjf", "--trace", "-", "--executors", "1", "--retries", "3"], "--retries is of --fail"),
+        (
+            ["--policy", "sjf", "--trace", "-", "--executors", "1", "--record", "-", "--json"],
+            "--record: standard output has the figures",
+        ),
+        (
+            ["--policy", "sjf", "--trace", "-", "--executors", "1", "--per-job", "same", "--record", "./same"],
+            "--per-job and --record name one file",
+        ),
         (["--policy", "sjf", "--trace", "-", "--executors", "1", "--max-hold", "nan"], "--max-hold: expected 0 s"),
         (["--policy", "sjf", "--trace", str(FIGURE_ONE), "--executors", "1", "--warmup", "2"], "a warm-up of 2 jobs"),
         (

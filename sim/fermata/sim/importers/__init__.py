@@ -13,25 +13,40 @@ from fermata.sim.importers.swf import read_swf
 from fermata.sim.importers.tpch import read_tpch
 from fermata.sim.importers.wfcommons import read_wfcommons
 
-__all__ = ["IMPORTERS", "ImportOptions", "Imported", "Importer"]
+__all__ = ["IMPORTERS", "OPTIONS_OF_SOME", "ImportOptions", "Imported", "Importer"]
+
+OPTIONS_OF_SOME = frozenset({"keep_incomplete", "jobs", "mean_gap_s", "seed", "sequence"})
 
 
 @dataclass(frozen=True)
 class Importer:
-    """A format that can be read."""
+    """A format that can be read.
+
+    Args:
+        name: what it is called.
+        what: what it is.
+        read: reads it.
+        takes: those of `OPTIONS_OF_SOME` that change what is read of it; the other options are of every format.
+    """
 
     name: str
     what: str
     read: Callable[[str | Path, ImportOptions | None], Imported]
+    takes: frozenset[str]
 
+
+_LOG, _RUNS = frozenset({"keep_incomplete"}), frozenset({"keep_incomplete", "mean_gap_s", "seed"})
+_SAMPLED = OPTIONS_OF_SOME - {"keep_incomplete"}
 
 IMPORTERS: dict[str, Importer] = {
     each.name: each
     for each in (
-        Importer("alibaba", "batch_task.csv of Alibaba's 2018 cluster trace", read_alibaba),
-        Importer("jsonl", "Fermata's own job traces", read_native),
-        Importer("swf", "Standard Workload Format: logs of parallel machines", read_swf),
-        Importer("tpch", "a folder of Decima's TPC-H queries, sampled", read_tpch),
-        Importer("wfcommons", "WfCommons wfformat: runs of scientific workflows, one file or a folder", read_wfcommons),
+        Importer("alibaba", "batch_task.csv of Alibaba's 2018 cluster trace", read_alibaba, _LOG),
+        Importer("jsonl", "Fermata's own job traces", read_native, frozenset()),
+        Importer("swf", "Standard Workload Format: logs of parallel machines", read_swf, _LOG),
+        Importer("tpch", "a folder of Decima's TPC-H queries, sampled", read_tpch, _SAMPLED),
+        Importer(
+            "wfcommons", "WfCommons wfformat: runs of scientific workflows, one file or a folder", read_wfcommons, _RUNS
+        ),
     )
 }
