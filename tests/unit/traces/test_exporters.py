@@ -75,3 +75,11 @@ def test_wfformat_refuses_what_it_cannot_say(tmp_path: Path) -> None:
     builder.add_job("wide", 0.0, [StageSpec("a", [1.0] * 3000), StageSpec("b", [1.0] * 3000, depends_on=["a"])])
     with pytest.raises(InputError, match="9000000 edges"):
         write_wfformat(builder.finish(), tmp_path / "run.json")
+
+
+def test_wfformat_refuses_tasks_of_one_name(tmp_path: Path) -> None:
+    builder = TraceBuilder()
+    builder.add_job("j", 0.0, [StageSpec("a", [2.0, 2.0]), StageSpec("a/0", [3.0], ["a"])])
+    with pytest.raises(InputError, match="two tasks would be called 'a/0'"):
+        write_wfformat(builder.finish(), tmp_path / "run.json")
+    assert not (tmp_path / "run.json").exists()

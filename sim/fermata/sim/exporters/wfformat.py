@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -24,14 +25,17 @@ def write_wfformat(trace: Trace, path: str | Path) -> None:
     """Write the one job of a trace.
 
     Raises:
-        InputError: the trace holds several jobs, a moldable stage, or so many edges between tasks that no tool would
-            read them.
+        InputError: the trace holds several jobs, a moldable stage, stages whose tasks share a name, or so many edges
+            between tasks that no tool would read them.
     """
     if trace.jobs != 1:
         raise InputError(f"wfformat holds one run of one workflow, not {trace.jobs} jobs; choose one with --job ID")
     if any(not math.isnan(serial) for serial in trace.stage_serial_fraction.tolist()):
         raise InputError("wfformat cannot say that a stage is moldable")
     names = [_task_names(trace, stage) for stage in range(trace.stages)]
+    every = [name for stage in names for name in stage]
+    if twice := next((name for name, count in Counter(every).items() if count > 1), None):
+        raise InputError(f"two tasks would be called {twice!r}: a task's name is its stage's, / and its number")
     parents = [trace.parent[trace.parent_ptr[s] : trace.parent_ptr[s + 1]].tolist() for s in range(trace.stages)]
     edges = sum(len(names[stage]) * len(names[parent]) for stage in range(trace.stages) for parent in parents[stage])
     if edges > MAX_EDGES:
