@@ -13,7 +13,7 @@ import secrets
 import sys
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO, cast
 
@@ -149,7 +149,8 @@ def _whole_output(path: str | Path) -> Iterator[BinaryIO]:
                 yield raw
         _rename(temporary, target)
     except BaseException:
-        temporary.unlink(missing_ok=True)
+        with suppress(NotADirectoryError):  # nor can it be there
+            temporary.unlink(missing_ok=True)
         raise
 
 

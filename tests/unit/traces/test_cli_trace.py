@@ -106,6 +106,7 @@ def test_one_job_is_exported(tmp_path: Path) -> None:
         (["generate", "--kind", "bursty", "--noise", "odd=1", "--out", "-"], "no noise 'odd'"),
         (["generate", "--kind", "bursty", "--noise", "lognormal=x", "--out", "-"], "--noise expects class-flips=SHARE"),
         (["generate", "--scenario", "fig1", "--out", "/nowhere/t.jsonl"], "/nowhere/t.jsonl: cannot write it"),
+        (["generate", "--scenario", "fig1", "--out", "/dev/null/t.jsonl"], "/dev/null/t.jsonl: cannot write it: Not a"),
     ],
 )
 def test_a_mistake_is_one_line_and_exit_code_2(arguments: list[str], words: str) -> None:
