@@ -555,6 +555,43 @@ class TestLists:
         assert seen == names
         assert api("GET", maps, query={"limit": 3, "continue": "nonsense"}).code == 400
 
+    def test_a_page_may_be_read_again(self, api: Plain, maps: str) -> None:
+        for name in "abc":
+            api("POST", maps, {"metadata": {"name": name, "labels": {"again": "1"}}})
+        first = {"limit": 2, "labelSelector": "again"}
+        page = api("GET", maps, query=first)
+        rest = {**first, "continue": page.meta["continue"]}
+        api("DELETE", f"{maps}/a")
+        for _ in range(2):
+            last = api("GET", maps, query=rest)
+            assert [item["metadata"]["name"] for item in last["items"]] == ["c"]
+        version = page.meta["resourceVersion"]
+        assert api("GET", maps, query={**rest, "resourceVersion": version}).code == 400
+        assert api("GET", maps, query={**rest, "resourceVersionMatch": "Exact", "resourceVersion": version}).code == 422
+
+    def test_a_version_shows_its_moment(self, api: Plain, maps: str) -> None:
+        made = {name: api("POST", maps, {"metadata": {"name": name, "labels": {"then": "1"}}}).obj for name in "abc"}
+        version = api("GET", maps).meta["resourceVersion"]
+        api("DELETE", f"{maps}/a")
+        api("POST", maps, {"metadata": {"name": "d", "labels": {"then": "1"}}})
+        api("PATCH", f"{maps}/b", {"data": {"x": "1"}}, kind=MERGE)
+        api("PATCH", f"{maps}/c", {"metadata": {"labels": None}}, kind=MERGE)
+        at = {"labelSelector": "then", "resourceVersion": version}
+        then = api("GET", maps, query={**at, "resourceVersionMatch": "Exact"})
+        assert then.meta["resourceVersion"] == version
+        versions = [made[name]["metadata"]["resourceVersion"] for name in "abc"]
+        assert [item["metadata"]["resourceVersion"] for item in then["items"]] == versions
+        # A version with a limit alone is that version, too.
+        assert [item["metadata"]["name"] for item in api("GET", maps, query={**at, "limit": 1})["items"]] == ["a"]
+        since = api("GET", maps, query={**at, "resourceVersionMatch": "NotOlderThan"})
+        assert [item["metadata"]["name"] for item in since["items"]] == ["b", "d"]
+
+    def test_an_object_of_a_version_to_come(self, api: Plain, maps: str) -> None:
+        api("POST", maps, {"metadata": {"name": "a"}})
+        late = api("GET", f"{maps}/a", query={"resourceVersion": "999999999"})
+        assert (late.code, late["reason"]) == (504, "Timeout")
+        assert api("GET", f"{maps}/a", query={"resourceVersion": "0"}).code == 200
+
     def test_versions_that_cannot_be_listed(self, api: Plain, maps: str) -> None:
         assert api("GET", maps, query={"resourceVersion": "x"}).code == 400
         assert api("GET", maps, query={"timeoutSeconds": "x"}).code == 400

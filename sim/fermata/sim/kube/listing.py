@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import itertools
-from collections import OrderedDict
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -13,7 +11,6 @@ import orjson
 from fermata.sim.kube.errors import (
     Cause,
     bad_request,
-    expired,
     invalid_options,
     not_acceptable,
     too_large_version,
@@ -30,8 +27,6 @@ if TYPE_CHECKING:
     from fermata.sim.kube.resources import Obj, Resource
     from fermata.sim.kube.store import Entry
 
-#: How many lists may be read in pages at once; the page after a forgotten one is answered 410.
-_SNAPSHOTS = 64
 _FORBIDDEN = "FieldValueForbidden"
 #: What a client may accept, of which JSON is answered.
 _ACCEPTED = ("application/json", "application/*", "*/*")
@@ -83,8 +78,6 @@ class Lists:
 
     def __init__(self, api: Api, definitions: Definitions) -> None:
         self._api, self._definitions = api, definitions
-        self._snapshots: OrderedDict[int, tuple[int, list[Entry]]] = OrderedDict()
-        self._ids = itertools.count(1)
 
     def answer(self, resource: Resource, chosen: Selection, query: Mapping[str, str], form: Form) -> bytes:
         """Return the serialised list.
@@ -143,24 +136,20 @@ class Lists:
         self, resource: Resource, chosen: Selection, query: Mapping[str, str]
     ) -> tuple[int, list[Entry], str, int]:
         limit, token = max(number(query.get("limit")), 0), query.get("continue", "")
+        since, match = query.get("resourceVersion", ""), query.get("resourceVersionMatch", "")
+        now, start = self._api.store.rv, 0
         if token:
-            snapshot, start = _read_token(token)
-            if snapshot not in self._snapshots:
-                raise expired("The provided continue parameter is too old to display a consistent list result.")
-            rv, entries = self._snapshots[snapshot]
+            rv, start = _read_token(token)
         else:
-            snapshot, start = 0, 0
-            rv, entries = self._api.store.rv, self._api.table(resource).select(chosen)
+            # With a limit, a version without a match is that version.
+            exact = match == "Exact" or (limit and not match and since not in ("", "0"))
+            rv = int(since) if exact else now
+        # Pages show the moment of the first, so each of them may be read again.
+        entries = self._api.table(resource).select(chosen, None if rv == now else rv)
         end = start + limit if limit else len(entries)
         if end >= len(entries):
-            self._snapshots.pop(snapshot, None)
             return rv, entries[start:], "", 0
-        if not snapshot:
-            snapshot = next(self._ids)
-            self._snapshots[snapshot] = (rv, entries)
-            if len(self._snapshots) > _SNAPSHOTS:
-                self._snapshots.popitem(last=False)
-        return rv, entries[start:end], _token(snapshot, end), len(entries) - end
+        return rv, entries[start:end], _token(rv, end), len(entries) - end
 
 
 def check_versions(query: Mapping[str, str], current: int) -> None:
@@ -183,8 +172,22 @@ def check_versions(query: Mapping[str, str], current: int) -> None:
     elif match == "Exact" and since == "0":
         text = 'Forbidden: resourceVersionMatch "exact" is forbidden for resourceVersion "0"'
         causes.append(Cause("resourceVersionMatch", text, _FORBIDDEN))
+    elif match and "continue" in query:
+        text = "Forbidden: resourceVersionMatch is forbidden for continue"
+        causes.append(Cause("resourceVersionMatch", text, _FORBIDDEN))
     if causes:
         raise invalid_options("ListOptions", causes)
+    check_version(since, current)
+    if query.get("continue") and since not in ("", "0"):
+        raise bad_request("specifying resource version is not allowed when using continue")
+
+
+def check_version(since: str, current: int) -> None:
+    """Refuse what is no resourceVersion, or one that is not there yet.
+
+    Raises:
+        ApiError: 400 or 504.
+    """
     if since and not since.isdecimal():
         raise bad_request(f'invalid resource version: resourceVersion: Invalid value: "{since}"')
     if int(since or 0) > current:
@@ -203,14 +206,14 @@ def number(text: str | None) -> int:
         raise bad_request(f'strconv.ParseInt: parsing "{text}": invalid syntax') from error
 
 
-def _token(snapshot: int, start: int) -> str:
-    return base64.urlsafe_b64encode(orjson.dumps([snapshot, start])).decode()
+def _token(rv: int, start: int) -> str:
+    return base64.urlsafe_b64encode(orjson.dumps([rv, start])).decode()
 
 
 def _read_token(token: str) -> tuple[int, int]:
     try:
         read: Any = orjson.loads(base64.urlsafe_b64decode(token))
-        snapshot, start = read
-        return int(snapshot), int(start)
+        rv, start = read
+        return int(rv), int(start)
     except (binascii.Error, ValueError, TypeError) as error:
         raise bad_request("continue key is not valid") from error

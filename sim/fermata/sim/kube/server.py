@@ -35,7 +35,7 @@ from fermata.sim.kube.discovery import NO_SCHEMAS, OPENAPI_V2, OPENAPI_V2_ASKED,
 from fermata.sim.kube.errors import ApiError
 from fermata.sim.kube.faults import Faults, LostError
 from fermata.sim.kube.kinds.custom import CustomKind
-from fermata.sim.kube.listing import Form, Lists, selection
+from fermata.sim.kube.listing import Form, Lists, check_version, selection
 from fermata.sim.kube.patch import APPLY_PATCH
 from fermata.sim.kube.reviews import Reviews, issue_token
 from fermata.sim.kube.target import Target, locate
@@ -166,6 +166,7 @@ class Server:
     # Reading ------------------------------------------------------------------------------------------------------
 
     def _get(self, request: web.BaseRequest, target: Target) -> web.Response:
+        check_version(request.query.get("resourceVersion", ""), self.api.store.rv)
         entry = self.api.entry(target.resource, target.namespace or "", target.name)
         form = _form(request)
         return _raw(self.lists.one(target.resource, self.lists.shown(target.resource, entry), form))

@@ -7,6 +7,7 @@ pods fit into tens of megabytes. The store must not know what the objects mean: 
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections import deque
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -180,12 +181,17 @@ class Table:
         """Return the current version of an object, or None."""
         return self._namespaces.get(namespace, {}).get(name)
 
-    def select(self, selection: Selection) -> list[Entry]:
-        """Return the matching entries in the order of their keys."""
+    def select(self, selection: Selection, at: int | None = None) -> list[Entry]:
+        """Return the matching entries in the order of their keys, as of a resourceVersion or as they are.
+
+        Raises:
+            ApiError: 410 when the history no longer reaches back so far.
+        """
+        stored = self._namespaces if at is None else self._as_of(at)
         if selection.namespace is None:
-            spaces: Iterator[dict[str, Entry]] = (self._namespaces[name] for name in sorted(self._namespaces))
+            spaces: Iterator[dict[str, Entry]] = (stored[name] for name in sorted(stored))
         else:
-            spaces = iter([self._namespaces.get(selection.namespace, {})])
+            spaces = iter([stored.get(selection.namespace, {})])
         return [space[name] for space in spaces for name in sorted(space) if selection.matches(space[name])]
 
     def record(self, change: Change) -> None:
@@ -210,20 +216,33 @@ class Table:
         Raises:
             ApiError: 410 when the history no longer reaches back so far.
         """
-        if since < self.compacted:
-            raise expired(f"too old resource version: {since} ({self.compacted})")
-        backlog: list[Change] = []
-        for change in reversed(self._history):
-            if change.entry.rv <= since:
-                break
-            backlog.append(change)
-        subscription = Subscription(reversed(backlog))
+        subscription = Subscription(reversed(self._newest_first(since)))
         self._subscriptions.add(subscription)
         return subscription
 
     def unsubscribe(self, subscription: Subscription) -> None:
         """Stop following."""
         self._subscriptions.discard(subscription)
+
+    def _newest_first(self, since: int) -> list[Change]:
+        """Return all changes after a resourceVersion."""
+        if since < self.compacted:
+            raise expired(f"too old resource version: {since} ({self.compacted})")
+        return list(itertools.takewhile(lambda change: change.entry.rv > since, reversed(self._history)))
+
+    def _as_of(self, rv: int) -> dict[str, dict[str, Entry]]:
+        """Return what was stored at a resourceVersion: what is, with all later changes undone."""
+        undone = self._newest_first(rv)
+        if not undone:
+            return self._namespaces
+        spaces = {name: dict(space) for name, space in self._namespaces.items()}
+        for change in undone:
+            space = spaces.setdefault(change.entry.namespace, {})
+            if change.previous is None:
+                del space[change.entry.name]
+            else:
+                space[change.entry.name] = change.previous
+        return spaces
 
     def compact(self) -> None:
         """Forget the history, as etcd's compaction does; older watches are answered 410."""
