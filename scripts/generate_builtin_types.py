@@ -61,7 +61,10 @@ PLAIN = {
 
 
 def compact(name: str) -> str:
-    """Return a type as the server reads it: a plain name, `[element]`, `{value}`, or a model's name."""
+    """Return a type as the server reads it: a plain name, `[element]`, `{value}`, or a model's name.
+
+    With a `?`, which `main` adds, it is only of what is an object, and any other value will do, too.
+    """
     if found := re.fullmatch(r"[Ll]ist\[(.+)\]", name):
         return f"[{compact(found[1])}]"
     if found := re.fullmatch(r"Dict\[str, (.+)\]", name):
@@ -91,6 +94,9 @@ def main() -> None:
                 fields[field] = "{any}"
             if field in ("sizeLimit", "divisor"):
                 fields[field] = "any"
+    # The models call these `any`, since they may be something else than a schema.
+    for field in ("additionalProperties", "items"):
+        types["V1JSONSchemaProps"][field] = "V1JSONSchemaProps?"
     table = {"kinds": ROOTS, "types": dict(sorted(types.items()))}
     TARGET.write_text(json.dumps(table, separators=(",", ":")) + "\n", encoding="utf-8")
     print(f"{TARGET}: {len(types)} types")

@@ -861,9 +861,25 @@ class TestCustomKinds:
             ('"storage": true', '"storage": false'),
             ('"scope": "Namespaced"', '"scope": "Odd"'),
             ("self.size < 100", "self.nothing < 100"),
+            ('"^[a-z]*$"', '"(?!a)b"'),
+            ('"default": "red"', '"default": "green"'),
+            ('"default": 1', '"default": "1"'),
+            (', "x-kubernetes-list-map-keys": ["name"]', ""),
+            ('"limit": {', '"limit": {"additionalProperties": "none", '),
         ):
             assert good in text
             assert api("POST", path, json.loads(text.replace(good, bad))).code == 422, bad
+
+    def test_schemas_within_schemas_are_typed(self, api: Plain) -> None:
+        text = json.dumps(WIDGET_CRD).replace("widgets", "odds").replace("Widget", "Odd").replace("cfw", "cfo")
+        good = '"required": ["name"], "properties": {"name"'
+        assert good in text
+        for bad in ('"required": 5, "properties": {"name"', '"required": ["name"], "properties": [5], "x": {"name"'):
+            body = json.loads(text.replace(good, bad))
+            assert api("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", body).code == 400, bad
+
+    def test_a_pattern_is_the_api_servers(self, api: Plain, widgets: str) -> None:
+        assert api("POST", widgets, widget("a", note="ab\n")).code == 422
 
     @pytest.mark.parametrize(
         ("left_out", "field"),

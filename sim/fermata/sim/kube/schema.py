@@ -16,7 +16,10 @@ import json
 import math
 import re
 import uuid
+from functools import cache
 from typing import TYPE_CHECKING, Any
+
+import re2
 
 from fermata.sim.kube.clock import parse
 from fermata.sim.kube.errors import Cause
@@ -37,6 +40,25 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "number": (int, float),
 }
 _ENVELOPE = frozenset({"apiVersion", "kind", "metadata"})
+
+
+class PatternError(ValueError):
+    """A pattern that is no regular expression."""
+
+
+@cache
+def pattern(text: str) -> Any:
+    """Return a compiled pattern in the API server's dialect; in Python's own, `$` is also before a last newline.
+
+    Raises:
+        PatternError: it is none.
+    """
+    options = re2.Options()
+    options.log_errors = False
+    try:
+        return re2.compile(text, options)
+    except re2.error as error:
+        raise PatternError(error.args[0].decode()) from error
 
 
 def prune(value: Any, schema: Schema, path: str = "", *, root: bool = True) -> list[str]:
@@ -172,8 +194,8 @@ def _validate_string(value: str, schema: Schema, path: str) -> Iterator[Cause]:
     if shortest is not None and len(value) < shortest:
         unit = "char" if shortest == 1 else "chars"
         yield _broken(path, value, f"should be at least {shortest} {unit} long")
-    if (pattern := schema.get("pattern")) is not None and not re.search(pattern, value):
-        yield _broken(path, value, f"should match '{pattern}'")
+    if (wanted := schema.get("pattern")) is not None and not pattern(wanted).search(value):
+        yield _broken(path, value, f"should match '{wanted}'")
     check = _FORMATS.get(schema.get("format") or "")
     if check is not None and not check(value):
         yield _broken(path, value, f"must be of type {schema['format']}: {_shown(value)}")

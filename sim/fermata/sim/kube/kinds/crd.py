@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import re
 from typing import TYPE_CHECKING, Any
 
@@ -9,6 +10,7 @@ from fermata.sim.kube.cel import RuleError, compile_rules
 from fermata.sim.kube.clock import stamp
 from fermata.sim.kube.errors import Cause
 from fermata.sim.kube.kinds.base import Kind
+from fermata.sim.kube.schema import PatternError, pattern, set_defaults, validate
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -84,6 +86,9 @@ class CrdKind(Kind):
         if sum(bool(version.get("storage")) for version in spec["versions"]) != 1:
             message = "Invalid value: must have exactly one version marked as storage version"
             causes.append(Cause("spec.versions", message))
+        versions = [version["name"] for version in spec["versions"]]
+        if len(set(versions)) < len(versions):
+            causes.append(Cause("spec.versions", "Invalid value: must contain unique version names"))
         for position, version in enumerate(spec["versions"]):
             causes += _validate_schema(version, f"spec.versions[{position}].schema.openAPIV3Schema")
         return causes
@@ -109,7 +114,7 @@ def _validate_schema(version: Obj, path: str) -> list[Cause]:
         return [Cause(path, "Required value: schemas are required", "FieldValueRequired")]
     if schema.get("type") != "object":
         return [Cause(f"{path}.type", f'Invalid value: "{schema.get("type")}": must be object at the root')]
-    causes = list(_untyped(schema, path))
+    causes = list(_untyped(schema, path)) or list(_wrong_defaults(schema, path))
     if not causes:
         try:
             compile_rules(schema, path)
@@ -131,16 +136,43 @@ def _untyped(schema: Any, path: str) -> list[Cause]:
         supported = ", ".join(f'"{name}"' for name in _TYPES)
         message = f'Unsupported value: "{schema["type"]}": supported values: {supported}'
         causes.append(Cause(f"{path}.type", message, "FieldValueNotSupported"))
-    causes += _undefined(schema, path)
+    causes += [*_unusable(schema, path), *_undefined(schema, path)]
     for key, below in (schema.get("properties") or {}).items():
         causes += _untyped(below, f"{path}.properties[{key}]")
     if schema.get("items") is not None:
         causes += _untyped(schema["items"], f"{path}.items")
     elif schema.get("type") == "array":
         causes.append(Cause(f"{path}.items", "Required value: must be specified", "FieldValueRequired"))
-    if isinstance(schema.get("additionalProperties"), dict):
-        causes += _untyped(schema["additionalProperties"], f"{path}.additionalProperties")
+    additional = schema.get("additionalProperties")
+    if additional is not None and not isinstance(additional, bool):
+        causes += _untyped(additional, f"{path}.additionalProperties")
     return causes
+
+
+def _unusable(schema: Obj, path: str) -> Iterator[Cause]:
+    """Yield the keywords of one place that no object could be held against."""
+    if (text := schema.get("pattern")) is not None:
+        try:
+            pattern(text)
+        except PatternError as error:
+            message = f'Invalid value: "{text}": must be a valid regular expression, but isn\'t: {error}'
+            yield Cause(f"{path}.pattern", message)
+    if schema.get("x-kubernetes-list-type") == "map" and not schema.get("x-kubernetes-list-map-keys"):
+        message = "Required value: must not be empty if x-kubernetes-list-type is map"
+        yield Cause(f"{path}.x-kubernetes-list-map-keys", message, "FieldValueRequired")
+
+
+def _wrong_defaults(schema: Obj, path: str) -> Iterator[Cause]:
+    """Yield the defaults that their own schema refuses: no object that leaves them out could be stored."""
+    if "default" in schema:
+        filled = copy.deepcopy(schema["default"])
+        set_defaults(filled, schema)
+        yield from validate(filled, schema, f"{path}.default")
+    for key, below in (schema.get("properties") or {}).items():
+        yield from _wrong_defaults(below, f"{path}.properties[{key}]")
+    for key in ("items", "additionalProperties"):
+        if isinstance(schema.get(key), dict):
+            yield from _wrong_defaults(schema[key], f"{path}.{key}")
 
 
 def _undefined(schema: Obj, path: str) -> list[Cause]:
