@@ -80,3 +80,25 @@ def test_strategic_directives() -> None:
     assert strategic_patch({"spec": {"args": [1, 2]}}, {"spec": {"args": [3]}}) == {"spec": {"args": [3]}}
     with pytest.raises(ApiError, match="merge key"):
         strategic_patch({}, {"containers": [{"image": "x"}]})
+
+
+@pytest.mark.parametrize(
+    "patch",
+    [
+        {"spec": {"$retainKeys": "containers"}},
+        {"$retainKeys": True},
+        {"spec": {"$setElementOrder/containers": 5}},
+        {"$deleteFromPrimitiveList/x": "a"},
+        {"$patch": "odd"},
+        {"spec": {"containers": [{"name": "x", "$patch": "odd"}]}},
+    ],
+)
+def test_strategic_directives_that_are_none(patch: dict[str, Any]) -> None:
+    with pytest.raises(ApiError) as refused:
+        strategic_patch({"spec": {"containers": [{"name": "x"}]}}, patch)
+    assert refused.value.code == 400
+
+
+def test_an_order_of_odd_elements_changes_nothing() -> None:
+    target = {"containers": [{"name": "x"}, {"name": "y"}]}
+    assert strategic_patch(target, {"$setElementOrder/containers": [{"name": ["y"]}, ["x"]]}) == target

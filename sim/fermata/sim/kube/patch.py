@@ -98,9 +98,13 @@ def strategic_patch(target: Any, patch: Any, path: tuple[str, ...] = ()) -> Any:
         patch: what to change; the `$patch`, `$retainKeys`, `$deleteFromPrimitiveList/` and `$setElementOrder/`
             directives are followed.
         path: the names of the fields that lead here.
+
+    Raises:
+        ApiError: 400 for a directive that is none.
     """
     if not isinstance(patch, dict):
         return patch
+    _check_directives(patch)
     directive = patch.get("$patch")
     if directive == "delete":
         return None
@@ -133,6 +137,15 @@ def strategic_patch(target: Any, patch: Any, path: tuple[str, ...] = ()) -> Any:
     return result
 
 
+def _check_directives(patch: dict[str, Any]) -> None:
+    if patch.get("$patch", "merge") not in ("delete", "merge", "replace"):
+        raise bad_request(f"unrecognized directive $patch: {patch['$patch']}; expected delete, merge or replace")
+    for key, value in patch.items():
+        is_list = key.startswith(("$retainKeys", "$deleteFromPrimitiveList/", "$setElementOrder/"))
+        if is_list and not isinstance(value, list):
+            raise bad_request(f"expected a list as {key}, got {value!r}")
+
+
 def _strategic_list(target: list[Any] | None, patch: list[Any], path: tuple[str, ...]) -> list[Any]:
     current = list(target or [])
     if is_merge_set(path):
@@ -159,8 +172,9 @@ def _strategic_list(target: list[Any] | None, patch: list[Any], path: tuple[str,
 def _ordered(items: list[Any], order: list[Any], key: str | None) -> list[Any]:
     """Put the named elements into the order asked for; unnamed ones keep their place after their predecessor."""
 
-    def identity(item: Any) -> Any:
-        return item.get(key) if key is not None and isinstance(item, dict) else item
+    def identity(item: Any) -> str:
+        # As text, since what a client sends need not be hashable.
+        return repr(item.get(key) if key is not None and isinstance(item, dict) else item)
 
     rank = {identity(item): position for position, item in enumerate(order)}
     last = -1
