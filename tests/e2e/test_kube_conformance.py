@@ -662,6 +662,25 @@ class TestWatch:
         # The API server's own answer to a watch is 500, and to a list 400.
         assert api("GET", maps, query={"watch": "true", "resourceVersion": "x"}).code in (400, 500)
 
+    def test_a_watch_that_cannot_be(self, api: Plain, maps: str) -> None:
+        assert api("GET", maps, query={"watch": "true", "timeoutSeconds": "x"}).code == 400
+        for query in ({"resourceVersionMatch": "Exact"}, {"sendInitialEvents": "false"}):
+            refused = api("GET", maps, query={"watch": "true", "timeoutSeconds": 1, "resourceVersion": "1", **query})
+            assert (refused.code, refused["details"]["kind"]) == (422, "ListOptions"), query
+
+    @pytest.mark.parametrize("on", ["True", "1", "yes"])
+    def test_switches_are_on_with_anything_but_no(self, api: Plain, maps: str, on: str) -> None:
+        api("POST", maps, {"metadata": {"name": "a", "labels": {"w": "1"}}})
+        query = {"timeoutSeconds": 1, "labelSelector": "w"}
+        assert api("GET", maps, query={**query, "watch": on})["type"] == "ADDED"
+        assert "items" in api("GET", maps, query={**query, "watch": "False"}).obj
+
+    def test_no_time_out_is_the_default(self, api: Plain, maps: str) -> None:
+        since = api("GET", maps).meta["resourceVersion"]
+        threading.Timer(0.2, lambda: api("POST", maps, {"metadata": {"name": "late"}})).start()
+        events = api.watch(maps, lambda event: True, resourceVersion=since, timeoutSeconds=0)
+        assert events[0]["object"]["metadata"]["name"] == "late"
+
     def test_what_is_yet_to_come_is_not_told(self, api: Plain, maps: str) -> None:
         future = {"resourceVersion": "999999999", "timeoutSeconds": 1}
         assert api.watch(maps, lambda event: False, **future) == []

@@ -206,6 +206,11 @@ def number(text: str | None) -> int:
         raise bad_request(f'strconv.ParseInt: parsing "{text}": invalid syntax') from error
 
 
+def flag(query: Mapping[str, str], name: str) -> bool:
+    """Return a switch of a query: on with any value but 0 and false."""
+    return query.get(name, "false").lower() not in ("0", "false")
+
+
 def _token(rv: int, start: int) -> str:
     return base64.urlsafe_b64encode(orjson.dumps([rv, start])).decode()
 

@@ -35,7 +35,7 @@ from fermata.sim.kube.discovery import NO_SCHEMAS, OPENAPI_V2, OPENAPI_V2_ASKED,
 from fermata.sim.kube.errors import ApiError
 from fermata.sim.kube.faults import Faults, LostError
 from fermata.sim.kube.kinds.custom import CustomKind
-from fermata.sim.kube.listing import Form, Lists, check_version, selection
+from fermata.sim.kube.listing import Form, Lists, check_version, flag, selection
 from fermata.sim.kube.patch import APPLY_PATCH
 from fermata.sim.kube.reviews import Reviews, issue_token
 from fermata.sim.kube.target import Target, locate
@@ -174,7 +174,7 @@ class Server:
     async def _list_or_watch(self, request: web.BaseRequest, target: Target) -> web.StreamResponse:
         query, form = request.query, _form(request)
         chosen = selection(target.resource, target.namespace, query)
-        if query.get("watch") in ("true", "1"):
+        if flag(query, "watch"):
             return await self.watches.serve(request, target.resource, chosen, query, form)
         return _raw(self.lists.answer(target.resource, chosen, query, form))
 
@@ -358,7 +358,7 @@ def _attributes(request: web.BaseRequest, target: Target) -> Attributes:
         if verb == "delete":
             verb = "deletecollection"
         elif verb == "get":
-            verb = "watch" if request.query.get("watch") in ("true", "1") else "list"
+            verb = "watch" if flag(request.query, "watch") else "list"
         terms = request.query.get("fieldSelector", "").split(",")
         names = [term.partition("=")[2].lstrip("=") for term in terms if term.startswith("metadata.name=")]
         name = names[0] if names else ""
@@ -448,7 +448,7 @@ def _write_options(request: web.BaseRequest) -> WriteOptions:
         dry_run=dry_run == "All",
         field_validation=validation,
         field_manager=query.get("fieldManager", ""),
-        force=query.get("force") in ("true", "1"),
+        force=flag(query, "force"),
         warnings=[],
     )
 

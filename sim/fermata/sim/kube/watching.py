@@ -11,7 +11,7 @@ import orjson
 from aiohttp import web
 
 from fermata.sim.kube.errors import ApiError, Cause, invalid_options, too_large_version
-from fermata.sim.kube.listing import number
+from fermata.sim.kube.listing import flag, number
 from fermata.sim.kube.store import frame
 
 if TYPE_CHECKING:
@@ -52,13 +52,15 @@ class Watches:
         response = web.StreamResponse(headers={"Content-Type": "application/json"})
         table = self._api.table(resource)
         since = query.get("resourceVersion", "")
-        send_initial = query.get("sendInitialEvents") == "true"
-        if send_initial and query.get("resourceVersionMatch") != "NotOlderThan":
-            cause = Cause(
-                "resourceVersionMatch",
-                "Forbidden: sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
-                "FieldValueForbidden",
-            )
+        send_initial = flag(query, "sendInitialEvents")
+        # Before the answer begins, after which nothing can be refused.
+        ends = time.monotonic() + _timeout_s(query.get("timeoutSeconds"))
+        match = query.get("resourceVersionMatch", "")
+        if match != ("NotOlderThan" if "sendInitialEvents" in query else ""):
+            why = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"
+            if "sendInitialEvents" not in query:
+                why = "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"
+            cause = Cause("resourceVersionMatch", f"Forbidden: {why}", "FieldValueForbidden")
             raise invalid_options("ListOptions", [cause])
         first: list[bytes] = []
         try:
@@ -84,7 +86,7 @@ class Watches:
             await response.prepare(request)
             if first:
                 await response.write(b"".join(first))
-            await self._stream(request, response, subscription, resource, chosen, query, form, begins_after)
+            await self._stream(request, response, subscription, resource, chosen, query, form, begins_after, ends)
         except (ConnectionResetError, ConnectionError):
             pass  # The client went away, which is how most watches end.
         finally:
@@ -101,9 +103,9 @@ class Watches:
         query: Mapping[str, str],
         form: Form,
         begins_after: int,
+        ends: float,
     ) -> None:
-        bookmarks = query.get("allowWatchBookmarks") in ("true", "1")
-        ends = time.monotonic() + _timeout_s(query.get("timeoutSeconds"))
+        bookmarks = flag(query, "allowWatchBookmarks")
         while not subscription.closed and (left_s := ends - time.monotonic()) > 0:
             changes = await subscription.take(min(left_s, self._bookmark_every_s))
             if changes and (lag_s := self._lag_s(request)):
@@ -143,7 +145,5 @@ def _revision(text: str) -> int:
 
 
 def _timeout_s(text: str | None) -> float:
-    if not text:
-        # Spread out, so that the watches of many clients do not end together.
-        return random.uniform(1800, 3600)  # noqa: S311 - no secret
-    return float(number(text))
+    # By default spread out, so that the watches of many clients do not end together; 0 is the default, too.
+    return number(text) or random.uniform(1800, 3600)  # noqa: S311 - no secret
