@@ -1035,6 +1035,22 @@ class TestBuiltins:
         ):
             assert api("POST", path, wrong).code == 422, wrong
 
+    def test_failure_policies_are_whole(self, api: Plain, namespace: str) -> None:
+        path = f"/apis/batch/v1/namespaces/{namespace}/jobs"
+        exits, lost = {"operator": "In", "values": [2]}, [{"type": "DisruptionTarget"}]
+        for wrong, field in (
+            ({"onExitCodes": exits}, "action"),
+            ({"action": "Odd", "onExitCodes": exits}, "action"),
+            ({"action": "FailJob"}, ""),
+            ({"action": "FailJob", "onExitCodes": exits, "onPodConditions": lost}, ""),
+            ({"action": "FailJob", "onExitCodes": {"values": [2]}}, "onExitCodes.operator"),
+            ({"action": "FailJob", "onExitCodes": {"operator": "In", "values": []}}, "onExitCodes.values"),
+            ({"action": "Ignore", "onPodConditions": [{"status": "True"}]}, "onPodConditions[0].type"),
+        ):
+            refused = api("POST", path, job("j", podFailurePolicy={"rules": [wrong]}))
+            assert refused.code == 422, wrong
+            assert set(refused.causes) == {".".join(filter(None, ("spec.podFailurePolicy.rules[0]", field)))}
+
     def test_a_jobs_template_stands_and_its_parallelism_moves(self, api: Plain, namespace: str) -> None:
         path = f"/apis/batch/v1/namespaces/{namespace}/jobs"
         api("POST", path, job("j", suspend=True, completions=4, parallelism=1))

@@ -7,10 +7,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
+from fermata.sim.kube.errors import Cause
+
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from fermata.sim.kube.resources import Obj
 
 Action = Literal["Ignore", "Count", "FailJob"]
+_ACTIONS = ("Count", "FailIndex", "FailJob", "Ignore")
 #: The condition of pods that were taken away: evicted, preempted, or lost with their node.
 DISRUPTION = "DisruptionTarget"
 
@@ -20,6 +25,32 @@ def disrupted(status: Obj, reason: str, message: str, at: str) -> None:
     condition = {"type": DISRUPTION, "status": "True", "reason": reason, "message": message, "lastTransitionTime": at}
     others = [item for item in status.get("conditions") or [] if item["type"] != DISRUPTION]
     status["conditions"] = [*others, condition]
+
+
+def validate_policy(policy: Obj, path: str) -> Iterator[Cause]:
+    """Yield what the rules of a policy lack, each with its path."""
+    for position, rule in enumerate(policy.get("rules") or []):
+        where = f"{path}.rules[{position}]"
+        codes, conditions = rule.get("onExitCodes"), rule.get("onPodConditions")
+        yield from _validate_choice(rule.get("action"), _ACTIONS, f"{where}.action")
+        if (codes is None) == (not conditions):
+            yield Cause(where, "Invalid value: specifying one of OnExitCodes and OnPodConditions is required")
+        if codes is not None:
+            yield from _validate_choice(codes.get("operator"), ("In", "NotIn"), f"{where}.onExitCodes.operator")
+            if not codes.get("values"):
+                message = "Invalid value: at least one value is required"
+                yield Cause(f"{where}.onExitCodes.values", message)
+        for number, condition in enumerate(conditions or []):
+            if not condition.get("type"):
+                yield Cause(f"{where}.onPodConditions[{number}].type", "Required value", "FieldValueRequired")
+
+
+def _validate_choice(value: str | None, supported: tuple[str, ...], path: str) -> Iterator[Cause]:
+    if not value:
+        yield Cause(path, f"Required value: valid values: {', '.join(supported)}", "FieldValueRequired")
+    elif value not in supported:
+        told = ", ".join(f'"{each}"' for each in supported)
+        yield Cause(path, f'Unsupported value: "{value}": supported values: {told}', "FieldValueNotSupported")
 
 
 def action_of(policy: Obj | None, status: Obj) -> Action:

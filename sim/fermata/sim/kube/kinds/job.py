@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from fermata.sim.kube.errors import Cause
+from fermata.sim.kube.failure_policy import validate_policy
 from fermata.sim.kube.kinds.base import Kind
 from fermata.sim.kube.kinds.pod import default_pod_spec, validate_pod_spec
 
@@ -107,6 +108,7 @@ class JobKind(Kind):
         if not spec.get("manualSelector"):
             causes += _validate_own_labels(obj)
         causes += _validate_mode(spec, obj["metadata"]["name"])
+        causes += validate_policy(spec.get("podFailurePolicy") or {}, "spec.podFailurePolicy")
         template = spec.get("template")
         pod_spec = template.get("spec") if isinstance(template, dict) else None
         causes += validate_pod_spec(pod_spec, "spec.template.spec")
