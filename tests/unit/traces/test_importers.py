@@ -142,6 +142,7 @@ def test_alibaba_names_spell_out_the_dag(tmp_path: Path) -> None:
     [
         (("M1_2", "R2_1"), "its tasks depend on each other in a circle"),
         (("M1", "M1"), "two rows have the same name"),
+        (("M1", "R1"), "two rows have the same number"),
     ],
 )
 def test_alibaba_jobs_that_are_no_dag_are_left_out(tmp_path: Path, names: tuple[str, str], reason: str) -> None:

@@ -9,9 +9,9 @@ What becomes of it:
   name (`task_...`, `MergeTask`) depends on nothing;
 - every task of a stage takes end_time - start_time, the only duration in this table, and one slot;
 - a job arrives when its first stage started: submit times are not recorded, so waiting in the source is left out;
-- a job is skipped if two rows have the same name or its rows depend on each other in a circle; and if a row did not
-  terminate, has no times, or names a parent that has no row. With `keep_incomplete` the latter count with what is
-  known: no duration is 0 s, an unknown parent is dropped.
+- a job is skipped if two rows have the same name or number, or its rows depend on each other in a circle; and if a row
+  did not terminate, has no times, or names a parent that has no row. With `keep_incomplete` the latter count with what
+  is known: no duration is 0 s, an unknown parent is dropped.
 
 Rows of one job need not be next to each other, but close: `OPEN_JOBS` jobs are kept open at a time, which bounds the
 memory. The real file is ordered well enough; any other can be sorted by its third column.
@@ -140,6 +140,9 @@ def _unsound(rows: list[_Row]) -> str | None:
     """Return why the rows are no DAG, if so."""
     if len({row.task for row in rows}) < len(rows):
         return "two rows have the same name"
+    numbers = [number for row in rows if (number := _dag(row.task)[0]) is not None]
+    if len(set(numbers)) < len(numbers):
+        return "two rows have the same number"
     try:
         TopologicalSorter(_parents(rows)).prepare()
     except CycleError:
