@@ -115,14 +115,27 @@ def export(
         if job not in trace.job_ids:
             raise InputError(f"no job {job!r}", file=file)
         trace = select_jobs(trace, [trace.job_ids.index(job)])
-    if format_ != "swf":
+    if format_ == "swf":
+        write_swf(trace, out, executors)
+        if executors is None:
+            size = "as a job trace does not say how large the machine is; --executors K writes it"
+            _say(f"no MaxProcs in the header, {size}")
+    else:
         exporter(trace, out)
-        return
-    write_swf(trace, out, executors)
-    if executors is None:
-        _say("no MaxProcs in the header, as a job trace does not say how large the machine is; --executors K writes it")
-    if (trace.job_weight != 1.0).any():
+    if format_ != "jsonl" and (trace.job_weight != 1.0).any():
         _say("weights of jobs left out: the format has none")
+    if format_ == "wfcommons" and _is_estimated(trace):
+        _say("estimates left out: the format has none")
+
+
+def _is_estimated(trace: Trace) -> bool:
+    """Return whether some stage's estimate is not what its tasks really take on average."""
+    import numpy as np
+
+    from fermata.sim.trace_builder import stage_work_s, task_counts
+
+    mean_s = stage_work_s(trace) / task_counts(trace) / trace.stage_slots
+    return not np.allclose(trace.stage_estimate_s, mean_s)
 
 
 def _from_cluster(pool: str | None, kubeconfig: Path | None) -> Trace:

@@ -116,6 +116,12 @@ def test_the_model_looks_like_the_log_that_the_papers_used() -> None:
         assert abs(value - drawn.mean()) < 4.0 * drawn.std(ddof=1) + 1e-3, key
 
 
+@pytest.mark.parametrize("load", [0.0, math.inf, math.nan])
+def test_a_load_that_cannot_be_met_is_refused(load: float) -> None:
+    with pytest.raises(InputError, match="a finite load above 0"):
+        generate(5, 2, load=load)
+
+
 def test_the_load_is_what_was_asked_for() -> None:
     log = generate(5000, 2, load=0.7)
     offered = (log.runtime_s * log.cores).sum() / (256 * (log.submit_s[-1] - log.submit_s[0]))

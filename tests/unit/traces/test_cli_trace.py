@@ -84,6 +84,20 @@ def test_one_job_is_exported(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "j3.json").read_text())["name"] == "j3"
 
 
+def test_an_export_says_what_it_left_out(tmp_path: Path) -> None:
+    trace = tmp_path / "t.jsonl"
+    tasks: dict[str, object] = {"name": "a", "tasks": 2, "durations_s": [1.0, 3.0]}
+    for extra, weight, told in (
+        ({}, 1.0, ""),
+        ({"estimate_s": 9.0}, 1.0, "estimates left out: the format has none\n"),
+        ({}, 2.0, "weights of jobs left out: the format has none\n"),
+    ):
+        job = {"id": "j", "arrival_s": 0.0, "weight": weight, "stages": [tasks | extra]}
+        trace.write_text(json.dumps(job) + "\n")
+        done = fermata("export", trace, "--format", "wfcommons", "--out", tmp_path / "run.json")
+        assert (done.returncode, done.stderr) == (0, told)
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

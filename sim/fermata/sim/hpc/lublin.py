@@ -98,8 +98,9 @@ def generate(
     Raises:
         InputError: a number out of range, or no such population.
     """
-    if jobs < 1 or machine_cores < 2 or (load is not None and not load > 0.0):
-        raise InputError(f"expected 1 job, 2 cores and a load above 0 or more, got {jobs}, {machine_cores}, {load}")
+    if jobs < 1 or machine_cores < 2 or (load is not None and not 0.0 < load < math.inf):
+        told = f"got {jobs}, {machine_cores}, {load}"
+        raise InputError(f"expected 1 job or more, 2 cores or more and a finite load above 0, {told}")
     if population not in POPULATIONS:
         raise InputError(f"no population {population!r}; expected one of {', '.join(POPULATIONS)}")
     random = np.random.default_rng(seed)
