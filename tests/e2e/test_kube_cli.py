@@ -61,6 +61,13 @@ def test_up_status_down(folder: Path) -> None:
     assert local("down", "--dir", str(folder)).returncode == 0
 
 
+def test_nothing_is_up_in_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    assert local("status", "--dir", str(file)).stdout == f"down ({file})\n"
+    assert local("down", "--dir", str(file)).stdout == f"nothing was up ({file})\n"
+
+
 INSTALLED = """\
 apiVersion: v1
 kind: List

@@ -12,7 +12,7 @@ import logging
 import os
 import signal
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -125,7 +125,8 @@ async def _serve(options: Options, folder: Path, manifests: Sequence[Obj], ready
 def stop(folder: Path) -> bool:
     """Stop the control plane of a folder; return whether one was up."""
     if not is_up(folder):
-        (folder / "state.json").unlink(missing_ok=True)
+        with suppress(NotADirectoryError):  # nothing can be up there either
+            (folder / "state.json").unlink(missing_ok=True)
         return False
     state = read_state(folder)
     if state is None:
