@@ -8,10 +8,25 @@ import sys
 from importlib.metadata import version
 
 import pytest
-from tests.processes import fermata
+from tests.processes import INTERRUPTED, fermata, interruptible
 
 from fermata.cli.main import VERBS, run
 
+# Ctrl-C falls into a finaliser, as it may into a callback of Numba's compiler, which then fails or goes on.
+LOST = """
+import signal, sys, time
+from fermata.cli import main
+class Final:
+    def __del__(self):
+        signal.raise_signal(signal.SIGINT)
+def invoke(group, context):
+    Final()
+    if sys.argv[1] == "fail":
+        raise RuntimeError("no compiled object yet")
+    time.sleep(60)
+main.TyperGroup.invoke = invoke
+main.run()
+"""
 RUN = "import sys; sys.argv = ['fermata']; from fermata.cli.main import run; run()"
 
 
@@ -34,6 +49,13 @@ def test_words_are_completed(words: str, expected: list[str]) -> None:
         check=False,
     )
     assert done.stdout.split() == expected
+
+
+@pytest.mark.parametrize("then", ["fail", "go on"])
+def test_an_interrupt_is_not_lost_in_a_callback(then: str) -> None:
+    child = interruptible([sys.executable, "-c", LOST, then], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert child.communicate(timeout=30) == ("", "fermata: interrupted\n")
+    assert child.returncode in INTERRUPTED
 
 
 def test_it_says_its_version() -> None:

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import signal
+import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from fermata.policy.errors import FermataError
+
+_AGAIN_S = 0.1
 
 
 class InterruptError(FermataError):
@@ -26,6 +31,37 @@ def terminable() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+@contextmanager
+def never_lost() -> Iterator[None]:
+    """Let Ctrl-C end this block also where it falls into a callback or a finaliser, which Python then only tells of.
+
+    Where it fell into one of Numba's compiler, the compiler fails soon after, for want of what the callback was to do.
+    """
+    again: list[threading.Timer] = []
+    tell, main = sys.unraisablehook, threading.main_thread().ident
+
+    def note(unraisable: Any) -> None:
+        if not issubclass(unraisable.exc_type, KeyboardInterrupt):
+            tell(unraisable)
+            return
+        # Not at once, which would be within this hook and be lost, too.
+        again.append(threading.Timer(_AGAIN_S, signal.pthread_kill, (main, signal.SIGINT)))
+        again[-1].daemon = True
+        again[-1].start()
+
+    sys.unraisablehook = note
+    try:
+        yield
+    except RuntimeError as error:
+        if again:
+            raise KeyboardInterrupt from error
+        raise
+    finally:
+        sys.unraisablehook = tell
+        for timer in again:
+            timer.cancel()
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from fermata.cli.interrupts import InterruptError, terminable
+from fermata.cli.interrupts import InterruptError, never_lost, terminable
 from fermata.policy.errors import DISK_FULL, FermataError
 
 # verb -> module that holds a typer application called `app`
@@ -56,7 +56,8 @@ class _LazyGroup(TyperGroup):
 
     def invoke(self, ctx: Any) -> Any:
         try:
-            return super().invoke(ctx)
+            with never_lost():
+                return super().invoke(ctx)
         except KeyboardInterrupt as cut:
             raise InterruptError("interrupted") from cut
 
