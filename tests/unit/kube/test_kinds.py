@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import copy
 import gc
+import random
 from typing import Any
 
 import pytest
 
+from fermata.sim.kube import metadata
 from fermata.sim.kube.builtin_types import clean
 from fermata.sim.kube.clock import stamp
 from fermata.sim.kube.controllers.jobs import JobController
@@ -34,6 +36,16 @@ def job(**spec: Any) -> dict[str, Any]:
 
 def fields(new: dict[str, Any], old: dict[str, Any] | None = None) -> list[str]:
     return [cause.field for cause in JobKind().validate(new, old)]
+
+
+def test_seeded_random_numbers_give_no_uid_twice() -> None:
+    uids = set()
+    for _ in range(2):
+        random.seed(0)
+        meta: dict[str, Any] = {"generateName": "a-"}
+        metadata.start(meta)
+        uids |= {meta["uid"], meta["name"]}
+    assert len(uids) == 4
 
 
 def test_job_defaults() -> None:

@@ -16,6 +16,8 @@ from fermata.sim.kube.errors import Cause
 if TYPE_CHECKING:
     from fermata.sim.kube.resources import Obj
 
+#: A generator of its own: whoever seeds Python's, as Hypothesis does for each example, would give two objects one uid.
+_RANDOM = random.Random()  # noqa: S311 - names, not secrets
 #: The characters of generated names: no vowels and no look-alikes, as in Kubernetes.
 _ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 _ANNOTATIONS_LIMIT_BYTES = 256 * 1024
@@ -38,7 +40,7 @@ _SYSTEM_FIELDS = (
 
 def suffix() -> str:
     """Return the random end of a generated name."""
-    return "".join(random.choices(_ALPHABET, k=5))  # noqa: S311 - a name, not a secret
+    return "".join(_RANDOM.choices(_ALPHABET, k=5))
 
 
 def start(meta: Obj) -> None:
@@ -48,7 +50,7 @@ def start(meta: Obj) -> None:
     if not meta.get("name") and meta.get("generateName"):
         meta["name"] = str(meta["generateName"])[:58] + suffix()
     meta.setdefault("name", "")  # which `validate` refuses, after the kind has filled in what belongs to a name
-    meta["uid"] = str(uuid.UUID(int=random.getrandbits(128), version=4))
+    meta["uid"] = str(uuid.UUID(int=_RANDOM.getrandbits(128), version=4))
     meta["creationTimestamp"] = stamp()
     _drop_empty(meta)
 
