@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+from collections import OrderedDict
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -20,13 +21,15 @@ from fermata.sim.kube.store import Selection
 from fermata.sim.kube.table import BUILTIN_COLUMNS, PLAIN_COLUMNS, Column, custom_columns, partial, table
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Hashable, Mapping, Sequence
 
     from fermata.sim.kube.api import Api
     from fermata.sim.kube.definitions import Definitions
     from fermata.sim.kube.resources import Obj, Resource
     from fermata.sim.kube.store import Entry
 
+#: How many lists that are read in pages are kept: to make up their moment for each page would take a sort of all.
+_KEPT = 16
 _FORBIDDEN = "FieldValueForbidden"
 #: What a client may accept, of which JSON is answered.
 _ACCEPTED = ("application/json", "application/*", "*/*")
@@ -78,6 +81,7 @@ class Lists:
 
     def __init__(self, api: Api, definitions: Definitions) -> None:
         self._api, self._definitions = api, definitions
+        self._kept: OrderedDict[Hashable, list[Entry]] = OrderedDict()
 
     def answer(self, resource: Resource, chosen: Selection, query: Mapping[str, str], form: Form) -> bytes:
         """Return the serialised list.
@@ -145,8 +149,16 @@ class Lists:
             exact = match == "Exact" or (limit and not match and since not in ("", "0"))
             rv = int(since) if exact else now
         # Pages show the moment of the first, so each of them may be read again.
-        entries = self._api.table(resource).select(chosen, None if rv == now else rv)
+        asked = query.get("labelSelector", ""), query.get("fieldSelector", "")
+        key = resource.storage, chosen.namespace, *asked, rv
+        entries = self._kept.pop(key, None)
+        if entries is None:
+            entries = self._api.table(resource).select(chosen, None if rv == now else rv)
         end = start + limit if limit else len(entries)
+        if token or end < len(entries):
+            self._kept[key] = entries
+            if len(self._kept) > _KEPT:
+                self._kept.popitem(last=False)
         if end >= len(entries):
             return rv, entries[start:], "", 0
         return rv, entries[start:end], _token(rv, end), len(entries) - end
