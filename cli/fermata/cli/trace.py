@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -226,7 +227,8 @@ def _print_stats(figures: TraceStats, executors: int | None) -> None:
     mix = f"{sizes.short_share:.1%} short ({sizes.short_mean_s:.4g} s), long {sizes.long_mean_s:.4g} s"
     mix += f", ratio 1:{sizes.ratio:.3g}"
     rows.append(("size classes", mix if sizes.distinct else "one"))
-    rows.append(("estimates", f"off by a factor of exp({figures.estimate_error:.2f})"))
+    middle, factor = figures.estimate_ratio, math.exp(figures.estimate_error)
+    rows.append(("estimates", f"typically {middle:.3g} times the duration, give or take a factor of {factor:.3g}"))
     width = max(len(name) for name, _ in rows)
     for name, shown in rows:
         print(f"{name:<{width}}  {shown}")

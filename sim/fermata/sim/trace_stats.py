@@ -61,7 +61,8 @@ class TraceStats:
     width: Spread
     task_duration_s: Spread
     sizes: SizeClasses
-    estimate_error: float  # standard deviation of log(estimate / mean duration) over stages
+    estimate_ratio: float  # median of estimate / mean duration over stages
+    estimate_error: float  # standard deviation of the logarithm of that ratio
     load: float | None  # share of the executors that the work keeps busy while jobs arrive; None without executors
 
 
@@ -71,6 +72,7 @@ def trace_stats(trace: Trace, executors: int | None = None) -> TraceStats:
     gaps_s = np.diff(trace.job_arrival_s)
     span_s = float(trace.job_arrival_s[-1] - trace.job_arrival_s[0])
     mean_gap_s = span_s / len(gaps_s) if len(gaps_s) else 0.0
+    ratios = _estimate_ratios(trace)
     load = None
     if executors is not None and mean_gap_s > 0.0:
         load = float(shapes.work_s.mean()) / mean_gap_s / executors
@@ -91,7 +93,8 @@ def trace_stats(trace: Trace, executors: int | None = None) -> TraceStats:
         width=_spread(shapes.width),
         task_duration_s=_spread(trace.task_duration_s),
         sizes=size_classes(shapes.work_s),
-        estimate_error=_estimate_error(trace),
+        estimate_ratio=float(np.median(ratios)),
+        estimate_error=float(np.log(ratios).std()),
         load=load,
     )
 
@@ -139,9 +142,8 @@ def _spread(values: FloatArray) -> Spread:
     return Spread(float(values.mean()), p50, p95, float(values.max()))
 
 
-def _estimate_error(trace: Trace) -> float:
+def _estimate_ratios(trace: Trace) -> FloatArray:
+    """Return estimate / mean duration of each stage of which both are more than 0; 1 where there is none."""
     mean_s = stage_work_s(trace) / task_counts(trace) / trace.stage_slots
     known = (mean_s > 0.0) & (trace.stage_estimate_s > 0.0)
-    if not known.any():
-        return 0.0
-    return float(np.log(trace.stage_estimate_s[known] / mean_s[known]).std())
+    return trace.stage_estimate_s[known] / mean_s[known] if known.any() else np.ones(1)

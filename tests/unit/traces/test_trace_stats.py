@@ -19,6 +19,7 @@ def test_a_clockwork_of_short_and_long_jobs() -> None:
     assert (stats.span_s, stats.mean_gap_s, stats.gap_cv2, stats.dispersion) == (990.0, 10.0, 0.0, 0.0)
     assert (stats.total_work_s, stats.load) == (2900.0, pytest.approx(29.0 / 10.0 / 4))
     assert (stats.sizes.short_share, stats.sizes.ratio, stats.sizes.distinct) == (0.9, 20.0, True)
+    assert stats.estimate_ratio == 2.0
     assert stats.estimate_error == pytest.approx(0.0, abs=1e-12)  # all wrong by the same factor
     assert (stats.width.max, stats.critical_path_s.max) == (1.0, 200.0)
 
