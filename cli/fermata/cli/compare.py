@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fermata.cli.extras import need
-from fermata.cli.options import OtherEstimates, check_executors, check_tpch, parameter, seed_range
+from fermata.cli.options import OtherEstimates, check_executors, parameter, seed_range
 from fermata.cli.progress import progress_bar
 from fermata.policy.errors import InputError
 
@@ -85,7 +85,6 @@ def compare(
     names_of_scenarios = [*(scenario or []), *(more or [])]
     if (trace is None) == (not names_of_scenarios):
         raise InputError("expected either --trace FILE or --scenario NAME...")
-    check_tpch(tpch_dir, names_of_scenarios)
     if not out.resolve().parent.is_dir():
         raise InputError("cannot write it: no such folder", file=out)
     limits = Guardrails(max_hold, max_wait)

@@ -57,7 +57,7 @@ def evaluate(
 
     Ctrl-C prints the scores of what is done by then, and exits 130.
     """
-    from fermata.cli.options import check_tpch, parameter, seed_range
+    from fermata.cli.options import parameter, seed_range
     from fermata.cli.progress import progress_bar
     from fermata.cli.tables import scores_table, show
     from fermata.policy.guardrails import Guardrails
@@ -68,7 +68,6 @@ def evaluate(
 
     own, chosen_part = _own(trace, executors, part, scenarios)
     names = names_of("all" if scenarios is None else scenarios) if own is None else [Path(own.path).name]
-    check_tpch(tpch_dir, names)
     numbers = seed_range(seeds)
     conditions = Conditions(
         episode_jobs,

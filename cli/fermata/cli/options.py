@@ -77,16 +77,6 @@ def check_executors(count: int | None) -> None:
         raise InputError(f"--executors: expected 1 to {MAX_EXECUTORS:,}, got {count}")
 
 
-def check_tpch(folder: str | None, scenarios: list[str]) -> None:
-    """Refuse a folder of TPC-H data that nothing would read.
-
-    Raises:
-        InputError: none of the scenarios is of that data.
-    """
-    if folder is not None and not any(name.startswith("tpch_") for name in scenarios):
-        raise InputError("--tpch-dir is of the scenarios tpch_a, tpch_c, tpch_e1 and tpch_e2; expected one of them")
-
-
 def trace_instead(trace: str | None, executors: int | None, scenarios: str | None) -> OwnTrace | None:
     """Return the trace that stands in the place of scenarios, if one does.
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fermata.cli.options import OtherEstimates, check_executors, check_tpch, parameter, seed_range
+from fermata.cli.options import OtherEstimates, check_executors, parameter, seed_range
 from fermata.cli.progress import progress_bar
 from fermata.policy.errors import InputError
 
@@ -104,7 +104,6 @@ def simulate(
         raise InputError("--seeds and --set belong to --scenario, not to --trace")
     if trace is not None and executors is None:
         raise InputError("--trace needs --executors K")
-    check_tpch(tpch_dir, [str(scenario)])
     if retries is not None and fail is None:
         raise InputError("--retries is of --fail, the failures that are repeated")
     _check_outputs(per_job, record)

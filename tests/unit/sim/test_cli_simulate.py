@@ -200,14 +200,6 @@ def test_recorded_decisions_and_per_job_times_of_one_episode(tmp_path: Path) -> 
             "seeds: expected at most 1,000,000, got 100,000,000,000 (0-99999999999)",
         ),
         (["--policy", "sjf", "--trace", "-", "--executors", "1", "--seeds", "1"], "belong to --scenario"),
-        (
-            ["--policy", "sjf", "--trace", "-", "--executors", "1", "--tpch-dir", "."],
-            "--tpch-dir is of",
-        ),
-        (
-            ["--policy", "sjf", "--scenario", "syn_60", "--seeds", "1", "--tpch-dir", "."],
-            "--tpch-dir is of",
-        ),
         (["--policy", "sjf", "--trace", "-", "--executors", "1", "--retries", "3"], "--retries is of --fail"),
         (
             ["--policy", "sjf", "--trace", "-", "--executors", "1", "--record", "-", "--json"],
