@@ -96,7 +96,7 @@ def _case(kind: str, workload: SparkWorkload, place: Place, seed: int) -> Case:
 
 def training_cases(config: AllocationConfig, folder: str, generation: int) -> list[Case]:
     """Return the episodes of a generation, which all its candidates play."""
-    # Runs with other seeds meet other episodes.
+    # Runs with other seeds meet other episodes, for a hundred generations: then come the next seed's first ones.
     seed = TRAINING_SEEDS * (1 + config.seed) + _GENERATION * generation
     cases = []
     for of in config.published:
