@@ -586,7 +586,7 @@ class PoolReconciler:
             elif key in held:
                 until_s = asked.plan.holds.get(key, asked.plan.wake_s)
                 whys.held[name] = why_held(asked.state, index, asked.decision.limits, until_s, asked.argument)
-            else:
+            elif asked.state.stage_ready_s[index] <= asked.state.now_s:  # else it has become so since the decision
                 whys.waiting[name] = why_waiting(asked.state, index, asked.free)
         return whys
 

@@ -93,6 +93,9 @@ def test_a_stage_that_is_ready_by_a_clock_ahead_of_ours_starts_when_ours_is_ther
     world = World()
     asyncio.run(world.run_until(T0 + 2.0))
     world.feed("workflows", "uid-next", workflow("next", stage("a", estimateSeconds=9), arrival_s=T0 + 2.75))
+    asyncio.run(world.run_until(T0 + 2.5))
+    (row,) = world.server.objects["uid-next"]["status"]["stages"]
+    assert (row["state"], row["reason"]) == ("Waiting", "ExecutorsBusy"), "no cap of its own keeps it"
     asyncio.run(world.run_until(T0 + 10.0))
     assert world.started["next"] == pytest.approx(2.75, abs=0.01)
 
