@@ -1,7 +1,8 @@
 """The API server's clock, told from the dates of its answers.
 
 Creation times, and with them arrivals and deadlines, are the server's. An operator whose own clock is a minute behind
-would take new work for work of the future, and start it a minute late.
+would take new work for work of the future, and start it a minute late. One whose clock is set while it runs must not,
+until the next answer comes, take all deadlines for passed.
 """
 
 from __future__ import annotations
@@ -15,6 +16,12 @@ from email.utils import parsedate_to_datetime
 log = logging.getLogger(__name__)
 
 
+def steady() -> Callable[[], float]:
+    """Return this machine's clock as it is now, seconds since the epoch; it goes on evenly when that one is set."""
+    epoch_s = time.time() - time.monotonic()
+    return lambda: epoch_s + time.monotonic()
+
+
 class ServerClock:
     """Seconds since the epoch as the API server has them, or this machine's where nothing speaks against it.
 
@@ -22,11 +29,11 @@ class ServerClock:
     the request took; all answers together bound it closely. Only a difference that is certain is corrected.
 
     Args:
-        local: this machine's clock, seconds since the epoch.
+        local: this machine's clock, seconds since the epoch; by default `steady`.
     """
 
-    def __init__(self, local: Callable[[], float] = time.time) -> None:
-        self.local = local
+    def __init__(self, local: Callable[[], float] | None = None) -> None:
+        self.local = local or steady()
         self._low_s, self._high_s = -math.inf, math.inf
         self.offset_s = 0.0
 

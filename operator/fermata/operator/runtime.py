@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable
 from functools import partial
 
@@ -40,7 +39,7 @@ log = logging.getLogger(__name__)
 class Operator:
     """An operator that can be started and stopped."""
 
-    def __init__(self, options: Options, now: Callable[[], float] = time.time) -> None:
+    def __init__(self, options: Options, now: Callable[[], float] | None = None) -> None:
         self.options = options
         self._now = now = ServerClock(now)
         self._metrics = Metrics()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from email.utils import formatdate
 
 import pytest
@@ -58,3 +59,13 @@ def test_no_date_or_nonsense_changes_nothing() -> None:
     machines.clock.note(None, machines.at_s)
     machines.clock.note("yesterday", machines.at_s)
     assert machines.clock.offset_s == 0.0
+
+
+def test_setting_this_machines_clock_lets_no_time_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    epoch_s, up_s = [1_800_000_000.0], [50.0]
+    monkeypatch.setattr(time, "time", lambda: epoch_s[0])
+    monkeypatch.setattr(time, "monotonic", lambda: up_s[0])
+    clock = ServerClock()
+    up_s[0] += 2.0
+    epoch_s[0] += 3602.0  # and no answer has told yet that the server's was not set
+    assert clock() == 1_800_000_002.0
