@@ -74,14 +74,14 @@ class Ledger:
         self.accounts.pop(uid, None)
 
     def catch_up(self, view: WorkflowView) -> None:
-        """Stop meters at the moment that a stage started, if it did so unseen (by an operator that was then killed)."""
+        """Stop the meters of what is not ready any more: at its start, if that was unseen (the operator was killed)."""
         account = self.accounts[view.fact.meta.uid]
-        for stage in view.stages:
-            if stage.phase not in ("Ready", "Pending"):
-                account.stages.pop(stage.spec.name, None)
-                account.hold_until_s.pop(stage.spec.name, None)
-            if stage.job is not None:
-                account.started.add(stage.spec.name)
+        account.started.update(stage.spec.name for stage in view.stages if stage.job is not None)
+        # An edit may also have given a held stage a parent, or taken it out: if it is ready again, it begins anew.
+        ready = {stage.spec.name for stage in view.stages if stage.phase == "Ready"}
+        for kept in (account.stages, account.hold_until_s):
+            for name in kept.keys() - ready:
+                kept.pop(name)
         since_s = account.held.since_s
         if since_s is None:
             return

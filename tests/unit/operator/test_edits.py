@@ -10,7 +10,7 @@ import pytest
 from tests.unit.operator.objects import DONE, T0, stage, workflow
 from tests.unit.operator.world import World, kind_of
 
-from fermata.operator.times import render
+from fermata.operator.times import parse, render
 
 SHORT = "uid-short"
 
@@ -270,6 +270,21 @@ def test_the_deadline_of_a_workflow_whose_pool_never_was_holds() -> None:
     assert condition(world, "uid-w", "Succeeded") == ("Unknown", "PoolNotFound")
     run_on(world, 10.0)
     assert condition(world, "uid-w", "Succeeded") == ("False", "DeadlineExceeded")
+
+
+def test_what_is_held_and_given_a_parent_is_held_no_more_and_later_begins_anew() -> None:
+    world = begun()
+    assert world.long["state"] == "Held"
+    stages = world.server.objects["uid-long"]["spec"]["stages"]
+    edit(world, "uid-long", stages=[{**stages[0], "dependsOn": ["first"]}, stage("first", estimateSeconds=9)])
+    run_on(world, 3.0)
+    rows = {row["name"]: row for row in status_of(world, "uid-long")["stages"]}
+    assert rows["a"]["state"] == "Pending"
+    assert rows["a"].get("heldSince") is None
+    assert rows["a"].get("holdUntil") is None
+    edit(world, "uid-long", stages=stages)
+    run_on(world, 3.0)
+    assert parse(world.long["heldSince"]) > T0 + 4.0
 
 
 def test_nothing_is_held_while_its_pool_is_gone() -> None:
