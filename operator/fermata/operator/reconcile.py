@@ -382,7 +382,7 @@ class PoolReconciler:
         )
         edges = partial(dag_of, views, keys)
         decision = await self._seat.decide(state, spec, limits, may_hold=may_hold, dag=edges)
-        self._tools.recorder.write(self.pool, spec.fallback, state, keys, decision, edges)
+        self._tools.recorder.write(self.pool, self._seat.fallback.name, state, keys, decision, edges)
         index = {key: i for i, key in enumerate(keys.stages)}
         return Asked(state, keys, decision, plan(decision.steps, keys, self._views), index)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from fermata.policy.decide import Policy
 from fermata.policy.errors import InputError
-from fermata.policy.heuristics.base import Heuristic
+from fermata.policy.heuristics.base import WITHOUT_HOLDS, Heuristic
 from fermata.policy.heuristics.critical_path import SJF_CP
 from fermata.policy.heuristics.divided import SJF_DIVIDED
 from fermata.policy.heuristics.fair import FAIR, WEIGHTED_FAIR
@@ -77,6 +77,11 @@ def load(spec: str | Path) -> Policy:
         ModelError: the file is missing, or is not a model that this version can run.
     """
     text = str(spec)
+    if text.endswith(WITHOUT_HOLDS):  # the name of what acts where a heuristic may not hold
+        policy = load(text.removesuffix(WITHOUT_HOLDS))
+        if not isinstance(policy, Heuristic):
+            raise InputError(f"no policy {text!r}: only heuristics have an order without holds")
+        return policy.eager()
     if text.endswith(".onnx") or text in LEARNED:
         from fermata.policy.model_file import load_model
 

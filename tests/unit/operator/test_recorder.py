@@ -13,6 +13,7 @@ from tests.unit.operator.world import World
 
 from fermata.operator.recorder import Recorder
 from fermata.policy.record import loads
+from fermata.policy.registry import load
 
 
 def _submit(world: World, recorder: Recorder, name: str) -> None:
@@ -45,3 +46,17 @@ def test_a_full_disk_costs_records_and_no_decisions(tmp_path: Path, caplog: pyte
 def test_a_device_that_takes_nothing_stops_nothing() -> None:
     with Recorder(Path("/dev/full")) as recorder:
         _submit(World(executors=9), recorder, "first")
+
+
+@pytest.mark.parametrize(
+    ("asked_for", "decides"), [("nobody", "sjf"), ("sjf-hold:tau=1", "sjf-hold:tau=1 without holds")]
+)
+def test_the_fallback_that_is_recorded_is_the_one_that_would_decide(
+    tmp_path: Path, asked_for: str, decides: str
+) -> None:
+    file = tmp_path / "decisions.jsonl"
+    with Recorder(file) as recorder:
+        _submit(World(executors=9, fallback=asked_for), recorder, "first")
+    recorded = {name for line in file.read_text().splitlines() for name in loads(line).labels["fallback"]}
+    assert recorded == {decides}
+    assert load(decides).name == decides

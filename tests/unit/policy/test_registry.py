@@ -93,3 +93,18 @@ def test_the_eager_form_is_the_same_order_without_the_hold() -> None:
         eager = policy.eager()
         assert eager.rule == policy.rule._replace(hold=NEVER)
         assert eager.choose(first_state(one_stage_jobs((0.0, 3.0)), 1)) == Action(START, 0, 1)
+
+
+@pytest.mark.parametrize("spec", ["sjf", "sjf-hold:tau=1.2345678,split=2", "pair-committed"])
+def test_the_name_of_a_policy_gives_that_policy_also_without_its_holds(spec: str) -> None:
+    policy = load(spec)
+    assert isinstance(policy, Heuristic)
+    for one in (policy, policy.eager()):
+        again = load(one.name)
+        assert isinstance(again, Heuristic)
+        assert (again.name, again.rule) == (one.name, one.rule)
+
+
+def test_a_model_has_no_order_without_holds() -> None:
+    with pytest.raises(InputError, match="only heuristics have an order without holds"):
+        load("default without holds")

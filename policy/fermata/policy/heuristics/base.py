@@ -25,6 +25,8 @@ from fermata.policy.heuristics.kernel import (
     choose_with,
 )
 
+WITHOUT_HOLDS = " without holds"  # ends the name of what has the order of another heuristic and never holds
+
 
 @dataclass(frozen=True)
 class Heuristic(BoardPolicy):
@@ -49,7 +51,7 @@ class Heuristic(BoardPolicy):
 
     def eager(self) -> Heuristic:
         """Return the work-conserving heuristic of the same order."""
-        return Heuristic(f"{self.name} without holds", self.summary, self.rule._replace(hold=NEVER))
+        return Heuristic(f"{self.name}{WITHOUT_HOLDS}", self.summary, self.rule._replace(hold=NEVER))
 
     def with_parameters(self, values: Mapping[str, float]) -> Heuristic:
         """Return the heuristic with some parameters set.
@@ -72,6 +74,15 @@ class Heuristic(BoardPolicy):
                     f"policy {self.name!r}: parameter {key!r} is from -{most:g} to {most:g}, got {value:g}"
                 )
             changes[target] = kind(value)
-        text = ",".join(f"{key}={value:g}" for key, value in values.items())
+        text = ",".join(f"{key}={_shortest(value)}" for key, value in values.items())
         name = f"{self.name}:{text}" if text else self.name
         return Heuristic(name, self.summary, self.rule._replace(**changes), self.parameters)
+
+
+def _shortest(value: float) -> str:
+    """Return the shortest text that is this number and no other: the name of a policy says which one it is.
+
+    >>> _shortest(2.0), _shortest(0.1), _shortest(1.2345678)
+    ('2', '0.1', '1.2345678')
+    """
+    return text if float(text := f"{value:g}") == value else repr(value)
