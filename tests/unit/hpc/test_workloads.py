@@ -16,7 +16,7 @@ from fermata.sim.hpc.experiment import draw_sequences, pooled, published_sequenc
 from fermata.sim.hpc.lublin import WHOLE, generate
 from fermata.sim.hpc.metrics import figures
 from fermata.sim.hpc.swf import Cleaning, read_log, swf_lines
-from fermata.sim.hpc.tune import best_reservation, try_reservations
+from fermata.sim.hpc.tune import Tuned, best_reservation, try_reservations
 
 SWF = """; MaxNodes: 4
 ; MaxProcs: 8
@@ -227,3 +227,8 @@ def test_tuning_a_reservation_beats_its_base_where_it_was_tuned() -> None:
     assert best_reservation(tried).bsld <= tuned.bsld
     with pytest.raises(InputError, match="no reservation waits at most 0 times"):
         best_reservation(tried, 0.0)
+
+
+def test_without_a_bound_a_reservation_is_found_where_the_yardstick_never_waits() -> None:
+    idle = Tuned(policy("saf"), 1.0, 0.0, 0.0, 1)
+    assert best_reservation([idle]) is idle

@@ -80,7 +80,10 @@ def best_reservation(tried: Sequence[Tuned], max_wait_ratio: float = math.inf) -
     Raises:
         InputError: no reservation waits little enough.
     """
-    allowed = [each for each in tried if each.wait_s <= max_wait_ratio * each.yardstick_wait_s]
+    # No bound is no product: the yardstick may never wait, and infinity times 0 is no number.
+    allowed = [
+        each for each in tried if max_wait_ratio == math.inf or each.wait_s <= max_wait_ratio * each.yardstick_wait_s
+    ]
     if not allowed:
         raise InputError(f"no reservation waits at most {max_wait_ratio:g} times as long as the yardstick")
     return min(allowed, key=lambda each: each.bsld)
