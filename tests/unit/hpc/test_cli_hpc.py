@@ -164,3 +164,22 @@ def test_what_names_an_agents_file_cannot_be_set(own: str, tmp_path: Path) -> No
     done = fermata("windows", "--out", tmp_path / "agents", "--set", own)
     assert (done.returncode, done.stderr) == (2, f"fermata: --set {own.partition('=')[0]}: every agent has its own\n")
     assert not (tmp_path / "agents").exists()
+
+
+@pytest.mark.training
+@pytest.mark.parametrize(
+    ("method", "setting"),
+    [
+        ("ppo", "accept_bias=1e39"),
+        ("ppo", "policy_rate=1e30"),
+        ("search", "rate=2"),
+        ("queue", "rate=1e308"),
+        ("window", "fwd_bias=1e39"),
+    ],
+)
+def test_a_number_that_no_network_can_take_is_named(log: Path, method: str, setting: str, tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    done = fermata("train", "--log", log, "--method", method, "--set", setting, "--out", tmp_path / "model.onnx")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith(f"fermata: --set {setting.partition('=')[0]}: ")
+    assert done.stderr.count("\n") == 1

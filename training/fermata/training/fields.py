@@ -30,6 +30,7 @@ def _rising(ends: tuple[N, N]) -> tuple[N, N]:
 
 Positive = Annotated[float, Field(gt=0)]
 Rate = Annotated[float, Field(gt=0, le=1)]  # of learning: what Adam moves a weight by
+Bias = Annotated[float, Field(ge=-1e6, le=1e6)]  # of an output: beyond, single precision holds nothing beside it
 Share = Annotated[float, Field(ge=0, le=1)]
 Count = Annotated[int, Field(ge=1, le=MAX_JOBS)]  # of jobs, states and what else there is one by one
 Width = Annotated[int, Field(ge=1, le=4096)]  # of a layer

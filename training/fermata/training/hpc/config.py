@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field, ValidationInfo, field_validator
 
 from fermata.sim.hpc.inspect import FEATURES
-from fermata.training.fields import Section, Seed
+from fermata.training.fields import Bias, Rate, Section, Seed
 
 
 class InspectorConfig(Section):
@@ -32,13 +32,13 @@ class InspectorConfig(Section):
     seed: Seed = 0
     clip: float = Field(0.2, gt=0.0, description="PPO's clipping of the probability ratio.")
     gae_lambda: float = Field(0.97, ge=0.0, le=1.0, description="The discount is 1: only the end of a sequence pays.")
-    policy_rate: float = Field(3e-4, gt=0.0, description="Adam's learning rate of the policy.")
-    value_rate: float = Field(1e-3, gt=0.0)
+    policy_rate: Rate = Field(3e-4, description="Adam's learning rate of the policy.")
+    value_rate: Rate = 1e-3
     policy_steps: int = Field(80, ge=1, description="Whole-batch steps an epoch; fewer where target_kl stops them.")
     value_steps: int = Field(80, ge=1)
     target_kl: float = Field(0.01, gt=0.0)
     entropy: float = Field(0.0, ge=0.0, description="Weight of the entropy bonus.")
-    accept_bias: float = Field(0.0, description="Added to the accept output's bias at the start.")
+    accept_bias: Bias = Field(0.0, description="Added to the accept output's bias at the start.")
     select_sequences: int = Field(
         50, ge=0, description="Sequences of the training part that choose the epoch; 0: last."
     )

@@ -25,6 +25,7 @@ from fermata.sim.hpc.policies import Policy
 from fermata.sim.hpc.policies import policy as named
 from fermata.sim.hpc.tune import best_reservation, try_reservations
 from fermata.sim.hpc.world import World
+from fermata.training.fields import Rate
 from fermata.training.hpc.evolution import single
 from fermata.training.hpc.network import perceptron, theta_of
 from fermata.training.hpc.search import Episode, Generation, SearchConfig, search
@@ -55,7 +56,7 @@ class InspectorSearchConfig(SearchConfig):
     pairs: int = Field(8, ge=1, description="Mirrored perturbations a generation.")
     sequences: int = Field(40, ge=1, description="Episodes for each of them.")
     sigma: float = Field(0.03, gt=0.0, description="Size of a perturbation.")
-    rate: float = Field(0.01, gt=0.0, description="Adam's step.")
+    rate: Rate = Field(0.01, description="Adam's step.")
 
 
 def search_inspector(

@@ -23,7 +23,7 @@ from fermata.sim.hpc.policies import Policy
 from fermata.sim.hpc.policies import policy as named
 from fermata.sim.hpc.simulate import simulate
 from fermata.sim.hpc.world import Config, Jobs, World, config_of, jobs_of, new_world
-from fermata.training.fields import Section, Seed
+from fermata.training.fields import Rate, Section, Seed
 from fermata.training.hpc.evolution import Evolution, single
 
 _JUDGE_EVERY = 10
@@ -49,7 +49,7 @@ class SearchConfig(Section):
     judged: int = Field(300, ge=1, description="Episodes that choose the best centre.")
     jobs: int = Field(256, ge=2, description="Jobs of an episode.")
     sigma: float = Field(0.1, gt=0.0, description="Size of a perturbation.")
-    rate: float = Field(0.05, gt=0.0, description="Adam's step.")
+    rate: Rate = Field(0.05, description="Adam's step.")
     seed: Seed = 0
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from fermata.training.fields import Section, Seed
+from fermata.training.fields import Bias, Rate, Section, Seed
 
 
 class WindowConfig(Section):
@@ -23,11 +23,11 @@ class WindowConfig(Section):
     horizon_s: float = Field(86_400.0, gt=0.0, description="A reward this much later counts 1/e.")
     trace_s: float = Field(43_200.0, gt=0.0, description="Beyond this the value network stands for what follows.")
     clip: float = Field(0.2, gt=0.0, description="PPO's clipping of the probability ratio.")
-    policy_rate: float = Field(3e-3, gt=0.0, description="Adam's learning rate of the policy, falling to a tenth.")
-    value_rate: float = Field(2e-3, gt=0.0)
+    policy_rate: Rate = Field(3e-3, description="Adam's learning rate of the policy, falling to a tenth.")
+    value_rate: Rate = 2e-3
     epochs: int = Field(8, ge=1, description="Passes over a batch.")
     minibatches: int = Field(8, ge=1, description="Steps a pass.")
     target_kl: float = Field(0.03, gt=0.0, description="A pass that moved the policy further is the batch's last.")
     entropy: float = Field(0.001, ge=0.0, description="Weight of the entropy bonus.")
-    fwd_bias: float = Field(-2.0, description="Score of Fwd over that of jobs at the start.")
+    fwd_bias: Bias = Field(-2.0, description="Score of Fwd over that of jobs at the start.")
     seed: Seed = 0
