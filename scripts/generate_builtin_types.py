@@ -95,8 +95,7 @@ def main() -> None:
             if field in ("sizeLimit", "divisor"):
                 fields[field] = "any"
     # The models call these `any`, since they may be something else than a schema.
-    for field in ("additionalProperties", "items"):
-        types["V1JSONSchemaProps"][field] = "V1JSONSchemaProps?"
+    types["V1JSONSchemaProps"] |= {"additionalProperties": "V1JSONSchemaProps|boolean", "items": "V1JSONSchemaProps?"}
     table = {"kinds": ROOTS, "types": dict(sorted(types.items()))}
     TARGET.write_text(json.dumps(table, separators=(",", ":")) + "\n", encoding="utf-8")
     print(f"{TARGET}: {len(types)} types")

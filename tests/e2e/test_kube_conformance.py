@@ -884,7 +884,6 @@ class TestCustomKinds:
             ('"default": "red"', '"default": "green"'),
             ('"default": 1', '"default": "1"'),
             (', "x-kubernetes-list-map-keys": ["name"]', ""),
-            ('"limit": {', '"limit": {"additionalProperties": "none", '),
         ):
             assert good in text
             assert api("POST", path, json.loads(text.replace(good, bad))).code == 422, bad
@@ -893,7 +892,11 @@ class TestCustomKinds:
         text = json.dumps(WIDGET_CRD).replace("widgets", "odds").replace("Widget", "Odd").replace("cfw", "cfo")
         good = '"required": ["name"], "properties": {"name"'
         assert good in text
-        for bad in ('"required": 5, "properties": {"name"', '"required": ["name"], "properties": [5], "x": {"name"'):
+        for bad in (
+            '"required": 5, "properties": {"name"',
+            '"required": ["name"], "properties": [5], "x": {"name"',
+            '"additionalProperties": "none", "properties": {"name"',
+        ):
             body = json.loads(text.replace(good, bad))
             assert api("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", body).code == 400, bad
 
@@ -904,7 +907,7 @@ class TestCustomKinds:
         ("left_out", "field"),
         [
             ('"name": "v1", ', "spec.versions[0].name"),
-            (', "jsonPath": ".spec.size"', "spec.versions[0].additionalPrinterColumns[0].jsonPath"),
+            (', "jsonPath": ".spec.size"', "spec.additionalPrinterColumns[0].JSONPath"),
         ],
     )
     def test_a_version_and_its_columns_are_whole(self, api: Plain, left_out: str, field: str) -> None:
@@ -914,6 +917,12 @@ class TestCustomKinds:
         refused = api("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", body)
         assert refused.code == 422, refused.obj
         assert field in refused.causes
+
+    def test_the_schema_that_all_versions_share_is_told_of_as_one(self, api: Plain) -> None:
+        body = json.loads(json.dumps(WIDGET_CRD).replace('"count": {"type": "integer"}', '"count": {}'))
+        refused = api("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", body)
+        assert refused.code == 422, refused.obj
+        assert any(field.startswith("spec.validation.openAPIV3Schema.") for field in refused.causes), refused.causes
 
     def test_a_definition_takes_its_objects_along(self, api: Plain, namespace: str) -> None:
         text = json.dumps(WIDGET_CRD).replace("widgets", "gizmos").replace("Widget", "Gizmo").replace("cfw", "cfg")

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from tests.operator_rig import GROUP, VERSION, Cluster, OperatorProcess, control_plane, stage, stages_of
 from tests.processes import fermata
+from tests.real_plane import JOBS
 
 from fermata.sim.trace_io import read_trace
 
@@ -141,8 +142,8 @@ def test_a_stage_that_was_widened_as_it_ran_is_learned_as_it_was(kubeconfig: Pat
     first, second = (stages_of(cluster.status(f"wide-{run}"))["a"] for run in (1, 2))
     assert first["parallelism"] > 1, "it was to be widened"
     assert first["runSeconds"] > 4.0
-    # A real Job says so up to a second after its pods.
-    assert first["taskSeconds"] == pytest.approx(1.3, abs=0.35)
+    # A real Job says so up to a second after its pods, and so much later begins the pod that follows one.
+    assert 0.95 < first["taskSeconds"] < (2.35 if JOBS else 1.65)
     assert second["estimateSeconds"] == first["taskSeconds"]
     out = tmp_path / "ran.jsonl"
     at = ("--kubeconfig", str(kubeconfig))

@@ -73,7 +73,9 @@ def _clean(value: Any, kind: str, path: str, unknown: list[str]) -> str:
     """Clean one value; return what is wrong with its type, or nothing."""
     if kind == "any" or (kind[-1] == "?" and not isinstance(value, dict)):
         return ""
-    kind = kind.removesuffix("?")
+    if kind.endswith("|boolean") and isinstance(value, bool):
+        return ""
+    kind = kind.removesuffix("?").removesuffix("|boolean")
     if kind in PLAIN_TYPES:
         fits = isinstance(value, PLAIN_TYPES[kind]) and (kind == "boolean" or not isinstance(value, bool))
         return "" if fits else _wrong(value, kind, path)

@@ -51,7 +51,7 @@ def _property(holder: str, field: str, kind: str) -> Obj:
 
 
 def _described(kind: str) -> Obj:
-    if kind == "any" or kind[-1] == "?":
+    if kind == "any" or kind[-1] == "?" or "|" in kind:
         return {"x-kubernetes-preserve-unknown-fields": True}
     if kind in PLAIN_TYPES:
         return {"type": kind}

@@ -89,6 +89,8 @@ class CrdKind(Kind):
         versions = [version["name"] for version in spec["versions"]]
         if len(set(versions)) < len(versions):
             causes.append(Cause("spec.versions", "Invalid value: must contain unique version names"))
+        if _alike(spec["versions"], "schema"):
+            return causes + _validate_schema(spec["versions"][0], "spec.validation.openAPIV3Schema")
         for position, version in enumerate(spec["versions"]):
             causes += _validate_schema(version, f"spec.versions[{position}].schema.openAPIV3Schema")
         return causes
@@ -96,11 +98,19 @@ class CrdKind(Kind):
 
 def _named_parts(versions: list[Obj]) -> Iterator[tuple[str, Any]]:
     """Yield what every version and every column of its must have, each with its path."""
+    alike = _alike(versions, "additionalPrinterColumns")
     for at, version in enumerate(versions):
         yield f"versions[{at}].name", version.get("name")
-        for place, column in enumerate(version.get("additionalPrinterColumns") or []):
-            for field in ("name", "type", "jsonPath"):
-                yield f"versions[{at}].additionalPrinterColumns[{place}].{field}", column.get(field)
+        columns = (version.get("additionalPrinterColumns") or []) if at == 0 or not alike else []
+        above = "additionalPrinterColumns" if alike else f"versions[{at}].additionalPrinterColumns"
+        for place, column in enumerate(columns):
+            for field, told in (("name", "name"), ("type", "type"), ("jsonPath", "JSONPath")):
+                yield f"{above}[{place}].{told}", column.get(field)
+
+
+def _alike(versions: list[Obj], field: str) -> bool:
+    """Return whether all versions have the same there: the API server then tells of it as one for all of them."""
+    return all(version.get(field) == versions[0].get(field) for version in versions)
 
 
 _FIELD_OF_SELF = re.compile(r"\b(?:self|oldSelf)\.([A-Za-z_]\w*)\b(?!\s*\()")
