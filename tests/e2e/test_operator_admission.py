@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import kubernetes
 import pytest
-from tests.operator_rig import Cluster, OperatorProcess, control_plane, stage, stages_of, wait_until
+from tests.operator_rig import Cluster, stage, stages_of, wait_until
 from tests.real_plane import FRESH, JOBS
 
 pytestmark = [
@@ -17,20 +16,6 @@ pytestmark = [
 
 RULE = {"apiGroups": ["batch"], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["jobs"]}
 POD = {"restartPolicy": "Never", "containers": [{"name": "main", "image": "none"}]}
-
-
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    folder = tmp_path_factory.mktemp("admission")
-    with control_plane(folder) as path:
-        operator = OperatorProcess(path, folder)
-        try:
-            operator.wait_ready()
-            cluster = Cluster(path)
-            cluster.pool("small", executors=1, policy={"name": "fifo"})
-            yield cluster
-        finally:
-            operator.kill()
 
 
 def waits_for(cluster: Cluster, name: str, said: str) -> None:
@@ -45,6 +30,7 @@ def waits_for(cluster: Cluster, name: str, said: str) -> None:
 
 
 def test_a_validating_admission_policy(cluster: Cluster) -> None:
+    cluster.pool("forbidden", executors=1, policy={"name": "fifo"})
     api = kubernetes.client.AdmissionregistrationV1Api(cluster.objects.api_client)
     policy: dict[str, Any] = {
         "metadata": {"name": "never"},
@@ -67,21 +53,27 @@ def test_a_validating_admission_policy(cluster: Cluster) -> None:
             return refused.status == 422
         return False
 
-    wait_until(acts, "the policy is never taken up")
-    cluster.submit("forbidden", "small", [stage("a", 0.2)])
-    waits_for(cluster, "forbidden", "denied request: not on Sundays")
-    api.delete_validating_admission_policy_binding("never")
+    try:
+        wait_until(acts, "the policy is never taken up")
+        cluster.submit("forbidden", "forbidden", [stage("a", 0.2)])
+        waits_for(cluster, "forbidden", "denied request: not on Sundays")
+    finally:  # other tests want their Jobs
+        api.delete_validating_admission_policy_binding("never")
     cluster.wait_for("forbidden")
 
 
 def test_a_quota_that_is_used_up(cluster: Cluster) -> None:
+    cluster.pool("dear", executors=1, policy={"name": "fifo"})
     core = kubernetes.client.CoreV1Api(cluster.objects.api_client)
     quota = {"metadata": {"name": "none"}, "spec": {"hard": {"count/jobs.batch": "0"}}}
     core.create_namespaced_resource_quota("default", quota)
-    wait_until(
-        lambda: bool(core.read_namespaced_resource_quota("none", "default").status.hard), "the quota is never looked at"
-    )
-    cluster.submit("dear", "small", [stage("a", 0.2)])
-    waits_for(cluster, "dear", "exceeded quota: none")
-    core.delete_namespaced_resource_quota("none", "default")
+    try:
+        wait_until(
+            lambda: bool(core.read_namespaced_resource_quota("none", "default").status.hard),
+            "the quota is never looked at",
+        )
+        cluster.submit("dear", "dear", [stage("a", 0.2)])
+        waits_for(cluster, "dear", "exceeded quota: none")
+    finally:
+        core.delete_namespaced_resource_quota("none", "default")
     cluster.wait_for("dear")
