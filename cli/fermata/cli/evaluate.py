@@ -51,6 +51,9 @@ def evaluate(
         str | None, typer.Option(help="Decima's TPC-H data, for tpch_a, tpch_c, tpch_e1 or tpch_e2.")
     ] = None,
     base: Annotated[str | None, typer.Option(help="Compare with this policy; by default the scenario's own.")] = None,
+    corrections: Annotated[
+        str, typer.Option(help="Estimates corrected by what stages took: as the policy has it, for all, or none.")
+    ] = "policy",
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Compare a policy with the base of each scenario, or of one's own trace, seed by seed.
@@ -63,7 +66,7 @@ def evaluate(
     from fermata.policy.guardrails import Guardrails
     from fermata.sim.generate.estimates import read_noise
     from fermata.sim.processes import cores
-    from fermata.training.evaluate import Conditions, as_dict, names_of
+    from fermata.training.evaluate import Conditions, as_dict, names_of, read_corrections
     from fermata.training.evaluate import evaluate as run
 
     own, chosen_part = _own(trace, executors, part, scenarios)
@@ -79,6 +82,7 @@ def evaluate(
         own,
         chosen_part,
         base,
+        read_corrections(corrections),
     )
     with progress_bar("episodes") as progress:
 

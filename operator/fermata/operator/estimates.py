@@ -1,7 +1,9 @@
 """How long a task will take: what the user says, else what finished stages of its family took, else its class's mean.
 
-Fed with finished stages, which the statuses of the API keep, in any order and any number of times: a restarted operator
-learns the same again. No cluster, no clock.
+What users say is corrected by what stages took of which they had said about as much (`fermata.policy.correction`), if
+the pool's policy wants that and it would have missed by less lately. Fed with finished stages, which the statuses of
+the API keep, in any order and any number of times: a restarted operator learns the same again, but for how far off
+estimates were and how they are corrected, which fades in the order of learning. No cluster, no clock.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from fermata.operator.lanes import constant, task_duration_s
 from fermata.operator.names import LABEL_FAMILY
 from fermata.operator.resources import StageSpec, StageStatus
 from fermata.operator.times import parse_or_none
+from fermata.policy.correction import corrected_s, learn, new_correction, pays
 from fermata.policy.estimate_error import after_task
 from fermata.policy.wording import counted
 
@@ -122,13 +125,17 @@ class Estimates:
         self._pool = _Recent(_REMEMBERED_CLASS)
         self.trust = 0.0, 0.0  # how far off estimates were lately, `fermata.policy.estimate_error`
         self._measured = _TRUSTED
+        self.corrects = False  # whether what users say is corrected
+        self._correction = new_correction()
 
     def measure(self, duration_s: float, estimate_s: float) -> None:
         """Note how long a task of a finished stage took, and how long it had been expected to take."""
         self.trust = after_task(*self.trust, self._measured, duration_s, estimate_s)
         self._measured += 1
 
-    def learn(self, meta: Meta, stage: str, slots: int, duration_s: float, end_s: float) -> bool:
+    def learn(
+        self, meta: Meta, stage: str, slots: int, duration_s: float, end_s: float, given_s: float | None = None
+    ) -> bool:
         """Take a finished stage; tell whether it was new.
 
         Args:
@@ -137,6 +144,7 @@ class Estimates:
             slots: executors that one of its tasks takes.
             duration_s: of one task.
             end_s: when it ended, seconds since the epoch.
+            given_s: what its user said that one would take, if anything.
         """
         lesson = Lesson(end_s, meta.uid, duration_s)
         key = meta.namespace, family_of(meta), stage
@@ -146,6 +154,8 @@ class Estimates:
             del self._stages[next(iter(self._stages))]
         if not known.add(lesson):
             return False
+        if given_s is not None:
+            learn(self._correction, given_s, duration_s)
         # A workflow has many stages, and a class knows its members by uid.
         member = lesson._replace(uid=f"{meta.uid}/{stage}")
         self._classes.setdefault(slots, _Recent(_REMEMBERED_CLASS)).add(member)
@@ -154,13 +164,15 @@ class Estimates:
 
     def learn_all(self, workflow: WorkflowFact) -> None:
         """Take the finished stages of a workflow from its status."""
-        slots = {stage.name: stage.slots for stage in workflow.spec.stages} if workflow.spec else {}
+        specs = {stage.name: stage for stage in workflow.spec.stages} if workflow.spec else {}
         for row in workflow.status.stages:
             ended_s = parse_or_none(row.completion_time)
             if row.state == "Succeeded" and row.run_seconds is not None and ended_s is not None:
                 duration_s = measured_s(row, row.tasks)
-                new = self.learn(workflow.meta, row.name, slots.get(row.name, 1), duration_s, ended_s)
-                guessed = row.estimate_seconds == UNKNOWN_S and row.estimate_source != GIVEN
+                spec = specs.get(row.name)
+                slots, given_s = (spec.slots, spec.estimate_seconds) if spec else (1, None)
+                new = self.learn(workflow.meta, row.name, slots, duration_s, ended_s, given_s)
+                guessed = row.estimate_seconds == UNKNOWN_S and not row.estimate_source.startswith(GIVEN)
                 if new and row.estimate_seconds and not guessed:
                     self.measure(duration_s, row.estimate_seconds)
 
@@ -171,7 +183,7 @@ class Estimates:
     def of(self, meta: Meta, stage: StageSpec) -> Estimate:
         """Return what one task of a stage is expected to take."""
         if stage.estimate_seconds is not None:
-            return Estimate(float(stage.estimate_seconds), GIVEN)
+            return self._given(float(stage.estimate_seconds))
         known = self._stages.get((meta.namespace, family_of(meta), stage.name))
         if known is not None:
             return known.median()
@@ -180,3 +192,10 @@ class Estimates:
         if self._classes:
             return self._pool.mean("in the pool")
         return Estimate(UNKNOWN_S, UNKNOWN)
+
+    def _given(self, given_s: float) -> Estimate:
+        """Return what is expected of a task of which a user says so much."""
+        if not (self.corrects and pays(self._correction)):
+            return Estimate(given_s, GIVEN)
+        seconds = max(corrected_s(self._correction, given_s), LEAST_S)
+        return Estimate(seconds, f"{GIVEN} {given_s:g}, corrected by what such stages took")

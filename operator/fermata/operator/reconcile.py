@@ -38,6 +38,7 @@ from fermata.operator.store import Store
 from fermata.operator.tell import Teller, Whys
 from fermata.operator.validate import Problem, pool_problems, workflow_problems
 from fermata.operator.why import why_held, why_waiting
+from fermata.policy.decide import corrects_estimates
 from fermata.policy.guardrails import Guardrails
 from fermata.policy.reason import words_for_wait
 from fermata.policy.state import RECENT_ARRIVALS, ClusterState
@@ -166,7 +167,7 @@ class PoolReconciler:
             self._seat.clear()
         # 2. Observe: take in what changed, and what became due. Should this round fail, the next one takes in all.
         now_s = self._tools.now()
-        whole, self._whole = self._whole, True
+        whole, self._whole = self._corrects_otherwise(spec) or self._whole, True
         await self._observe(now_s, whole=whole)
         now_s = self._tools.now()  # a history of 100,000 workflows takes a while
         # 3. Decide.
@@ -190,6 +191,17 @@ class PoolReconciler:
         # 8. Arm: when does something happen without an event?
         return self._next_wake(asked, retry_s)
 
+    def _corrects_otherwise(self, spec: ExecutorPoolSpec | None) -> bool:
+        """Follow the pool's policy in whether estimates are corrected; tell whether that has changed.
+
+        A policy that is only asked changes nothing, so what acts in its place gets estimates as they are given.
+        """
+        policy = self._seat.policy if spec is not None and spec.mode == "Enforce" else None
+        corrects = policy is not None and corrects_estimates(policy)
+        changed = corrects != self._estimates.corrects
+        self._estimates.corrects = corrects
+        return changed
+
     def close(self) -> None:
         """Let go of what the policy holds, and of what is being replayed."""
         self._seat.close()
@@ -204,8 +216,11 @@ class PoolReconciler:
         if whole:
             changed |= set(store.pool_workflows[self.pool])
         changed |= store.touched.pop(self.pool, set())
+        known = store.pool_workflows[self.pool]
         while changed:
-            for number, uid in enumerate(changed, start=1):
+            # What fades as it is learned wants the oldest first, also after a restart.
+            in_order = sorted(changed, key=lambda uid: known[uid].arrival_s if uid in known else math.inf)
+            for number, uid in enumerate(in_order, start=1):
                 self._take_in(uid, now_s)
                 if number % _AT_A_TIME == 0:
                     await asyncio.sleep(0)  # other pools, the Lease and the probes wait for this one
@@ -292,7 +307,9 @@ class PoolReconciler:
                 continue
             spec, job = stage.spec, stage.job
             duration_s = task_duration_s(stage.end_s - stage.start_s, stage.tasks, job.lanes)
-            if not self._estimates.learn(seen.fact.meta, spec.name, stage.slots, duration_s, stage.end_s):
+            if not self._estimates.learn(
+                seen.fact.meta, spec.name, stage.slots, duration_s, stage.end_s, spec.estimate_seconds
+            ):
                 continue
             if job.estimate_s:
                 # What was no more than a guess says nothing of how far estimates can be trusted.

@@ -31,6 +31,14 @@ class Policy(Protocol):
         ...
 
 
+def corrects_estimates(policy: Policy) -> bool:
+    """Tell whether a policy wants estimates corrected by what finished stages took (`fermata.policy.correction`).
+
+    One that says nothing of it gets them as they are given.
+    """
+    return bool(getattr(policy, "corrects_estimates", False))
+
+
 class BoardPolicy(ABC):
     """A policy made of kernels: it reads the board, so that nothing is copied between its actions."""
 

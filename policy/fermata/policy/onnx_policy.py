@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import onnxruntime as ort
@@ -39,6 +39,7 @@ class OnnxPolicy(BoardPolicy):
     margin: float  # mean JCTs
     metadata: Mapping[str, Any]
     session: ort.InferenceSession
+    corrects_estimates: ClassVar[bool] = True  # a hold is a bet on lengths
 
     @classmethod
     def load(cls, path: str | Path, sha256: str | None = None) -> OnnxPolicy:

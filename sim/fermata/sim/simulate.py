@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from fermata.policy._jit import kernel
 from fermata.policy.action import WAIT, any_startable
-from fermata.policy.decide import Policy, Step, decide
+from fermata.policy.decide import Policy, Step, corrects_estimates, decide
 from fermata.policy.errors import FermataError, InputError
 from fermata.policy.features import ORDER
 from fermata.policy.guardrails import IDLE_POOL, Guardrails, bound
@@ -183,6 +183,7 @@ def simulate(
     sticky: bool = False,
     failures: Failures | None = None,
     caps: NDArray[np.int32] | None = None,
+    corrects: bool | None = None,
     observer: Observer | None = None,
     progress: Progress | None = None,
 ) -> Episode:
@@ -198,6 +199,8 @@ def simulate(
             does); else every task's end gives its executors back to the scheduler.
         failures: of tasks; none by default.
         caps: [stages] the most tasks of each stage that run at once, at least 1; all of them by default.
+        corrects: estimates are corrected by what finished stages took; by default if the policy is one that
+            `corrects_estimates`.
         observer: called with every state and the steps decided in it; the state is a view that changes afterwards.
         progress: called now and then with the share of the jobs that are done, 0 to 1.
 
@@ -214,7 +217,7 @@ def simulate(
         job = trace.job_ids[int(trace.stage_job[int(trace.stage_slots.argmax())])]
         raise InputError(f"job {job!r} needs {trace.stage_slots.max()} executors at once, but there are {executors}")
     tables = tables_of(trace, executors, sticky=sticky, failures=failures, caps=caps)
-    world = new_world(tables, executors)
+    world = new_world(tables, executors, corrects=corrects_estimates(policy) if corrects is None else corrects)
 
     def report() -> None:
         if progress is not None:

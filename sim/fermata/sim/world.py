@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fermata.policy.board import Board, Executor, Job, Pool, Stage, state_of
+from fermata.policy.correction import Correction, new_correction
 from fermata.policy.graph import job_shape, path_lengths
 from fermata.policy.rows import Indices, Long, Rows, column, new_indices, new_rows, new_values, peek
 from fermata.policy.state import IDLE, ClusterState
@@ -61,6 +62,7 @@ class Clock:
     finished: int = 0
     runs: int = 0  # tasks that run: the size of the heap
     sticky: int = 0
+    corrects: int = 0  # jobs get corrected estimates when they arrive
     sequence: Long = 0  # tasks started so far
     events: Long = 0
     decisions: Long = 0
@@ -101,6 +103,7 @@ class StageProgress:
     first_child: Long = 0
     end_child: Long = 0
     parents_left: int = 0
+    given_s: float = 0.0  # the estimate before any correction
 
 
 @dataclass(slots=True)
@@ -126,6 +129,7 @@ class World(NamedTuple):
     tasks: Rows[Task]
     children: Indices  # [edges]
     by_path: Indices  # [stages] of each job, longest path first
+    correction: Correction  # of estimates; learns nothing unless the clock says `corrects`
 
 
 def tables_of(
@@ -199,11 +203,18 @@ def _children(trace: Trace) -> tuple[IntArray, IndexArray]:
     return child_ptr, owner[np.argsort(trace.parent, kind="stable")]
 
 
-def new_world(tables: Tables, executors: int) -> World:
-    """Return the world before the first event: every executor free, no job arrived."""
+def new_world(tables: Tables, executors: int, *, corrects: bool = False) -> World:
+    """Return the world before the first event: every executor free, no job arrived.
+
+    Args:
+        tables: the jobs.
+        executors: size of the pool.
+        corrects: estimates are corrected by what finished stages took (`fermata.policy.correction`).
+    """
+    clock = {"jobs": len(tables.job_arrival_s), "sticky": int(tables.sticky), "corrects": int(corrects)}
     return World(
         board=_new_board(tables, executors),
-        clock=new_rows(Clock, 1, {"jobs": len(tables.job_arrival_s), "sticky": int(tables.sticky)}),
+        clock=new_rows(Clock, 1, clock),
         runs=new_rows(Run, executors),
         next_executor=new_indices(np.full(executors, IDLE)),
         job_progress=new_rows(
@@ -224,6 +235,7 @@ def new_world(tables: Tables, executors: int) -> World:
                 "first_child": tables.child_ptr[:-1],
                 "end_child": tables.child_ptr[1:],
                 "parents_left": tables.stage_parents,
+                "given_s": tables.stage_estimate_s,
             },
         ),
         tasks=new_rows(
@@ -233,6 +245,7 @@ def new_world(tables: Tables, executors: int) -> World:
         ),
         children=new_indices(tables.child),
         by_path=new_indices(tables.stage_order),
+        correction=new_correction(),
     )
 
 

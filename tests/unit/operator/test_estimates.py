@@ -130,6 +130,47 @@ def test_families(name: str, labels: dict[str, str], family: str) -> None:
     assert family_of(meta_of(workflow(name, stage("a"), labels=labels))) == family
 
 
+def _given(estimates: Estimates, seconds: int) -> tuple[float, str]:
+    return estimates.of(meta_of(workflow("new", stage("a"))), _stage(estimateSeconds=seconds))[:2]
+
+
+def _taught(estimates: Estimates, runs: int) -> Estimates:
+    """Stages whose users say half of what they take."""
+    for number in range(runs):
+        estimates.learn_all(_finished(f"w{number}-x", 20.0, end_s=T0 + number))
+    return estimates
+
+
+def test_what_users_say_is_corrected_by_what_stages_took_if_the_policy_wants_it() -> None:
+    estimates = Estimates()
+    estimates.corrects = True
+    (row,) = _finished("w", 20.0).spec.stages  # type: ignore[union-attr]
+    said = int(row.estimate_seconds or 0)
+    assert _given(_taught(estimates, 39), said) == (said, "estimateSeconds")
+    seconds, source = _given(_taught(estimates, 60), said)
+    assert seconds == pytest.approx(20.0, rel=0.05)
+    assert source == f"estimateSeconds {said}, corrected by what such stages took"
+    estimates.corrects = False
+    assert _given(estimates, said) == (said, "estimateSeconds")
+
+
+def test_what_was_learned_is_not_corrected_again() -> None:
+    estimates = _taught(Estimates(), 60)
+    estimates.corrects = True
+    of_family = estimates.of(meta_of(workflow("w3-x", stage("a"))), _stage())
+    assert of_family[:2] == (20.0, "median of 1 earlier run")
+
+
+def test_a_stage_of_which_nobody_said_anything_teaches_no_correction() -> None:
+    estimates = Estimates()
+    estimates.corrects = True
+    for number in range(60):
+        row = {"name": "a", "state": "Succeeded", "tasks": 1, "runSeconds": 20.0, "completionTime": render(T0 + number)}
+        spec = stage("a") | {"estimateSeconds": None}
+        estimates.learn_all(workflow_fact_of(f"w{number}-x", spec, status={**DONE, "stages": [row]}))
+    assert _given(estimates, 7) == (7.0, "estimateSeconds")
+
+
 def test_trust_begins_high_and_falls_with_what_was_off() -> None:
     estimates = Estimates()
     assert estimates.trust == (0.0, 0.0)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from tests.unit.operator.objects import DONE, T0, stage, workflow
-from tests.unit.operator.world import World
+from tests.unit.operator.world import Holder, World
 
 from fermata.operator.past import past_job
 from fermata.operator.reasons import MEANING
@@ -206,6 +206,41 @@ def test_what_was_expected_of_a_stage_is_not_what_it_took() -> None:
     world.start_operator()
     asyncio.run(world.run_until(world.now_s + 1.0))
     assert world.reconciler._estimates.trust == pytest.approx(before)
+
+
+def _run_one(world: World, name: str, took_s: float) -> dict[str, Any]:
+    """Let a workflow of one stage, of which its user says 9 s, come and end; return its stage's status."""
+    world.feed("workflows", f"uid-{name}", workflow(name, stage("a", estimateSeconds=9), arrival_s=world.now_s))
+    asyncio.run(world.run_until(world.now_s + took_s))
+    (job,) = (job for job in world.server.jobs if job["metadata"]["labels"]["fermata.dev/workflow"] == name)
+    done = {"type": "Complete", "status": "True", "lastTransitionTime": render(world.now_s)}
+    raw = world.server.objects[job["metadata"]["uid"]]
+    world.feed("jobs", raw["metadata"]["uid"], {**raw, "status": {"succeeded": 1, "conditions": [done]}})
+    asyncio.run(world.run_until(world.now_s + 1.0))
+    (row,) = world.server.objects[f"uid-{name}"]["status"]["stages"]
+    return dict(row)
+
+
+@pytest.mark.parametrize(
+    ("mode", "wants", "corrected"),
+    [("Enforce", True, True), ("Enforce", False, False), ("Shadow", True, False)],
+)
+def test_users_estimates_are_corrected_if_the_policy_that_acts_wants_it(
+    monkeypatch: pytest.MonkeyPatch, mode: str, wants: bool, corrected: bool
+) -> None:
+    monkeypatch.setattr(Holder, "corrects_estimates", wants, raising=False)
+    world = World(executors=9, mode=mode)
+    for number in range(45):
+        row = _run_one(world, f"w{number}-x", 27.0)
+    expected_s, source = (27.0, "estimateSeconds 9, corrected by what such stages took") if corrected else (
+        9.0, "estimateSeconds",
+    )  # fmt: skip
+    assert row["estimateSeconds"] == pytest.approx(expected_s, rel=0.05)
+    assert row["estimateSource"] == source
+    # A restarted operator has learned the same from the statuses.
+    world.start_operator()
+    row = _run_one(world, "again", 27.0)
+    assert row["estimateSeconds"] == pytest.approx(expected_s, rel=0.05)
 
 
 @pytest.mark.parametrize(

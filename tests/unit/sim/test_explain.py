@@ -97,7 +97,7 @@ def test_what_it_does_is_what_it_did_in_idle_pools_and_with_missed_estimates(nam
     chosen = scenario(name).with_(jobs=200, warm=0)
     chosen = replace(chosen, estimates=None if noise is None else read_noise(noise))
     policy = default()
-    world = new_world(tables_of(chosen.generate(3), chosen.executors), chosen.executors)
+    world = new_world(tables_of(chosen.generate(3), chosen.executors), chosen.executors, corrects=True)
     taken, x, waited = np.zeros(len(ACTIONS), int), np.zeros(SIZE, np.float32), True
     while next_decision(world, ORDER, waited, x) == DECIDE:
         choice, costs = candidates(world.board, ORDER), policy.costs(x[np.newaxis])[0]

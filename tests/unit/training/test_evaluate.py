@@ -16,7 +16,7 @@ from fermata.policy.guardrails import Guardrails
 from fermata.sim.generate.estimates import read_noise
 from fermata.sim.spark.experiment import run_tpch_seed, tpch_setting
 from fermata.sim.spark.settings import spark_setting
-from fermata.training.evaluate import Conditions, evaluate, names_of
+from fermata.training.evaluate import Conditions, evaluate, names_of, read_corrections
 
 NAMES, SEEDS = ["norm50", "norm200"], [2000, 2001, 2002]
 
@@ -75,6 +75,18 @@ def test_conditions_hold_for_policy_and_base() -> None:
     assert capped.held_s_per_job == 0.0
     with pytest.raises(InputError, match="nonsense"):
         evaluate("sjf", ["norm200"], SEEDS, conditions=Conditions(parameters=(("nonsense", 1),)))
+
+
+def test_who_gets_corrected_estimates_can_be_said() -> None:
+    noisy = Conditions(jobs=800, noise=read_noise("lognormal=0.7"))
+    alone, nobody, all_ = (
+        evaluate("default", ["dag_wide"], SEEDS, conditions=replace(noisy, corrections=each))[0]
+        for each in ("policy", "none", "all")
+    )
+    assert alone.avg_jct_s == all_.avg_jct_s < nobody.avg_jct_s
+    assert alone.base_jct_s == nobody.base_jct_s != all_.base_jct_s
+    with pytest.raises(InputError, match="--corrections: expected policy, all, none, got 'both'"):
+        read_corrections("both")
 
 
 def test_a_tpch_setting_is_scored_against_fair_sharing() -> None:

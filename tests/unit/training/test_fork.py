@@ -7,6 +7,7 @@ from fermata.policy.features import ORDER, SIZE
 from fermata.policy.registry import load
 from fermata.policy.rows import column, listed, peek
 from fermata.sim.engine import DECIDE, advance
+from fermata.sim.generate.estimates import lognormal_noise
 from fermata.sim.scenarios import SCENARIOS
 from fermata.sim.simulate import simulate
 from fermata.sim.world import World, new_world, tables_of
@@ -24,14 +25,15 @@ def _finish(world: World, base: Base) -> None:
         act(world, base, NO_LIMITS)
 
 
+@pytest.mark.parametrize("corrects", [False, True])
 @pytest.mark.parametrize("name", ["express_k2", "dag_wide"])
-def test_a_fork_with_its_own_future_ends_as_the_episode(name: str) -> None:
+def test_a_fork_with_its_own_future_ends_as_the_episode(name: str, corrects: bool) -> None:
     scenario = SCENARIOS[name].with_(jobs=JOBS)
-    trace, executors = scenario.generate(3), scenario.executors
+    trace, executors = lognormal_noise(scenario.generate(3), 0.7, 3), scenario.executors
     policy = load("sjf-hold:tau=20")
-    whole = simulate(trace, executors, policy)
+    whole = simulate(trace, executors, policy, corrects=corrects)
     tables = tables_of(trace, executors)
-    world, library = new_world(tables, executors), new_world(tables, executors)
+    world, library = new_world(tables, executors, corrects=corrects), new_world(tables, executors)
     base = Base(False, policy.rule, ORDER, empty_network())
     fork = new_fork(executors, Room(2 * JOBS, 4 * trace.stages, 4 * trace.tasks, 4 * len(trace.parent) + 10))
     compared = 0

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, replace
-from typing import NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 
@@ -27,6 +27,8 @@ from fermata.sim.spark.peers import PEERS
 from fermata.sim.spark.settings import SETTINGS, SparkSetting
 from fermata.training.config import OwnTrace
 from fermata.training.own import Part, as_scenario
+
+Corrections = Literal["policy", "all", "none"]
 
 # Named bases that are heuristics of another name here.
 _TPCH_BASE, _OWN_BASE = "spark-fair", "srwf"
@@ -47,6 +49,8 @@ class Conditions:
         own: a trace of one's own, in the place of every scenario.
         part: of that trace.
         against: the policy to compare with, in the place of each scenario's base.
+        corrections: who gets estimates that are corrected by what finished stages took: the policies that want it,
+            both, or neither.
     """
 
     jobs: int | None = None
@@ -58,6 +62,12 @@ class Conditions:
     own: OwnTrace | None = None
     part: Part = "test"
     against: str | None = None
+    corrections: Corrections = "policy"
+
+    @property
+    def corrects(self) -> bool | None:
+        """What `simulate` is told: None leaves it to each policy."""
+        return None if self.corrections == "policy" else self.corrections == "all"
 
     def check(self, name: str) -> None:
         """Raise InputError if a scenario cannot be had under these conditions."""
@@ -65,8 +75,10 @@ class Conditions:
             self.scenario(name)
         elif self.tpch_dir is None:
             raise InputError(f"scenario {name} needs --tpch-dir DIR, the folder with 2g/adj_mat_1.npy")
-        elif self != replace(self, noise=None, later=(), limits=Guardrails()):
-            raise InputError(f"scenario {name} knows no later parameters, other estimates or limits on holding")
+        elif self != replace(self, noise=None, later=(), limits=Guardrails(), corrections="policy"):
+            raise InputError(
+                f"scenario {name} knows no later parameters, other or corrected estimates, or limits on holding"
+            )
         else:
             self.spark(name)
 
@@ -141,6 +153,18 @@ class Score:
     held_s_per_job: float
 
 
+def read_corrections(text: str) -> Corrections:
+    """Read one of the three.
+
+    Raises:
+        InputError: it is none.
+    """
+    for each in get_args(Corrections):
+        if text == each:
+            return each  # type: ignore[no-any-return]
+    raise InputError(f"--corrections: expected {', '.join(get_args(Corrections))}, got {text!r}")
+
+
 def base_of(name: str) -> str:
     """Return the built-in policy that a scenario is compared with."""
     return _TPCH_BASE if name in SETTINGS else _BASES[scenario(name).base]
@@ -157,7 +181,11 @@ def _episodes(unit: Unit) -> tuple[list[Episode], int]:
     trace = chosen.generate(unit.seed)
     if trace.jobs <= chosen.warm:
         raise InputError(f"{unit.scenario}: a warm-up of {chosen.warm} jobs leaves none of {trace.jobs}")
-    return [simulate(trace, chosen.executors, knowing(load(spec), trace), limits=limits) for spec in specs], chosen.warm
+    corrects = unit.conditions.corrects
+    return [
+        simulate(trace, chosen.executors, knowing(load(spec), trace), limits=limits, corrects=corrects)
+        for spec in specs
+    ], chosen.warm
 
 
 def run_unit(unit: Unit) -> Pair:

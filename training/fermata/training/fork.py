@@ -13,6 +13,7 @@ import numpy as np
 
 from fermata.policy._jit import kernel
 from fermata.policy.board import Board, Executor, Job, Pool, Stage
+from fermata.policy.correction import copy_correction, new_correction
 from fermata.policy.rows import Indices, copy_row, new_indices, new_rows, new_values
 from fermata.policy.state import IDLE, RECENT_ARRIVALS
 from fermata.sim.trace import Trace
@@ -61,6 +62,7 @@ def new_fork(executors: int, room: Room) -> Fork:
         tasks=new_rows(Task, room.tasks),
         children=new_indices(np.zeros(room.edges)),
         by_path=new_indices(np.zeros(room.stages)),
+        correction=new_correction(),
     )
     return Fork(world, room, new_indices(np.zeros(room.jobs)))
 
@@ -213,6 +215,8 @@ def splice(fork: Fork, world: World, library: World, first: int, arrivals: int, 
             return False
     _copy_pool(fork, world, count)
     to = fork.world
+    if to.clock[0].corrects:
+        copy_correction(to.correction, world.correction)
     clock, seen = to.clock[0], to.board.pool[0].recent_end
     shift_s = to.board.pool[0].now_s - since_s - library.board.jobs[first - 1].arrival_s
     for i in range(arrivals):

@@ -39,6 +39,7 @@ from fermata.policy.learned import (
     network_of,
     pick_in_use,
 )
+from fermata.policy.onnx_policy import OnnxPolicy
 from fermata.policy.rows import column, peek
 from fermata.policy.transition import moldable_duration
 from fermata.sim.engine import DECIDE, advance, apply
@@ -128,14 +129,15 @@ def _draw_durations(world: World, chance: _Chance) -> None:
     for job in range(world.clock[0].jobs - chance.arrivals):
         progress = world.job_progress[job]
         for stage in range(progress.first_stage, progress.end_stage):
-            row, end = world.board.stages[stage], world.stage_progress[stage].end_task
-            for task in range(end - row.pending, end):
-                world.tasks[task].duration_s = row.estimate_s * ratios[int(draws[at % len(draws)] * len(ratios))]
+            row, given = world.board.stages[stage], world.stage_progress[stage]
+            for task in range(given.end_task - row.pending, given.end_task):
+                world.tasks[task].duration_s = given.given_s * ratios[int(draws[at % len(draws)] * len(ratios))]
                 at += 1
     for i in range(world.clock[0].runs):
         run = world.runs[i]
-        begun, row = world.tasks[run.task], world.board.stages[world.board.executors[run.executor].stage]
-        usual_s = row.estimate_s
+        at_work = world.board.executors[run.executor].stage
+        begun, row = world.tasks[run.task], world.board.stages[at_work]
+        usual_s = world.stage_progress[at_work].given_s
         if not math.isnan(row.serial_fraction):
             usual_s = moldable_duration(usual_s, row.serial_fraction, row.cap)
         passed = (now_s - begun.start_s) / max(usual_s, 1e-9)
@@ -197,11 +199,13 @@ def _try(world: World, picked: int, order: Rule, network: Network, chance: _Chan
 class Prober:
     """Plays one episode as the module says."""
 
-    def __init__(self, scenario: Scenario, others: Scenario, seed: int, network: Network, effort: Effort) -> None:
+    def __init__(
+        self, scenario: Scenario, others: Scenario, seed: int, network: Network, effort: Effort, corrects: bool
+    ) -> None:
         """Take an episode of a scenario, what its futures are made of, and the policy to look into."""
         executors, trace = scenario.executors, scenario.generate(seed)
         library = others.with_(jobs=_LIBRARY_JOBS).generate(_STREAM + seed)
-        self._world = new_world(tables_of(trace, executors), executors)
+        self._world = new_world(tables_of(trace, executors), executors, corrects=corrects)
         self._library = new_world(tables_of(library, executors), executors)
         self._ratios = _ratios(library)
         self._arrivals = arrivals_of(self._library)
@@ -283,12 +287,14 @@ def _ratios(library: Trace) -> FloatArray:
     return np.sort(library.task_duration_s[known] / estimate_s[known])
 
 
-def room_in(scenario: Scenario, others: Scenario, seed: int, network: Network, effort: Effort) -> Found:
-    """Look into one episode of a scenario; see `Unit`."""
-    prober = Prober(scenario, others, seed, network, effort)
+def room_in(
+    scenario: Scenario, others: Scenario, seed: int, network: Network, effort: Effort, corrects: bool = False
+) -> Found:
+    """Look into one episode of a scenario; see `Unit`. Estimates are corrected if the policy in use wants that."""
+    prober = Prober(scenario, others, seed, network, effort, corrects)
     prober.play()
     trace, executors = prober.trace, scenario.executors
-    world = new_world(tables_of(trace, executors), executors)
+    world = new_world(tables_of(trace, executors), executors, corrects=corrects)
     play(world, ORDER, network, NO_LIMITS)
     jct_s = column(world.job_progress, "completion_s") - trace.job_arrival_s
     base_jct_s = simulate(trace, executors, SRWF).job_jct_s
@@ -306,7 +312,8 @@ def eager() -> Network:
 def look_into(unit: Unit) -> Found:
     """Look into one episode under a policy."""
     network = eager() if unit.model is None else read_network(unit.model)
-    return room_in(unit.scenario, unit.others, unit.seed, network, unit.effort)
+    corrects = unit.model is not None and OnnxPolicy.corrects_estimates
+    return room_in(unit.scenario, unit.others, unit.seed, network, unit.effort, corrects)
 
 
 def pooled(scenario: str, found: Sequence[Found]) -> Headroom:

@@ -218,7 +218,14 @@ def run_places(
         ModelError: the model fails or answers NaN.
         StuckError: it waits although nothing will happen any more.
     """
-    worlds = [new_world(tables_of(each.trace, each.executors, sticky=each.sticky), each.executors) for each in places]
+    worlds = [
+        new_world(
+            tables_of(each.trace, each.executors, sticky=each.sticky),
+            each.executors,
+            corrects=policy.corrects_estimates,
+        )
+        for each in places
+    ]
     manner = default_manner(policy.margin, SJF.rule)._replace(limits=limits)
     batch = Batch(iter(worlds), len(worlds), manner)
     costs = np.zeros((len(worlds), len(ACTIONS)))

@@ -1,0 +1,119 @@
+"""Estimates corrected by what finished stages took: what it learns, when it counts, and what it forgets."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fermata.policy.correction import Correction, corrected_s, learn, new_correction, pays
+from fermata.policy.rows import peek
+
+SECONDS = st.floats(1e-3, 1e9)
+
+
+def _learned(pairs: Iterable[tuple[float, float]]) -> Correction:
+    past = new_correction()
+    for estimate_s, duration_s in pairs:
+        learn(past, float(estimate_s), float(duration_s))
+    return past
+
+
+def _two_sizes(seed: int, stages: int, sigma: float) -> tuple[np.ndarray, np.ndarray]:
+    """Estimates and durations of stages of 10 s and, one in ten, of 200 s."""
+    rng = np.random.default_rng(seed)
+    duration_s = np.where(rng.random(stages) < 0.1, 200.0, 10.0)
+    return duration_s * rng.lognormal(0.0, sigma, stages), duration_s
+
+
+def test_without_lessons_an_estimate_is_what_it_is() -> None:
+    past = new_correction()
+    assert corrected_s(past, 42.0) == pytest.approx(42.0)
+    assert not pays(past)
+
+
+def test_one_lesson_by_hand() -> None:
+    # One stage of 10 s took 30: it counts 400/399, and the estimate itself 0.3 of that.
+    assert corrected_s(_learned([(10.0, 30.0)]), 10.0) == pytest.approx((0.3 * 10.0 + 30.0) / 1.3)
+    # Four entries away it counts exp(-2), five entries away nothing.
+    near = math.exp(-2.0)
+    assert corrected_s(_learned([(10.0, 30.0)]), 20.0) == pytest.approx((0.3 * 20.0 + near * 30.0) / (0.3 + near))
+    assert corrected_s(_learned([(10.0, 30.0)]), 10.0 * 2.0**1.25) == pytest.approx(10.0 * 2.0**1.25)
+
+
+def test_a_bias_is_taken_out() -> None:
+    rng = np.random.default_rng(1)
+    duration_s = rng.lognormal(3.0, 1.0, 400)
+    past = _learned(zip(3.0 * duration_s, duration_s, strict=True))
+    assert pays(past)
+    assert corrected_s(past, 60.0) == pytest.approx(20.0, rel=0.15)
+
+
+def test_sizes_that_differ_by_more_than_estimates_miss_are_told_apart() -> None:
+    past = _learned(zip(*_two_sizes(1, 400, 0.7), strict=True))
+    assert pays(past)
+    assert corrected_s(past, 5.0) == pytest.approx(10.0, rel=0.1)
+    assert corrected_s(past, 20.0) == pytest.approx(10.0, rel=0.2)
+    assert corrected_s(past, 400.0) == pytest.approx(200.0, rel=0.1)
+
+
+def test_right_estimates_are_left_alone() -> None:
+    assert not pays(_learned(zip(*_two_sizes(1, 2000, 0.0), strict=True)))
+
+
+def test_chance_that_nobody_can_know_is_left_alone() -> None:
+    rng = np.random.default_rng(2)
+    estimate_s = rng.lognormal(3.0, 1.5, 2000)
+    past = new_correction()
+    for each, error in zip(estimate_s, rng.lognormal(-0.02, 0.2, 2000), strict=True):
+        learn(past, each, each * error)
+        assert not pays(past)
+
+
+def test_the_same_estimate_for_short_and_long_stages_is_left_alone() -> None:
+    _, duration_s = _two_sizes(3, 2000, 0.0)
+    flipped = np.random.default_rng(3).random(2000) < 0.2
+    estimate_s = np.where(flipped, np.where(duration_s > 100.0, 10.0, 200.0), duration_s)
+    assert not pays(_learned(zip(estimate_s, duration_s, strict=True)))
+
+
+def test_it_takes_some_lessons_before_any_estimate_is_corrected() -> None:
+    assert not pays(_learned([(10.0, 30.0)] * 39))
+    assert pays(_learned([(10.0, 30.0)] * 40))
+
+
+def test_what_was_learned_long_ago_fades() -> None:
+    past = _learned([(10.0, 30.0)] * 1000 + [(10.0, 10.0)] * 2000)
+    assert corrected_s(past, 10.0) == pytest.approx(10.0, rel=0.02)
+    assert not pays(past)
+
+
+def test_a_very_long_history_overflows_nothing() -> None:
+    past = _learned([(10.0, 30.0)] * 100_000)
+    assert corrected_s(past, 10.0) == pytest.approx(30.0, rel=0.01)
+    assert 1.0 <= peek(past.lessons).weight < 1e101
+
+
+@pytest.mark.parametrize("estimate_s", [0.0, -1.0, math.nan])
+def test_an_estimate_that_says_nothing_teaches_nothing(estimate_s: float) -> None:
+    past = _learned([(estimate_s, 5.0)])
+    assert peek(past.lessons).seen == 0
+
+
+@given(st.lists(st.tuples(SECONDS, SECONDS), max_size=60), SECONDS)
+@settings(max_examples=50, deadline=None)
+def test_it_stays_between_what_was_seen_and_what_is_said(pairs: list[tuple[float, float]], estimate_s: float) -> None:
+    seen_s = [estimate_s, *(duration_s for _, duration_s in pairs)]
+    corrected = corrected_s(_learned(pairs), estimate_s)
+    assert min(seen_s) * (1.0 - 1e-9) <= corrected <= max(seen_s) * (1.0 + 1e-9)
+
+
+@pytest.mark.parametrize("estimate_s", [1e-15, 1e-12, 1e12, 1e15])
+def test_estimates_off_the_table_count_as_its_ends(estimate_s: float) -> None:
+    past = _learned([(estimate_s, 7.0)] * 50)
+    assert corrected_s(past, estimate_s) == pytest.approx(7.0, rel=0.01) or estimate_s >= 1e12
+    assert math.isfinite(corrected_s(past, estimate_s))

@@ -1,0 +1,150 @@
+"""The simulator corrects estimates for policies that want it: what jobs say then, and what it is worth."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from fermata.policy.correction import corrected_s, learn, new_correction, pays
+from fermata.policy.decide import Policy, Step, corrects_estimates
+from fermata.policy.graph import job_shape, path_lengths
+from fermata.policy.registry import load
+from fermata.policy.state import ClusterState
+from fermata.sim.failures import Failures
+from fermata.sim.generate.estimates import lognormal_noise
+from fermata.sim.scenarios import SCENARIOS, Scenario
+from fermata.sim.simulate import Episode, simulate
+from fermata.sim.trace import Trace
+from fermata.sim.trace_builder import StageSpec, TraceBuilder
+
+
+def _noisy(name: str, seed: int, sigma: float = 0.7, **changes: int) -> tuple[Trace, Scenario]:
+    some = SCENARIOS[name].with_(**changes)
+    return lognormal_noise(some.generate(seed), sigma, seed), some
+
+
+def _same(one: Episode, two: Episode) -> None:
+    np.testing.assert_array_equal(one.task_start_s, two.task_start_s)
+    np.testing.assert_array_equal(one.job_completion_s, two.job_completion_s)
+
+
+def test_heuristics_get_estimates_as_they_are() -> None:
+    trace, some = _noisy("dag_wide", 3, jobs=400)
+    srwf = load("srwf")
+    assert not corrects_estimates(srwf)
+    _same(simulate(trace, some.executors, srwf), simulate(trace, some.executors, srwf, corrects=False))
+    corrected = simulate(trace, some.executors, srwf, corrects=True)
+    assert (corrected.job_completion_s != simulate(trace, some.executors, srwf).job_completion_s).any()
+
+
+def test_learned_policies_get_them_corrected_and_save_much_by_it() -> None:
+    default = load("default")
+    assert corrects_estimates(default)
+    ratios = []
+    for seed in range(5000, 5004):
+        trace, some = _noisy("express_k2", seed, jobs=2000)
+        as_it_is = simulate(trace, some.executors, default, corrects=False).job_jct_s[200:].mean()
+        ratios.append(simulate(trace, some.executors, default).job_jct_s[200:].mean() / as_it_is)
+    assert max(ratios) < 1.0
+    assert np.mean(ratios) < 0.95
+
+
+@pytest.mark.parametrize("name", ["express_k2", "dag_pods", "dag_wide"])
+def test_where_estimates_are_as_good_as_they_can_be_nothing_changes(name: str) -> None:
+    some, default = SCENARIOS[name].with_(jobs=600), load("default")
+    trace = some.generate(5000)
+    _same(simulate(trace, some.executors, default), simulate(trace, some.executors, default, corrects=False))
+
+
+@pytest.mark.parametrize("name", ["k8s_poisson", "dag_wide"])
+def test_an_observed_episode_is_the_same_as_a_compiled_one(name: str) -> None:
+    trace, some = _noisy(name, 5001, jobs=300)
+    default = load("default")
+    seen = simulate(trace, some.executors, default, observer=lambda _state, _steps: None)
+    _same(seen, simulate(trace, some.executors, default))
+
+
+def _states(trace: Trace, executors: int, policy: Policy) -> tuple[list[ClusterState], Episode]:
+    states: list[ClusterState] = []
+
+    def keep(state: ClusterState, _steps: tuple[Step, ...]) -> None:
+        states.append(state._replace(**{
+            name: np.array(value) for name, value in state._asdict().items() if isinstance(value, np.ndarray)
+        }))  # fmt: skip
+
+    return states, simulate(trace, executors, policy, corrects=True, observer=keep)
+
+
+def test_estimates_are_those_of_the_lessons_up_to_a_jobs_arrival() -> None:
+    trace, some = _noisy("dag_pods", 5002, jobs=400)
+    states, episode = _states(trace, some.executors, load("srwf"))
+    # The same lessons, in the order in which stages ended: one task each.
+    past, expected_s = new_correction(), trace.stage_estimate_s.copy()
+    ends = np.argsort(episode.task_end_s, kind="stable")
+    learned = corrected = 0
+    for job, arrival_s in enumerate(trace.job_arrival_s):
+        while learned < len(ends) and episode.task_end_s[ends[learned]] <= arrival_s:
+            task = ends[learned]
+            learn(past, trace.stage_estimate_s[task], episode.task_end_s[task] - episode.task_start_s[task])
+            learned += 1
+        if pays(past):
+            corrected += 1
+            for stage in range(*trace.job_stage_ptr[job : job + 2]):
+                expected_s[stage] = corrected_s(past, trace.stage_estimate_s[stage])
+    assert corrected > 200
+    np.testing.assert_allclose(states[-1].stage_estimate_s, expected_s[: len(states[-1].stage_estimate_s)], rtol=1e-9)
+
+
+@pytest.mark.parametrize("name", ["dag_wide", "dag_tasks"])
+def test_what_follows_from_estimates_follows_from_the_corrected_ones(name: str) -> None:
+    trace, some = _noisy(name, 5003, jobs=200)
+    states, _ = _states(trace, some.executors, load("srwf"))
+    state = states[-1]
+    jobs, stages = len(state.job_arrival_s), len(state.stage_job)
+    assert (state.stage_estimate_s != trace.stage_estimate_s[:stages]).mean() > 0.5
+    pointer = trace.parent_ptr[: stages + 1]
+    path_s, _ = path_lengths(pointer, trace.parent[: pointer[-1]], state.stage_estimate_s)
+    work_s = np.diff(trace.task_ptr)[:stages] * state.stage_estimate_s
+    of_job_s, critical_s, width = job_shape(trace.job_stage_ptr[: jobs + 1], work_s, path_s)
+    np.testing.assert_allclose(state.stage_path_s, path_s, rtol=1e-9)
+    np.testing.assert_allclose(state.job_work_s, of_job_s, rtol=1e-9)
+    np.testing.assert_allclose(state.job_critical_path_s, critical_s, rtol=1e-9)
+    np.testing.assert_allclose(state.job_width, width, rtol=1e-9)
+    np.testing.assert_allclose(state.recent_work_s, of_job_s[-len(state.recent_work_s) :], rtol=1e-9)
+    for each in states[:: len(states) // 50]:
+        _check_what_is_left(each)
+
+
+def _check_what_is_left(state: ClusterState) -> None:
+    left = (state.stage_pending + state.stage_running) * state.stage_slots * state.stage_estimate_s
+    left_s = np.bincount(state.stage_job, left, len(state.job_arrival_s))
+    np.testing.assert_allclose(state.job_remaining_work_s[state.active_jobs], left_s[state.active_jobs], rtol=1e-6)
+
+
+def test_jobs_with_moldable_stages_or_stages_that_take_no_time_keep_what_they_were_given() -> None:
+    builder = TraceBuilder()
+    for number in range(60):
+        builder.add_job(f"j{number}", 10.0 * number, [StageSpec("a", [3.0], estimate_s=1.0)])
+    nothing = [StageSpec("a", [0.0], estimate_s=0.0), StageSpec("b", [3.0], ["a"], estimate_s=1.0)]
+    builder.add_job("nothing", 700.0, nothing)
+    builder.add_job("moldable", 710.0, [StageSpec("a", [3.0], estimate_s=1.0, serial_fraction=0.5)])
+    builder.add_job("plain", 720.0, [StageSpec("a", [3.0], estimate_s=1.0)])
+    states, _ = _states(builder.finish(), 1, load("srwf"))
+    assert states[-1].job_work_s[-3:].tolist() == pytest.approx([1.0, 1.0, 3.0], rel=0.01)
+
+
+def test_jobs_that_fail_teach_nothing() -> None:
+    trace, some = _noisy("express_k2", 5004, jobs=300)
+    failures = Failures(0.999, retries=0, seed=1)
+    default = load("default")
+    one = simulate(trace, some.executors, default, failures=failures)
+    _same(one, simulate(trace, some.executors, default, failures=failures, corrects=False))
+
+
+def test_the_trace_is_left_as_it_was() -> None:
+    trace, some = _noisy("express_k2", 5005, jobs=300)
+    before = replace(trace, stage_estimate_s=trace.stage_estimate_s.copy())
+    simulate(trace, some.executors, load("default"))
+    np.testing.assert_array_equal(trace.stage_estimate_s, before.stage_estimate_s)
