@@ -16,7 +16,7 @@ from fermata.policy.board import board_of, state_of
 from fermata.policy.decide import Policy, Step, decide
 from fermata.policy.guardrails import Guardrails
 from fermata.policy.registry import HEURISTICS, load
-from fermata.policy.rows import column, listed
+from fermata.policy.rows import column
 from fermata.policy.state import ClusterState
 from fermata.policy.transition import take
 from fermata.sim.engine import DECIDE, DONE, advance, apply
@@ -126,9 +126,9 @@ def test_decide_leaves_its_state_as_it_was_and_every_step_is_legal(drawn: tuple[
 def _said(world: World) -> dict[str, list[float]]:
     """Everything that a world says, by column."""
     said: dict[str, list[float]] = {}
-    for part, rows in {**world.board._asdict(), **world._asdict()}.items():
-        if part == "board":
-            continue
+    parts = {**world.board._asdict(), **world.correction._asdict(), **world._asdict()}
+    del parts["board"], parts["correction"]
+    for part, rows in parts.items():
         if isinstance(rows, np.ndarray):
             names = rows.dtype.names
         else:
@@ -136,18 +136,18 @@ def _said(world: World) -> dict[str, list[float]]:
         for name in names or ():
             said[f"{part}.{name}"] = column(rows, name).tolist()
         if names is None:
-            said[part] = listed(rows, len(rows)).tolist()
+            said[part] = list(rows)
     return said
 
 
 @calm
-@given(episodes(), policies, st.integers(0, 12))
+@given(episodes(), policies, st.integers(0, 12), st.booleans())
 def test_a_copied_world_goes_on_as_the_one_it_was_copied_from(
-    drawn: tuple[Trace, int], policy: Policy, decisions: int
+    drawn: tuple[Trace, int], policy: Policy, decisions: int, corrects: bool
 ) -> None:
     trace, executors = drawn
     tables = tables_of(trace, executors)
-    world = new_world(tables, executors)
+    world = new_world(tables, executors, corrects=corrects)
 
     def go_on(world: World, most: int | None) -> int:
         while most is None or most > 0:
