@@ -78,6 +78,31 @@ def test_a_replay_is_the_simulators_episode(
     np.testing.assert_allclose(completion_s, episode.job_completion_s, rtol=0, atol=1e-9)
 
 
+@pytest.mark.parametrize(("name", "seed"), [("default", 1), ("default", 2), ("srwf", 1)])
+def test_a_replay_corrects_estimates_as_the_simulator_does(name: str, seed: int) -> None:
+    rng, made, arrival_s = np.random.default_rng(seed), [], 0.0
+    for number in range(150):
+        arrival_s += rng.exponential(8.0)
+        stages = []
+        for index in range(int(rng.integers(1, 4))):
+            parents = tuple(parent for parent in range(index) if rng.random() < 0.5)
+            duration_s = float(rng.choice([3.0, 60.0], p=[0.95, 0.05]) + rng.random())
+            tasks, estimate_s = int(rng.integers(1, 4)), duration_s * rng.lognormal(0.5, 0.7)
+            stages.append(PastStage(f"s{index}", parents, tasks, 1, tasks, duration_s, float(estimate_s)))
+        made.append(PastJob(arrival_s, f"j{number}", f"default/j{number}", 1.0, tuple(stages), math.nan))
+    policy, fallback, limits = registry.load(name), registry.load("sjf"), Guardrails(hold_when_idle=False)
+    episode, raw = (
+        simulate(
+            _trace(made), EXECUTORS, policy, limits=limits, fallback=fallback, sticky=True, corrects=corrects,
+            observer=lambda *_: None,
+        )
+        for corrects in (None, False)
+    )  # fmt: skip
+    completion_s = replay(made, EXECUTORS, policy, limits, fallback)
+    np.testing.assert_allclose(completion_s, episode.job_completion_s, rtol=0, atol=1e-6)
+    assert (episode.job_completion_s != raw.job_completion_s).any() == (name == "default")
+
+
 def test_the_example_by_hand() -> None:
     def job(name: str, arrival_s: float, duration_s: float) -> PastJob:
         return PastJob(arrival_s, name, name, 1.0, (PastStage("a", (), 1, 1, 1, duration_s, duration_s),), math.nan)

@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 
 from fermata.operator.past import PastJob
 from fermata.policy.action import HOLD, START, Action
-from fermata.policy.decide import Policy, decide
+from fermata.policy.correction import corrected_s, learn, new_correction, pays
+from fermata.policy.decide import Policy, corrects_estimates, decide
 from fermata.policy.errors import FermataError
 from fermata.policy.estimate_error import after_task
 from fermata.policy.graph import job_shape, path_lengths
@@ -103,6 +104,7 @@ class _Replay:
         self.runs: list[tuple[float, int, int, list[int]]] = []  # heap: end, order of start, stage, executors
         self.started = self.arrived = 0
         self.trust, self.measured = (0.0, 0.0), 0
+        self.given_s, self.correction, self.corrects = self.estimate_s.copy(), new_correction(), False
         self.now_s = -math.inf
         past = list(history)[-RECENT_ARRIVALS:]
         self.before = len(past)
@@ -110,8 +112,7 @@ class _Replay:
         self.recent_work_s = np.concatenate([[work_s for _, work_s in past], self.work_s])
 
     def _shapes(self) -> None:
-        pointer = np.cumsum([0, *(len(above) for above in self.parents)], dtype=np.int64)
-        flat = np.array([parent for above in self.parents for parent in above], dtype=np.int32)
+        pointer, flat = _edges(self.parents)
         self.dag = Dag.of_parents(pointer, flat)
         self.path_s, _ = path_lengths(pointer, flat, self.estimate_s)
         task_work_s: FloatArray = self.estimate_s * self.pending * self.slots
@@ -120,6 +121,7 @@ class _Replay:
 
     def run(self, policy: Policy, limits: Guardrails, fallback: Policy, give_up: Callable[[], bool]) -> FloatArray:
         wake_s = math.inf
+        self.corrects = corrects_estimates(policy)
         policy = knowing(policy, lambda: self.dag)
         while self.arrived < len(self.jobs) or self.active:
             if give_up():
@@ -153,9 +155,25 @@ class _Replay:
         job = self.arrived
         self.arrived += 1
         self.active.append(job)
+        if self.corrects and pays(self.correction):
+            self._correct(job)
         for stage in range(self.first[job], self.first[job + 1]):
             if self.parents_left[stage] == 0:
                 self._make_ready(stage)
+
+    def _correct(self, job: int) -> None:
+        """Give a job that arrives corrected estimates, and what follows from them."""
+        first, end = int(self.first[job]), int(self.first[job + 1])
+        rows = slice(first, end)
+        if not (self.given_s[rows] > 0.0).all():
+            return
+        self.estimate_s[rows] = [corrected_s(self.correction, each) for each in self.given_s[rows].tolist()]
+        parents = [[parent - first for parent in above] for above in self.parents[rows]]
+        self.path_s[rows], work_s, critical_path_s, width = _shape_of(
+            parents, self.estimate_s[rows], self.pending[rows] * self.slots[rows]
+        )
+        self.work_s[job], self.critical_path_s[job], self.width[job] = work_s, critical_path_s, width
+        self.remaining_s[job] = self.recent_work_s[self.before + job] = work_s
 
     def _make_ready(self, stage: int) -> None:
         self.ready_s[stage] = self.now_s
@@ -180,6 +198,8 @@ class _Replay:
             self._finish(stage, job)
 
     def _finish(self, stage: int, job: int) -> None:
+        if self.corrects:
+            learn(self.correction, self.given_s[stage], self.duration_s[stage])
         for child in self.children[stage]:
             self.parents_left[child] -= 1
             if self.parents_left[child] == 0:
@@ -252,3 +272,18 @@ class _Replay:
             estimate_error=self.trust[0],
             estimate_misses=self.trust[1],
         )
+
+
+def _edges(parents: Sequence[Sequence[int]]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+    """Return the parents of each stage in compressed form."""
+    pointer = np.cumsum([0, *(len(above) for above in parents)], dtype=np.int64)
+    return pointer, np.array([parent for above in parents for parent in above], dtype=np.int32)
+
+
+def _shape_of(
+    parents: Sequence[Sequence[int]], estimate_s: FloatArray, executors: NDArray[np.int32]
+) -> tuple[FloatArray, float, float, float]:
+    """Return the path of each stage of one job, and the job's work, critical path and average width."""
+    path_s, _ = path_lengths(*_edges(parents), estimate_s)
+    work_s, critical_path_s, width = job_shape(np.array([0, len(estimate_s)]), estimate_s * executors, path_s)
+    return path_s, float(work_s[0]), float(critical_path_s[0]), float(width[0])
