@@ -94,7 +94,13 @@ results: ## The shipped model's tables in docs/results.md: benchmark, wrong esti
 	$(EVALUATE) --scenarios all
 	$(EVALUATE) --scenarios all --seeds 8000-8099
 	$(EVALUATE) --scenarios $(SOME) --noise class-flips=0.2
+	$(EVALUATE) --scenarios $(SOME) --noise lognormal=0.3
+	$(EVALUATE) --scenarios $(SOME) --noise lognormal=0.3 --corrections none
 	$(EVALUATE) --scenarios $(SOME) --noise lognormal=0.7
+	$(EVALUATE) --scenarios $(SOME) --noise lognormal=0.7 --corrections none
+	$(EVALUATE) --scenarios $(SOME) --noise lognormal=0.7 --corrections all
+	$(EVALUATE) --scenarios $(SOME) --noise lognormal=1.2
+	$(EVALUATE) --scenarios $(SOME),k8s_cron,$(DAGS) --noise lognormal=0.7 --seeds 8000-8099
 	$(EVALUATE) --scenarios $(SOME) --noise class-means
 	$(EVALUATE) --scenarios $(SOME) --set load=0.3
 	$(EVALUATE) --scenarios $(SOME) --set load=0.9
@@ -110,6 +116,7 @@ results: ## The shipped model's tables in docs/results.md: benchmark, wrong esti
 	$(EVALUATE) --scenarios $(DAGS) --noise exact
 	$(EVALUATE) --scenarios $(DAGS) --noise class-flips=0.2
 	$(EVALUATE) --scenarios $(DAGS) --noise lognormal=0.7
+	$(EVALUATE) --scenarios $(DAGS) --noise lognormal=0.7 --corrections none
 	$(EVALUATE) --scenarios $(DAGS) --set load=0.9
 
 PAPERS := runs/papers
