@@ -55,6 +55,18 @@ def test_the_shipped_model_decides_and_its_decisions_replay(cluster: Cluster, fo
         assert replay(record, registry.load("default"), registry.load("sjf")) == record.steps
 
 
+def test_users_estimates_are_corrected_by_what_their_stages_took(cluster: Cluster) -> None:
+    cluster.pool("corrected", executors=16, policy={"name": "default"})
+    cluster.wait_for_pool("corrected", "PolicyReady", "True")
+    cluster.submit("padded", "corrected", [stage(f"s{number}", 0.2, estimateSeconds=20) for number in range(45)])
+    before = stages_of(cluster.wait_for("padded"))["s0"]
+    assert (before["estimateSeconds"], before["estimateSource"]) == (20.0, "estimateSeconds")
+    cluster.submit("another", "corrected", [stage("only", 0.2, estimateSeconds=20)])
+    after = stages_of(cluster.wait_for("another"))["only"]
+    assert after["estimateSource"] == "estimateSeconds 20, corrected by what such stages took"
+    assert 0.1 < after["estimateSeconds"] < 10.0
+
+
 def test_a_model_by_path_is_used_only_with_the_right_digest(cluster: Cluster) -> None:
     path = registry.shipped_model()
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
