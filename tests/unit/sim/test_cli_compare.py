@@ -81,6 +81,19 @@ def test_a_load_is_a_share_of_the_pool_that_was_asked_for(tmp_path: Path) -> Non
     assert offered == pytest.approx(sweep["value"], rel=0.25)
 
 
+def test_sweeps_leave_out_the_warm_up_that_was_asked_for(tmp_path: Path) -> None:
+    trace = tmp_path / "t.jsonl"
+    write_trace(scenario("express_k2").with_(jobs=60).generate(4), trace)
+    means = []
+    for warm in (0, 20):
+        arguments = ["--trace", trace, "--executors", 2, "--policies", "sjf", "--warmup", warm]
+        done = fermata(*arguments, "--out", tmp_path / "r.html", "--json")
+        assert (done.returncode, done.stderr) == (0, "")
+        (workload,) = json.loads(done.stdout)["workloads"].values()
+        means.append(workload["sweeps"]["load"]["avg_jct_s"]["sjf"])
+    assert means[0] != means[1]
+
+
 def test_the_figures_of_one_policy_are_those_of_simulate(tmp_path: Path) -> None:
     common = ["--scenario", "dag_pods", "--seeds", "4-5", *SMALL, "--json"]
     done = fermata(*common, "--policies", "srwf", "--no-sweeps", "--out", tmp_path / "r.html")

@@ -81,7 +81,7 @@ def units_of(workloads: Sequence[Workload], base: int) -> list[Unit]:
     ]
     for number, each in enumerate(workloads):
         for index, varied in enumerate(each.variations):
-            settings = [replace(setting, warm=varied.warm) for setting in each.settings]
+            settings = [replace(setting, warm=min(setting.warm, varied.most_warm)) for setting in each.settings]
             units += [
                 Unit(number, index, seed, varied.source, settings, base, detailed=False)
                 for seed in each.seeds[: each.sweep_seeds]

@@ -53,7 +53,7 @@ class Variation(NamedTuple):
     kind: str  # "load" or "ratio"
     value: float
     source: Source
-    warm: int
+    most_warm: int  # jobs that its episodes' means may leave out, which are shorter
 
 
 @cache
@@ -87,19 +87,19 @@ class ScenarioSource:
         """
         known = self.scenario.parameters
         jobs = min(self.scenario.jobs, SWEEP_JOBS)
-        warm = min(self.scenario.warm, jobs // 10)
-        small = self.scenario.with_(jobs=jobs, warm=warm)
+        most_warm = jobs // 10
+        small = self.scenario.with_(jobs=jobs, warm=min(self.scenario.warm, most_warm))
         if "load" in known:
             for value in LOADS:
                 changed = small.with_(load=value, executors=executors)
                 with suppress(InputError):  # too low for what comes by the clock
                     changed.with_(jobs=1).generate(0)
-                    yield Variation("load", value, ScenarioSource(changed), warm)
+                    yield Variation("load", value, ScenarioSource(changed), most_warm)
         for short, long in _SIZES:
             if short in known and long in known:
                 for value in RATIOS:
                     changed = small.with_(**{long: value * known[short]})
-                    yield Variation("ratio", value, ScenarioSource(changed), warm)
+                    yield Variation("ratio", value, ScenarioSource(changed), most_warm)
                 return
 
 
@@ -124,7 +124,7 @@ class TraceSource:
         load_now = float(stage_work_s(self.trace).sum()) / (self.executors * span_s)
         for value in LOADS:
             trace = replace(self.trace, job_arrival_s=self.trace.job_arrival_s * (load_now / value))
-            yield Variation("load", value, replace(self, trace=trace), 0)
+            yield Variation("load", value, replace(self, trace=trace), trace.jobs)
 
 
 @dataclass(frozen=True)
