@@ -63,7 +63,7 @@ class Metrics:
         )
         self.estimate = Histogram(
             "fermata_estimate_ratio",
-            "Duration of a task over its estimate: 1 is right, 2 took twice as long.",
+            "Duration of a task over its estimate (given, corrected or learned): 1 is right, 2 took twice as long.",
             ("pool", "source"),
             buckets=_RATIO,
             registry=registry,

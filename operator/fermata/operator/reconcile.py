@@ -315,7 +315,9 @@ class PoolReconciler:
                 # What was no more than a guess says nothing of how far estimates can be trusted.
                 if spec.estimate_seconds is not None or job.estimate_s != UNKNOWN_S:
                     self._estimates.measure(duration_s, job.estimate_s)
-                source = "learned" if spec.estimate_seconds is None else "given"
+                source = "learned"
+                if spec.estimate_seconds is not None:
+                    source = "given" if abs(job.estimate_s - spec.estimate_seconds) < 0.001 else "corrected"
                 self._tools.metrics.estimate.labels(self.pool, source).observe(duration_s / job.estimate_s)
             # The first few runs change an estimate; looking at the whole family after each one would not scale.
             if self._estimates.lessons(seen.fact.meta, spec.name) in _TELLING_LESSONS:

@@ -237,6 +237,13 @@ def test_users_estimates_are_corrected_if_the_policy_that_acts_wants_it(
     )  # fmt: skip
     assert row["estimateSeconds"] == pytest.approx(expected_s, rel=0.05)
     assert row["estimateSource"] == source
+    sources = {
+        sample.labels["source"]: sample.value
+        for family in world.metrics.registry.collect()
+        for sample in family.samples
+        if sample.name == "fermata_estimate_ratio_count"
+    }
+    assert sources == ({"given": 40.0, "corrected": 5.0} if corrected else {"given": 45.0})
     # A restarted operator has learned the same from the statuses.
     world.start_operator()
     row = _run_one(world, "again", 27.0)
