@@ -219,7 +219,7 @@ class PoolReconciler:
         known = store.pool_workflows[self.pool]
         while changed:
             # What fades as it is learned wants the oldest first, also after a restart.
-            in_order = sorted(changed, key=lambda uid: known[uid].arrival_s if uid in known else math.inf)
+            in_order = sorted(changed, key=lambda uid: known[uid].meta.created_s if uid in known else math.inf)
             for number, uid in enumerate(in_order, start=1):
                 self._take_in(uid, now_s)
                 if number % _AT_A_TIME == 0:
