@@ -46,7 +46,10 @@ class Meta:
     owner_uid: str
 
     def is_newer_than(self, other: Meta) -> bool:
-        """Tell whether this is a later version of the same object; True where versions cannot be compared."""
+        """Tell whether this is a later version of the same object, or a later object of its name.
+
+        True where versions cannot be compared.
+        """
         if self.resource_version.isdigit() and other.resource_version.isdigit():
             return int(self.resource_version) > int(other.resource_version)
         return self.resource_version != other.resource_version
@@ -161,6 +164,13 @@ class PodFact:
     meta: Meta
     start_s: float | None
     running: bool
+
+
+@dataclass(frozen=True, slots=True)
+class NamespaceFact:
+    """A namespace: all that is asked of it are its labels."""
+
+    meta: Meta
 
 
 def released_stages(annotation: str, stages: Iterable[str]) -> frozenset[str]:

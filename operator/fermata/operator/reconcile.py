@@ -365,9 +365,9 @@ class PoolReconciler:
         if pool is None:
             return Problem(reasons.POOL_NOT_FOUND, f"no ExecutorPool is named {self.pool!r}")
         selector = pool.spec.namespace_selector if pool.spec else None
-        labels = self._tools.store.namespaces.get(fact.meta.namespace)
+        namespace = self._tools.store.namespaces.get(fact.meta.namespace)
         # A namespace that is newer than what is known of it may have the label for which it is left out.
-        if selector is not None and (labels is None or not selector.selects(dict(labels))):
+        if selector is not None and (namespace is None or not selector.selects(dict(namespace.meta.labels))):
             message = f"pool {self.pool!r} does not take workflows of namespace {fact.meta.namespace!r}"
             return Problem(reasons.NAMESPACE_NOT_ALLOWED, message)
         return None

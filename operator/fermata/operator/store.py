@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Literal
 
 from fermata.operator import facts
-from fermata.operator.facts import JobFact, PodFact, PoolFact, WorkflowFact
+from fermata.operator.facts import JobFact, NamespaceFact, PodFact, PoolFact, WorkflowFact
 
 Kind = Literal["workflows", "executorpools", "jobs", "pods", "namespaces"]
 Raw = Mapping[str, Any]
@@ -36,7 +36,7 @@ class Store:
         self.pools: dict[str, PoolFact] = {}  # by name: cluster-scoped
         self.jobs: dict[str, JobFact] = {}
         self.pods: dict[str, PodFact] = {}
-        self.namespaces: dict[str, Mapping[str, str]] = {}  # labels by name
+        self.namespaces: dict[str, NamespaceFact] = {}  # by name
         self.pool_workflows: dict[str, dict[str, WorkflowFact]] = defaultdict(dict)
         self.workflow_jobs: dict[str, dict[str, JobFact]] = defaultdict(dict)  # by workflow uid and stage
         self.busy_jobs: dict[str, dict[str, JobFact]] = defaultdict(dict)  # that hold executors, by pool and uid
@@ -79,7 +79,7 @@ class Store:
         """Forget what a complete list lacks, unless it is newer than the list (`version`)."""
         if kind == "namespaces":
             for name in self.namespaces.keys() - listed:
-                self._remove_namespaces("", name)
+                self.remove(kind, self.namespaces[name].meta.uid, name)
             return
         for key, fact in list(getattr(self, {"executorpools": "pools"}.get(kind, kind)).items()):
             found = fact.meta.resource_version
@@ -126,7 +126,7 @@ class Store:
     def _put_executorpools(self, raw: Raw) -> None:
         fact = facts.pool_fact(raw)
         before = self.pools.get(fact.meta.name)
-        if before and before.meta.uid == fact.meta.uid and not fact.meta.is_newer_than(before.meta):
+        if before and not fact.meta.is_newer_than(before.meta):
             return
         self.pools[fact.meta.name] = fact
         if before is None or before.meta.generation != fact.meta.generation or before.meta.uid != fact.meta.uid:
@@ -134,8 +134,10 @@ class Store:
         elif before.released != fact.released:
             self._changed(fact.meta.name)
 
-    def _remove_executorpools(self, _uid: str, name: str) -> None:
-        if self.pools.pop(name, None):
+    def _remove_executorpools(self, uid: str, name: str) -> None:
+        known = self.pools.get(name)
+        if known and known.meta.uid == uid:  # or it has been made again under its name
+            del self.pools[name]
             self._touch_all(name)
 
     def _touch_all(self, pool: str) -> None:
@@ -205,12 +207,15 @@ class Store:
             del self.job_pods[fact.meta.owner_uid]
 
     def _put_namespaces(self, raw: Raw) -> None:
-        meta = facts.meta_of(raw)
-        if self.namespaces.get(meta.name) != meta.labels:
-            self.namespaces[meta.name] = meta.labels
-            for pool, fact in self.pools.items():
-                if fact.spec and fact.spec.namespace_selector:
+        fact = NamespaceFact(facts.meta_of(raw))
+        before = self.namespaces.get(fact.meta.name)
+        self.namespaces[fact.meta.name] = fact
+        if before is None or before.meta.labels != fact.meta.labels:
+            for pool, known in self.pools.items():
+                if known.spec and known.spec.namespace_selector:
                     self._touch_all(pool)
 
-    def _remove_namespaces(self, _uid: str, name: str) -> None:
-        self.namespaces.pop(name, None)
+    def _remove_namespaces(self, uid: str, name: str) -> None:
+        known = self.namespaces.get(name)
+        if known and known.meta.uid == uid:
+            del self.namespaces[name]

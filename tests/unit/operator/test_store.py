@@ -23,9 +23,13 @@ def _version(raw: dict[str, Any], version: int, **spec: Any) -> dict[str, Any]:
     return raw
 
 
-def _pool(version: int, executors: int) -> dict[str, Any]:
-    meta = {"name": "pool", "uid": "p", "resourceVersion": str(version), "generation": version}
+def _pool(version: int, executors: int, uid: str = "p") -> dict[str, Any]:
+    meta = {"name": "pool", "uid": uid, "resourceVersion": str(version), "generation": version}
     return {"metadata": meta, "spec": {"executors": executors}}
+
+
+def _namespace(version: int, team: str, uid: str = "n") -> dict[str, Any]:
+    return {"metadata": {"name": "default", "uid": uid, "resourceVersion": str(version), "labels": {"team": team}}}
 
 
 @given(st.permutations([1, 2, 3, 10]))
@@ -116,6 +120,27 @@ def test_what_is_deleted_is_not_brought_back_by_a_late_answer() -> None:
     store.put_own("workflows", _version(workflow("w", stage("a")), 7))
     store.put_own("jobs", job("w", "a", version="8"))
     assert (store.workflows, store.jobs, store.pool_jobs("pool")) == ({}, {}, [])
+
+
+def test_what_was_made_again_under_its_name_outlasts_late_news_of_its_predecessor() -> None:
+    store, _ = _store()
+    again = job("w", "a", version="13")
+    again["metadata"]["uid"] = "again"
+    store.put("executorpools", _pool(11, 4, uid="again"))
+    store.put("namespaces", _namespace(12, "new", uid="again"))
+    store.put("jobs", job("w", "a"))
+    store.put("jobs", again)
+    store.put("executorpools", _pool(7, 2))
+    assert store.pools["pool"].meta.uid == "again", "an answer to a write of ours came late"
+    store.remove("executorpools", "p", "pool")
+    store.remove("namespaces", "n", "default")
+    store.remove("jobs", "job-w-a")
+    assert store.pools["pool"].meta.uid == "again"
+    assert store.namespaces["default"].meta.labels == {"team": "new"}
+    assert store.workflow_jobs["uid-w"]["a"].meta.uid == "again"
+    store.remove("executorpools", "again", "pool")
+    store.remove("namespaces", "again", "default")
+    assert (store.pools, store.namespaces) == ({}, {})
 
 
 def test_a_pool_that_changes_touches_its_unfinished_workflows() -> None:
