@@ -18,6 +18,11 @@ Raw = Mapping[str, Any]
 _REMEMBERED_GONE = 5000
 
 
+def _is_later(version: str, than: str) -> bool:
+    """Tell whether a resourceVersion is later than another one; False where they cannot be compared."""
+    return version.isdigit() and than.isdigit() and int(version) > int(than)
+
+
 def _nobody(_pool: str) -> None:
     """Call nobody."""
 
@@ -41,13 +46,17 @@ class Store:
         self.workflow_jobs: dict[str, dict[str, JobFact]] = defaultdict(dict)  # by workflow uid and stage
         self.busy_jobs: dict[str, dict[str, JobFact]] = defaultdict(dict)  # that hold executors, by pool and uid
         self.job_pods: dict[str, dict[str, PodFact]] = defaultdict(dict)
-        self._gone: dict[str, None] = {}  # uids of what was deleted lately, oldest first
+        self._gone: dict[str, str] = {}  # by uid of what went lately, oldest first: the version that it went with
         self.touched: dict[str, set[str]] = defaultdict(set)  # workflow uids that changed, by pool
 
     def put(self, kind: Kind, raw: Raw) -> None:
-        """Take a version of an object, unless a newer one is known or the object is gone."""
-        if (raw.get("metadata") or {}).get("uid") in self._gone:
-            return
+        """Take a version of an object, unless a newer one is known or the object has gone since."""
+        meta = raw.get("metadata") or {}
+        uid = meta.get("uid", "")
+        if uid in self._gone:
+            if not _is_later(str(meta.get("resourceVersion", "")), self._gone[uid]):
+                return
+            del self._gone[uid]  # it was not deleted: it lacked the label that it is selected by
         getattr(self, f"_put_{kind}")(raw)
 
     def put_own(self, kind: Kind, raw: Raw) -> None:
@@ -58,10 +67,13 @@ class Store:
         finally:
             self._changed = changed
 
-    def remove(self, kind: Kind, uid: str, name: str = "") -> None:
-        """Forget an object; an answer to a write that comes later does not bring it back."""
+    def remove(self, kind: Kind, uid: str, name: str = "", version: str = "") -> None:
+        """Forget an object; an answer to a write that comes later does not bring it back.
+
+        `version` is the one that it went with: only what is later than that brings it back. Empty: nothing does.
+        """
         if uid:
-            self._gone[uid] = None
+            self._gone[uid] = version
             if len(self._gone) > _REMEMBERED_GONE:
                 del self._gone[next(iter(self._gone))]
         getattr(self, f"_remove_{kind}")(uid, name)
@@ -79,13 +91,11 @@ class Store:
         """Forget what a complete list lacks, unless it is newer than the list (`version`)."""
         if kind == "namespaces":
             for name in self.namespaces.keys() - listed:
-                self.remove(kind, self.namespaces[name].meta.uid, name)
+                self.remove(kind, self.namespaces[name].meta.uid, name, version)
             return
         for key, fact in list(getattr(self, {"executorpools": "pools"}.get(kind, kind)).items()):
-            found = fact.meta.resource_version
-            newer = version.isdigit() and found.isdigit() and int(found) > int(version)
-            if key not in listed and not newer:
-                self.remove(kind, fact.meta.uid, fact.meta.name)
+            if key not in listed and not _is_later(fact.meta.resource_version, version):
+                self.remove(kind, fact.meta.uid, fact.meta.name, version)
 
     def knows(self, pool: str) -> bool:
         """Tell whether there is a pool of that name, or anything that names it."""
@@ -152,7 +162,8 @@ class Store:
         if before and not fact.meta.is_newer_than(before.meta):
             return
         owner = self.workflows.get(fact.meta.owner_uid)
-        if not fact.genuine or (owner is not None and owner.meta.namespace != fact.meta.namespace):
+        # Without its pool's label it is in no list and no watch, which would never tell what becomes of it.
+        if not fact.pool or not fact.genuine or (owner is not None and owner.meta.namespace != fact.meta.namespace):
             return
         if owner is not None and owner.finished and not fact.occupied:
             # Nobody asks for it any more, and finished workflows are many.

@@ -79,9 +79,10 @@ class Watches:
                 version = version or await self._list(kind)
                 async for change, raw in self._cluster.watch(kind, version, self._namespace):
                     failures = 0
-                    version = raw["metadata"]["resourceVersion"]
+                    meta = raw["metadata"]
+                    version = meta["resourceVersion"]
                     if change == "DELETED":
-                        self._store.remove(kind, raw["metadata"].get("uid", ""), raw["metadata"].get("name", ""))
+                        self._store.remove(kind, meta.get("uid", ""), meta.get("name", ""), version)
                     elif change != "BOOKMARK":
                         self._store.put(kind, raw)
             except ClusterError as error:

@@ -143,6 +143,27 @@ def test_what_was_made_again_under_its_name_outlasts_late_news_of_its_predecesso
     assert (store.pools, store.namespaces) == ({}, {})
 
 
+def test_what_a_selector_leaves_out_for_a_while_comes_back_and_what_is_deleted_does_not() -> None:
+    store, woken = _store()
+    for version, left_out_at in (("1", "5"), ("9", "12")):
+        store.put("jobs", job("w", "a", version=version))
+        assert [fact.stage for fact in store.pool_jobs("pool")] == ["a"]
+        store.remove("jobs", "job-w-a", version=left_out_at)
+        store.put_own("jobs", job("w", "a", version=str(int(left_out_at) - 1)))
+        assert (store.jobs, store.pool_jobs("pool")) == ({}, []), "a write of ours was answered late"
+    store.put("jobs", job("w", "a", version="20"))
+    store.retain("jobs", store.put_all("jobs", []), version="30")
+    store.put_own("jobs", job("w", "a", version="29"))
+    assert store.jobs == {}
+    store.put("jobs", job("w", "a", version="31"))
+    assert woken == ["pool"] * 7
+    unlabelled = job("w", "a", version="33")
+    del unlabelled["metadata"]["labels"]["fermata.dev/pool"]
+    store.remove("jobs", "job-w-a", version="32")
+    store.put_own("jobs", unlabelled)
+    assert store.jobs == {}, "what no watch shows would never change again"
+
+
 def test_a_pool_that_changes_touches_its_unfinished_workflows() -> None:
     store, woken = _store()
     store.put("workflows", workflow("open", stage("a")))
