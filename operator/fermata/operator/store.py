@@ -89,10 +89,6 @@ class Store:
 
     def retain(self, kind: Kind, listed: Collection[str], version: str) -> None:
         """Forget what a complete list lacks, unless it is newer than the list (`version`)."""
-        if kind == "namespaces":
-            for name in self.namespaces.keys() - listed:
-                self.remove(kind, self.namespaces[name].meta.uid, name, version)
-            return
         for key, fact in list(getattr(self, {"executorpools": "pools"}.get(kind, kind)).items()):
             if key not in listed and not _is_later(fact.meta.resource_version, version):
                 self.remove(kind, fact.meta.uid, fact.meta.name, version)
@@ -220,6 +216,8 @@ class Store:
     def _put_namespaces(self, raw: Raw) -> None:
         fact = NamespaceFact(facts.meta_of(raw))
         before = self.namespaces.get(fact.meta.name)
+        if before and not fact.meta.is_newer_than(before.meta):
+            return
         self.namespaces[fact.meta.name] = fact
         if before is None or before.meta.labels != fact.meta.labels:
             for pool, known in self.pools.items():

@@ -352,6 +352,6 @@ def test_a_namespace_of_which_nothing_is_known_yet_is_not_taken_for_one_without_
     assert condition(world, SHORT, "Accepted") == ("False", "NamespaceNotAllowed")
     name = world.server.objects[SHORT]["metadata"]["namespace"]
     for labels, started in (({"env": "prod"}, set()), ({}, {"short"})):
-        world.store.put("namespaces", {"metadata": {"name": name, "uid": "n", "labels": labels}})
+        world.feed("namespaces", "n", {"metadata": {"name": name, "uid": "n", "labels": labels}})
         run_on(world, 1.0)
         assert world.started.keys() == started

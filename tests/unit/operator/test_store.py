@@ -39,11 +39,27 @@ def test_the_newest_version_stays(order: list[int]) -> None:
         store.put("workflows", _version(workflow("w", stage("a")), version, priority=version))
         store.put("executorpools", _pool(version, version))
         store.put("jobs", job("w", "a", version=str(version), tasks=20, parallelism=version))
+        store.put("namespaces", _namespace(version, f"team-{version}"))
     workflow_ = store.workflows["uid-w"].spec
     pool = store.pools["pool"].spec
     assert workflow_ is not None
     assert pool is not None
     assert (workflow_.priority, pool.executors, store.jobs["job-w-a"].parallelism) == (10, 10, 10)
+    assert store.namespaces["default"].meta.labels == {"team": "team-10"}
+
+
+def test_labels_of_a_namespace_that_are_older_than_what_is_known_touch_nothing() -> None:
+    store, woken = _store()
+    selecting = _pool(1, 2)
+    selecting["spec"]["namespaceSelector"] = {"matchLabels": {"team": "new"}}
+    store.put("executorpools", selecting)
+    for version, team, wakes in ((5, "new", 2), (4, "old", 2), (6, "new", 2), (7, "newer", 3)):
+        store.put("namespaces", _namespace(version, team))
+        assert woken == ["pool"] * wakes
+    store.retain("namespaces", store.put_all("namespaces", []), version="6")
+    assert set(store.namespaces) == {"default"}, "it is newer than the list"
+    store.retain("namespaces", store.put_all("namespaces", []), version="8")
+    assert store.namespaces == {}
 
 
 def test_a_change_wakes_its_pool_and_marks_its_workflow_but_an_echo_does_not() -> None:
