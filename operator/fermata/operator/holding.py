@@ -121,6 +121,7 @@ class Holding:
         self._finished: dict[str, PastJob] = {}
         self._situation: Situation | None = None
         self._judged: object = None  # the policy that the pause is about
+        self._uid = ""  # of the pool that it is about
         self._blocks: deque[Block] = deque(maxlen=BLOCKS)
         self._done_s = -math.inf  # arrivals up to here have been replayed
         self._replays = 0  # of this situation
@@ -148,6 +149,8 @@ class Holding:
 
     def verdict(self, fact: PoolFact) -> tuple[bool, str, str]:
         """Return whether nothing may be held now, with reason and message for the condition HoldingPaused."""
+        if fact.meta.uid != self._uid:
+            self._begin_anew(fact.meta.uid)
         if self._paused is None:  # after a restart: as it was, for the same specification
             told = fact.status.condition(reasons.HOLDING_PAUSED)
             same = told is not None and told.observed_generation == fact.meta.generation
@@ -163,6 +166,13 @@ class Holding:
                 estimate or "as it was before the operator was started again or the pool was edited",
             )
         return False, reasons.HOLDING_ALLOWED, estimate
+
+    def _begin_anew(self, uid: str) -> None:
+        """Go on as after a restart where another pool was made under the name: what was found is not about that one."""
+        before, self._uid = self._uid, uid
+        if before:
+            self._enter(None)
+            self._paused = self._judged = None
 
     def consider(self, situation: Situation | None, unfinished: Callable[[], list[PastJob]]) -> None:
         """Start a replay in the background, if there is something new to replay and time for it.

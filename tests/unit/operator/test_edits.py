@@ -11,6 +11,7 @@ from tests.unit.operator.objects import DONE, T0, stage, workflow
 from tests.unit.operator.world import World, kind_of
 
 from fermata.operator.times import parse, render
+from fermata.policy import registry
 
 SHORT = "uid-short"
 
@@ -322,6 +323,27 @@ def test_the_policy_of_a_workflow_is_the_one_that_decided_last() -> None:
     run_on(world, 3.0)
     assert condition(world, "uid-long", "Succeeded")[0] == "True"
     assert [status_of(world, uid)["policy"] for uid in uids] == ["holder", "fifo"]
+
+
+@pytest.mark.parametrize("seen_gone", [True, False])
+def test_a_pool_that_is_made_again_is_not_paused_for_what_its_predecessor_cost(seen_gone: bool) -> None:
+    world = World()
+    told = {
+        "type": "HoldingPaused", "status": "True", "reason": "HoldingCosts", "message": "",
+        "observedGeneration": 1, "lastTransitionTime": render(T0),
+    }  # fmt: skip
+    world.server.objects["p"]["status"] = {"conditions": [told]}
+    world.start_operator()
+    world.reconciler._seat._policy = registry.load("sjf")  # the pool's own: another one would end the pause
+    run_on(world, 3.0)
+    assert condition(world, "p", "HoldingPaused") == ("True", "HoldingCosts")
+    delete_pool(world)
+    if seen_gone:
+        run_on(world, 1.0)
+    meta = {"name": "pool", "uid": "again", "generation": 1}
+    world.feed("executorpools", "again", {"metadata": meta, "spec": world.pool["spec"]})
+    asyncio.run(world.reconciler.reconcile())
+    assert condition(world, "again", "HoldingPaused") == ("False", "HoldingAllowed")
 
 
 def test_a_pool_that_is_gone_has_no_gauges() -> None:

@@ -154,6 +154,36 @@ def test_a_pause_outlasts_an_edit_of_the_pool_and_its_estimate_does_not(monkeypa
     assert after[2] == "as it was before the operator was started again or the pool was edited"
 
 
+def test_neither_pause_nor_estimate_outlasts_the_pool_that_they_are_about(monkeypatch: pytest.MonkeyPatch) -> None:
+    for share in ("SHARE", "FIRST_SHARE"):
+        monkeypatch.setattr(holding, share, math.inf)
+    jobs = [_job(i, 60.0 * i, 20.0 if i % 2 else 4.0) for i in range(WARM + 4 * BLOCK + TAIL)]
+    costs = _situation("hold-follower:delay=25")
+
+    async def watch(pool: Holding, fact: PoolFact) -> list[tuple[bool, str, str]]:
+        told = [pool.verdict(fact)]
+        pool.consider(costs, list)
+        while pool.replaying:
+            await asyncio.sleep(0.001)
+            pool.consider(costs, list)
+        return [*told, pool.verdict(fact)]
+
+    async def main() -> list[tuple[bool, str, str]]:
+        pool = Holding("pool", Metrics(), lambda _: None)
+        for job in jobs:
+            pool.finished(job)
+        told = await watch(pool, _pool())
+        told += await watch(pool, _pool(metadata={"name": "pool", "uid": "again", "generation": 1}))
+        pool.close()
+        return told
+
+    fresh, found, again, found_again = asyncio.run(main())
+    assert (fresh, again) == ((False, reasons.HOLDING_ALLOWED, ""),) * 2
+    # What ran under that name is replayed for the new pool, too, as it would be after a restart.
+    assert found == found_again
+    assert found[:2] == (True, reasons.HOLDING_COSTS)
+
+
 def test_a_pause_ends_when_what_arrives_has_changed(monkeypatch: pytest.MonkeyPatch) -> None:
     for share in ("SHARE", "FIRST_SHARE"):
         monkeypatch.setattr(holding, share, math.inf)
