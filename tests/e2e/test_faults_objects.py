@@ -95,6 +95,18 @@ def test_a_job_deleted_behind_its_back_fails_its_stage_alone(shared: Bench) -> N
     wait_until(lambda: shared.cluster.pool_status("jobs")["busy"] == 0, "an executor is leaked")
 
 
+def test_a_job_whose_label_is_taken_off_gets_it_back_and_goes_on(shared: Bench) -> None:
+    shared.cluster.pool("bare", executors=2, policy={"name": "fifo"})
+    shared.cluster.submit("bared", "bare", [stage("a", 4.0), stage("b", 0.3, "a")])
+    wait_until(lambda: len(running_pods(shared, "bared")) == 1, "it does not run")
+    job, label = shared.cluster.jobs("bared")["a"].metadata, f"{GROUP}/pool"
+    bare = shared.cluster.batch.patch_namespaced_job(job.name, "default", {"metadata": {"labels": {label: None}}})
+    assert label not in bare.metadata.labels
+    wait_until(lambda: label in shared.cluster.jobs("bared")["a"].metadata.labels, "it does not get its label back")
+    shared.check_nothing_lost(["bared"], "ab")
+    assert shared.jobs["bared", "a"] == 1
+
+
 def test_jobs_tidied_up_as_soon_as_they_have_ended_fail_nothing(shared: Bench) -> None:
     shared.cluster.pool("tidy", executors=4, policy={"name": "fifo"})
     names = [f"tidy-{number}" for number in range(3)]

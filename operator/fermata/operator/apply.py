@@ -14,7 +14,7 @@ from fermata.operator import reasons
 from fermata.operator.cluster import Cluster, ClusterError
 from fermata.operator.facts import JobFact, WorkflowFact
 from fermata.operator.inflight import InFlight
-from fermata.operator.jobs import RefusedError, build_job, start, stop, widen
+from fermata.operator.jobs import RefusedError, build_job, find, start, stop, widen
 from fermata.operator.ledger import Account, Ledger, Meter
 from fermata.operator.metrics import Metrics
 from fermata.operator.plan import Plan, StageKey
@@ -27,7 +27,7 @@ from fermata.operator.why import Why
 RETRY_S = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0)
 # An API server in trouble is asked more often: that ends by itself, unlike a quota or a missing right.
 _RETRY_BUSY_S = RETRY_S[:6]
-_STOP_AGAIN_S = 1.0
+_AGAIN_S = 1.0  # what is to be stopped or found is asked for so often
 _STARTING = Why(reasons.STARTING, "is being started: the API server takes long to take its Job")
 
 log = logging.getLogger(__name__)
@@ -118,6 +118,19 @@ class Applier:
             {key: partial(self._start, views[key[0]], key, cap, policy, now_s) for key, cap in plan.starts.items()}
         )
 
+    async def find_missing(self, views: Iterable[WorkflowView], now_s: float) -> None:
+        """Look for the Jobs of stages that run and are not seen: they were deleted, or have lost their labels.
+
+        A watch tells both in the same way, and only one of them is a failure.
+        """
+        await self._requests.send(
+            {
+                (view.fact.meta.uid, name): partial(self._find, view.fact, name, now_s)
+                for view in views
+                for name in view.missing
+            }
+        )
+
     async def stop_failed(self, views: Iterable[WorkflowView], now_s: float) -> None:
         """Stop what runs of workflows that have failed: their deadline has passed, or a stage failed."""
         failed = [view for view in views if view.blocked in (reasons.DEADLINE_EXCEEDED, reasons.STAGE_FAILED)]
@@ -185,12 +198,31 @@ class Applier:
         held_s = account.stages.get(stage.spec.name, Meter()).total(now_s)
         return await start(self._cluster, build_job(view, stage, cap, start_s=now_s, held_s=held_s, policy=policy))
 
+    async def _find(self, fact: WorkflowFact, name: str, now_s: float) -> None:
+        uid = fact.meta.uid
+        try:
+            found = await find(self._cluster, fact, name)
+        except ClusterError as error:
+            log.warning("%s: stage %s: its Job is not seen, and not found yet: %s", fact.title, name, error)
+            self._teller.come_back(now_s + _AGAIN_S)
+            return
+        if found is not None:
+            self._store.put_own("jobs", found)
+        if uid not in self._ledger.accounts:  # it was deleted meanwhile
+            return
+        if name in self._store.workflow_jobs.get(uid, {}):
+            log.warning("%s: stage %s: its Job had lost its labels, and has them again", fact.title, name)
+        else:
+            message = f"the Job of stage {name!r} was deleted before it finished"
+            self.refused.setdefault(uid, {})[name] = Refusal(reasons.JOB_DELETED, message)
+        self._store.touched[self._pool].add(uid)
+
     async def _stop(self, fact: WorkflowFact, job: JobFact, reason: str, now_s: float) -> None:
         try:
             self._store.put_own("jobs", await stop(self._cluster, job, reason))
         except ClusterError as error:
             log.warning("%s: stage %s: not stopped: %s", fact.title, job.stage, error)
-            self._teller.come_back(now_s + _STOP_AGAIN_S)
+            self._teller.come_back(now_s + _AGAIN_S)
 
 
 def _reason_to_stop(view: WorkflowView, now_s: float) -> str:

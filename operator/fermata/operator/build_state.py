@@ -232,9 +232,11 @@ def weight(priority: int) -> float:
 
 
 def _may_start(view: WorkflowView, stage: StageView) -> bool:
-    if stage.job is not None and (stage.job.suspended or stage.job.meta.deleting):
+    if view.blocked:
         return False
-    return not view.blocked and stage.phase in ("Ready", "Running")
+    if stage.job is None:  # one that runs all the same is being looked for
+        return stage.phase == "Ready"
+    return stage.phase == "Running" and not stage.job.suspended and not stage.job.meta.deleting
 
 
 def _max_cap(stage: StageView, room: int) -> int:

@@ -1,8 +1,8 @@
 """The Job of a stage, and the one way to start it: at most once, whatever fails in between.
 
 `build_job` is pure. `start` creates; a Job that is already there under the stage's own name and owner is the same
-start, seen twice. Pod templates are passed on as they are, but for labels: the workflow's, and those that find the
-pods again.
+start, seen twice. `find` looks for one that was started and is not seen. Pod templates are passed on as they are, but
+for labels: the workflow's, and those that find the pods again.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 from fermata.operator import names, reasons
 from fermata.operator.cluster import Cluster, ClusterError, Json
-from fermata.operator.facts import JobFact, meta_of
+from fermata.operator.facts import JobFact, WorkflowFact, meta_of
 from fermata.operator.lanes import text_of, widened
 from fermata.operator.progress import Refusal, StageView, WorkflowView
 from fermata.operator.times import render
@@ -44,11 +44,7 @@ def build_job(
         policy: that decided.
     """
     meta = workflow.fact.meta
-    ours = {
-        names.LABEL_POOL: names.label_value(workflow.fact.pool),
-        names.LABEL_WORKFLOW: names.label_value(meta.name),
-        names.LABEL_STAGE: stage.spec.name,
-    }
+    ours = _labels(workflow.fact, stage.spec.name)
     passed_on = names.labels_passed_on(meta.labels)
     template = copy.deepcopy(stage.spec.template)
     template_meta = template.setdefault("metadata", {}) or {}
@@ -98,6 +94,15 @@ def build_job(
     }
 
 
+def _labels(fact: WorkflowFact, stage: str) -> dict[str, str]:
+    """Return the labels by which the Job of a stage, and its pods, are found."""
+    return {
+        names.LABEL_POOL: names.label_value(fact.pool),
+        names.LABEL_WORKFLOW: names.label_value(fact.meta.name),
+        names.LABEL_STAGE: stage,
+    }
+
+
 async def start(cluster: Cluster, job: Mapping[str, Any]) -> Json:
     """Create a Job and return it as the API server has it; one that exists already and is ours is returned as it is.
 
@@ -124,6 +129,24 @@ def _ours(found: Json, wanted: Json) -> Json:
         return found
     message = f"Job {meta.name!r} exists and does not belong to this workflow"
     raise RefusedError(Refusal(reasons.JOB_NAME_TAKEN, message))
+
+
+async def find(cluster: Cluster, fact: WorkflowFact, stage: str) -> Json | None:
+    """Give the Job of a started stage back the labels by which it is seen, and return it; None if it was deleted.
+
+    Raises:
+        ClusterError: nobody knows yet.
+    """
+    meta = fact.meta
+    name = names.job_name(meta.name, meta.uid, stage)
+    try:
+        if meta_of(await cluster.get_job(meta.namespace, name)).owner_uid != meta.uid:
+            return None
+        return await cluster.patch_job(meta.namespace, name, {"metadata": {"labels": _labels(fact, stage)}})
+    except ClusterError as error:
+        if error.status == 404:
+            return None
+        raise
 
 
 async def widen(cluster: Cluster, stage: StageView, cap: int, now_s: float) -> Json:

@@ -25,7 +25,7 @@ Phase = Literal["Pending", "Ready", "Running", "Succeeded", "Failed"]
 
 
 class Refusal(NamedTuple):
-    """The API server will never take a stage's Job: why."""
+    """There will never be a Job of a stage, because the API server refuses it, or not any more: why."""
 
     reason: str
     message: str
@@ -95,6 +95,7 @@ class WorkflowView:
     blocked: str
     outcome: Outcome | None
     removed: tuple[JobFact, ...] = ()  # Jobs of stages that an edit took out
+    missing: tuple[str, ...] = ()  # stages that run by all that is known, and whose Job is not seen
 
     def stage(self, name: str) -> StageView | None:
         """Return one of its stages, or None if it has none of that name."""
@@ -165,7 +166,7 @@ def view(
         fact: the workflow; its spec has passed validation.
         spec: that spec.
         jobs: the Jobs that exist, by stage.
-        refused: stages whose Job the API server refuses for good.
+        refused: stages whose Job the API server refuses for good, or does not have any more.
         started: stages that this operator has seen started.
         estimates: of its pool.
         now_s: the time.
@@ -183,8 +184,9 @@ def view(
         stage = spec.stages[index]
         blank = StageView(stage, index, "Pending", guesses[index], path_s[index], stage.tasks)
         begun = _begun(fact, blank, jobs.get(stage.name), known.get(stage.name), stage.name in started, now_s)
-        if begun is None and stage.name in refused:
-            begun = _failed(blank, *refused[stage.name], now_s)
+        # Of a workflow that is being deleted the Jobs go first, and that is no failure.
+        if stage.name in refused and (begun is None or (_is_missing(begun) and not fact.meta.deleting)):
+            begun = _failed(begun or blank, *refused[stage.name], now_s)
         stages[stage.name] = begun or _waiting(blank, stages, fact.arrival_s)
     ordered = tuple(stages[stage.name] for stage in spec.stages)
     deadline_s = fact.arrival_s + (spec.active_deadline_seconds or math.inf)
@@ -194,7 +196,10 @@ def view(
     if not any(job.occupied for job in removed):
         outcome = _outcome(spec, ordered, removed, expired=expired, now_s=now_s)
     blocked = _blocked(fact, spec, ordered, expired=expired)
-    return WorkflowView(fact, spec, ordered, fact.arrival_s, work_s, critical_path_s, width, blocked, outcome, removed)
+    missing = () if fact.meta.deleting else tuple(stage.spec.name for stage in ordered if _is_missing(stage))
+    return WorkflowView(
+        fact, spec, ordered, fact.arrival_s, work_s, critical_path_s, width, blocked, outcome, removed, missing
+    )
 
 
 def without_edges(spec: WorkflowSpec) -> WorkflowSpec:
@@ -248,11 +253,7 @@ def _begun(
         if status is not None and status.state == "Failed":
             return _as_written(blank, "Failed", status)
         if started or (status is not None and status.state == "Running"):
-            message = f"the Job of stage {blank.spec.name!r} was deleted before it finished"
-            ran = _as_written(blank, "Running", status) if status is not None else replace(blank, phase="Running")
-            if fact.meta.deleting:  # its Jobs go first, and that is no failure
-                return ran
-            return _failed(ran, reasons.JOB_DELETED, message, now_s)
+            return _as_written(blank, "Running", status) if status is not None else replace(blank, phase="Running")
         return None
     blank = replace(blank, job=job, tasks=job.completions, ready_s=job.ready_s, start_s=job.start_s, held_s=job.held_s)
     written_end_s = parse_or_none(status.completion_time) if status else None
@@ -270,6 +271,10 @@ def _begun(
     if job.suspended:
         return replace(blank, phase="Running", reason=reasons.JOB_SUSPENDED)
     return replace(blank, phase="Running")
+
+
+def _is_missing(stage: StageView) -> bool:
+    return stage.phase == "Running" and stage.job is None
 
 
 def _failed(blank: StageView, reason: str, message: str, now_s: float) -> StageView:

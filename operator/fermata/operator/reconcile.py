@@ -169,6 +169,8 @@ class PoolReconciler:
         now_s = self._tools.now()
         whole, self._whole = self._corrects_otherwise(spec) or self._whole, True
         await self._observe(now_s, whole=whole)
+        await self._applier.find_missing(self._views.values(), now_s)
+        await self._observe(now_s)
         now_s = self._tools.now()  # a history of 100,000 workflows takes a while
         # 3. Decide.
         may_hold = fact is not None and not self._holding.verdict(fact)[0]

@@ -217,6 +217,58 @@ def test_jobs_without_a_workflow_that_can_be_read_keep_their_executors(how: str)
     assert "next" in world.started
 
 
+def unlabel(world: World) -> str:
+    """Take the labels off the Job that runs, which a watch tells as its end, and return its uid."""
+    (job,) = world.server.jobs
+    uid = str(job["metadata"]["uid"])
+    raw = world.server.objects[uid]
+    raw = world.server.put(uid, {**raw, "metadata": {**raw["metadata"], "labels": {}}})
+    world.store.remove("jobs", uid, uid, raw["metadata"]["resourceVersion"])
+    return uid
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_job_that_loses_its_labels_gets_them_back_and_its_stage_goes_on(restarted: bool) -> None:
+    world = begun(executors=1)
+    uid = unlabel(world)
+    if restarted:
+        world.start_operator()
+    world.feed("workflows", "uid-next", workflow("next", stage("a")))
+    run_on(world, 3.0)
+    assert world.server.objects[uid]["metadata"]["labels"]["fermata.dev/pool"] == "pool"
+    assert status_of(world, SHORT)["stages"][0]["state"] == "Running"
+    assert (status_of(world, "p")["busy"], world.started.keys()) == (1, {"short"}), "its executor is not free"
+    complete(world, "short")
+    run_on(world, 1.0)
+    assert condition(world, SHORT, "Succeeded")[0] == "True"
+
+
+def test_nothing_is_made_of_a_job_that_is_not_seen_until_the_api_server_says_what_became_of_it() -> None:
+    world = begun()
+    uid = unlabel(world)
+    world.server.unread = 3
+    run_on(world, 1.5)
+    assert condition(world, SHORT, "Succeeded")[0] == "Unknown"
+    assert status_of(world, SHORT)["stages"][0]["state"] == "Running"
+    assert [job["metadata"]["uid"] for job in world.server.jobs].count(uid) == 1, "it was started again"
+    run_on(world, 3.0)
+    assert world.server.unread == 0
+    assert world.store.jobs[uid].pool == "pool"
+
+
+@pytest.mark.parametrize("how", ["deleted", "disowned"])
+def test_a_job_that_is_gone_or_not_its_workflows_any_more_has_failed_its_stage(how: str) -> None:
+    world = begun()
+    uid = unlabel(world)
+    raw = world.server.objects.pop(uid)
+    if how == "disowned":
+        raw = world.server.put(uid, {**raw, "metadata": {**raw["metadata"], "ownerReferences": []}})
+    run_on(world, 1.0)
+    assert condition(world, SHORT, "Succeeded") == ("False", "StageFailed")
+    assert status_of(world, SHORT)["stages"][0]["reason"] == "JobDeleted"
+    assert raw["metadata"]["labels"] == {}, "it is nothing to write on"
+
+
 @pytest.mark.parametrize(
     "text", ["nan", "inf", "-7", "1e-320", "0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00"]
 )

@@ -120,13 +120,16 @@ def test_a_job_that_somebody_else_suspended_goes_on_later() -> None:
     assert (seen.stages[0].occupied, seen.outcome) == (0, None)
 
 
+DELETED = {"a": Refusal(reasons.JOB_DELETED, "it was deleted")}
+
+
 def test_a_started_stage_whose_job_is_gone_has_failed_and_never_starts_again() -> None:
-    for seen in (
-        _view(stage("a"), started=("a",)),
-        _view(stage("a"), status={"stages": [{"name": "a", "state": "Running"}]}),
-    ):
-        assert seen.stages[0].phase == "Failed"
-        assert seen.stages[0].reason == reasons.JOB_DELETED
+    for known in ({"started": ("a",)}, {"status": {"stages": [{"name": "a", "state": "Running"}]}}):
+        seen = _view(stage("a"), **known)  # type: ignore[arg-type]
+        assert (seen.stages[0].phase, seen.missing, seen.outcome) == ("Running", ("a",), None), "it may be there"
+        seen = _view(stage("a"), **known, refused=DELETED)  # type: ignore[arg-type]
+        assert (seen.stages[0].phase, seen.stages[0].reason) == ("Failed", reasons.JOB_DELETED)
+        assert seen.missing == ()
         assert seen.outcome is not None
 
 
@@ -137,12 +140,12 @@ def test_jobs_that_go_with_their_workflow_are_no_failure() -> None:
     assert fact.spec is not None
     seen = view(fact, fact.spec, {}, {}, ("b",), Estimates(), T0 + 5)
     assert _phases(seen) == {"a": "Running", "b": "Running"}
-    assert (seen.outcome, seen.blocked) == (None, reasons.SUSPENDED)
+    assert (seen.outcome, seen.blocked, seen.missing) == (None, reasons.SUSPENDED, ())
 
 
 def test_what_ran_of_a_stage_whose_job_was_deleted_counts_as_run() -> None:
     row = {"readyTime": render(T0), "startTime": render(T0 + 10), "heldSeconds": 4.0}
-    seen = _view(stage("a"), status={"stages": [{"name": "a", "state": "Running", **row}]})
+    seen = _view(stage("a"), status={"stages": [{"name": "a", "state": "Running", **row}]}, refused=DELETED)
     (gone,) = seen.stages
     assert (gone.reason, gone.start_s, gone.held_s) == (reasons.JOB_DELETED, T0 + 10, 4.0)
     assert seen.run_s == 90.0

@@ -28,6 +28,7 @@ class Server:
         self.jobs: list[dict[str, Any]] = []
         self.refusals: dict[str, list[int]] = {}  # HTTP statuses for the next Jobs, by workflow
         self.deleted: list[str] = []
+        self.unread = 0  # how many more times it does not answer what asks for a Job
         self.busy: int | None = None  # how many statuses it has refused because it has too much to do, while it has
         self._version = 100
 
@@ -58,12 +59,20 @@ class Server:
         assert raw["metadata"]["resourceVersion"] == version
         return self.put(raw["metadata"]["uid"], {**raw, "status": {**raw.get("status", {}), **status}})
 
+    async def get_job(self, _ns: str, name: str) -> dict[str, Any]:
+        if self.unread:
+            self.unread -= 1
+            raise ClusterError(503, "ServiceUnavailable", "later")
+        if name not in self.objects:
+            raise ClusterError(404, "NotFound", "there is none")
+        return self.objects[name]
+
     async def patch_job(self, _ns: str, name: str, patch: dict[str, Any]) -> dict[str, Any]:
         job = self.objects[name]
-        meta = job["metadata"]
-        notes = meta.get("annotations", {}) | patch.get("metadata", {}).get("annotations", {})
+        changes = patch.get("metadata", {})
+        meta = {key: job["metadata"].get(key, {}) | changes.get(key, {}) for key in ("labels", "annotations")}
         spec = job["spec"] | patch.get("spec", {})
-        return self.put(name, {**job, "metadata": {**meta, "annotations": notes}, "spec": spec})
+        return self.put(name, {**job, "metadata": {**job["metadata"], **meta}, "spec": spec})
 
     async def delete_workflow(self, _ns: str, _name: str, uid: str) -> None:
         if uid in self.deleted:
