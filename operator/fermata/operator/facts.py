@@ -50,6 +50,9 @@ class Meta:
 
         True where versions cannot be compared.
         """
+        # A control plane that was begun anew counts its versions anew, but not the time.
+        if self.uid != other.uid and self.created_s != other.created_s:
+            return self.created_s > other.created_s
         if self.resource_version.isdigit() and other.resource_version.isdigit():
             return int(self.resource_version) > int(other.resource_version)
         return self.resource_version != other.resource_version

@@ -159,6 +159,16 @@ def test_what_was_made_again_under_its_name_outlasts_late_news_of_its_predecesso
     assert (store.pools, store.namespaces) == ({}, {})
 
 
+def test_what_a_control_plane_that_was_begun_anew_says_is_newer_whatever_its_versions() -> None:
+    store, _ = _store()
+    before, after = _pool(900, 2), _pool(3, 4, uid="again")
+    before["metadata"]["creationTimestamp"] = "2027-01-15T08:00:00Z"
+    after["metadata"]["creationTimestamp"] = "2027-01-15T09:00:00Z"
+    for raw in (before, after, before):
+        store.put("executorpools", raw)
+    assert store.pools["pool"].meta.uid == "again"
+
+
 def test_what_a_selector_leaves_out_for_a_while_comes_back_and_what_is_deleted_does_not() -> None:
     store, woken = _store()
     for version, left_out_at in (("1", "5"), ("9", "12")):
