@@ -14,7 +14,7 @@ from typing import NamedTuple
 from fermata.operator.build_state import weight
 from fermata.operator.estimates import LEAST_S, measured_s
 from fermata.operator.facts import WorkflowFact
-from fermata.operator.lanes import task_duration_s
+from fermata.operator.lanes import constant, task_duration_s
 from fermata.operator.progress import StageView, WorkflowView
 from fermata.operator.resources import StageStatus
 
@@ -103,9 +103,11 @@ def _present_s(stage: StageView, row: StageStatus | None, now_s: float) -> float
     """Return what a task of a stage takes: as measured, else as estimated and at least what it has taken so far."""
     if stage.start_s is None:
         return stage.estimate.seconds
-    if stage.job is None:  # gone: only of what has ended
+    if stage.job is None and stage.end_s is not None:  # gone
         return measured_s(row, stage.tasks) if row else stage.estimate.seconds
-    so_far_s = task_duration_s((stage.end_s or now_s) - stage.start_s, stage.tasks, stage.job.lanes)
+    # One whose Job is not seen goes on as it was told.
+    lanes = stage.job.lanes if stage.job else constant((row.parallelism if row else None) or 1)
+    so_far_s = task_duration_s((stage.end_s or now_s) - stage.start_s, stage.tasks, lanes)
     return so_far_s if stage.end_s is not None else max(stage.estimate.seconds, so_far_s)
 
 

@@ -259,6 +259,15 @@ def test_what_goes_on_takes_its_estimate_and_at_least_what_it_took() -> None:
     assert [row.duration_s for row in present_job(seen, T0 + 99).stages] == [10.0, 7.0]
 
 
+def test_a_stage_whose_job_is_not_seen_goes_on_and_has_taken_what_it_took() -> None:
+    row = {"name": "a", "state": "Running", "startTime": render(T0), "parallelism": 2, "tasks": 4}
+    fact = workflow_fact_of("w", stage("a", tasks=4, estimateSeconds=7), status={"stages": [row]})
+    assert fact.spec is not None
+    seen = view(fact, fact.spec, {}, {}, (), Estimates(), T0)
+    assert seen.missing == ("a",)
+    assert [present_job(seen, T0 + passed_s).stages[0].duration_s for passed_s in (1, 60)] == [7.0, 30.0]
+
+
 def test_a_stage_that_was_widened_counts_with_what_its_tasks_took() -> None:
     row = {"name": "a", "state": "Succeeded", "startTime": render(T0), "completionTime": render(T0 + 13),
            "runSeconds": 13.0, "parallelism": 13, "taskSeconds": 1.0}  # fmt: skip
