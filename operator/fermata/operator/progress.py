@@ -101,6 +101,11 @@ class WorkflowView:
         """Return one of its stages, or None if it has none of that name."""
         return next((stage for stage in self.stages if stage.spec.name == name), None)
 
+    def most_at_once(self, stage: StageView) -> int:
+        """Return how many tasks of a stage run at once at most by the last cap that was told."""
+        row = next((row for row in self.fact.status.stages if row.name == stage.spec.name), None)
+        return min((row.parallelism if row else None) or stage.tasks, stage.tasks)
+
     @property
     def deadline_s(self) -> float:
         """When activeDeadlineSeconds will have passed; inf if there is none."""

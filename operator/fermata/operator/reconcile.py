@@ -391,7 +391,7 @@ class PoolReconciler:
         ]
         state, keys = build_state(
             views,
-            max(spec.executors - self._unseen() - self._starting(), 0),
+            max(spec.executors - self._unseen() - self._starting() - self._looked_for(), 0),
             self._tools.store.job_pods,
             holds,
             self._ledger.workflow_held_s(now_s),
@@ -453,6 +453,15 @@ class PoolReconciler:
             stage = known.stage(name) if known else None
             executors += max(start.cap - (stage.occupied if stage else 0), 0) * start.slots
         return executors
+
+    def _looked_for(self) -> int:
+        """Return the executors of stages whose Jobs are not seen, while nobody says that they were deleted."""
+        return sum(
+            known.most_at_once(stage) * stage.slots
+            for known in self._views.values()
+            for stage in known.stages
+            if stage.spec.name in known.missing
+        )
 
     def _situation(self, spec: ExecutorPoolSpec) -> Situation | None:
         """Return what the estimate of the savings is to be about, if the pool's policy can be asked."""

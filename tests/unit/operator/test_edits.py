@@ -256,6 +256,19 @@ def test_nothing_is_made_of_a_job_that_is_not_seen_until_the_api_server_says_wha
     assert world.store.jobs[uid].pool == "pool"
 
 
+def test_the_executors_of_a_job_that_is_not_seen_are_given_to_nobody_until_it_is_known_to_be_gone() -> None:
+    world = begun(executors=1)
+    uid = unlabel(world)
+    world.server.unread = 3
+    world.feed("workflows", "uid-next", workflow("next", stage("a", estimateSeconds=9)))
+    run_on(world, 1.5)
+    assert world.started.keys() == {"short"}
+    world.server.unread = 0
+    world.server.objects.pop(uid)
+    run_on(world, 3.0)
+    assert world.started.keys() == {"short", "next"}
+
+
 @pytest.mark.parametrize("how", ["deleted", "disowned"])
 def test_a_job_that_is_gone_or_not_its_workflows_any_more_has_failed_its_stage(how: str) -> None:
     world = begun()
