@@ -101,9 +101,12 @@ def _correct_job(world: World, job: int) -> None:
     stages, progress, row = world.board.stages, world.job_progress[job], world.board.jobs[job]
     first, end = progress.first_stage, progress.end_stage
     for stage in range(first, end):
-        # A stage that takes no time may stand before its parents in the order of paths.
         if not (math.isnan(stages[stage].serial_fraction) and stages[stage].estimate_s > 0.0):
             return
+        # What takes next to no time makes no path longer, and may stand behind its children in the order of paths.
+        for edge in range(world.stage_progress[stage].first_child, world.stage_progress[stage].end_child):
+            if not stages[stage].path_s > stages[world.children[edge]].path_s:
+                return
     work_s, longest_s = 0.0, 0.0
     for at in range(end - 1, first - 1, -1):  # children before their parents
         stage = world.by_path[at]

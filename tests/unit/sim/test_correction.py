@@ -135,6 +135,19 @@ def test_jobs_with_moldable_stages_or_stages_that_take_no_time_keep_what_they_we
     assert states[-1].job_work_s[-3:].tolist() == pytest.approx([1.0, 1.0, 3.0], rel=0.01)
 
 
+def test_a_job_with_a_stage_that_takes_next_to_no_time_keeps_what_it_was_given() -> None:
+    builder = TraceBuilder()
+    for number in range(60):
+        builder.add_job(f"j{number}", 4e6 * number, [StageSpec("a", [3e6], estimate_s=1e6)])
+    tiny = [StageSpec("b", [3e6], ["a"], estimate_s=1e6), StageSpec("a", [1.0], estimate_s=1e-11)]
+    builder.add_job("tiny", 3e8, tiny)
+    builder.add_job("plain", 4e8, [StageSpec("a", [3e6], estimate_s=1e6)])
+    states, _ = _states(builder.finish(), 1, load("srwf"))
+    state = states[-1]
+    assert state.stage_path_s[-1] == pytest.approx(3e6, rel=0.01)
+    assert state.stage_path_s[-3:-1].tolist() == [1e6, 1e6], "a path is never shorter than one below it"
+
+
 def test_jobs_that_fail_teach_nothing() -> None:
     trace, some = _noisy("express_k2", 5004, jobs=300)
     failures = Failures(0.999, retries=0, seed=1)
