@@ -103,6 +103,31 @@ def test_a_replay_corrects_estimates_as_the_simulator_does(name: str, seed: int)
     assert (episode.job_completion_s != raw.job_completion_s).any() == (name == "default")
 
 
+class _Witness:
+    """Starts what is ready, and keeps what was expected of it."""
+
+    name, corrects_estimates = "witness", True
+
+    def __init__(self) -> None:
+        self.expected_s: list[float] = []
+
+    def choose(self, state: ClusterState) -> Action:
+        stage = int(state.ready_stages[0])
+        self.expected_s.append(float(state.stage_estimate_s[stage]))
+        return Action(START, stage, 1)
+
+
+def test_a_replay_knows_what_a_pool_has_learned_before_its_first_job() -> None:
+    def job(number: int) -> PastJob:
+        return PastJob(10.0 * number, f"j{number}", "", 1.0, (PastStage("a", (), 1, 1, 1, 8.0, 4.0),), math.nan)
+
+    made = [job(number) for number in range(61)]
+    for known, expected_s in ((60, 8.0), (39, 4.0)):
+        witness = _Witness()
+        replay(made[60:], 1, witness, Guardrails(), registry.load("fifo"), history=made[60 - known : 60])
+        assert witness.expected_s == pytest.approx([expected_s], rel=0.01)
+
+
 def test_the_example_by_hand() -> None:
     def job(name: str, arrival_s: float, duration_s: float) -> PastJob:
         return PastJob(arrival_s, name, name, 1.0, (PastStage("a", (), 1, 1, 1, duration_s, duration_s),), math.nan)

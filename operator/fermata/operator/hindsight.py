@@ -39,7 +39,7 @@ def replay(
     limits: Guardrails,
     fallback: Policy,
     *,
-    history: Sequence[tuple[float, float]] = (),
+    history: Sequence[PastJob] = (),
     give_up: Callable[[], bool] = lambda: False,
 ) -> FloatArray:
     """Return when each job would have been complete if the pool had been empty before the first arrived.
@@ -50,7 +50,8 @@ def replay(
         policy: that decides.
         limits: on its holding.
         fallback: work-conserving, for where the limits forbid to wait.
-        history: arrival and work of jobs that came before, oldest first: all that is seen of them.
+        history: jobs that came before, oldest first: seen of them is when they arrived, their work, and what their
+            stages took of what they were given.
         give_up: asked now and then; the replay ends when it answers True.
 
     Returns:
@@ -66,7 +67,7 @@ def replay(
 class _Replay:
     """A pool on virtual time. Arrays are those of `ClusterState`, for all jobs; a state shows those that arrived."""
 
-    def __init__(self, jobs: Sequence[PastJob], executors: int, history: Sequence[tuple[float, float]]) -> None:
+    def __init__(self, jobs: Sequence[PastJob], executors: int, history: Sequence[PastJob]) -> None:
         self.jobs = jobs
         self.first = np.cumsum([0, *(len(job.stages) for job in jobs)], dtype=np.int64)  # of each job's stages
         rows = [stage for job in jobs for stage in job.stages]
@@ -106,10 +107,10 @@ class _Replay:
         self.trust, self.measured = (0.0, 0.0), 0
         self.given_s, self.correction, self.corrects = self.estimate_s.copy(), new_correction(), False
         self.now_s = -math.inf
-        past = list(history)[-RECENT_ARRIVALS:]
-        self.before = len(past)
-        self.recent_arrival_s = np.concatenate([[arrival_s for arrival_s, _ in past], self.arrival_s])
-        self.recent_work_s = np.concatenate([[work_s for _, work_s in past], self.work_s])
+        self.past = history[-RECENT_ARRIVALS:]
+        self.before = len(self.past)
+        self.recent_arrival_s = np.concatenate([[job.arrival_s for job in self.past], self.arrival_s])
+        self.recent_work_s = np.concatenate([[job.work_s for job in self.past], self.work_s])
 
     def _shapes(self) -> None:
         pointer, flat = _edges(self.parents)
@@ -122,6 +123,8 @@ class _Replay:
     def run(self, policy: Policy, limits: Guardrails, fallback: Policy, give_up: Callable[[], bool]) -> FloatArray:
         wake_s = math.inf
         self.corrects = corrects_estimates(policy)
+        if self.corrects:
+            self._learn_from_past()
         policy = knowing(policy, lambda: self.dag)
         while self.arrived < len(self.jobs) or self.active:
             if give_up():
@@ -139,6 +142,12 @@ class _Replay:
                 for step in decide(self._state(), policy, limits, fallback):
                     wake_s = min(wake_s, self._take(step.action))
         return self.completion_s
+
+    def _learn_from_past(self) -> None:
+        """Know what a pool has learned that did not begin with these jobs: they alone are too few to learn from."""
+        for job in self.past:
+            for stage in job.stages:
+                learn(self.correction, stage.estimate_s, stage.duration_s)
 
     def _next_event_s(self, wake_s: float) -> float:
         arrival_s = self.jobs[self.arrived].arrival_s if self.arrived < len(self.jobs) else math.inf

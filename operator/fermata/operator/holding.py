@@ -261,14 +261,13 @@ def compare(situation: Situation, jobs: Sequence[PastJob], first: int, clock: Ca
     policy, base, fallback, limits, executors = situation
     begin = max(first - WARM, 0)
     window = jobs[begin : first + BLOCK + TAIL]
-    history = [(job.arrival_s, job.work_s) for job in jobs[:begin]]
     end_s = clock() + LONGEST_REPLAY_S
     counted = slice(first - begin, first - begin + BLOCK)
     arrivals_s = np.array([job.arrival_s for job in window])
     sums = []
     for chosen in (base, policy):
         completion_s = replay(
-            window, executors, chosen, limits, fallback, history=history, give_up=lambda: clock() > end_s
+            window, executors, chosen, limits, fallback, history=jobs[:begin], give_up=lambda: clock() > end_s
         )
         sums.append(float((completion_s - arrivals_s)[counted].sum()))
     return Block(*sums)
