@@ -183,7 +183,7 @@ class Estimates:
     def of(self, meta: Meta, stage: StageSpec) -> Estimate:
         """Return what one task of a stage is expected to take."""
         if stage.estimate_seconds is not None:
-            return self._given(float(stage.estimate_seconds))
+            return self._given(stage.estimate_seconds)
         known = self._stages.get((meta.namespace, family_of(meta), stage.name))
         if known is not None:
             return known.median()
@@ -193,9 +193,9 @@ class Estimates:
             return self._pool.mean("in the pool")
         return Estimate(UNKNOWN_S, UNKNOWN)
 
-    def _given(self, given_s: float) -> Estimate:
+    def _given(self, given_s: int) -> Estimate:
         """Return what is expected of a task of which a user says so much."""
         if not (self.corrects and pays(self._correction)):
-            return Estimate(given_s, GIVEN)
+            return Estimate(float(given_s), GIVEN)
         seconds = max(corrected_s(self._correction, given_s), LEAST_S)
-        return Estimate(seconds, f"{GIVEN} {given_s:g}, corrected by what such stages took")
+        return Estimate(seconds, f"{GIVEN} {given_s}, corrected by what such stages took")
