@@ -155,7 +155,7 @@ class Estimates:
         if not known.add(lesson):
             return False
         if given_s is not None:
-            learn(self._correction, given_s, duration_s)
+            learn(self._correction, float(given_s), duration_s)  # one kind of number: compiled once
         # A workflow has many stages, and a class knows its members by uid.
         member = lesson._replace(uid=f"{meta.uid}/{stage}")
         self._classes.setdefault(slots, _Recent(_REMEMBERED_CLASS)).add(member)
@@ -197,5 +197,5 @@ class Estimates:
         """Return what is expected of a task of which a user says so much."""
         if not (self.corrects and pays(self._correction)):
             return Estimate(float(given_s), GIVEN)
-        seconds = max(corrected_s(self._correction, given_s), LEAST_S)
+        seconds = max(corrected_s(self._correction, float(given_s)), LEAST_S)
         return Estimate(seconds, f"{GIVEN} {given_s}, corrected by what such stages took")
