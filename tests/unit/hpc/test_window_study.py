@@ -164,3 +164,8 @@ def test_the_command_goes_on_where_it_was(folder: Path) -> None:
     load_window_model.cache_clear()
     assert load_window_model(str(missing)).curve[-1][0] == 1
     assert {path: path.read_bytes() for path in others} == others
+    # Agents of other settings beside these would be compared with them.
+    refused = subprocess.run(command[:-2], capture_output=True, text=True, timeout=100, check=False)
+    assert refused.returncode == 2
+    assert "has agents trained with --set" in refused.stderr
+    assert len(refused.stderr.splitlines()) == 1

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -48,6 +49,7 @@ def windows(
     configs = [configured(WindowConfig, shape | chosen) for shape in shapes]
     judged = None if log is None else load(log, "schedinspector", "exact", 0)
     out.mkdir(parents=True, exist_ok=True)
+    _keep_to(chosen, out / "settings.json")
     jobs = generate(TRAINING_JOBS, TRAINING_SEED, load=TRAINING_LOAD)
     for number, (case, config) in enumerate(zip(CASES, configs, strict=True), 1):
         path = out / f"{case.name}.onnx"
@@ -60,3 +62,21 @@ def windows(
     with atomic_output(str(out / "windows.md")) as stream:
         stream.write("\n".join(windows_section(judged, out, markdown_table)).encode())
     print(f"{out / 'windows.md'} written")
+
+
+def _keep_to(settings: dict[str, Any], path: Path) -> None:
+    """Note what the agents of a folder are trained with, or check that it is the same.
+
+    Raises:
+        InputError: those that are there were trained with something else; tables of both would compare nothing.
+    """
+    from fermata.sim.files import atomic_output, read_bytes
+
+    now = json.dumps(settings, sort_keys=True)
+    if not path.is_file():
+        with atomic_output(str(path)) as stream:
+            stream.write(now.encode())
+        return
+    before = read_bytes(path).decode(errors="replace")
+    if before != now:
+        raise InputError(f"{path.parent} has agents trained with --set {before}, not {now}; use another --out")
