@@ -1,10 +1,10 @@
 """How short could the waits on Deep Back-Filling's ten windows be, if everything was known beforehand?
 
-    python scripts/windows_in_hindsight.py LOG.swf.xz [STEPS]    # 250,000 steps a window by default: half an hour
+    python scripts/windows_in_hindsight.py LOG.swf.xz [STEPS]    # 250,000 steps a window by default: five minutes
 
 Simulated annealing, a window at a time: at every event the jobs that fit are started in some order, each not before
 some time, and it is orders and times that are searched for, with all arrivals and run times known and nothing to be
-learned. What it finds is no bound, but nothing that has to decide without knowing should be expected to be below it.
+learned. What it finds is no bound, but what has to decide without knowing should hardly be expected to be below it.
 
 Source: Kirkpatrick, Gelatt and Vecchi, "Optimization by simulated annealing", 1983.
 """

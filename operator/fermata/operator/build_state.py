@@ -16,6 +16,7 @@ import numpy as np
 
 from fermata.operator.facts import PodFact
 from fermata.operator.progress import StageView, WorkflowView
+from fermata.policy.graph import compressed
 from fermata.policy.graph_state import Dag
 from fermata.policy.state import IDLE, RECENT_ARRIVALS, ClusterState, FloatArray, IndexArray, free_executor_list
 
@@ -197,8 +198,7 @@ def dag_of(views: Iterable[WorkflowView], keys: Keys) -> Dag:
         uid = view.fact.meta.uid
         for stage in view.stages:
             above[index[uid, stage.spec.name]] = [index[uid, parent] for parent in stage.spec.depends_on]
-    pointer = np.cumsum([0, *(len(parents) for parents in above)], dtype=np.int64)
-    return Dag.of_parents(pointer, _ints([parent for parents in above for parent in parents]))
+    return Dag.of_parents(*compressed(above))
 
 
 def _cached(view: WorkflowView, cache: dict[str, Rows]) -> Rows:

@@ -20,7 +20,7 @@ from fermata.policy.correction import corrected_s, learn, new_correction, pays
 from fermata.policy.decide import Policy, corrects_estimates, decide
 from fermata.policy.errors import FermataError
 from fermata.policy.estimate_error import after_task
-from fermata.policy.graph import job_shape, path_lengths
+from fermata.policy.graph import compressed, job_shape, path_lengths, shape_of_job
 from fermata.policy.graph_state import Dag, knowing
 from fermata.policy.guardrails import Guardrails
 from fermata.policy.state import IDLE, RECENT_ARRIVALS, ClusterState
@@ -113,7 +113,7 @@ class _Replay:
         self.recent_work_s = np.concatenate([[job.work_s for job in self.past], self.work_s])
 
     def _shapes(self) -> None:
-        pointer, flat = _edges(self.parents)
+        pointer, flat = compressed(self.parents)
         self.dag = Dag.of_parents(pointer, flat)
         self.path_s, _ = path_lengths(pointer, flat, self.estimate_s)
         task_work_s: FloatArray = self.estimate_s * self.pending * self.slots
@@ -178,7 +178,7 @@ class _Replay:
             return
         self.estimate_s[rows] = [corrected_s(self.correction, each) for each in self.given_s[rows].tolist()]
         parents = [[parent - first for parent in above] for above in self.parents[rows]]
-        self.path_s[rows], work_s, critical_path_s, width = _shape_of(
+        self.path_s[rows], work_s, critical_path_s, width = shape_of_job(
             parents, self.estimate_s[rows], self.pending[rows] * self.slots[rows]
         )
         self.work_s[job], self.critical_path_s[job], self.width[job] = work_s, critical_path_s, width
@@ -281,18 +281,3 @@ class _Replay:
             estimate_error=self.trust[0],
             estimate_misses=self.trust[1],
         )
-
-
-def _edges(parents: Sequence[Sequence[int]]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-    """Return the parents of each stage in compressed form."""
-    pointer = np.cumsum([0, *(len(above) for above in parents)], dtype=np.int64)
-    return pointer, np.array([parent for above in parents for parent in above], dtype=np.int32)
-
-
-def _shape_of(
-    parents: Sequence[Sequence[int]], estimate_s: FloatArray, executors: NDArray[np.int32]
-) -> tuple[FloatArray, float, float, float]:
-    """Return the path of each stage of one job, and the job's work, critical path and average width."""
-    path_s, _ = path_lengths(*_edges(parents), estimate_s)
-    work_s, critical_path_s, width = job_shape(np.array([0, len(estimate_s)]), estimate_s * executors, path_s)
-    return path_s, float(work_s[0]), float(critical_path_s[0]), float(width[0])

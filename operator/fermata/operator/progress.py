@@ -18,7 +18,7 @@ from fermata.operator.estimates import Estimate, Estimates
 from fermata.operator.facts import JobFact, WorkflowFact
 from fermata.operator.resources import StageSpec, StageStatus, WorkflowSpec
 from fermata.operator.times import parse_or_none
-from fermata.policy.graph import job_shape, path_lengths
+from fermata.policy.graph import shape_of_job
 from fermata.policy.wording import counted
 
 Phase = Literal["Pending", "Ready", "Running", "Succeeded", "Failed"]
@@ -217,13 +217,10 @@ def _shape(spec: WorkflowSpec, guesses: list[Estimate]) -> tuple[list[float], fl
     """Return the path length of each stage, and the workflow's work, critical path and average width."""
     index = {stage.name: i for i, stage in enumerate(spec.stages)}
     parents = [[index[parent] for parent in stage.depends_on] for stage in spec.stages]
-    pointer = np.cumsum([0, *(len(row) for row in parents)], dtype=np.int64)
-    flat = np.array([parent for row in parents for parent in row], dtype=np.int32)
     length_s = np.array([guess.seconds for guess in guesses])
-    tasks = np.array([float(stage.tasks * stage.slots) for stage in spec.stages])
-    path_s, _ = path_lengths(pointer, flat, length_s)
-    work_s, critical_s, width = job_shape(np.array([0, len(spec.stages)]), length_s * tasks, path_s)
-    return [float(value) for value in path_s], float(work_s[0]), float(critical_s[0]), float(width[0])
+    executors = np.array([stage.tasks * stage.slots for stage in spec.stages])
+    path_s, work_s, critical_path_s, width = shape_of_job(parents, length_s, executors)
+    return path_s.tolist(), work_s, critical_path_s, width
 
 
 def _parents_first(spec: WorkflowSpec) -> list[int]:

@@ -6,12 +6,26 @@ Stages of all jobs share one index space; edges are the parents of each stage in
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
 from fermata.policy._jit import jit
 
 FloatArray = NDArray[np.float64]
+
+
+def compressed(parents: Sequence[Sequence[int]]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+    """Return the parents of each stage, given as lists of indices, as `parent_ptr` [stages + 1] and `parent` [edges].
+
+    >>> pointer, parent = compressed([[], [0], [0, 1]])
+    >>> pointer.tolist(), parent.tolist()
+    ([0, 0, 1, 3], [0, 0, 1])
+    """
+    pointer = np.cumsum([0, *(len(above) for above in parents)], dtype=np.int64)
+    return pointer, np.array([parent for above in parents for parent in above], dtype=np.int32)
 
 
 def path_lengths(
@@ -90,3 +104,18 @@ def job_shape(
     takes_time = (critical_s > 0.0) & ~np.isinf(critical_s)
     width = np.divide(work_s, critical_s, out=np.ones(jobs), where=takes_time)
     return work_s, critical_s, width
+
+
+def shape_of_job(
+    parents: Sequence[Sequence[int]], length_s: FloatArray, executors: NDArray[np.integer[Any]]
+) -> tuple[FloatArray, float, float, float]:
+    """Return the path of each stage of one job [stages], and the job's work, critical path and average width.
+
+    Args:
+        parents: of each stage, indices among the job's stages.
+        length_s: [stages] of one task.
+        executors: [stages] that its tasks take, all together.
+    """
+    path_s, _ = path_lengths(*compressed(parents), length_s)
+    work_s, critical_s, width = job_shape(np.array([0, len(length_s)]), length_s * executors, path_s)
+    return path_s, float(work_s[0]), float(critical_s[0]), float(width[0])
