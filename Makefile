@@ -117,6 +117,8 @@ results: ## The shipped model's tables in docs/results.md: benchmark, wrong esti
 	$(EVALUATE) --scenarios $(DAGS) --noise class-flips=0.2
 	$(EVALUATE) --scenarios $(DAGS) --noise lognormal=0.7
 	$(EVALUATE) --scenarios $(DAGS) --noise lognormal=0.7 --corrections none
+	$(EVALUATE) --scenarios $(DAGS) --noise lognormal=0.7 --corrections all
+	$(EVALUATE) --scenarios $(DAGS) --noise lognormal=1.2
 	$(EVALUATE) --scenarios $(DAGS) --set load=0.9
 
 PAPERS := runs/papers
