@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import re
+import shlex
 import subprocess
 import sys
 import tomllib
@@ -14,6 +15,7 @@ import pytest
 from tests.processes import fermata
 
 from fermata.cli.extras import PACKAGES
+from fermata.sim.kube.schema import pattern
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -51,7 +53,8 @@ def test_a_missing_extra_is_said_first(
     monkeypatch.setitem(sys.modules, package, None)  # as if it were not installed
     try:
         done = fermata(*command.format(out=out).split())
-        told = f"fermata: {package} is not installed; install it with: pip install 'fermata[{extras}]'\n"
+        pip = f"{shlex.quote(sys.executable)} -m pip"  # not the one of another environment
+        told = f"fermata: {package} is not installed; install it with: {pip} install 'fermata[{extras}]'\n"
         assert (done.returncode, done.stderr) == (2, told)
         assert done.stdout == ""
         assert not out.exists()
@@ -88,6 +91,16 @@ def test_what_needs_no_extra_runs_without_any(command: str) -> None:
         [sys.executable, "-c", code, *command.split()], cwd=ROOT, capture_output=True, text=True, check=False
     )
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_pattern_means_without_re2_what_it_means_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    patterns = set(re.findall(r"pattern: (.+)", "".join(each.read_text() for each in (ROOT / "deploy/crds").glob("*"))))
+    texts = [*"a1-.:=,/A \n\xa0é", "a-1", "a\n", "\na", "a:b=1", "a:b=1\n", "/a.onnx", "/a.onnx\n", "0" * 64]
+    with_it = {text: {each: bool(pattern(text).search(each)) for each in texts} for text in patterns}
+    monkeypatch.setitem(sys.modules, "re2", None)
+    without = pattern.__wrapped__
+    assert {text: {each: bool(without(text).search(each)) for each in texts} for text in patterns} == with_it
+    assert any(with_it[text]["a"] for text in patterns)
 
 
 def test_what_is_looked_for_is_what_the_extras_bring() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import shlex
+import sys
 from pathlib import Path
 
 # How a write to a full disk ends; unlike an open that fails, the error does not say which file it was.
@@ -33,12 +35,17 @@ class InputError(FermataError):
 
 
 class MissingExtraError(FermataError):
-    """An optional dependency is not installed; the message names the extra that brings it."""
+    """An optional dependency is not installed; the message names the extra that brings it.
+
+    It names the interpreter, too: another one's pip finds no Fermata there, and installs the project that has this name
+    on PyPI.
+    """
 
     exit_code = 2
 
     def __init__(self, package: str, extra: str) -> None:
-        super().__init__(f"{package} is not installed; install it with: pip install 'fermata[{extra}]'")
+        pip = f"{shlex.quote(sys.executable)} -m pip"
+        super().__init__(f"{package} is not installed; install it with: {pip} install 'fermata[{extra}]'")
 
 
 class ModelError(FermataError):
