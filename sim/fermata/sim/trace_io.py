@@ -222,9 +222,10 @@ _DECODER = json.JSONDecoder(object_pairs_hook=_unique_keys, parse_constant=_reje
 
 def _decode(line: str) -> Any:
     try:
-        return _DECODER.decode(line)
+        return _DECODER.decode(line.rstrip())  # what ends too early is told at its end, not in the next line
     except json.JSONDecodeError as error:
-        raise InputError(f"broken JSON: {error.msg} at column {error.colno}") from error
+        broken = f"broken JSON: {error.msg} at column {error.colno}"
+        raise InputError(f"{broken}; expected one JSON object a line, for each job") from error
     except RecursionError as error:
         raise InputError("broken JSON: nested too deeply") from error
     except ValueError as error:  # Python refuses to convert integers of thousands of digits

@@ -163,6 +163,16 @@ def test_alibaba_options_and_header(tmp_path: Path) -> None:
     assert read_alibaba(file, ImportOptions(limit=1)).trace.jobs == 1
 
 
+def test_alibaba_columns_may_be_in_decimals_as_pandas_writes_them(tmp_path: Path) -> None:
+    row = "M1,{0},j_1,1,Terminated,{1},{2},100.0,0.5\n"
+    traces = [
+        read_alibaba(_file(tmp_path, "batch_task.csv", row.format(*numbers))).trace
+        for numbers in ((2, 100, 110), ("2.0", "100.0", "110.0"))
+    ]
+    assert [trace.task_duration_s.tolist() for trace in traces] == [[10.0, 10.0]] * 2
+    assert [trace.job_arrival_s.tolist() for trace in traces] == [[100.0]] * 2
+
+
 def test_alibaba_rows_of_a_job_may_be_apart_but_not_too_far(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fermata.sim.importers.alibaba.OPEN_JOBS", 2)
     row = "M{},1,j_{},1,Terminated,{},200,100,0.5\n"

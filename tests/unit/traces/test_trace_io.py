@@ -70,6 +70,10 @@ A = '{"name": "a", "duration_s": 1}'
 BAD = {
     "broken": ('{"id": "x", ', "broken JSON"),
     "cut": (GOOD[:40], "broken JSON"),
+    "over several lines": (
+        '{"id": "x", "stages": [',
+        "broken JSON: Expecting value at column 24; expected one JSON object a line, for each job",
+    ),
     "two on a line": (GOOD + GOOD, "broken JSON"),
     "deep": ("[" * 100_000, "nested too deeply"),
     "not an object": ("[1, 2]", "expected a JSON object that describes a job, not a list"),

@@ -111,7 +111,8 @@ def _number(word: str, what: str) -> float | None:
     if not word:
         return None
     try:
-        return float(int(word)) or None
+        # Tools write a column with gaps in decimals, as pandas does: 10.0.
+        return float(int(word.removesuffix(".0"))) or None
     except (ValueError, OverflowError):
         raise ValueError(f"{what} must be a whole number, not {word[:40]!r}") from None
 
