@@ -111,11 +111,14 @@ def replay(
         except InputError as error:
             raise InputError(error.message, file=file, line=number) from error
         fallback = load(record.labels.get("fallback", ["sjf"])[0])
-        if ask_again(record, load(policy or record.policy), fallback) == record.steps:
+        asked = policy or record.policy
+        if ask_again(record, load(asked), fallback) == record.steps:
             same += 1
         else:
             different += 1
-            print(f"{file}:{number}: {record.policy} decided otherwise at {record.state.now_s:g} s")
+            # An operator's times are seconds since 1970, of which fewer digits would not be told apart.
+            at_s = f"{record.state.now_s:.13g} s"
+            print(f"{file}:{number}: at {at_s} {record.policy} decided otherwise than {asked} does")
     print(f"{same} decisions the same, {different} different")
     raise typer.Exit(1 if different else 0)
 

@@ -98,6 +98,8 @@ def loads(line: str) -> Record:
     """
     try:
         raw = json.loads(line)
+        if "schema" not in raw:
+            raise InputError(f"not a recorded decision: expected schema {SCHEMA!r}, as --record writes it")
         if raw["schema"] != SCHEMA:
             raise InputError(f"expected a record of schema {SCHEMA!r}, got {raw['schema']!r}")
         state = _state_in(raw["state"])

@@ -87,7 +87,7 @@ def test_a_policy_answers_a_record_as_it_answered_the_state(policy: str) -> None
     [
         ("", "not a recorded decision"),
         ("[]", "not a recorded decision"),
-        ("{}", "not a recorded decision"),
+        ("{}", "not a recorded decision: expected schema 'fermata.record/1', as --record writes it"),
         ('{"schema": "fermata.record/99"}', "expected a record of schema 'fermata.record/1', got 'fermata.record/99'"),
     ],
 )

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.episodes import any_legal_action, random_trace, stage, trace_of
+from tests.episodes import any_legal_action, one_stage_jobs, random_trace, stage, trace_of
 from tests.processes import fermata
 
 from fermata.policy.action import START
@@ -86,3 +86,14 @@ def test_what_is_no_text_is_no_record(tmp_path: Path) -> None:
     done = fermata("policy", "replay", str(other))
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == f"fermata: {other}: expected UTF-8 text, as --record wrote it\n"
+
+
+def test_a_different_answer_is_told_with_its_time_and_by_whom(tmp_path: Path) -> None:
+    lines: list[bytes] = []
+    jobs = one_stage_jobs((1_795_564_261.5, 9.0), (1_795_564_261.5, 1.0))
+    simulate(jobs, 1, load("fifo"), observer=Recorder(jobs, "fifo", Guardrails(), lines.append))
+    file = tmp_path / "decisions.jsonl"
+    file.write_bytes(b"".join(lines))
+    done = fermata("policy", "replay", str(file), "--policy", "sjf")
+    assert done.returncode == 1
+    assert done.stdout.startswith(f"{file}:1: at 1795564261.5 s fifo decided otherwise than sjf does\n")
