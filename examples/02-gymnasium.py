@@ -1,6 +1,6 @@
 """Agents in Fermata's Gymnasium environment: at random, shortest job first, and one that leaves an executor idle.
 
-    pip install 'fermata[gym,sim]'
+    pip install '.[gym,sim]'  # in a checkout
     python examples/02-gymnasium.py
 
 A learner takes the place of the functions below: it is shown the observation, may take what the mask allows, and its
