@@ -164,7 +164,7 @@ def crd_page() -> str:
         ]
         for part in ("spec", "status"):
             body = schema["properties"][part]
-            lines += [f"### {names['kind']} {part}", "", " ".join(body.get("description", "").split()), ""]
+            lines += [f"### {names['kind']} {part}", "", _meaning(body, required=False), ""]
             lines += ["| field | type | meaning |", "| --- | --- | --- |"]
             lines += list(_fields(body, ""))
             lines.append("")
