@@ -52,6 +52,16 @@ def test_every_command_and_target_that_is_named_exists() -> None:
         assert made <= targets, f"{page.name} names {made - targets}"
 
 
+def test_every_module_that_the_architecture_names_exists() -> None:
+    modules = {
+        path for room in ("cli", "operator", "policy", "sim", "training") for path in ROOT.glob(f"{room}/**/*.py")
+    }
+    names = {"/".join(path.parts[-length:]) for path in modules for length in (1, 2, 3)}
+    told = set(re.findall(r"`([\w/]+\.py)`", (ROOT / "docs/architecture.md").read_text(encoding="utf-8")))
+    assert len(told) > 30
+    assert told <= names
+
+
 def test_every_command_line_that_is_shown_can_be_read() -> None:
     root = get_command(app)
     for page in PAGES:
