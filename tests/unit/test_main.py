@@ -9,8 +9,9 @@ from importlib.metadata import version
 
 import pytest
 from tests.processes import INTERRUPTED, fermata, interruptible
+from typer.main import get_command
 
-from fermata.cli.main import VERBS, run
+from fermata.cli.main import VERBS, app, run
 
 # Ctrl-C falls into a finaliser, as it may into a callback of Numba's compiler, which then fails or goes on.
 LOST = """
@@ -67,6 +68,20 @@ def test_no_command_has_options_about_completion() -> None:
     assert "--install-completion" in fermata("--help").stdout
     for verb in VERBS:
         assert "-completion" not in fermata(verb, "--help").stdout, verb
+
+
+def test_the_help_of_every_command_has_its_options_and_their_meaning_in_full() -> None:
+    root = get_command(app)
+    commands = [((verb,), root.get_command(None, verb)) for verb in VERBS]  # type: ignore[attr-defined,arg-type]
+    for words, command in commands:
+        commands += [((*words, name), each) for name, each in getattr(command, "commands", {}).items()]
+        done = fermata(*words, "--help")
+        assert (done.returncode, done.stderr) == (0, ""), words
+        text = "".join(done.stdout.split())  # lines break in words with hyphens, too
+        assert "".join(command.help.split()) in text, words
+        for param in command.params:
+            assert all(name in done.stdout for name in param.opts if name.startswith("-")), (words, param.opts)
+            assert "".join(param.help.split()) in text, (words, param.opts)
 
 
 def test_an_interrupt_around_a_command_is_one_line(

@@ -38,6 +38,9 @@ VERBS: dict[str, str] = {
     "validate": "fermata.cli.validate",
 }
 
+# Help as text: as markup, [/START] ends what nothing began; in the columns of its tables long options are cut off.
+_PLAIN = None
+
 
 class _LazyGroup(TyperGroup):
     """A group that imports a verb's module when the verb is first needed; each module keeps its own imports late."""
@@ -50,6 +53,7 @@ class _LazyGroup(TyperGroup):
         if cmd_name not in VERBS:
             return None
         module = importlib.import_module(VERBS[cmd_name])
+        module.app.rich_markup_mode = _PLAIN
         command = typer.main.get_command(module.app)
         command.name = cmd_name
         return command
@@ -69,6 +73,7 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=True,
     pretty_exceptions_enable=False,
+    rich_markup_mode=_PLAIN,
 )
 
 
