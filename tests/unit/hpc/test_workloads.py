@@ -13,6 +13,7 @@ from fermata.policy.errors import InputError
 from fermata.sim.hpc import JobLog, policy
 from fermata.sim.hpc.estimates import with_estimates
 from fermata.sim.hpc.experiment import draw_sequences, pooled, published_sequences, run_sequence, run_sequences, split
+from fermata.sim.hpc.inspect import PICKS, REJECT_IF_BLOCKED, rule_inspector
 from fermata.sim.hpc.lublin import WHOLE, generate
 from fermata.sim.hpc.metrics import figures
 from fermata.sim.hpc.swf import Cleaning, read_log, swf_lines
@@ -197,8 +198,25 @@ def test_no_job_is_both_for_training_and_for_tests() -> None:
 def test_a_warm_start_counts_the_sequence_only() -> None:
     log, chosen = generate(400, 2, load=1.5), policy("fcfs+easy")
     cold, warm = run_sequence(log, chosen, 200, 100), run_sequence(log, chosen, 200, 100, warm=100)
-    assert warm.log.ids.tolist() == cold.log.ids.tolist()
-    assert warm.wait_s.mean() > cold.wait_s.mean()
+    assert warm.log.ids[100:].tolist() == cold.log.ids.tolist()
+    assert figures(warm)["wait_s"] == warm.wait_s[100:].mean() > figures(cold)["wait_s"]
+
+
+def test_a_warm_up_is_in_no_mean_but_keeps_the_machine_busy() -> None:
+    zeros = np.zeros(4, dtype=np.int64)
+    run = np.array([100.0, 1000.0, 50.0, 50.0])
+    cores, submit = np.array([4, 4, 2, 2]), np.array([0.0, 10.0, 50.0, 60.0])
+    log = JobLog("warm", 4, np.arange(4), submit, run, run, cores, zeros, zeros)
+    schedule = run_sequence(log, policy("sjf"), 2, 2, 2, rule_inspector(PICKS, REJECT_IF_BLOCKED))
+    assert schedule.start_s.tolist() == [0.0, 150.0, 100.0, 100.0]
+    found = figures(schedule)
+    assert (found["wait_s"], found["max_wait_s"], found["wait_short_wide_s"]) == (45.0, 50.0, 45.0)
+    assert found["utilization"] == pytest.approx((4 * 50 + 2 * 100) / (4 * 100))
+    assert found["utilization_no_tail"] == pytest.approx(1.0)
+    assert found["queue_length"] == pytest.approx((100 + 50 + 40) / 100)  # the second job of the warm-up waits, too
+    assert found["queue_load"] == pytest.approx((100 * 4000 + 50 * 100 + 40 * 100) / 100 / 4 / 3600)
+    assert found["rejections"] == 2  # at 50 s and at 60 s; the warm-up's at 10 s and at 100 s do not count
+    assert schedule.rejected.tolist() == [0, 2, 2, 0]
 
 
 def test_figures_of_two_jobs_by_hand() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -83,18 +83,9 @@ def published_sequences(log: JobLog, count: int, jobs: int, seed: int) -> Sequen
 def run_sequence(
     log: JobLog, policy: Policy, start: int, jobs: int, warm: int = 0, inspector: Inspector | None = None
 ) -> Schedule:
-    """Run one sequence; the warm-up jobs before it are not in the result."""
+    """Run one sequence after its warm-up jobs, which stand first in the result."""
     schedule = simulate(log.sequence(start - warm, jobs + warm), policy.order, policy.rules, inspector, policy.model)
-    if not warm:
-        return schedule
-    return Schedule(
-        schedule.log.sequence(warm, jobs),
-        schedule.start_s[warm:],
-        schedule.runtime_s[warm:],
-        schedule.events,
-        schedule.inspections,
-        schedule.rejections,
-    )
+    return replace(schedule, warm=warm)
 
 
 def run_sequences(

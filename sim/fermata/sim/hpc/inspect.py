@@ -21,7 +21,6 @@ from fermata.sim.hpc.world import (
     MACHINE,
     NOW,
     RECORDED,
-    REJECTIONS,
     RUNNING,
     WAITING,
     WAKE,
@@ -229,7 +228,7 @@ def rejected(jobs: Jobs, config: Config, world: World, inspector: Inspector, job
         world.rejected[job] += 1
         world.counted_at[job] = world.clock[NOW]
     world.rejected_at[job] = world.clock[NOW]
-    world.counts[REJECTIONS] += 1
+    world.rejections[job] += 1
     world.clock[WAKE] = world.clock[NOW] + inspector.interval
     return True
 

@@ -40,15 +40,20 @@ def figures(schedule: Schedule) -> dict[str, float]:
 
     The slowdown of a job that ran for less than a second is taken as if it had run for one. Utilisation with the tail
     counts from the first submission to the last end, as the queue's averages do; without, to the last submission.
-    Classes are split at one hour and at an eighth of the machine.
+    Classes are split at one hour and at an eighth of the machine. Jobs of a warm-up are in no mean and no maximum; what
+    they do between the first submission and the last end of the others is work of the machine, and its queue.
     """
-    log, wait, run = schedule.log, schedule.wait_s, schedule.runtime_s
+    log, counted = schedule.log, slice(schedule.warm, None)
+    wait, run, cores = schedule.wait_s[counted], schedule.runtime_s[counted], log.cores[counted]
     bounded = bounded_slowdowns(wait, run)
-    work = run * log.cores
-    first, last = float(log.submit_s[0]), float(log.submit_s[-1])
-    span = max(float(schedule.end_s.max()) - first, 1e-9)
-    until_last = np.clip(np.minimum(schedule.end_s, last) - schedule.start_s, 0.0, None) * log.cores
-    long, wide = run > LONG_S, log.cores > WIDE_SHARE * log.machine_cores
+    first, last = float(log.submit_s[schedule.warm]), float(log.submit_s[-1])
+    end = float(schedule.end_s[counted].max())
+    span = max(end - first, 1e-9)
+    work = log.cores * _within(first, end, schedule.start_s, schedule.end_s, schedule.runtime_s)
+    queued = _within(first, end, log.submit_s, schedule.start_s, schedule.wait_s)
+    started = np.maximum(schedule.start_s, first)
+    until_last = np.clip(np.minimum(schedule.end_s, last) - started, 0.0, None) * log.cores
+    long, wide = run > LONG_S, cores > WIDE_SHARE * log.machine_cores
     return {
         "bsld": float(bounded.mean()),
         "wait_s": float(wait.mean()),
@@ -56,8 +61,8 @@ def figures(schedule: Schedule) -> dict[str, float]:
         "slowdown": float(((wait + run) / np.maximum(run, 1.0)).mean()),
         "utilization": float(work.sum() / (span * log.machine_cores)),
         "utilization_no_tail": float(until_last.sum() / (max(last - first, 1e-9) * log.machine_cores)),
-        "queue_length": float(wait.sum() / span),
-        "queue_load": float((wait * work).sum() / span / log.machine_cores / 3600.0),
+        "queue_length": float(queued.sum() / span),
+        "queue_load": float((queued * (schedule.runtime_s * log.cores)).sum() / span / log.machine_cores / 3600.0),
         "max_wait_s": float(wait.max()),
         "wait_short_narrow_s": _mean(wait[~long & ~wide]),
         "wait_short_wide_s": _mean(wait[~long & wide]),
@@ -65,6 +70,12 @@ def figures(schedule: Schedule) -> dict[str, float]:
         "wait_long_wide_s": _mean(wait[long & wide]),
         "rejections": float(schedule.rejections),
     }
+
+
+def _within(first: float, last: float, begin_s: FloatArray, end_s: FloatArray, length_s: FloatArray) -> FloatArray:
+    """Return how much of spans lies between two times, `[spans]`; all of the length, to the bit, of those inside."""
+    outside = np.maximum(first - begin_s, 0.0) + np.maximum(end_s - last, 0.0)
+    return np.maximum(length_s - outside, 0.0)
 
 
 def _mean(values: FloatArray) -> float:

@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 
 from fermata.policy.errors import InputError
 from fermata.sim.hpc.inspect import Inspector, no_inspector
-from fermata.sim.hpc.jobs import FloatArray, JobLog
+from fermata.sim.hpc.jobs import FloatArray, IntArray, JobLog
 from fermata.sim.hpc.kernel import run
 from fermata.sim.hpc.orders import Order
 from fermata.sim.hpc.rules import Rules
-from fermata.sim.hpc.world import DECISIONS, EVENTS, REJECTIONS, config_of, jobs_of, new_world
+from fermata.sim.hpc.world import DECISIONS, EVENTS, config_of, jobs_of, new_world
 
 if TYPE_CHECKING:
     from fermata.sim.hpc.queue_models import QueueModel
@@ -23,14 +23,23 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Schedule:
-    """What happened: arrays by job, in the order of submission; times in seconds."""
+    """What happened: arrays by job, in the order of submission; times in seconds.
+
+    The first `warm` jobs are there so that the others meet a busy machine; figures do not count them.
+    """
 
     log: JobLog
     start_s: FloatArray
     runtime_s: FloatArray  # what the job ran for: shorter than the log's where it was killed at its estimate
     events: int
     inspections: int
-    rejections: int
+    rejected: IntArray  # how often an inspector rejected the job
+    warm: int = 0
+
+    @property
+    def rejections(self) -> int:
+        """How often an inspector rejected one of the jobs that count."""
+        return int(self.rejected[self.warm :].sum())
 
     @property
     def wait_s(self) -> FloatArray:
@@ -76,6 +85,4 @@ def simulate(
     else:
         run(jobs, config, world, inspector or no_inspector())
     counts: NDArray[np.int64] = world.counts
-    return Schedule(
-        log, world.start, jobs.runtime, int(counts[EVENTS]), int(counts[DECISIONS]), int(counts[REJECTIONS])
-    )
+    return Schedule(log, world.start, jobs.runtime, int(counts[EVENTS]), int(counts[DECISIONS]), world.rejections)

@@ -18,7 +18,7 @@ FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
 # Places in World.counts
-WAITING, RUNNING, NEXT, FREE, PICKED, EVENTS, DECISIONS, REJECTIONS, RECORDED, MACHINE = range(10)
+WAITING, RUNNING, NEXT, FREE, PICKED, EVENTS, DECISIONS, RECORDED, MACHINE = range(9)
 # Places in World.clock; times in seconds
 NOW, SHADOW, WAKE, USAGE_AT = range(4)
 NOBODY = -1
@@ -60,7 +60,8 @@ class World(NamedTuple):
     rate: FloatArray  # [users] cores in use
     profile_at: FloatArray  # [2 * jobs + 2] times of the plan of conservative backfilling
     profile_free: IntArray  # [2 * jobs + 2] cores free from each of them on
-    rejected: IntArray  # [jobs] how often an inspector has rejected it
+    rejections: IntArray  # [jobs] how often an inspector has rejected it
+    rejected: IntArray  # [jobs] the same, as it counts towards the limit
     rejected_at: FloatArray  # [jobs] when it was rejected last; minus infinity if never (s)
     counted_at: FloatArray  # [jobs] when a rejection was counted last; minus infinity if never (s)
     counts: IntArray
@@ -90,7 +91,7 @@ def config_of(log: JobLog, order: Order, rules: Rules) -> Config:
 
 def new_world(jobs: int, users: int, machine_cores: int) -> World:
     """Return an idle machine before the first submission."""
-    counts = np.zeros(10, dtype=np.int64)
+    counts = np.zeros(9, dtype=np.int64)
     counts[FREE] = counts[MACHINE] = machine_cores
     counts[PICKED] = NOBODY
     clock = np.zeros(4)
@@ -105,6 +106,7 @@ def new_world(jobs: int, users: int, machine_cores: int) -> World:
         rate=np.zeros(users),
         profile_at=np.zeros(2 * jobs + 2),
         profile_free=np.zeros(2 * jobs + 2, dtype=np.int64),
+        rejections=np.zeros(jobs, dtype=np.int64),
         rejected=np.zeros(jobs, dtype=np.int64),
         rejected_at=np.full(jobs, -np.inf),
         counted_at=np.full(jobs, -np.inf),
