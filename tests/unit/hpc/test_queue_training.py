@@ -41,6 +41,21 @@ def test_the_search_finds_the_bottom_of_a_bowl() -> None:
     assert np.abs(search.centre - bottom).max() < 0.1
 
 
+def test_equal_costs_lead_nowhere() -> None:
+    begun = np.array([0.5, -0.5, 0.25])
+    random, search = np.random.default_rng(0), Evolution(begun, 12, 0.1, 0.05)
+    search.candidates(random)
+    search.learn(np.full(24, 3.0))
+    assert search.centre.tolist() == begun.tolist()
+    searches = [Evolution(begun, 3, 0.1, 0.05) for _ in range(2)]
+    for each, swapped in zip(searches, (slice(None), [0, 2, 1, 3, 4, 5]), strict=True):
+        half = each.candidates(np.random.default_rng(1))[swapped]  # the second and the third cost the same
+        each._noise = (half - begun) / 0.1
+        each.learn(np.array([1.0, 2.0, 2.0, 3.0, 4.0, 5.0]))
+    assert searches[0].centre.tolist() == pytest.approx(searches[1].centre.tolist(), abs=1e-6)
+    assert searches[0].centre.tolist() != begun.tolist()
+
+
 def test_the_kernels_network_is_torchs() -> None:
     model = random_model(3)
     seen, hidden = np.random.default_rng(1).random((32, FEATURES)), np.zeros(HIDDEN_UNITS)

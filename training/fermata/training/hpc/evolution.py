@@ -50,14 +50,19 @@ class Evolution:
         `rate`: of this step; by default as at the beginning.
         """
         step = self._rate if rate is None else rate
-        ranks = np.empty(len(costs))
-        ranks[np.argsort(costs)] = np.linspace(-0.5, 0.5, len(costs))
-        slope = ranks @ self._noise / (len(costs) * self._sigma)
+        slope = _ranks(costs) @ self._noise / (len(costs) * self._sigma)
         self._generations += 1
         self._moment = 0.9 * self._moment + 0.1 * slope
         self._spread = 0.99 * self._spread + 0.01 * slope**2
         correction = np.sqrt(1.0 - 0.99**self._generations) / (1.0 - 0.9**self._generations)
         self.centre = single(self.centre - step * correction * self._moment / (np.sqrt(self._spread) + 1e-8))
+
+
+def _ranks(costs: FloatArray) -> FloatArray:
+    """Return ranks from -0.5 to 0.5, `[costs]`; equal costs share the mean of theirs, so that they lead nowhere."""
+    place, many = np.unique(costs, return_inverse=True, return_counts=True)[1:]
+    shared = np.bincount(np.sort(place), np.linspace(-0.5, 0.5, len(costs))) / many
+    return np.asarray(shared[place])
 
 
 def single(theta: FloatArray) -> FloatArray:
