@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from pydantic import ValidationError
 
 from fermata.policy.errors import InputError, ModelError
 from fermata.policy.queue_features import FEATURES
@@ -24,9 +25,10 @@ torch = pytest.importorskip("torch")
 
 from fermata.training.hpc.evolution import Evolution
 from fermata.training.hpc.export import export_inspector, export_queue_model
+from fermata.training.hpc.inspectors import InspectorSearchConfig
 from fermata.training.hpc.network import QueueNetwork, perceptron, theta_of
 from fermata.training.hpc.queue import QueueConfig, queue_run, rule, shortest_first, train_queue_policy
-from fermata.training.hpc.search import Measured, episodes, measure
+from fermata.training.hpc.search import Measured, SearchConfig, episodes, measure
 
 
 def random_model(seed: int) -> QueueModel:
@@ -54,6 +56,12 @@ def test_equal_costs_lead_nowhere() -> None:
         each.learn(np.array([1.0, 2.0, 2.0, 3.0, 4.0, 5.0]))
     assert searches[0].centre.tolist() == pytest.approx(searches[1].centre.tolist(), abs=1e-6)
     assert searches[0].centre.tolist() != begun.tolist()
+
+
+@pytest.mark.parametrize("kind", [QueueConfig, InspectorSearchConfig])
+def test_perturbations_that_overflow_are_refused(kind: type[SearchConfig]) -> None:
+    with pytest.raises(ValidationError, match="less than or equal to 1000"):
+        kind(sigma=1e300)  # scores would be no numbers, and no job would ever start
 
 
 def test_the_kernels_network_is_torchs() -> None:

@@ -55,6 +55,17 @@ def same_units() -> Standard:
     return Standard(np.zeros(FEATURES, dtype=np.float32), np.ones(FEATURES, dtype=np.float32))
 
 
+def test_fewer_decisions_than_minibatches_leave_the_weights_numbers() -> None:
+    config = TINY.model_copy(update={"minibatches": 1000, "epochs": 1, "jobs": 2, "sequences": 1, "judged": 1})
+    episodes = prepare(generate(300, 5, load=1.2), [0], 30)
+    learner = WindowLearner(config, same_units())
+    batch = collect(episodes, WindowModel(4, 4, learner.theta(), "", 0), config, RunningMaxima(), 1)
+    assert 0 < len(batch.sizes) < 1000
+    told = learner.update(batch, 1.0)
+    assert np.isfinite(learner.theta()).all()
+    assert np.isfinite(told["kl"])
+
+
 def test_a_reward_is_relative_to_the_largest_step_so_far() -> None:
     maxima = RunningMaxima()
     # 100 job-seconds and 8 core-seconds are the largest so far; three quarters are for waiting.

@@ -17,6 +17,7 @@ from fermata.sim.hpc.policies import Policy
 from fermata.sim.hpc.simulate import Schedule, simulate
 
 TRAIN_SHARE = 0.2
+_LOOKED_AT = 100  # sequences
 
 
 @dataclass(frozen=True)
@@ -96,6 +97,20 @@ def run_sequences(
         figures(run_sequence(log, policy, start, sequences.jobs, sequences.warm, inspector))
         for start in sequences.starts
     ]
+
+
+def expect_queue(log: JobLog, policy: Policy, jobs: int, part: str, warm: int = 0) -> None:
+    """Refuse to learn where there is nothing to decide: what comes out of such a training is as it began, at random.
+
+    Raises:
+        InputError: no job waits in any of a hundred sequences, or the part is too short.
+    """
+    drawn = draw_sequences(log, _LOOKED_AT, jobs, 0, part=part, warm=warm)
+    if not any(run_sequence(log, policy, start, jobs, warm).wait_s.any() for start in drawn.starts):
+        raise InputError(
+            f"{part} of {log.name}: no job waits under {policy.name}; expected a queue to learn from, "
+            "which jobs that take longer would make (--stretch)"
+        )
 
 
 def pooled(rows: Sequence[dict[str, float]]) -> tuple[dict[str, float], dict[str, float]]:

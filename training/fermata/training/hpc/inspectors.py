@@ -16,7 +16,7 @@ import torch
 from pydantic import Field
 
 from fermata.policy.errors import InputError
-from fermata.sim.hpc.experiment import Sequences, draw_sequences, run_sequence
+from fermata.sim.hpc.experiment import Sequences, draw_sequences, expect_queue, run_sequence
 from fermata.sim.hpc.inspect import FEATURES, MAX_REJECTIONS, MOST_REJECTIONS, SAMPLE, seed_sampling
 from fermata.sim.hpc.jobs import FloatArray, JobLog
 from fermata.sim.hpc.kernel import run
@@ -28,7 +28,7 @@ from fermata.sim.hpc.world import World
 from fermata.training.fields import Rate
 from fermata.training.hpc.evolution import single
 from fermata.training.hpc.network import perceptron, theta_of
-from fermata.training.hpc.search import Episode, Generation, SearchConfig, search
+from fermata.training.hpc.search import LARGEST_SIGMA, Episode, Generation, SearchConfig, search
 
 _FITS, _FREE, _LOG_ESTIMATE, _FREE_AFTER = 4, 3, 8, 10  # places of features
 _LOG_SCALE = 12.0
@@ -55,7 +55,7 @@ class InspectorSearchConfig(SearchConfig):
     generations: int = Field(100, ge=0, description="Steps of the search.")
     pairs: int = Field(8, ge=1, description="Mirrored perturbations a generation.")
     sequences: int = Field(40, ge=1, description="Episodes for each of them.")
-    sigma: float = Field(0.03, gt=0.0, description="Size of a perturbation.")
+    sigma: float = Field(0.03, gt=0.0, le=LARGEST_SIGMA, description="Size of a perturbation.")
     rate: Rate = Field(0.01, description="Adam's step.")
 
 
@@ -75,13 +75,14 @@ def search_inspector(
         on_generation: told now and then.
 
     Raises:
-        InputError: the part is too short, or the policy has no such name or holds jobs by itself.
+        InputError: the part is too short or has no queue, or the policy has no such name or holds jobs by itself.
         ModelError: `config.start` is no inspector, or one that reads more features.
     """
     torch.set_num_threads(1)
     policy = named(config.policy)
     if policy.model is not None:
         raise InputError(f"{config.policy} holds jobs by itself; expected a policy that an inspector can be put beside")
+    expect_queue(log, policy, config.jobs, part)
     empty = InspectorModel(
         config.scope,
         config.features,

@@ -11,6 +11,7 @@ import numpy as np
 
 from fermata.policy.errors import InputError
 from fermata.policy.queue_features import FEATURE_NAMES, FEATURES
+from fermata.sim.hpc.experiment import expect_queue
 from fermata.sim.hpc.jobs import FloatArray, JobLog
 from fermata.sim.hpc.policies import policy as named
 from fermata.sim.hpc.queue_models import QueueModel, load_queue_model
@@ -43,9 +44,10 @@ def train_queue_policy(
         on_generation: told now and then.
 
     Raises:
-        InputError: the part is too short, or a name means nothing.
+        InputError: the part is too short or has no queue, or a name means nothing.
         ModelError: `config.start` is no policy over the queue.
     """
+    expect_queue(log, named(config.yardstick), config.jobs, part)
     theta = _beginning(config)
     found = search(log, named("saf/skip"), theta, queue_run, config, part=part, on_generation=on_generation)
     return QueueModel(found, log.name, config.wait_price, config.seed)

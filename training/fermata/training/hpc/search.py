@@ -26,6 +26,7 @@ from fermata.sim.hpc.world import Config, Jobs, World, config_of, jobs_of, new_w
 from fermata.training.fields import Rate, Section, Seed
 from fermata.training.hpc.evolution import Evolution, single
 
+LARGEST_SIGMA = 1000.0  # weights of any size would overflow, and what scores no number is never started
 _JUDGE_EVERY = 10
 
 
@@ -48,7 +49,7 @@ class SearchConfig(Section):
     sequences: int = Field(80, ge=1, description="Episodes for each of them.")
     judged: int = Field(300, ge=1, description="Episodes that choose the best centre.")
     jobs: int = Field(256, ge=2, description="Jobs of an episode.")
-    sigma: float = Field(0.1, gt=0.0, description="Size of a perturbation.")
+    sigma: float = Field(0.1, gt=0.0, le=LARGEST_SIGMA, description="Size of a perturbation.")
     rate: Rate = Field(0.05, description="Adam's step.")
     seed: Seed = 0
 

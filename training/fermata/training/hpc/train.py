@@ -10,7 +10,7 @@ from functools import lru_cache
 import numpy as np
 import torch
 
-from fermata.sim.hpc.experiment import draw_sequences, pooled, run_sequence, split
+from fermata.sim.hpc.experiment import draw_sequences, expect_queue, pooled, run_sequence, split
 from fermata.sim.hpc.jobs import JobLog
 from fermata.sim.hpc.metrics import figures
 from fermata.sim.hpc.models import InspectorModel
@@ -57,13 +57,13 @@ def train_inspector(
         on_epoch: told after every epoch.
 
     Raises:
-        InputError: the part is too short for the sequences, or the policy has no such name.
+        InputError: the part is too short for the sequences or has no queue, or the policy has no such name.
     """
     torch.set_num_threads(threads)
     policy, learner = named(config.policy), Learner(config)
     first, end = split(log, part)
     random = np.random.default_rng(config.seed)
-    draw_sequences(log, 1, config.jobs, 0, part=part, warm=config.warm)  # says so if the part is too short
+    expect_queue(log, policy, config.jobs, part, config.warm)
     model = InspectorModel(
         config.scope,
         config.features,

@@ -155,9 +155,10 @@ class WindowLearner:
         self, batch: Batch, first_rows: IntArray, gains: FloatArray, states: torch.Tensor, goals: torch.Tensor
     ) -> dict[str, float]:
         config, told = self.config, {"kl": 0.0, "entropy": 0.0}
+        steps = min(config.minibatches, len(batch.sizes))  # a step on no decision would have no gradient but NaN
         for _ in range(config.epochs):
             moved = []
-            for chosen in np.array_split(self._random.permutation(len(batch.sizes)), config.minibatches):
+            for chosen in np.array_split(self._random.permutation(len(batch.sizes)), steps):
                 moved.append(self._policy_step(batch, first_rows, gains, chosen))
                 loss = ((self.value(states[chosen]).squeeze(1) - goals[chosen]) ** 2).mean()
                 self._value_steps.zero_grad()

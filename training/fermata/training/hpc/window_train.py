@@ -12,8 +12,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
-from fermata.sim.hpc.experiment import draw_sequences, split
+from fermata.sim.hpc.experiment import draw_sequences, expect_queue, split
 from fermata.sim.hpc.jobs import JobLog
+from fermata.sim.hpc.policies import policy as named
 from fermata.sim.hpc.window import PARAMETERS
 from fermata.sim.hpc.window_models import WindowModel
 from fermata.training.hpc.window_config import WindowConfig
@@ -56,9 +57,10 @@ def train_window(
         The same for the same arguments.
 
     Raises:
-        InputError: the part is too short for the sequences.
+        InputError: the part is too short for the sequences, or has no queue.
     """
     torch.set_num_threads(1)
+    expect_queue(log, named("fcfs/skip"), config.jobs, part)
     chosen = draw_sequences(log, config.judged, config.jobs, config.seed + _JUDGE_SEED, part=part)
     judged = prepare(log, chosen.starts, config.jobs)
     first, end = split(log, part)
