@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from fermata.policy.errors import InputError
+
 
 def fermata(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "fermata.cli", "hpc", *map(str, arguments)]
@@ -69,6 +71,11 @@ def test_tune_names_a_policy_that_evaluate_takes(log: Path) -> None:
         "evaluate", "--log", log, "--sequences", "3", "--jobs", "40", "--policy", tuned["policy"], "--json"
     )  # fmt: skip
     assert json.loads(done.stdout)["policies"][0]["bsld"] == pytest.approx(tuned["test"]["bsld"])
+
+
+def test_one_sequence_has_no_interval_and_is_json_all_the_same(log: Path) -> None:
+    done = fermata("tune", "--log", log, "--sequences", "1", "--jobs", "40", "--json")
+    assert json.loads(done.stdout, parse_constant=pytest.fail)["ci95"] == {"bsld": None, "wait_s": None}
 
 
 @pytest.mark.training
@@ -135,6 +142,10 @@ def test_a_policy_over_the_queue_is_trained_and_evaluated(log: Path, tmp_path: P
             ("evaluate", "--policy", "sjf", "--inspector", f"reject-blocked:{10**20}"),
             "expected a whole number of rejections, 1 to 1000000000",
         ),
+        (
+            ("evaluate", "--policy", "sjf", "--policy", "queue-even", "--inspector", "reject-blocked"),
+            "--inspector: queue-even holds jobs by itself",
+        ),
         (("simulate", "--policy", "sjf", "--start", "399", "--jobs", "2"), "cannot take 2 from index 399"),
         (("simulate", "--policy", "sjf/skip+published"), "expected one of commit, strict, skip"),
         (("simulate", "--policy", "sjf", "--cleaning", "none"), "--cleaning: expected archive or schedinspector"),
@@ -164,6 +175,26 @@ def test_what_names_an_agents_file_cannot_be_set(own: str, tmp_path: Path) -> No
     done = fermata("windows", "--out", tmp_path / "agents", "--set", own)
     assert (done.returncode, done.stderr) == (2, f"fermata: --set {own.partition('=')[0]}: every agent has its own\n")
     assert not (tmp_path / "agents").exists()
+
+
+@pytest.mark.training
+def test_agents_are_not_trained_to_be_judged_on_too_short_a_log(log: Path, tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    done = fermata("windows", "--out", tmp_path / "agents", "--log", log)
+    assert (done.returncode, done.stderr) == (2, "fermata: drawn has 400 jobs; cannot take 10000 from index 0\n")
+    assert not (tmp_path / "agents").exists()
+
+
+@pytest.mark.training
+def test_a_folder_without_agents_keeps_to_no_settings(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    from fermata.cli.hpc.windows import _keep_to
+
+    for iterations in (1, 2):  # the first was ended before it had trained one
+        _keep_to({"iterations": iterations}, tmp_path / "settings.json")
+    (tmp_path / "window-10+0-seed0.onnx").touch()
+    with pytest.raises(InputError, match=r"trained with --set .*2.*, not .*1"):
+        _keep_to({"iterations": 1}, tmp_path / "settings.json")
 
 
 @pytest.mark.training

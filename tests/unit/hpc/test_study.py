@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import lzma
 import shutil
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from fermata.sim.hpc.experiment import draw_sequences
 from fermata.sim.hpc.lublin import generate
 from fermata.sim.hpc.report import markdown_table
 from fermata.sim.hpc.study import CASES, LOGS, study_section
+from fermata.sim.hpc.swf import swf_lines
 
 pytestmark = pytest.mark.training
 torch = pytest.importorskip("torch")
@@ -51,6 +53,20 @@ def test_what_is_there_is_not_trained_again(folder: Path, tmp_path: Path) -> Non
     done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
     assert (done.returncode, done.stdout) == (0, f"{sum(len(case.runs) for case in CASES)} inspectors in {folder}\n")
     assert {path.name: path.stat().st_mtime_ns for path in folder.iterdir()} == before
+
+
+def test_a_log_that_is_not_there_is_said_before_anything_is_trained(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "study").mkdir()
+    for path in folder.glob("*.onnx"):
+        if CASES[0].name not in path.name:  # of the first log one is missing, of the last all
+            shutil.copy(path, tmp_path / "study")
+    with (tmp_path / f"{CASES[0].log}.swf.xz").open("wb") as stream:
+        stream.write(lzma.compress("\n".join(swf_lines(generate(2000, 1), "")).encode()))
+    (tmp_path / "study" / f"{CASES[2].name}-seed0.onnx").unlink()
+    command = [sys.executable, "-m", "fermata.cli", "hpc", "study", "--data", str(tmp_path), "--out"]
+    done = subprocess.run([*command, str(tmp_path / "study")], capture_output=True, text=True, timeout=100, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == f"fermata: expected {CASES[2].log}.swf.xz in {tmp_path}\n"
 
 
 def test_the_tables_have_every_case_and_a_missing_one_is_named(folder: Path, tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ from fermata.cli.hpc.options import (
     load,
 )
 from fermata.cli.progress import progress_bar
+from fermata.policy.errors import InputError
 
 
 def evaluate(
@@ -57,6 +58,8 @@ def evaluate(
     from fermata.sim.json_values import without_nan
 
     chosen = [named(text, kill_at_estimate=kill) for text in policies]
+    if inspectors and (alone := [each.name for each in chosen if each.model is not None]):
+        raise InputError(f"--inspector: {alone[0]} holds jobs by itself; expected no inspector beside it")
     given = load(log, cleaning, estimates, seed, stretch)
     drawn = draw(given, sequences, jobs, seed, part, warm, published=published_draws)
     helpers = [("", None), *((f" & {Path(text).name}", inspector(text, given)) for text in inspectors or [])]

@@ -32,7 +32,7 @@ Estimates = Annotated[str, typer.Option(help="exact, user, factor:F, lognormal:S
 Stretch = Annotated[float, typer.Option(help="Jobs take so many times as long: more load, with days as they are.")]
 Kill = Annotated[bool, typer.Option("--kill", help="Jobs that outlive their estimate are ended there.")]
 Part = Annotated[str, typer.Option(help="Part of the log, by time: all, train (first fifth) or test (the rest).")]
-Count = Annotated[int, typer.Option("--sequences", min=1, help="Sequences to draw.")]
+Count = Annotated[int, typer.Option("--sequences", min=1, max=1_000_000, help="Sequences to draw.")]
 JobCount = Annotated[int, typer.Option(min=1, help="Jobs of a sequence.")]
 Seed = Annotated[int, typer.Option(min=0, help="Seed of everything that is drawn.")]
 Warm = Annotated[int, typer.Option(min=0, help="Jobs simulated before each sequence, so that it meets a busy machine.")]

@@ -32,10 +32,12 @@ def study(
     out.mkdir(parents=True, exist_ok=True)
     wanted = [(case.log, name, settings) for case in CASES for name, settings in case.runs.items()]
     wanted.sort(key=lambda each: int(each[2]["seed"]))  # every case once, then again
+    needed = dict.fromkeys(log for log, name, _ in wanted if not (out / name).is_file())
+    logs = {log: exact_log(data, log) for log in needed}  # one that is not there is said now, not in the middle
     for number, (log, name, settings) in enumerate(wanted):
         if (out / name).is_file():
             continue
         print(f"{number + 1} of {len(wanted)}: {name}", file=sys.stderr)
         config = InspectorConfig.model_validate(settings)
-        export_inspector(train_inspector(exact_log(data, log), config), out / name)
+        export_inspector(train_inspector(logs[log], config), out / name)
     print(f"{len(wanted)} inspectors in {out}")

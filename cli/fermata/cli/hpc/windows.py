@@ -36,7 +36,15 @@ def windows(
     from fermata.sim.files import atomic_output
     from fermata.sim.hpc.lublin import generate
     from fermata.sim.hpc.report import markdown_table
-    from fermata.sim.hpc.window_study import CASES, TRAINING_JOBS, TRAINING_LOAD, TRAINING_SEED, windows_section
+    from fermata.sim.hpc.window_study import (
+        CASES,
+        TRAINING_JOBS,
+        TRAINING_LOAD,
+        TRAINING_SEED,
+        WINDOW_JOBS,
+        WINDOWS,
+        windows_section,
+    )
     from fermata.training.hpc.export import export_window_model
     from fermata.training.hpc.window_config import WindowConfig
     from fermata.training.hpc.window_train import train_window
@@ -48,6 +56,8 @@ def windows(
     shapes = [{"head": case.head, "tail": case.tail, "seed": case.seed} for case in CASES]
     configs = [configured(WindowConfig, shape | chosen) for shape in shapes]
     judged = None if log is None else load(log, "schedinspector", "exact", 0)
+    if judged is not None:
+        judged.sequence(0, WINDOWS * WINDOW_JOBS)  # too short a log is said now, not when all is trained
     out.mkdir(parents=True, exist_ok=True)
     _keep_to(chosen, out / "settings.json")
     jobs = generate(TRAINING_JOBS, TRAINING_SEED, load=TRAINING_LOAD)
@@ -73,7 +83,7 @@ def _keep_to(settings: dict[str, Any], path: Path) -> None:
     from fermata.sim.files import atomic_output, read_bytes
 
     now = json.dumps(settings, sort_keys=True)
-    if not path.is_file():
+    if not path.is_file() or not any(path.parent.glob("*.onnx")):
         with atomic_output(str(path)) as stream:
             stream.write(now.encode())
         return
