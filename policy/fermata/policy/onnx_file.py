@@ -62,7 +62,8 @@ class OnnxFile(NamedTuple):
         except UnicodeDecodeError as error:
             raise ModelError(f"{path}: its metadata is not text: {error}") from error
         if raw is None:
-            raise ModelError(f"{path}: has no 'fermata' metadata; expected a file written by fermata export-onnx")
+            expected = "a file written by fermata export-onnx or fermata hpc train --method queue"
+            raise ModelError(f"{path}: has no 'fermata' metadata; expected {expected}")
         try:
             metadata = json.loads(raw, parse_int=_whole)
         except (ValueError, RecursionError) as error:

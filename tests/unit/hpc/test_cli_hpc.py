@@ -110,9 +110,13 @@ def test_a_policy_over_the_queue_is_trained_and_evaluated(log: Path, tmp_path: P
     out = tmp_path / "tiny.onnx"
     settings = ("generations=1", "pairs=1", "sequences=2", "judged=2", "jobs=20")
     options = [word for each in settings for word in ("--set", each)]
-    done = fermata("train", "--log", log, "--method", "queue", "--out", out, *options)
+    given = ("--log", log, "--estimates", "exact", "--stretch", "1.5")
+    done = fermata("train", *given, "--method", "queue", "--out", out, *options)
     assert done.returncode == 0, done.stderr
-    assert f"--policy {out}" in done.stdout
+    judged = f"--log {log} --estimates exact --stretch 1.5 --policy {out}"
+    assert done.stdout == f"{out} written; next: fermata hpc evaluate {judged}\n"
+    unnamed = fermata("train", *given, "--method", "queue", "--out", tmp_path / "tiny", *options)
+    assert unnamed.stderr == "fermata: --out: expected a name that ends in .onnx, got 'tiny'\n"
     command = ("evaluate", "--log", log, "--policy", str(out), "--policy", "queue-swift", "--sequences", "3", "--json")
     told = json.loads(fermata(*command, "--jobs", "50").stdout)
     assert [row["policy"] for row in told["policies"]] == [str(out), "queue-swift"]

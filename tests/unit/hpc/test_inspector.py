@@ -144,6 +144,14 @@ def test_a_model_states_its_own_limit(limit: int) -> None:
     assert inspector.seen[: schedule.inspections, 5].max() == (limit - 1) / limit
 
 
+def test_a_part_shorter_than_the_tests_sequences_is_trained_on() -> None:
+    log = generate(120, 1, load=1.5)
+    picks = InspectorConfig(jobs=60, epochs=1, trajectories=2, select_sequences=2)
+    assert np.isfinite(train_inspector(log, picks, part="all").theta).all()
+    starts = InspectorSearchConfig(jobs=60, generations=0, judged=2, max_wait_ratio=9.0)
+    assert np.isfinite(search_inspector(log, starts, part="all").theta).all()
+
+
 def test_the_same_seed_gives_the_same_trajectories() -> None:
     log, config = generate(600, 1), InspectorConfig(jobs=100)
     starts = np.array([10, 200, 400])

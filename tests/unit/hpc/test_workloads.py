@@ -243,7 +243,7 @@ def test_tuning_a_reservation_beats_its_base_where_it_was_tuned() -> None:
     assert tuned.bsld < base["bsld"]
     assert tuned.wait_s <= 1.3 * base["wait_s"] == pytest.approx(1.3 * tuned.yardstick_wait_s)
     assert best_reservation(tried).bsld <= tuned.bsld
-    with pytest.raises(InputError, match="no reservation waits at most 0 times"):
+    with pytest.raises(InputError, match=r"no reservation waits at most 0 times .* the least waits [1-9]"):
         best_reservation(tried, 0.0)
 
 

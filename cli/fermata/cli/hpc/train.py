@@ -58,6 +58,8 @@ def train(
         raise InputError(f"{out.parent}: no such folder")
     if out.is_dir():
         raise InputError("cannot write it: is a folder", file=out)
+    if out.suffix != ".onnx":  # by which --policy knows it
+        raise InputError(f"--out: expected a name that ends in .onnx, got {out.name!r}")
     chosen = {"seed": seed} | dict(parameter(text) for text in settings or [])
     config: InspectorConfig | InspectorSearchConfig | QueueConfig | WindowConfig
     if method == "queue":
@@ -92,10 +94,12 @@ def train(
         told = {"out": str(out), "log": given.name, "config": config.model_dump(), "rows": list(map(vars, rows))}
         print(json.dumps(without_nan(told)))
         return
-    if isinstance(config, QueueConfig):
-        evaluated = f"--policy {out}"
-    elif isinstance(config, WindowConfig):
-        evaluated = f"--policy window:{out}"
+    as_trained = {"cleaning": (cleaning, "archive"), "estimates": (estimates, "user"), "stretch": (stretch, 1.0)}
+    options = [f"--{name} {value}" for name, (value, default) in as_trained.items() if value != default]
+    if method == "queue":
+        options.append(f"--policy {out}")
+    elif method == "window":
+        options.append(f"--policy window:{out}")
     else:
-        evaluated = f"--policy {config.policy} --inspector {out}"
-    print(f"{out} written; next: fermata hpc evaluate --log LOG {evaluated}")
+        options.append(f"--policy {config.policy} --inspector {out}")
+    print(f"{out} written; next: fermata hpc evaluate --log {'LOG' if log == '-' else log} {' '.join(options)}")

@@ -85,5 +85,9 @@ def best_reservation(tried: Sequence[Tuned], max_wait_ratio: float = math.inf) -
         each for each in tried if max_wait_ratio == math.inf or each.wait_s <= max_wait_ratio * each.yardstick_wait_s
     ]
     if not allowed:
-        raise InputError(f"no reservation waits at most {max_wait_ratio:g} times as long as the yardstick")
+        least = min(tried, key=lambda each: each.wait_s)
+        raise InputError(
+            f"no reservation waits at most {max_wait_ratio:g} times as long as the yardstick, which waits "
+            f"{least.yardstick_wait_s:.0f} s; the least waits {least.wait_s:.0f} s (max_wait_ratio is the bound)"
+        )
     return min(allowed, key=lambda each: each.bsld)

@@ -16,7 +16,7 @@ import torch
 from pydantic import Field
 
 from fermata.policy.errors import InputError
-from fermata.sim.hpc.experiment import Sequences, draw_sequences, expect_queue, run_sequence
+from fermata.sim.hpc.experiment import Sequences, draw_sequences, expect_queue, run_sequence, split
 from fermata.sim.hpc.inspect import FEATURES, MAX_REJECTIONS, MOST_REJECTIONS, SAMPLE, seed_sampling
 from fermata.sim.hpc.jobs import FloatArray, JobLog
 from fermata.sim.hpc.kernel import run
@@ -32,7 +32,7 @@ from fermata.training.hpc.search import LARGEST_SIGMA, Episode, Generation, Sear
 
 _FITS, _FREE, _LOG_ESTIMATE, _FREE_AFTER = 4, 3, 8, 10  # places of features
 _LOG_SCALE = 12.0
-_JOBS = 256
+_JOBS = 256  # of a sequence, if the part has as many
 _TUNED_ON = 40  # sequences
 _IMITATED_ON = 120
 
@@ -113,7 +113,8 @@ def _imitate(
     """Return weights that decide as the tuned reservation does; an inspector of commitments rejects what is blocked."""
     torch.manual_seed(config.seed)
     network = perceptron(config.features, 2)
-    sequences = draw_sequences(log, _IMITATED_ON, _JOBS, config.seed + 1, part=part)
+    first, end = split(log, part)
+    sequences = draw_sequences(log, _IMITATED_ON, min(_JOBS, end - first), config.seed + 1, part=part)
     seen = _states(log, policy, sequences, replace(model, theta=theta_of(network)))
     base = config.yardstick if config.scope == "starts" else f"{policy.order.name}/strict"
     shorter = replace(sequences, starts=sequences.starts[:_TUNED_ON])
@@ -139,6 +140,6 @@ def _states(log: JobLog, policy: Policy, sequences: Sequences, model: InspectorM
     seed_sampling(model.seed)
     rows = []
     for start in sequences.starts:
-        schedule = run_sequence(log, policy, start, _JOBS, 0, inspector)
+        schedule = run_sequence(log, policy, start, sequences.jobs, 0, inspector)
         rows.append(inspector.seen[: min(schedule.inspections, len(inspector.acted))].copy())
     return np.concatenate(rows)

@@ -20,7 +20,7 @@ from fermata.training.hpc.network import theta_of
 from fermata.training.hpc.ppo import Learner
 from fermata.training.hpc.rollouts import Figures, base_figures, collect, cost
 
-SELECT_JOBS = 256  # the length of the test's sequences
+SELECT_JOBS = 256  # the length of the test's sequences, if the training part has as many
 SELECT_SEED = 90_001
 
 
@@ -109,14 +109,15 @@ def _judge(log: JobLog, config: InspectorConfig, part: str) -> Callable[[Inspect
     """Return a function that gives the mean cost of an inspector that takes its likeliest action."""
     if not config.select_sequences:
         return lambda model: float("nan")
-    policy = named(config.policy)
-    chosen = draw_sequences(log, config.select_sequences, SELECT_JOBS, SELECT_SEED, part=part)
-    bases: list[Figures] = [figures(run_sequence(log, policy, start, SELECT_JOBS)) for start in chosen.starts]
+    policy, (first, end) = named(config.policy), split(log, part)
+    jobs = min(SELECT_JOBS, end - first)
+    chosen = draw_sequences(log, config.select_sequences, jobs, SELECT_SEED, part=part)
+    bases: list[Figures] = [figures(run_sequence(log, policy, start, jobs)) for start in chosen.starts]
 
     def judge(model: InspectorModel) -> float:
         inspector = model.inspector(log)
         costs = [
-            cost(figures(run_sequence(log, policy, start, SELECT_JOBS, 0, inspector)), base, config)
+            cost(figures(run_sequence(log, policy, start, jobs, 0, inspector)), base, config)
             for start, base in zip(chosen.starts, bases, strict=True)
         ]
         return float(np.mean(costs))
