@@ -234,6 +234,15 @@ def test_figures_of_two_jobs_by_hand() -> None:
     assert (found["wait_short_narrow_s"], found["wait_short_wide_s"]) == (pytest.approx(math.nan, nan_ok=True), 25.0)
 
 
+def test_intervals_of_few_sequences_are_students() -> None:
+    for many, quantile in ((2, 12.7062), (5, 2.7764), (30, 1.96), (50, 1.96)):
+        values = np.random.default_rng(many).random(many)
+        means, halves = pooled([{"bsld": value} for value in values])
+        assert means["bsld"] == pytest.approx(values.mean())
+        assert halves["bsld"] == pytest.approx(quantile * values.std(ddof=1) / math.sqrt(many), rel=1e-4)
+    assert math.isnan(pooled([{"bsld": 1.0}])[1]["bsld"])
+
+
 def test_tuning_a_reservation_beats_its_base_where_it_was_tuned() -> None:
     log = generate(1500, 7, load=1.0)
     sequences = draw_sequences(log, 5, 256, 1, part="train")

@@ -11,13 +11,15 @@ import numpy as np
 
 from fermata.policy.errors import InputError
 from fermata.sim.hpc.inspect import Inspector
-from fermata.sim.hpc.jobs import JobLog
+from fermata.sim.hpc.jobs import FloatArray, JobLog
 from fermata.sim.hpc.metrics import figures
 from fermata.sim.hpc.policies import Policy
 from fermata.sim.hpc.simulate import Schedule, simulate
+from fermata.sim.metrics import student_t975
 
 TRAIN_SHARE = 0.2
 _LOOKED_AT = 100  # sequences
+_MANY = 30  # sequences from which on a mean is about normal
 
 
 @dataclass(frozen=True)
@@ -114,12 +116,20 @@ def expect_queue(log: JobLog, policy: Policy, jobs: int, part: str, warm: int = 
 
 
 def pooled(rows: Sequence[dict[str, float]]) -> tuple[dict[str, float], dict[str, float]]:
-    """Return the mean of every figure over sequences, and half of its 95% interval (normal, so 30 or more of them)."""
+    """Return the mean of every figure over sequences, and half of its 95% interval: normal, or Student's of few."""
     means: dict[str, float] = {}
     halves: dict[str, float] = {}
     for key in rows[0]:
         values = np.array([row[key] for row in rows])
         values = values[~np.isnan(values)]  # a class of jobs that a sequence does not have
         means[key] = float(values.mean()) if len(values) else math.nan
-        halves[key] = float(1.96 * values.std(ddof=1) / math.sqrt(len(values))) if len(values) > 1 else math.nan
+        halves[key] = _half_width(values)
     return means, halves
+
+
+def _half_width(values: FloatArray) -> float:
+    many = len(values)
+    if many < 2:
+        return math.nan
+    quantile = 1.96 if many >= _MANY else student_t975(many - 1)
+    return float(quantile * values.std(ddof=1) / math.sqrt(many))
