@@ -27,18 +27,24 @@ from fermata.operator.why import Why
 RETRY_S = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0)
 # An API server in trouble is asked more often: that ends by itself, unlike a quota or a missing right.
 _RETRY_BUSY_S = RETRY_S[:6]
-_AGAIN_S = 1.0  # what is to be stopped or found is asked for so often
+_AGAIN_S = 1.0  # what is to be stopped is asked for so often
 _STARTING = Why(reasons.STARTING, "is being started: the API server takes long to take its Job")
 
 log = logging.getLogger(__name__)
 
 
 class Failure(NamedTuple):
-    """Why a stage was not started, until when it is left alone, and how often that has happened."""
+    """Why a stage was not started, or its Job not found, until when it is left alone, and how often that happened."""
 
     message: str
     until_s: float
     times: int
+
+    @classmethod
+    def after(cls, before: Failure | None, message: str, now_s: float, *, busy: bool) -> Failure:
+        """Return the next one; `busy` is the API server, which is in trouble, rather than against it."""
+        times, delays_s = before.times if before else 0, _RETRY_BUSY_S if busy else RETRY_S
+        return cls(message, now_s + delays_s[min(times, len(delays_s) - 1)], times + 1)
 
 
 class Start(NamedTuple):
@@ -71,6 +77,7 @@ class Applier:
         self._metrics, self._teller, self._ledger, self._now = metrics, teller, ledger, now
         self.refused: dict[str, dict[str, Refusal]] = {}  # by workflow uid and stage
         self._failures: dict[StageKey, Failure] = {}  # of starts
+        self._searches: dict[StageKey, Failure] = {}  # for Jobs that were not seen
         self.starting: dict[StageKey, Start] = {}
         self._requests = InFlight(lambda: wake(pool))
 
@@ -81,8 +88,13 @@ class Applier:
     def forget(self, uid: str) -> None:
         """Drop what is kept of a workflow."""
         self.refused.pop(uid, None)
-        for key in [key for key in self._failures if key[0] == uid]:
-            del self._failures[key]
+        for kept in (self._failures, self._searches):
+            for key in [key for key in kept if key[0] == uid]:
+                del kept[key]
+
+    def unseen(self, uid: str) -> dict[str, str]:
+        """Return why Jobs of a workflow's stages are not seen, by stage."""
+        return {name: search.message for (owner, name), search in self._searches.items() if owner == uid}
 
     def paused(self, now_s: float) -> Mapping[StageKey, Why]:
         """Return the stages that are not to be started now, because that failed a moment ago or takes long."""
@@ -99,8 +111,9 @@ class Applier:
         return paused
 
     def retries_s(self, now_s: float) -> Iterable[float]:
-        """Return when stages are to be tried again."""
-        return (failure.until_s for failure in self._failures.values() if failure.until_s > now_s)
+        """Return when stages are to be tried again, of those that were left alone at a time."""
+        failures = (*self._failures.values(), *self._searches.values())
+        return (failure.until_s for failure in failures if failure.until_s > now_s)
 
     async def carry_out(self, plan: Plan, views: dict[str, WorkflowView], policy: str, now_s: float) -> None:
         """Start and widen what a plan says, and note its holds.
@@ -123,11 +136,12 @@ class Applier:
 
         A watch tells both in the same way, and only one of them is a failure.
         """
+        missing = {(view.fact.meta.uid, name): view.fact for view in views for name in view.missing}
         await self._requests.send(
             {
-                (view.fact.meta.uid, name): partial(self._find, view.fact, name, now_s)
-                for view in views
-                for name in view.missing
+                key: partial(self._find, fact, key)
+                for key, fact in missing.items()
+                if key not in self._searches or self._searches[key].until_s <= now_s
             }
         )
 
@@ -171,6 +185,7 @@ class Applier:
             del self.starting[key]
             self._store.touched[self._pool].add(uid)
         self._failures.pop(key, None)
+        account.started.add(name)  # also if its labels were taken off at once, by which it would be seen
         # Assume what the API server answered, so that the next decision does not wait for the event to come back.
         self._store.put_own("jobs", made)
         self._teller.started(view, stage, cap, account, policy, now_s)
@@ -183,12 +198,11 @@ class Applier:
             self._teller.come_back(now_s)  # the executors that it was given are free, and no event will say so
             log.warning("%s: stage %s: %s", view.fact.title, name, error.refusal.message)
             return
-        times = self._failures[key].times if key in self._failures else 0
-        delays_s = _RETRY_BUSY_S if error.is_trouble else RETRY_S
-        delay_s = delays_s[min(times, len(delays_s) - 1)]
-        self._failures[key] = Failure(str(error), now_s + delay_s, times + 1)
+        failure = Failure.after(self._failures.get(key), str(error), now_s, busy=error.is_trouble)
+        self._failures[key] = failure
         self._teller.mark(uid)
-        log.warning("%s: stage %s: not started, again in %g s: %s", view.fact.title, name, delay_s, error)
+        again_s = failure.until_s - now_s
+        log.warning("%s: stage %s: not started, again in %g s: %s", view.fact.title, name, again_s, error)
 
     async def _request(
         self, view: WorkflowView, stage: StageView, cap: int, account: Account, policy: str, now_s: float
@@ -198,24 +212,28 @@ class Applier:
         held_s = account.stages.get(stage.spec.name, Meter()).total(now_s)
         return await start(self._cluster, build_job(view, stage, cap, start_s=now_s, held_s=held_s, policy=policy))
 
-    async def _find(self, fact: WorkflowFact, name: str, now_s: float) -> None:
-        uid = fact.meta.uid
+    async def _find(self, fact: WorkflowFact, key: StageKey) -> None:
+        (uid, name), found, trouble = key, None, None
         try:
-            found = await find(self._cluster, fact, name)
+            found = await find(self._cluster, fact, name, self._now())
         except ClusterError as error:
-            log.warning("%s: stage %s: its Job is not seen, and not found yet: %s", fact.title, name, error)
-            self._teller.come_back(now_s + _AGAIN_S)
-            return
+            trouble = error
         if found is not None:
-            self._store.put_own("jobs", found)
+            self._store.put_found(found)
         if uid not in self._ledger.accounts:  # it was deleted meanwhile
             return
-        if name in self._store.workflow_jobs.get(uid, {}):
-            log.warning("%s: stage %s: its Job had lost its labels, and has them again", fact.title, name)
-        else:
+        self._store.touched[self._pool].add(uid)
+        if found is None and trouble is None:
             message = f"the Job of stage {name!r} was deleted before it finished"
             self.refused.setdefault(uid, {})[name] = Refusal(reasons.JOB_DELETED, message)
-        self._store.touched[self._pool].add(uid)
+            return
+        # Also of one that was found: whoever takes its labels off again and again is not to be outrun.
+        message = f"its Job is not seen: {trouble or 'somebody takes off the labels that it is given'}"
+        busy = trouble is not None and trouble.is_trouble
+        self._searches[key] = Failure.after(self._searches.get(key), message, self._now(), busy=busy)
+        seen = name in self._store.workflow_jobs.get(uid, {})
+        told = "its Job had lost its labels, and has them again" if seen else message
+        log.warning("%s: stage %s: %s", fact.title, name, told)
 
     async def _stop(self, fact: WorkflowFact, job: JobFact, reason: str, now_s: float) -> None:
         try:

@@ -153,6 +153,11 @@ class JobFact:
         return names.is_job_name(self.meta.name, self.meta.owner_uid, self.stage)
 
     @property
+    def ended(self) -> bool:
+        """Whether nothing more becomes of it: it has succeeded or failed, or was stopped for good."""
+        return bool(self.outcome or self.stopped)
+
+    @property
     def occupied(self) -> int:
         """How many tasks hold executors: the Job controller keeps as many running as parallelism allows."""
         if self.outcome or self.suspended or self.meta.deleting:

@@ -13,7 +13,7 @@ from typing import Any
 
 from fermata.operator import names, reasons
 from fermata.operator.cluster import Cluster, ClusterError, Json
-from fermata.operator.facts import JobFact, WorkflowFact, meta_of
+from fermata.operator.facts import JobFact, WorkflowFact, job_fact, meta_of
 from fermata.operator.lanes import text_of, widened
 from fermata.operator.progress import Refusal, StageView, WorkflowView
 from fermata.operator.times import render
@@ -122,27 +122,34 @@ async def start(cluster: Cluster, job: Mapping[str, Any]) -> Json:
 
 
 def _ours(found: Json, wanted: Json) -> Json:
-    """Return a Job that was found under a stage's name if it has that stage's owner and labels, as `wanted` says."""
-    meta = meta_of(found)
-    same = all(meta.labels.get(key) == wanted["labels"][key] for key in (names.LABEL_POOL, names.LABEL_STAGE))
+    """Return a Job that was found under a stage's name if it has that stage's owner, and labels or none: see `find`."""
+    meta, labels = meta_of(found), wanted["labels"]
+    same = all(meta.labels.get(key, labels[key]) == labels[key] for key in (names.LABEL_POOL, names.LABEL_STAGE))
     if same and meta.owner_uid == wanted["ownerReferences"][0]["uid"]:
         return found
     message = f"Job {meta.name!r} exists and does not belong to this workflow"
     raise RefusedError(Refusal(reasons.JOB_NAME_TAKEN, message))
 
 
-async def find(cluster: Cluster, fact: WorkflowFact, stage: str) -> Json | None:
+async def find(cluster: Cluster, fact: WorkflowFact, stage: str, now_s: float) -> Json | None:
     """Give the Job of a started stage back the labels by which it is seen, and return it; None if it was deleted.
 
+    One that has ended is returned with these labels whether it can be given them or not: nobody has to watch it.
+
     Raises:
-        ClusterError: nobody knows yet.
+        ClusterError: nobody knows yet, or it must not be changed.
     """
-    meta = fact.meta
+    meta, labels = fact.meta, _labels(fact, stage)
     name = names.job_name(meta.name, meta.uid, stage)
     try:
-        if meta_of(await cluster.get_job(meta.namespace, name)).owner_uid != meta.uid:
+        found = await cluster.get_job(meta.namespace, name)
+        known = meta_of(found)
+        if known.owner_uid != meta.uid:
             return None
-        return await cluster.patch_job(meta.namespace, name, {"metadata": {"labels": _labels(fact, stage)}})
+        labelled = {**found, "metadata": {**found["metadata"], "labels": {**known.labels, **labels}}}
+        if job_fact(labelled, now_s).ended:
+            return labelled
+        return await cluster.patch_job(meta.namespace, name, {"metadata": {"uid": known.uid, "labels": labels}})
     except ClusterError as error:
         if error.status == 404:
             return None
@@ -159,8 +166,7 @@ async def widen(cluster: Cluster, stage: StageView, cap: int, now_s: float) -> J
         raise ValueError(f"stage {stage.spec.name!r} has no Job to widen")
     parallelism = max(cap, stage.job.parallelism)
     opened = text_of(widened(stage.job.lanes, parallelism, now_s - stage.job.start_s))
-    patch = {"metadata": {"annotations": {names.ANNOTATION_LANES: opened}}, "spec": {"parallelism": parallelism}}
-    return await cluster.patch_job(stage.job.meta.namespace, stage.job.meta.name, patch)
+    return await _patch(cluster, stage.job, {names.ANNOTATION_LANES: opened}, {"parallelism": parallelism})
 
 
 async def stop(cluster: Cluster, job: JobFact, reason: str) -> Json:
@@ -169,5 +175,11 @@ async def stop(cluster: Cluster, job: JobFact, reason: str) -> Json:
     Raises:
         ClusterError: it could not be stopped now.
     """
-    patch = {"metadata": {"annotations": {names.ANNOTATION_STOPPED: reason}}, "spec": {"suspend": True}}
-    return await cluster.patch_job(job.meta.namespace, job.meta.name, patch)
+    return await _patch(cluster, job, {names.ANNOTATION_STOPPED: reason}, {"suspend": True})
+
+
+async def _patch(cluster: Cluster, job: JobFact, annotations: Mapping[str, str], spec: Mapping[str, Any]) -> Json:
+    """Patch this very Job: by its uid the API server refuses another one that was made under its name."""
+    meta = job.meta
+    patch = {"metadata": {"uid": meta.uid, "annotations": annotations}, "spec": spec}
+    return await cluster.patch_job(meta.namespace, meta.name, patch)

@@ -150,6 +150,16 @@ class WorkflowView:
         """Return the same view with nothing new allowed to start."""
         return replace(self, blocked=reason)
 
+    def unseen(self, why: Mapping[str, str]) -> WorkflowView:
+        """Return the same view that says of stages whose Jobs are not seen why that is."""
+        stages = tuple(
+            replace(stage, reason=reasons.JOB_UNSEEN, message=why[stage.spec.name])
+            if stage.spec.name in self.missing and stage.spec.name in why
+            else stage
+            for stage in self.stages
+        )
+        return replace(self, stages=stages)
+
     def going_on(self) -> WorkflowView:
         """Return the same view of a workflow that has not ended, whatever its stages say."""
         return replace(self, outcome=None)

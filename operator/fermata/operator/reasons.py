@@ -51,6 +51,7 @@ JOB_NAME_TAKEN: Final = "JobNameTaken"
 JOB_DELETED: Final = "JobDeleted"
 JOB_FAILED: Final = "JobFailed"
 JOB_SUSPENDED: Final = "JobSuspended"
+JOB_UNSEEN: Final = "JobUnseen"
 STOPPED: Final = "Stopped"
 STAGE_REMOVED: Final = "StageRemoved"
 NOT_STARTED: Final = "NotStarted"
@@ -112,6 +113,7 @@ MEANING: Final[dict[str, str]] = {
     JOB_DELETED: "The stage's Job was deleted before it finished; a stage is never started twice.",
     JOB_FAILED: "The stage's Job failed; the message has its reason.",
     JOB_SUSPENDED: "Somebody suspended the stage's Job; it goes on when it is resumed.",
+    JOB_UNSEEN: "The stage's Job has lost its labels and cannot get them back; it keeps its executors until it ends.",
     STOPPED: "The stage ran when another one failed, and was stopped because spec.onFailure is Stop.",
     STAGE_REMOVED: "The stage is not in the workflow any more, so its Job was stopped.",
     NOT_STARTED: "The workflow ended before the stage could start.",

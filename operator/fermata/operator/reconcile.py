@@ -288,6 +288,8 @@ class PoolReconciler:
         seen = view(fact, spec, jobs, refused, account.started, self._estimates, now_s, before)
         if problem is not None and seen.blocked not in (reasons.DEADLINE_EXCEEDED, reasons.STAGE_FAILED):
             seen = seen.stopped(reasons.REJECTED)
+        if seen.missing:
+            seen = seen.unseen(self._applier.unseen(uid))
         if any(starting == uid for starting, _ in self._applier.starting):  # it may run in a moment
             seen = seen.going_on()
         self._views[uid] = seen

@@ -67,6 +67,15 @@ class Store:
         finally:
             self._changed = changed
 
+    def put_found(self, raw: Raw) -> None:
+        """Take a Job that was asked for because no list and no watch shows it.
+
+        How one has ended stays true; it is taken even if it seems to be older than what it went with.
+        """
+        if facts.job_fact(raw, self._now()).ended:
+            self._gone.pop((raw.get("metadata") or {}).get("uid", ""), None)
+        self.put_own("jobs", raw)
+
     def remove(self, kind: Kind, uid: str, name: str = "", version: str = "") -> None:
         """Forget an object; an answer to a write that comes later does not bring it back.
 

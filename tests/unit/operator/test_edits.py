@@ -269,6 +269,70 @@ def test_the_executors_of_a_job_that_is_not_seen_are_given_to_nobody_until_it_is
     assert world.started.keys() == {"short", "next"}
 
 
+@pytest.mark.parametrize("how", ["stripped at once", "stripped later", "refused"])
+def test_a_job_that_cannot_have_its_labels_is_looked_for_less_and_less_often_until_it_ends(how: str) -> None:
+    world = begun(executors=1)
+    uid = unlabel(world)
+    world.server.forbids, world.server.strips = how == "refused", how == "stripped at once"
+    world.feed("workflows", "uid-next", workflow("next", stage("a", estimateSeconds=9)))
+
+    async def meddle(end_s: float) -> None:
+        while world.now_s < end_s:
+            wake_s = await world.reconciler.reconcile()
+            if uid in world.store.jobs:  # a controller that does not like labels
+                unlabel(world)
+                wake_s = world.now_s
+            world.now_s = min(max(wake_s, world.now_s + 0.001), end_s)
+
+    asyncio.run(meddle(T0 + 62.0))
+    waits_s = [0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0]
+    assert [round(at_s - T0 - 2.0, 2) for at_s in world.server.patched_s] == [sum(waits_s[:n]) for n in range(8)]
+    (row,) = status_of(world, SHORT)["stages"]
+    assert (row["state"], row["reason"]) == ("Running", "JobUnseen")
+    why = "Forbidden: you may not" if how == "refused" else "somebody takes off the labels that it is given"
+    assert row["message"] == f"its Job is not seen: {why}"
+    assert world.started.keys() == {"short"}, "its executor is not free"
+    done = {"type": "Complete", "status": "True", "lastTransitionTime": render(world.now_s)}
+    raw = world.server.objects[uid]
+    world.server.objects[uid] = {**raw, "status": {"succeeded": 1, "conditions": [done]}}
+    world.store.retain("jobs", (), str(world.server._version + 1))  # a list of what has the label, later than its end
+    run_on(world, 31.0)
+    assert condition(world, SHORT, "Succeeded") == ("True", "AllStagesSucceeded")
+    assert status_of(world, SHORT)["stages"][0]["reason"] == ""
+    assert "next" in world.started
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_stage_whose_job_is_stripped_of_its_labels_when_it_is_created_has_started(killed: bool) -> None:
+    world = World(executors=1)
+    world.server.strips = True
+    run_on(world, 10.0)
+    if killed:  # before the status was written
+        raw = world.server.objects[SHORT]
+        world.server.put(SHORT, {**raw, "status": {}})
+        world.start_operator()
+        run_on(world, 10.0)
+    assert status_of(world, SHORT)["stages"][0]["reason"] == "JobUnseen"
+    assert len(world.server.jobs) == 1
+    world.server.strips = False
+    run_on(world, 31.0)
+    (job,) = world.server.jobs
+    assert world.server.objects[job["metadata"]["uid"]]["metadata"]["labels"]["fermata.dev/pool"] == "pool"
+    assert (status_of(world, SHORT)["stages"][0]["reason"], status_of(world, "p")["busy"]) == ("", 1)
+
+
+def test_a_job_that_somebody_else_makes_under_the_name_of_a_stages_job_is_not_stopped() -> None:
+    world = begun()
+    (job,) = world.server.jobs
+    uid = job["metadata"]["uid"]
+    raw = world.server.objects[uid]
+    world.server.put(uid, {**raw, "metadata": {**raw["metadata"], "uid": "another", "ownerReferences": []}})
+    edit(world, SHORT, stages=[stage("b")])  # nobody has seen it yet
+    run_on(world, 1.0)
+    assert world.server.patched_s
+    assert not world.server.objects[uid]["spec"].get("suspend")
+
+
 @pytest.mark.parametrize("how", ["deleted", "disowned"])
 def test_a_job_that_is_gone_or_not_its_workflows_any_more_has_failed_its_stage(how: str) -> None:
     world = begun()

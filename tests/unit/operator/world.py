@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 from tests.unit.operator.objects import T0, stage, workflow
@@ -28,6 +29,10 @@ class Server:
         self.jobs: list[dict[str, Any]] = []
         self.refusals: dict[str, list[int]] = {}  # HTTP statuses for the next Jobs, by workflow
         self.deleted: list[str] = []
+        self.patched_s: list[float] = []  # when a Job was to be patched, by `clock_s`
+        self.clock_s: Callable[[], float] = lambda: 0.0
+        self.forbids = False  # whether it refuses all patches of Jobs
+        self.strips = False  # whether admission takes all labels off a Job
         self.unread = 0  # how many more times it does not answer what asks for a Job
         self.busy: int | None = None  # how many statuses it has refused because it has too much to do, while it has
         self._version = 100
@@ -41,9 +46,14 @@ class Server:
     async def create_job(self, job: dict[str, Any]) -> dict[str, Any]:
         if refusals := self.refusals.get(job["metadata"]["labels"]["fermata.dev/workflow"]):
             raise ClusterError(refusals.pop(), "", "a bad moment")
+        if job["metadata"]["name"] in self.objects:
+            raise ClusterError(409, "AlreadyExists", "it exists")
         job["metadata"]["uid"] = job["metadata"]["name"]
         self.jobs.append(job)
-        return self.put(job["metadata"]["uid"], job)
+        return self.put(job["metadata"]["uid"], self._admitted(job))
+
+    def _admitted(self, job: dict[str, Any]) -> dict[str, Any]:
+        return {**job, "metadata": {**job["metadata"], "labels": {}}} if self.strips else job
 
     async def patch_workflow_status(self, _ns: str, name: str, version: str, status: dict[str, Any]) -> dict[str, Any]:
         return self._patch_status(name, version, status)
@@ -68,11 +78,16 @@ class Server:
         return self.objects[name]
 
     async def patch_job(self, _ns: str, name: str, patch: dict[str, Any]) -> dict[str, Any]:
+        self.patched_s.append(self.clock_s())
         job = self.objects[name]
         changes = patch.get("metadata", {})
+        if self.forbids:
+            raise ClusterError(403, "Forbidden", "you may not")
+        if changes["uid"] != job["metadata"]["uid"]:
+            raise ClusterError(422, "Invalid", "metadata.uid: field is immutable")
         meta = {key: job["metadata"].get(key, {}) | changes.get(key, {}) for key in ("labels", "annotations")}
         spec = job["spec"] | patch.get("spec", {})
-        return self.put(name, {**job, "metadata": {**job["metadata"], **meta}, "spec": spec})
+        return self.put(name, self._admitted({**job, "metadata": {**job["metadata"], **meta}, "spec": spec}))
 
     async def delete_workflow(self, _ns: str, _name: str, uid: str) -> None:
         if uid in self.deleted:
@@ -101,6 +116,7 @@ class World:
 
     def __init__(self, **pool: Any) -> None:
         self.now_s, self.server = T0 + 1.0, Server()
+        self.server.clock_s = lambda: self.now_s
         self.busy = False  # whether something always happens in the pool while it is reconciled
         meta = {"name": "pool", "uid": "p", "generation": 1}
         spec = {"executors": 2, "policy": {"name": "sjf"}, "decisionDeadlineSeconds": 60, **pool}  # Numba may compile
