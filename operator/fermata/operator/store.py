@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import replace
 from typing import Any, Literal
 
 from fermata.operator import facts
@@ -170,6 +171,8 @@ class Store:
         # Without its pool's label it is in no list and no watch, which would never tell what becomes of it.
         if not fact.pool or not fact.genuine or (owner is not None and owner.meta.namespace != fact.meta.namespace):
             return
+        if owner is not None and owner.pool != fact.pool:  # the label was changed; a workflow cannot move
+            fact = replace(fact, pool=owner.pool)
         if owner is not None and owner.finished and not fact.occupied:
             # Nobody asks for it any more, and finished workflows are many.
             self._remove_jobs(uid, "")

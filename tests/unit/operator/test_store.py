@@ -118,6 +118,16 @@ def test_a_job_stays_whose_it_is_whatever_becomes_of_its_labels_and_owner(change
     assert (store.pool_jobs("pool"), store.pool_jobs("another"), dict(store.workflow_jobs)) == ([], [], {})
 
 
+def test_a_job_whose_label_names_another_pool_counts_in_the_pool_of_its_workflow() -> None:
+    store, woken = _store()  # an operator that was started after the label was changed
+    store.put("workflows", workflow("w", stage("a")))
+    labelled = job("w", "a")
+    labelled["metadata"]["labels"]["fermata.dev/pool"] = "another"
+    store.put("jobs", labelled)
+    assert ([fact.stage for fact in store.pool_jobs("pool")], store.pool_jobs("another")) == (["a"], [])
+    assert set(woken) == {"pool"}, "who waits for its end is not told"
+
+
 def test_a_list_removes_what_it_lacks_unless_that_is_newer() -> None:
     store, _ = _store()
     store.put("jobs", job("w", "gone", version="5"))
