@@ -166,7 +166,7 @@ class PoolReconciler:
         if spec is None:
             self._seat.clear()
         # 2. Observe: take in what changed, and what became due. Should this round fail, the next one takes in all.
-        now_s = self._tools.now()
+        begun_s = now_s = self._tools.now()
         whole, self._whole = self._corrects_otherwise(spec) or self._whole, True
         await self._observe(now_s, whole=whole)
         await self._applier.find_missing(self._views.values(), now_s)
@@ -191,7 +191,7 @@ class PoolReconciler:
         # 7. Look back: what is holding worth here?
         self._holding.consider(self._situation(spec) if spec else None, lambda: self._unfinished(now_s))
         # 8. Arm: when does something happen without an event?
-        return self._next_wake(asked, retry_s)
+        return self._next_wake(asked, retry_s, begun_s)
 
     def _corrects_otherwise(self, spec: ExecutorPoolSpec | None) -> bool:
         """Follow the pool's policy in whether estimates are corrected; tell whether that has changed.
@@ -642,13 +642,13 @@ class PoolReconciler:
                 log.warning("%s: not deleted: %s", fact.title, error)
                 heapq.heappush(self._expiring, (self._tools.now() + RETRY_S[-1], meta.uid))
 
-    def _next_wake(self, asked: Asked | None, retry_s: float | None) -> float:
-        now_s = self._tools.now()
+    def _next_wake(self, asked: Asked | None, retry_s: float | None, begun_s: float) -> float:
+        """Return when to come back: what was not due when the round began may be by now, and nobody else says so."""
         times_s = [self._teller.next_s, *self._deadlines_s.values()]
-        times_s += self._applier.retries_s(now_s)
-        times_s += [until_s for _, _, until_s in self._ledger.committed() if until_s > now_s]
+        times_s += self._applier.retries_s(begun_s)
+        times_s += [until_s for _, _, until_s in self._ledger.committed() if until_s > begun_s]
         if asked is not None:
-            times_s.append(now_s if asked.plan.cut else asked.plan.wake_s)
+            times_s.append(begun_s if asked.plan.cut else asked.plan.wake_s)
             times_s.append(asked.next_ready_s)
         if retry_s is not None:
             times_s.append(retry_s)

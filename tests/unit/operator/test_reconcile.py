@@ -122,6 +122,27 @@ def test_a_start_that_fails_is_tried_again_soon_and_then_less_often(status: int,
     assert world.started["short"] == pytest.approx(1.0 + sum(waits_s), abs=0.1)
 
 
+@pytest.mark.parametrize("what", ["start", "hold"])
+def test_what_becomes_due_while_statuses_are_written_is_done_at_once(what: str) -> None:
+    world = World(maxHoldSeconds=4)
+    world.server.refusals["short"] = [403] if what == "start" else []
+    asyncio.run(world.reconciler.reconcile())
+    due_s = world.now_s + (0.25 if what == "start" else 4.0)
+    written = world.server.patch_pool_status
+
+    async def slowly(*arguments: Any) -> dict[str, Any]:
+        world.now_s = due_s + 0.05
+        return await written(*arguments)
+
+    world.server.patch_pool_status = slowly  # type: ignore[method-assign]
+    world.now_s = due_s - 0.05
+    world.feed("workflows", "uid-w", workflow("w", stage("a", estimateSeconds=900), arrival_s=world.now_s))
+    world.reconciler._teller._pool_written_s = -1.0
+    assert asyncio.run(world.reconciler.reconcile()) <= world.now_s == due_s + 0.05
+    asyncio.run(world.reconciler.reconcile())
+    assert ("short" if what == "start" else "long") in world.started
+
+
 def test_what_the_api_server_does_not_take_waits_in_the_pools_status_too() -> None:
     world = World()
     world.server.refusals["short"] = [403] * 30  # a quota: it stays
