@@ -171,7 +171,7 @@ class Holding:
         """Go on as after a restart where another pool was made under the name: what was found is not about that one."""
         before, self._uid = self._uid, uid
         if before:
-            self._enter(None)
+            self.enter(None)
             self._paused = self._judged = None
 
     def consider(self, situation: Situation | None, unfinished: Callable[[], list[PastJob]]) -> None:
@@ -181,7 +181,7 @@ class Holding:
             situation: of the pool; None where no policy of its own is asked.
             unfinished: returns the workflows that have arrived and are not finished.
         """
-        self._enter(situation)
+        self.enter(situation)
         if situation is None or not _may_ever_hold(situation.policy):
             return
         if self.replaying or not self._news:
@@ -202,7 +202,8 @@ class Holding:
             self._running.cancel()
             self._running = None
 
-    def _enter(self, situation: Situation | None) -> None:
+    def enter(self, situation: Situation | None) -> None:
+        """Begin anew where what the estimate was about has changed; a pause ends with the policy that it was about."""
         if situation == self._situation:
             return
         self._situation = situation

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from tests.unit.operator.objects import DONE, T0, stage, workflow
-from tests.unit.operator.world import World, kind_of
+from tests.unit.operator.world import Holder, World, kind_of
 
 from fermata.operator.times import parse, render
 from fermata.policy import registry
@@ -454,9 +454,9 @@ def test_the_policy_of_a_workflow_is_the_one_that_decided_last() -> None:
     assert [status_of(world, uid)["policy"] for uid in uids] == ["holder", "fifo"]
 
 
-@pytest.mark.parametrize("seen_gone", [True, False])
-def test_a_pool_that_is_made_again_is_not_paused_for_what_its_predecessor_cost(seen_gone: bool) -> None:
-    world = World()
+def paused(**pool: Any) -> World:
+    """A pool whose policy may not hold, by its status, with an operator that was just started."""
+    world = World(**pool)
     told = {
         "type": "HoldingPaused", "status": "True", "reason": "HoldingCosts", "message": "",
         "observedGeneration": 1, "lastTransitionTime": render(T0),
@@ -466,6 +466,22 @@ def test_a_pool_that_is_made_again_is_not_paused_for_what_its_predecessor_cost(s
     world.reconciler._seat._policy = registry.load("sjf")  # the pool's own: another one would end the pause
     run_on(world, 3.0)
     assert condition(world, "p", "HoldingPaused") == ("True", "HoldingCosts")
+    return world
+
+
+def test_a_pause_ends_before_another_policy_decides_for_the_first_time() -> None:
+    world = paused(executors=3)
+    world.now_s += 3.0  # statuses of pools are not written all the time
+    world.reconciler._seat._policy = Holder()
+    world.feed("workflows", "uid-next", workflow("next", stage("a", estimateSeconds=900), arrival_s=world.now_s))
+    asyncio.run(world.reconciler.reconcile())
+    assert condition(world, "p", "HoldingPaused") == ("False", "HoldingAllowed")
+    assert "next" not in world.started, "the substitute decided"
+
+
+@pytest.mark.parametrize("seen_gone", [True, False])
+def test_a_pool_that_is_made_again_is_not_paused_for_what_its_predecessor_cost(seen_gone: bool) -> None:
+    world = paused()
     delete_pool(world)
     if seen_gone:
         run_on(world, 1.0)
