@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from tests.fault_rig import Bench, bench, busy_bench
-from tests.operator_rig import OperatorProcess, condition_of, stage, stages_of, wait_until
+from tests.kube_fixtures import PlaneThread
+from tests.operator_rig import Cluster, OperatorProcess, condition_of, stage, stages_of, wait_until
+
+from fermata.operator.crds import manifests
+from fermata.sim.kube import Options
 
 pytestmark = pytest.mark.e2e
 WRITES = frozenset({"POST", "PUT", "PATCH", "DELETE"})
@@ -38,6 +43,29 @@ def test_an_outage_in_a_busy_run(tmp_path: Path, down_s: float) -> None:
         busy.check_nothing_lost(names)
         assert "lease fermata-operator is lost" in operator.log.read_text()
         assert operator.stop() == 0
+
+
+def test_a_control_plane_that_is_begun_anew_at_the_same_address(tmp_path: Path) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        options = Options(slots=4, port=free.getsockname()[1])
+    with PlaneThread(options, tmp_path / "first", manifests()) as kube:
+        operator, cluster = OperatorProcess(kube.kubeconfig, tmp_path), Cluster(kube.kubeconfig)
+        operator.wait_ready()
+        cluster.pool("anew", executors=2, policy={"name": "fifo"})
+        cluster.submit("before", "anew", [stage("a", 100.0)])
+        cluster.wait_for("before", "Running", "True")
+        for number in range(200):  # versions that the next one will not have for long
+            cluster.core.create_namespaced_config_map("default", {"metadata": {"name": f"m{number}"}})
+    try:
+        with PlaneThread(options, tmp_path / "second", manifests()) as kube:
+            cluster = Cluster(kube.kubeconfig)
+            cluster.pool("anew", executors=2, policy={"name": "fifo"})
+            cluster.submit("after", "anew", [stage("a", 0.2, tasks=2), stage("b", 0.2, "a")])
+            cluster.wait_for("after")
+            wait_until(lambda: cluster.pool_status("anew").get("busy") == 0, "what went with the first one counts")
+    finally:
+        operator.stop()
 
 
 def test_to_read_everything_takes_longer_than_the_lease_lasts(tmp_path: Path) -> None:

@@ -181,6 +181,11 @@ class NamespaceFact:
     meta: Meta
 
 
+def is_later(version: str, than: str) -> bool:
+    """Tell whether a resourceVersion is later than another one; False where they cannot be compared."""
+    return version.isdigit() and than.isdigit() and int(version) > int(than)
+
+
 def released_stages(annotation: str, stages: Iterable[str]) -> frozenset[str]:
     """Return which stages an annotation releases: all of them if it is "*", else those that it names.
 

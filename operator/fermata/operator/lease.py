@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from fermata.operator.cluster import Cluster, ClusterError, Json
+from fermata.operator.facts import is_later
 from fermata.operator.options import LEASE_S
 from fermata.operator.times import render
 
@@ -80,6 +81,8 @@ class Lease:
         self._within, self._duration_s = list(within), duration_s
         self._now, self._clock = now, clock
         self._known: Json | None = None  # as the API server has it, where this candidate wrote it last
+        self._seen: tuple[str, str] | None = None  # its uid and its version when it was last seen
+        self._is_another = False  # since it was acquired
         self._renewed_s = -float("inf")
         self._other: tuple[Any, ...] = ()  # another holder's last record ...
         self._other_since_s = 0.0  # ... and when this process first saw it
@@ -99,13 +102,17 @@ class Lease:
             except (ClusterError, TimeoutError) as error:
                 trouble = f"the lease cannot be had: {error or 'no answer'}"
             if not trouble:
+                self._is_another = False
                 log.info("lease %s is ours (%s)", self._name, self._holder)
                 return
             self._say(trouble)
             await asyncio.sleep(self._duration_s * _EVERY)
 
     async def keep(self) -> None:
-        """Renew the Lease for as long as that works; return when this candidate must act no more."""
+        """Renew the Lease for as long as that works; return when this candidate must act no more.
+
+        Nor must it act on what it knows of a control plane that is not that any more.
+        """
         while True:
             await asyncio.sleep(self._duration_s * _EVERY)
             left_s = self._renewed_s + self._duration_s * _RENEW_WITHIN - self._clock()
@@ -117,7 +124,7 @@ class Lease:
                 trouble = str(error) or "no answer"
             if not trouble:
                 continue
-            if self._other or self._clock() >= self._renewed_s + self._duration_s * _RENEW_WITHIN:
+            if self._is_another or self._other or self._clock() >= self._renewed_s + self._duration_s * _RENEW_WITHIN:
                 log.warning("lease %s is lost: %s", self._name, trouble)
                 self._renewed_s = -float("inf")
                 return
@@ -142,6 +149,9 @@ class Lease:
         """
         begun_s = self._clock()
         found, is_new = (self._known, False) if self._known else await self._find_or_make()
+        if self._has_gone_back(found["metadata"]):
+            self._is_another = True
+            return "it was deleted, or the control plane was begun anew or restored from a backup"
         if not is_new:
             spec = found.get("spec") or {}
             if trouble := self._taken(spec):
@@ -155,6 +165,11 @@ class Lease:
                 return f"the lease changed meanwhile: {error}"
         self._known, self._renewed_s, self._other = found, begun_s, ()
         return ""
+
+    def _has_gone_back(self, meta: Json) -> bool:
+        """Tell whether the Lease is another one than it was, or an earlier state of it."""
+        before, self._seen = self._seen, (str(meta["uid"]), str(meta["resourceVersion"]))
+        return before is not None and (before[0] != self._seen[0] or is_later(before[1], self._seen[1]))
 
     async def _find_or_make(self) -> tuple[Json, bool]:
         """Return the Lease, and whether this candidate has just made it; in the first namespace that there is."""

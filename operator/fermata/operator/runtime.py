@@ -130,6 +130,7 @@ class Operator:
 
     async def _begin(self, cluster: Cluster) -> None:
         """Read everything, and decide from then on."""
+        self._store = Store(self._now, self._loops.wake)  # nothing stays that another control plane may have said
         self._watches = Watches(cluster, self._store, self.options.namespace)
         await self._watches.open()
         for pool in {*self._store.pools, *self._store.pool_workflows}:

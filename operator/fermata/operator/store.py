@@ -12,16 +12,11 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from fermata.operator import facts
-from fermata.operator.facts import JobFact, NamespaceFact, PodFact, PoolFact, WorkflowFact
+from fermata.operator.facts import JobFact, NamespaceFact, PodFact, PoolFact, WorkflowFact, is_later
 
 Kind = Literal["workflows", "executorpools", "jobs", "pods", "namespaces"]
 Raw = Mapping[str, Any]
 _REMEMBERED_GONE = 5000
-
-
-def _is_later(version: str, than: str) -> bool:
-    """Tell whether a resourceVersion is later than another one; False where they cannot be compared."""
-    return version.isdigit() and than.isdigit() and int(version) > int(than)
 
 
 def _nobody(_pool: str) -> None:
@@ -55,7 +50,7 @@ class Store:
         meta = raw.get("metadata") or {}
         uid = meta.get("uid", "")
         if uid in self._gone:
-            if not _is_later(str(meta.get("resourceVersion", "")), self._gone[uid]):
+            if not is_later(str(meta.get("resourceVersion", "")), self._gone[uid]):
                 return
             del self._gone[uid]  # it was not deleted: it lacked the label that it is selected by
         getattr(self, f"_put_{kind}")(raw)
@@ -100,7 +95,7 @@ class Store:
     def retain(self, kind: Kind, listed: Collection[str], version: str) -> None:
         """Forget what a complete list lacks, unless it is newer than the list (`version`)."""
         for key, fact in list(getattr(self, {"executorpools": "pools"}.get(kind, kind)).items()):
-            if key not in listed and not _is_later(fact.meta.resource_version, version):
+            if key not in listed and not is_later(fact.meta.resource_version, version):
                 self.remove(kind, fact.meta.uid, fact.meta.name, version)
 
     def knows(self, pool: str) -> bool:

@@ -1,0 +1,64 @@
+"""A Lease that is not what it was: all that its holder knows may be as wrong."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from fermata.operator.cluster import ClusterError
+from fermata.operator.lease import Lease
+
+
+class _Server:
+    """An API server with one Lease, which can be put back to what it was."""
+
+    def __init__(self) -> None:
+        self.raw: dict[str, Any] | None = None
+        self.version, self.made = 0, 0
+
+    def _write(self, body: dict[str, Any], uid: str) -> dict[str, Any]:
+        self.version += 1
+        self.raw = {**body, "metadata": {**body["metadata"], "uid": uid, "resourceVersion": str(self.version)}}
+        return self.raw
+
+    async def get(self, _path: str) -> dict[str, Any]:
+        if self.raw is None:
+            raise ClusterError(404, "NotFound", "there is none")
+        return self.raw
+
+    async def create(self, _path: str, body: dict[str, Any]) -> dict[str, Any]:
+        self.made += 1
+        return self._write(body, f"uid-{self.made}")
+
+    async def replace(self, _path: str, body: dict[str, Any]) -> dict[str, Any]:
+        now = (await self.get(_path))["metadata"]
+        if (now["uid"], now["resourceVersion"]) != (body["metadata"]["uid"], body["metadata"]["resourceVersion"]):
+            raise ClusterError(409, "Conflict", "it was changed")
+        return self._write(body, now["uid"])
+
+
+@pytest.mark.parametrize("how", ["deleted", "begun anew", "restored"])
+def test_it_is_lost_where_it_is_another_one_or_an_earlier_one_and_had_again(how: str) -> None:
+    async def body() -> None:
+        server = _Server()
+        lease = Lease(server, "test", "me", ("default",), 0.5)  # type: ignore[arg-type]
+        await lease.acquire()
+        backup = server.raw
+        keeping = asyncio.create_task(lease.keep())
+        await asyncio.sleep(0.3)
+        assert (server.version > 1, keeping.done()) == (True, False), "it is renewed"
+        server.raw = backup if how == "restored" else None
+        server.version = server.version if how == "deleted" else 1
+        async with asyncio.timeout(5.0):
+            await keeping
+            assert not lease.held
+            await lease.acquire()
+        assert lease.held
+        again = asyncio.create_task(lease.keep())
+        await asyncio.sleep(0.5)
+        assert not again.done(), "it is lost again for the same"
+        again.cancel()
+
+    asyncio.run(body())
