@@ -210,6 +210,8 @@ def view(
     outcome = None
     if not any(job.occupied for job in removed):
         outcome = _outcome(spec, ordered, removed, expired=expired, now_s=now_s)
+    if fact.meta.deleting and outcome is not None and not outcome.succeeded:
+        outcome = None  # its Jobs may fail because their pods were deleted before them
     blocked = _blocked(fact, spec, ordered, expired=expired)
     missing = () if fact.meta.deleting else tuple(stage.spec.name for stage in ordered if _is_missing(stage))
     return WorkflowView(

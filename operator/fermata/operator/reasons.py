@@ -97,7 +97,7 @@ MEANING: Final[dict[str, str]] = {
     OPEN: "The pool's specification is sound.",
     FINISHED: "The workflow has ended; the condition Succeeded says how.",
     WAITING: "A stage is ready, but too few executors are free for it.",
-    SUSPENDED: "spec.suspend is set, or it is being deleted: what runs goes on, nothing new is started.",
+    SUSPENDED: "spec.suspend is set, or it or its namespace is being deleted: what runs goes on, nothing new starts.",
     REJECTED: "Not accepted; the condition Accepted says why.",
     ALL_STAGES_SUCCEEDED: "Every task of every stage succeeded.",
     STAGE_FAILED: "A stage failed; spec.onFailure says what became of the others.",

@@ -13,7 +13,7 @@ import logging
 import math
 from bisect import insort
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
 from fermata.operator import reasons
@@ -270,6 +270,9 @@ class PoolReconciler:
         """Validate one workflow and read off where it is."""
         uid = fact.meta.uid
         self._teller.mark(uid)
+        namespace = self._tools.store.namespaces.get(fact.meta.namespace)
+        if namespace is not None and namespace.meta.deleting:  # and with it all that is in it, Jobs first or last
+            fact = replace(fact, meta=replace(fact.meta, deleting=True))
         self._problems.pop(uid, None)
         problem = self._problem(fact)
         if problem is not None:
@@ -564,7 +567,7 @@ class PoolReconciler:
             self._tools.metrics.forget(self.pool)
             return
         counts = {
-            "busy": self._busy(),
+            "busy": self._busy() + self._looked_for(),
             "waiting": self._waiting(asked) - len(held),
             "held": len(held),
             "workflows": len(self._views.keys() - self._problems.keys()),

@@ -226,6 +226,10 @@ class Store:
         if before and not fact.meta.is_newer_than(before.meta):
             return
         self.namespaces[fact.meta.name] = fact
+        if fact.meta.deleting and not (before and before.meta.deleting):
+            for workflow in self.workflows.values():
+                if workflow.meta.namespace == fact.meta.name and not workflow.finished:
+                    self._mark(workflow.pool, workflow.meta.uid)
         if before is None or before.meta.labels != fact.meta.labels:
             for pool, known in self.pools.items():
                 if known.spec and known.spec.namespace_selector:

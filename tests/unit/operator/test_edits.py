@@ -491,6 +491,27 @@ def test_a_pool_that_is_made_again_is_not_paused_for_what_its_predecessor_cost(s
     assert condition(world, "again", "HoldingPaused") == ("False", "HoldingAllowed")
 
 
+@pytest.mark.parametrize("first", ["pods", "jobs"])
+def test_a_workflow_whose_namespace_is_being_deleted_has_not_failed_and_starts_nothing(first: str) -> None:
+    world = begun(executors=2)
+    meta = {"name": "default", "uid": "n", "resourceVersion": "1", "deletionTimestamp": render(world.now_s)}
+    world.store.touched.clear()
+    world.store.put("namespaces", {"metadata": meta})
+    assert world.store.touched == {"pool": {SHORT, "uid-long"}}
+    (job,) = world.server.jobs
+    uid = job["metadata"]["uid"]
+    if first == "pods":
+        failed = {"type": "Failed", "status": "True", "reason": "BackoffLimitExceeded", "message": "x"}
+        world.feed("jobs", uid, {**world.server.objects[uid], "status": {"failed": 1, "conditions": [failed]}})
+        run_on(world, 2.0)
+    world.server.objects.pop(uid)
+    world.store.remove("jobs", uid)
+    run_on(world, 30.0)
+    assert condition(world, SHORT, "Succeeded")[0] == "Unknown"
+    assert condition(world, "uid-long", "Succeeded") == ("Unknown", "Suspended")
+    assert world.started.keys() == {"short"}
+
+
 def test_a_pool_that_is_gone_has_no_gauges() -> None:
     world = begun()
     registry = world.metrics.registry
