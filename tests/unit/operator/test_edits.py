@@ -302,6 +302,16 @@ def test_a_job_that_cannot_have_its_labels_is_looked_for_less_and_less_often_unt
     assert "next" in world.started
 
 
+def test_a_job_that_is_not_seen_counts_towards_the_parallelism_of_its_workflow() -> None:
+    world = World(executors=9)
+    world.server.strips = True
+    stages = [stage("a", estimateSeconds=9), stage("b", estimateSeconds=9, tasks=2)]
+    world.feed("workflows", "uid-w", workflow("w", *stages, parallelism=2, arrival_s=T0 + 1.0))
+    run_on(world, 60.0)
+    of_w = [job for job in world.server.jobs if job["metadata"]["labels"]["fermata.dev/workflow"] == "w"]
+    assert sum(job["spec"]["parallelism"] for job in of_w) <= 2
+
+
 @pytest.mark.parametrize("killed", [False, True])
 def test_a_stage_whose_job_is_stripped_of_its_labels_when_it_is_created_has_started(killed: bool) -> None:
     world = World(executors=1)
