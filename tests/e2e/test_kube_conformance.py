@@ -285,6 +285,9 @@ def condition(obj: Answer, type_: str) -> str:
     return next((item["status"] for item in conditions if item["type"] == type_), "")
 
 
+FAIL_INDEX = {"rules": [{"action": "FailIndex", "onExitCodes": {"operator": "In", "values": [7]}}]}
+
+
 class TestObjects:
     def test_create_gives_what_the_system_owns(self, api: Plain, maps: str) -> None:
         made = api("POST", maps, {"metadata": {"name": "a", "uid": "mine", "resourceVersion": ""}, "data": {"k": "v"}})
@@ -1041,6 +1044,9 @@ class TestBuiltins:
             job("j", ttlSecondsAfterFinished=-1),
             job("j", manualSelector=True),
             job("j", successPolicy={"rules": []}),
+            job("j", completionMode="Indexed", completions=2, maxFailedIndexes=1),
+            job("j", completionMode="Indexed", completions=2, maxFailedIndexes=3, backoffLimitPerIndex=1),
+            job("j", completionMode="Indexed", completions=2, podFailurePolicy=FAIL_INDEX),
         ):
             assert api("POST", path, wrong).code == 422, wrong
 
@@ -1205,6 +1211,45 @@ class TestJobs:
         reasons = {item["type"]: item["reason"] for item in found["status"]["conditions"]}
         assert reasons["Failed"] == "BackoffLimitExceeded"
         assert found["status"]["failed"] == 2
+
+    @pytest.mark.parametrize(
+        ("spec", "expected"),
+        [
+            ({"backoffLimitPerIndex": 1}, ("FailedIndexes", "1", 2, ["0", "1"])),
+            (
+                {"backoffLimitPerIndex": 0, "maxFailedIndexes": 0, "parallelism": 1},
+                ("MaxFailedIndexesExceeded", "1", 1, ["0"]),
+            ),
+            ({"backoffLimitPerIndex": 5, "podFailurePolicy": FAIL_INDEX}, ("FailedIndexes", "1", 1, ["0"])),
+        ],
+        ids=["limit", "most", "policy"],
+    )
+    def test_a_limit_for_each_index(
+        self, api: Plain, namespace: str, running: None, spec: dict[str, Any], expected: tuple[Any, ...]
+    ) -> None:
+        path, pods = f"/apis/batch/v1/namespaces/{namespace}/jobs", f"/api/v1/namespaces/{namespace}/pods"
+        annotations = {"fermata.dev/sim-seconds": "0.01", "fermata.dev/sim-exit-code": "0,7,0"}
+        spec = {"completions": 3, "parallelism": 3, "completionMode": "Indexed", **spec}
+        api("POST", path, job("j", annotations, **spec))
+        eventually(lambda: condition(api("GET", f"{path}/j"), "Failed") == "True")
+        status = api("GET", f"{path}/j")["status"]
+        reasons = {item["type"]: item["reason"] for item in status["conditions"]}
+        failures = [
+            item["metadata"]["annotations"]["batch.kubernetes.io/job-index-failure-count"]
+            for item in api("GET", pods)["items"]
+            if item["metadata"]["labels"]["batch.kubernetes.io/job-completion-index"] == "1"
+        ]
+        assert reasons["FailureTarget"] == reasons["Failed"]
+        assert (reasons["Failed"], status["failedIndexes"], status["failed"], sorted(failures)) == expected
+
+    def test_indexes_that_succeed_leave_none_failed(self, api: Plain, namespace: str, running: None) -> None:
+        path = f"/apis/batch/v1/namespaces/{namespace}/jobs"
+        annotations = {"fermata.dev/sim-seconds": "0.01", "fermata.dev/sim-failures": "1"}
+        spec = {"completions": 2, "parallelism": 2, "completionMode": "Indexed", "backoffLimitPerIndex": 1}
+        api("POST", path, job("j", annotations, **spec))
+        eventually(lambda: condition(api("GET", f"{path}/j"), "Complete") == "True")
+        status = api("GET", f"{path}/j")["status"]
+        assert (status["succeeded"], status["completedIndexes"], status["failedIndexes"]) == (2, "0,1", "")
 
     def test_deadline(self, api: Plain, namespace: str, running: None) -> None:
         path = f"/apis/batch/v1/namespaces/{namespace}/jobs"

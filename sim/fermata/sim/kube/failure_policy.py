@@ -1,6 +1,6 @@
 """A Job's podFailurePolicy: what the failure of one pod means for the Job.
 
-Pure. Follows `Ignore`, `Count` and `FailJob`, on exit codes and on pod conditions; `FailIndex` counts.
+Pure. On exit codes and on pod conditions.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from fermata.sim.kube.resources import Obj
 
-Action = Literal["Ignore", "Count", "FailJob"]
+Action = Literal["Ignore", "Count", "FailIndex", "FailJob"]
 _ACTIONS = ("Count", "FailIndex", "FailJob", "Ignore")
 #: The condition of pods that were taken away: evicted, preempted, or lost with their node.
 DISRUPTION = "DisruptionTarget"
@@ -58,7 +58,7 @@ def action_of(policy: Obj | None, status: Obj) -> Action:
     for rule in (policy or {}).get("rules") or []:
         if _fits(rule, status):
             action = rule["action"]
-            return action if action in ("Ignore", "FailJob") else "Count"
+            return action if action in ("Ignore", "FailIndex", "FailJob") else "Count"
     return "Count"
 
 

@@ -3,8 +3,8 @@
 Every finished pod is counted exactly once: it keeps a finalizer until the status holds it, so a pod that is deleted
 behind the controller's back, or a controller that stops between two writes, loses nothing.
 
-Follows completions, parallelism, both completion modes, backoffLimit, activeDeadlineSeconds, suspend and
-ttlSecondsAfterFinished and podFailurePolicy; not backoffLimitPerIndex and successPolicy.
+Follows completions, parallelism, both completion modes, backoffLimit, backoffLimitPerIndex, maxFailedIndexes,
+activeDeadlineSeconds, suspend, ttlSecondsAfterFinished and podFailurePolicy; not successPolicy.
 
 Source: `k8s.io/kubernetes/pkg/controller/job/job_controller.go`.
 """
@@ -25,7 +25,7 @@ from fermata.sim.kube.controllers.pods import new_pod
 from fermata.sim.kube.controllers.work import Recorder, WorkQueue, reference
 from fermata.sim.kube.errors import ApiError
 from fermata.sim.kube.failure_policy import action_of
-from fermata.sim.kube.kinds.job import COMPLETION_INDEX, TRACKING_FINALIZER
+from fermata.sim.kube.kinds.job import COMPLETION_INDEX, INDEX_FAILURES, TRACKING_FINALIZER
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -53,6 +53,7 @@ class PodView:
     job_uid: str
     phase: str
     index: int | None
+    failures: int  # of pods of its index before it
     deleting: bool
     tracked: bool
     ready: bool
@@ -225,6 +226,8 @@ class _Look:
         self._status: Obj = orjson.loads(orjson.dumps(job.get("status") or {}))
         self._indexed = self._spec["completionMode"] == "Indexed"
         self._completed: set[int] = parse_indexes(self._status.get("completedIndexes") or "")
+        self._index_limit: int | None = self._spec.get("backoffLimitPerIndex")
+        self._failed: set[int] = parse_indexes(self._status.get("failedIndexes") or "")
         self._counted: list[PodView] = []
         self._failed_by = ""  # a pod whose failure fails the Job
 
@@ -274,12 +277,20 @@ class _Look:
                     if action == "Ignore":
                         self._counted.append(pod)
                         continue
+                    if action == "FailIndex" and pod.index is not None:
+                        self._failed.add(pod.index)
+                limit = self._index_limit
+                if outcome == "failed" and limit is not None and pod.index is not None and pod.failures >= limit:
+                    self._failed.add(pod.index)
                 if pod.uid not in waiting[outcome]:
                     waiting[outcome].append(pod.uid)
                 self._counted.append(pod)
         if self._indexed:
             status["completedIndexes"] = format_indexes(self._completed)
             status["succeeded"] = len(self._completed)
+        if self._index_limit is not None:
+            self._failed -= self._completed
+            status["failedIndexes"] = format_indexes(self._failed)
         status["uncountedTerminatedPods"] = {key: uids for key, uids in waiting.items() if uids}
         status["active"] = sum(pod.active for pod in self._pods)
         status["ready"] = sum(pod.active and pod.ready for pod in self._pods)
@@ -309,6 +320,12 @@ class _Look:
             done = succeeded > 0 and self._status["active"] == 0
         else:
             done = succeeded >= wanted
+        most = self._spec.get("maxFailedIndexes")
+        if most is not None and len(self._failed) > most:
+            message = "Job has exceeded the specified maximal number of failed indexes"
+            return "FailureTarget", "MaxFailedIndexesExceeded", message
+        if self._failed and len(self._failed) + succeeded >= (wanted or 0):
+            return "FailureTarget", "FailedIndexes", "Job has failed indexes"
         if done:
             return "SuccessCriteriaMet", "CompletionsReached", "Reached expected number of succeeded pods"
         if limit_s is not None and running_s is not None:
@@ -377,7 +394,7 @@ class _Look:
         if completions is None:
             wanted = parallelism if self._total("succeeded") == 0 else min(parallelism, len(active))
         else:
-            wanted = min(parallelism, completions - self._total("succeeded"))
+            wanted = min(parallelism, completions - self._total("succeeded") - len(self._failed))
         if len(active) > wanted:
             # Pods that have not begun go first.
             excess = sorted(active, key=lambda pod: (pod.ready, pod.phase == "Running", -(pod.index or 0)))
@@ -386,41 +403,67 @@ class _Look:
         missing = min(wanted - len(active), _BATCH)
         if missing <= 0:
             return
-        pause_s = self._backoff_left_s()
-        if pause_s > 0:
+        failures, resting = self._failures(), set[int]()
+        if self._index_limit is not None:
+            resting = self._resting(failures)
+        elif (pause_s := self._backoff_left_s(self._total("failed"), self._pods)) > 0:
             self._controller.queue.add_after(self._key, pause_s)
             return
-        await self._controller.write_all(self._create(index) for index in self._next_indexes(active, missing))
+        indexes = self._next_indexes(active, missing, resting)
+        await self._controller.write_all(
+            self._create(index, 0 if index is None else failures.get(index, 0)) for index in indexes
+        )
         if missing == _BATCH:
             self._controller.queue.add(self._key)
 
-    def _next_indexes(self, active: list[PodView], count: int) -> list[int | None]:
+    def _failures(self) -> dict[int, int]:
+        """Return how often pods of each index have failed, where that is limited."""
+        failures: dict[int, int] = {}
+        for pod in self._pods if self._index_limit is not None else ():
+            if pod.index is not None:
+                counts = pod.phase == "Failed" and self._action(pod) != "Ignore"
+                failures[pod.index] = max(failures.get(pod.index, 0), pod.failures + counts)
+        return failures
+
+    def _resting(self, failures: dict[int, int]) -> set[int]:
+        """Return the indexes whose next pod has to wait; as soon as one need not, the Job is looked at again."""
+        ended: dict[int, list[PodView]] = {}
+        for pod in self._pods:
+            if pod.index is not None and pod.index not in self._failed:
+                ended.setdefault(pod.index, []).append(pod)
+        left_s = {index: self._backoff_left_s(failures[index], pods) for index, pods in ended.items()}
+        resting = {index: pause_s for index, pause_s in left_s.items() if pause_s > 0}
+        if resting:
+            self._controller.queue.add_after(self._key, min(resting.values()))
+        return set(resting)
+
+    def _next_indexes(self, active: list[PodView], count: int, resting: set[int]) -> list[int | None]:
         if not self._indexed:
             return [None] * count
-        taken = self._completed | {pod.index for pod in active if pod.index is not None}
+        taken = self._completed | self._failed | resting | {pod.index for pod in active if pod.index is not None}
         if self._spec.get("podReplacementPolicy") == "Failed":
             taken |= {pod.index for pod in self._pods if pod.deleting and pod.index is not None}
         free = (index for index in range(self._spec["completions"]) if index not in taken)
         return [index for index, _ in zip(free, range(count), strict=False)]
 
-    def _backoff_left_s(self) -> float:
-        """Return how long to wait before replacing failed pods; a Job without failures does not wait."""
-        failed = self._total("failed")
-        last = max((pod.finished_at for pod in self._pods if pod.phase == "Failed"), default="")
+    def _backoff_left_s(self, failed: int, pods: Iterable[PodView]) -> float:
+        """Return how long to wait before replacing failed pods; where none has failed there is no wait."""
+        last = max((pod.finished_at for pod in pods if pod.phase == "Failed"), default="")
         if not failed or not last:
             return 0.0
         pause_s = min(self._controller.backoff_s * 2.0 ** min(failed - 1, 20), _LONGEST_BACKOFF_S)
         return pause_s - (now() - parse(last)).total_seconds()
 
-    async def _create(self, index: int | None) -> None:
+    async def _create(self, index: int | None, failures: int) -> None:
         controller, namespace = self._controller, self._job["metadata"]["namespace"]
-        pod = await controller.client.create(f"/api/v1/namespaces/{namespace}/pods", new_pod(self._job, index))
+        made = new_pod(self._job, index, failures)
+        pod = await controller.client.create(f"/api/v1/namespaces/{namespace}/pods", made)
         controller.pods.note(pod)
         message = f"Created pod: {pod['metadata']['name']}"
         controller.recorder.record(reference(self._job), "SuccessfulCreate", message)
 
 
-_KEPT_ZEROS = ("ready", "terminating", "uncountedTerminatedPods")
+_KEPT_ZEROS = ("ready", "terminating", "uncountedTerminatedPods", "failedIndexes")
 
 
 def job_path(job: Obj) -> str:
@@ -477,6 +520,7 @@ def _pod_view(pod: Obj) -> PodView | None:
         job_uid=owner["uid"],
         phase=status.get("phase") or "Pending",
         index=int(index) if index is not None else None,
+        failures=int((meta.get("annotations") or {}).get(INDEX_FAILURES, 0)),
         deleting=bool(meta.get("deletionTimestamp")),
         tracked=TRACKING_FINALIZER in (meta.get("finalizers") or []),
         ready=any(item["type"] == "Ready" and item["status"] == "True" for item in status.get("conditions") or []),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from typing import TYPE_CHECKING
 
-from fermata.sim.kube.kinds.job import COMPLETION_INDEX, TRACKING_FINALIZER
+from fermata.sim.kube.kinds.job import COMPLETION_INDEX, INDEX_FAILURES, TRACKING_FINALIZER
 
 if TYPE_CHECKING:
     from fermata.sim.kube.resources import Obj
@@ -13,12 +13,13 @@ if TYPE_CHECKING:
 _INDEX_VARIABLE = "JOB_COMPLETION_INDEX"
 
 
-def new_pod(job: Obj, index: int | None) -> Obj:
+def new_pod(job: Obj, index: int | None, failures: int = 0) -> Obj:
     """Return a pod to create.
 
     Args:
         job: the Job, from its API server, so with its defaults.
         index: the completion index, None for a Job that is not Indexed.
+        failures: of pods of that index before; said where the Job limits them for each index.
     """
     meta, template = job["metadata"], job["spec"]["template"]
     labels = dict((template.get("metadata") or {}).get("labels") or {})
@@ -28,6 +29,8 @@ def new_pod(job: Obj, index: int | None) -> Obj:
     if index is not None:
         prefix = f"{meta['name']}-{index}-"
         labels[COMPLETION_INDEX] = annotations[COMPLETION_INDEX] = str(index)
+        if job["spec"].get("backoffLimitPerIndex") is not None:
+            annotations[INDEX_FAILURES] = str(failures)
         spec.setdefault("hostname", f"{meta['name']}-{index}")
         for container in (*(spec.get("initContainers") or []), *spec["containers"]):
             _name_index(container)

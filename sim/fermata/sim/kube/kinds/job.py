@@ -13,11 +13,14 @@ from fermata.sim.kube.kinds.base import Kind
 from fermata.sim.kube.kinds.pod import default_pod_spec, validate_pod_spec
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from fermata.sim.kube.resources import Obj
 
 CONTROLLER_UID = "batch.kubernetes.io/controller-uid"
 JOB_NAME = "batch.kubernetes.io/job-name"
 COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
+INDEX_FAILURES = "batch.kubernetes.io/job-index-failure-count"
 TRACKING_FINALIZER = "batch.kubernetes.io/job-tracking"
 
 _COUNTS = (
@@ -109,6 +112,7 @@ class JobKind(Kind):
             causes += _validate_own_labels(obj)
         causes += _validate_mode(spec, obj["metadata"]["name"])
         causes += validate_policy(spec.get("podFailurePolicy") or {}, "spec.podFailurePolicy")
+        causes += _validate_indexes(spec)
         template = spec.get("template")
         pod_spec = template.get("spec") if isinstance(template, dict) else None
         causes += validate_pod_spec(pod_spec, "spec.template.spec")
@@ -159,6 +163,23 @@ def _validate_mode(spec: Obj, name: str) -> list[Cause]:
         message = 'Invalid value: "NonIndexed": requires indexed completion mode'
         return [Cause("spec.backoffLimitPerIndex", message)]
     return []
+
+
+def _validate_indexes(spec: Obj) -> Iterator[Cause]:
+    """Refuse what is about failed indexes where there are none, or cannot be so many."""
+    most, completions = spec.get("maxFailedIndexes"), spec.get("completions")
+    if spec.get("backoffLimitPerIndex") is not None:
+        if isinstance(most, int) and isinstance(completions, int) and most > completions:
+            message = f"Invalid value: {most}: must be less than or equal to {completions}"
+            yield Cause("spec.maxFailedIndexes", message)
+        return
+    if most is not None:
+        message = "Required value: when maxFailedIndexes is specified"
+        yield Cause("spec.backoffLimitPerIndex", message, "FieldValueRequired")
+    for number, rule in enumerate((spec.get("podFailurePolicy") or {}).get("rules") or []):
+        if rule.get("action") == "FailIndex":
+            message = 'Invalid value: "FailIndex": requires the backoffLimitPerIndex to be set'
+            yield Cause(f"spec.podFailurePolicy.rules[{number}].action", message)
 
 
 def _validate_change(new: Obj, job: Obj) -> list[Cause]:
