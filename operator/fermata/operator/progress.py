@@ -95,7 +95,7 @@ class WorkflowView:
     blocked: str
     outcome: Outcome | None
     removed: tuple[JobFact, ...] = ()  # Jobs of stages that an edit took out
-    missing: tuple[str, ...] = ()  # stages that run by all that is known, and whose Job is not seen
+    missing: tuple[str, ...] = ()  # stages, also that an edit took out, that were started and whose Job is not seen
 
     def stage(self, name: str) -> StageView | None:
         """Return one of its stages, or None if it has none of that name."""
@@ -208,13 +208,17 @@ def view(
     deadline_s = fact.arrival_s + (spec.active_deadline_seconds or math.inf)
     expired = now_s >= deadline_s
     removed = tuple(job for name, job in jobs.items() if name not in stages)
+    missing: tuple[str, ...] = ()
+    if not fact.meta.deleting:
+        begun_names = {*started, *(name for name, status in known.items() if status.state == "Running")}
+        taken_out = begun_names.difference(stages, jobs, refused)
+        missing = (*(stage.spec.name for stage in ordered if _is_missing(stage)), *sorted(taken_out))
     outcome = None
-    if not any(job.occupied for job in removed):
+    if not any(job.occupied for job in removed) and not missing:
         outcome = _outcome(spec, ordered, removed, expired=expired, now_s=now_s)
     if fact.meta.deleting and outcome is not None and not outcome.succeeded:
         outcome = None  # its Jobs may fail because their pods were deleted before them
     blocked = _blocked(fact, spec, ordered, expired=expired)
-    missing = () if fact.meta.deleting else tuple(stage.spec.name for stage in ordered if _is_missing(stage))
     return WorkflowView(
         fact, spec, ordered, fact.arrival_s, work_s, critical_path_s, width, blocked, outcome, removed, missing
     )

@@ -302,6 +302,25 @@ def test_a_job_that_cannot_have_its_labels_is_looked_for_less_and_less_often_unt
     assert "next" in world.started
 
 
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_job_that_is_not_seen_when_an_edit_takes_its_stage_out_is_stopped_all_the_same(restarted: bool) -> None:
+    world = begun()
+    uid = unlabel(world)
+    edit(world, SHORT, stages=[stage("b", estimateSeconds=9)])
+    if restarted:
+        world.start_operator()
+    else:
+        world.server.unread = 2
+    run_on(world, 0.1)
+    complete(world, "short")  # its other stage, that is: of the first one nothing is seen
+    world.server.put(uid, {**world.server.objects[uid], "status": {}})
+    run_on(world, 5.0)
+    assert world.server.objects[uid]["spec"]["suspend"]
+    assert world.server.objects[uid]["metadata"]["annotations"]["fermata.dev/stopped"] == "StageRemoved"
+    assert condition(world, SHORT, "Succeeded") == ("True", "AllStagesSucceeded")
+    assert restarted or parse(status_of(world, SHORT)["completionTime"]) > T0 + 2.1, "it had not ended before"
+
+
 def test_a_job_that_is_not_seen_counts_towards_the_parallelism_of_its_workflow() -> None:
     world = World(executors=9)
     world.server.strips = True
