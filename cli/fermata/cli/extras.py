@@ -8,7 +8,7 @@ from fermata.policy.errors import MissingExtraError
 
 # What the code imports of each extra, by the names of the modules; Numba is left out, as everything runs without it.
 PACKAGES = {
-    "operator": ("aiohttp", "kopf", "kubernetes", "prometheus_client"),
+    "operator": ("aiohttp", "apscheduler", "kopf", "kubernetes", "prometheus_client"),
     "ray": ("ray",),
     "report": ("jinja2", "matplotlib"),
     "sim": ("aiohttp", "celpy", "jsonpatch", "orjson", "re2"),

@@ -39,7 +39,7 @@ def configure_logging(*, as_json: bool, verbose: bool = False) -> None:
     text = logging.Formatter("%(asctime)s %(levelname).1s %(name)s: %(message)s")
     handler.setFormatter(_JsonLines() if as_json else text)
     logging.basicConfig(level=logging.DEBUG if verbose else logging.INFO, handlers=[handler], force=True)
-    for noisy in ("asyncio", "kopf", "aiohttp.access", "kubernetes"):
+    for noisy in ("apscheduler", "asyncio", "kopf", "aiohttp.access", "kubernetes"):
         logging.getLogger(noisy).setLevel(logging.DEBUG if verbose else logging.WARNING)
 
 
