@@ -96,9 +96,9 @@ def train(
         return
     as_trained = {"cleaning": (cleaning, "archive"), "estimates": (estimates, "user"), "stretch": (stretch, 1.0)}
     options = [f"--{name} {value}" for name, (value, default) in as_trained.items() if value != default]
-    if method == "queue":
+    if isinstance(config, QueueConfig):
         options.append(f"--policy {out}")
-    elif method == "window":
+    elif isinstance(config, WindowConfig):
         options.append(f"--policy window:{out}")
     else:
         options.append(f"--policy {config.policy} --inspector {out}")

@@ -75,7 +75,8 @@ def figures(schedule: Schedule) -> dict[str, float]:
 def _within(first: float, last: float, begin_s: FloatArray, end_s: FloatArray, length_s: FloatArray) -> FloatArray:
     """Return how much of spans lies between two times, `[spans]`; all of the length, to the bit, of those inside."""
     outside = np.maximum(first - begin_s, 0.0) + np.maximum(end_s - last, 0.0)
-    return np.maximum(length_s - outside, 0.0)
+    inside: FloatArray = np.maximum(length_s - outside, 0.0)
+    return inside
 
 
 def _mean(values: FloatArray) -> float:
