@@ -61,6 +61,21 @@ def test_up_status_down(folder: Path) -> None:
     assert local("down", "--dir", str(folder)).returncode == 0
 
 
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [
+        ("--no-install-crds", "the CRDs of fermata.dev/v1alpha1 (deploy/crds) are not installed"),
+        ("--install-crds", "no ExecutorPool"),
+    ],
+)
+def test_what_asks_for_pools_says_that_there_are_none(folder: Path, option: str, said: str) -> None:
+    assert local("up", "--dir", str(folder), option).returncode == 0
+    url = json.loads(local("status", "--json", "--dir", str(folder)).stdout)["url"]
+    for command in ("report --from-cluster", "trace export --from-cluster -o -", "release-all"):
+        done = fermata(*command.split(), "--kubeconfig", str(folder / "kubeconfig"))
+        assert (done.returncode, done.stderr) == (2, f"fermata: {said} on {url}\n"), command
+
+
 def test_nothing_is_up_in_a_file(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.touch()

@@ -67,6 +67,29 @@ async def find(cluster: Cluster, path: str, what: str) -> dict[str, Any]:
         raise
 
 
+async def pool_names(cluster: Cluster) -> list[str]:
+    """Return the names of all ExecutorPools, at least one.
+
+    Raises:
+        InputError: there is none, or the API server does not know what that is.
+    """
+    from fermata.operator.cluster import ClusterError
+    from fermata.operator.names import API_VERSION
+    from fermata.policy.errors import InputError
+
+    try:
+        rows = await cluster.list_all("executorpools")
+    except ClusterError as error:
+        if error.status == 404:
+            raise InputError(
+                f"the CRDs of {API_VERSION} (deploy/crds) are not installed on {cluster.server}"
+            ) from error
+        raise
+    if not rows:
+        raise InputError(f"no ExecutorPool on {cluster.server}")
+    return sorted(row["metadata"]["name"] for row in rows)
+
+
 def workflow_path(namespace: str, name: str = "") -> str:
     """Return the path of a Workflow, or of all those of a namespace."""
     from fermata.operator.names import API_VERSION, WORKFLOWS

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from fermata.cli.clusters import find, pool_path
+from fermata.cli.clusters import find, pool_names, pool_path
 from fermata.policy.errors import InputError
 
 if TYPE_CHECKING:
@@ -75,10 +75,9 @@ async def read_history(cluster: Cluster, pool: str | None) -> History:
     from fermata.operator.past import past_job
 
     if pool is None:
-        names = [row["metadata"]["name"] for row in await cluster.list_all("executorpools")]
-        if len(names) != 1:
-            raise InputError(f"--pool: expected one of {', '.join(sorted(names)) or 'no pools at all'}")
-        pool = names[0]
+        pool, *others = names = await pool_names(cluster)
+        if others:
+            raise InputError(f"--pool: expected one of {', '.join(names)}")
     fact = pool_fact(await find(cluster, pool_path(pool), f"ExecutorPool {pool!r}"))
     if fact.spec is None:
         raise InputError(f"ExecutorPool {pool!r}: {fact.problem}")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fermata.cli.clusters import Kubeconfig, ask, find, pool_path
+from fermata.cli.clusters import Kubeconfig, ask, find, pool_names, pool_path
 
 if TYPE_CHECKING:
     from fermata.operator.cluster import Cluster
@@ -31,11 +31,7 @@ def release_all(
 
 
 async def _release_all(cluster: Cluster, pools: list[str], *, undo: bool) -> list[str]:
-    from fermata.policy.errors import InputError
-
-    names = pools or [row["metadata"]["name"] for row in await cluster.list_all("executorpools")]
-    if not names:
-        raise InputError(f"no ExecutorPool on {cluster.server}")
+    names = pools or await pool_names(cluster)
     for name in names:
         await _switch(cluster, name, undo=undo)
     said = "may hold again" if undo else "holds nothing any more; what was held starts as executors get free"
