@@ -253,6 +253,8 @@ class PoolReconciler:
         """Keep of a finished workflow what others can learn from it."""
         uid = fact.meta.uid
         self._forget(uid)
+        if fact.status.observed_generation != fact.meta.generation and not fact.meta.deleting:
+            self._teller.mark(uid)
         self._estimates.learn_all(fact)
         past = past_job(fact)
         if past is not None:
@@ -592,6 +594,9 @@ class PoolReconciler:
     async def _tell_workflow(self, uid: str, asked: Asked | None, held: set[StageKey], now_s: float) -> None:
         fact, known = self._tools.store.workflows.get(uid), self._views.get(uid)
         if fact is None:
+            return
+        if fact.finished:
+            await self._teller.edited(fact, now_s)
             return
         problem = self._problems.get(uid)
         if known is None:

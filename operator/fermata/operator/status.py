@@ -159,6 +159,12 @@ def rejected_status(fact: WorkflowFact, problem: Problem, now_s: float) -> dict[
     }
 
 
+def edited_status(fact: WorkflowFact, now_s: float) -> dict[str, Any]:
+    """Return the status of a finished workflow that was edited: what became of it stays, and holds for the edit too."""
+    conditions = {row.type: (row.status, row.reason, row.message) for row in fact.status.conditions}
+    return {"observedGeneration": fact.meta.generation, "conditions": _conditions(fact, conditions, now_s)}
+
+
 def pool_status(
     fact: PoolFact,
     verdict: Verdict,

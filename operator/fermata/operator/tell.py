@@ -84,6 +84,10 @@ class Teller:
         if await self._write(fact, status.rejected_status(fact, problem, now_s), now_s, urgent=True):
             self._rejected(fact, problem)
 
+    async def edited(self, fact: WorkflowFact, now_s: float) -> None:
+        """Tell that an edit of a finished workflow was seen, which nothing comes of: `kubectl wait` waits for that."""
+        await self._write(fact, status.edited_status(fact, now_s), now_s, urgent=True)
+
     def _rejected(self, fact: WorkflowFact, problem: Problem) -> None:
         """Write once that a workflow is not accepted; `fact` is from before that stood in its status."""
         before = fact.status.condition(reasons.ACCEPTED)

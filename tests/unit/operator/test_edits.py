@@ -92,6 +92,23 @@ def test_more_time_to_live_counts_and_so_does_less() -> None:
     assert world.server.deleted == ["uid-less", "uid-same", "uid-more"]
 
 
+def test_an_edit_of_a_finished_workflow_is_seen_and_changes_nothing_else() -> None:
+    world = World()
+    world.feed("workflows", "uid-w", workflow("w", stage("a")))
+    run_on(world, 1.0)
+    complete(world, "w")
+    run_on(world, 1.0)
+    before = status_of(world, "uid-w")
+    assert world.events(), "of its end"
+    edit(world, "uid-w", ttlSecondsAfterFinished=3600)
+    run_on(world, 1.0)
+    seen = {row["type"]: row["observedGeneration"] for row in status_of(world, "uid-w")["conditions"]}
+    assert seen == dict.fromkeys(("Accepted", "Running", "Held", "Succeeded"), 2), "or kubectl wait waits for ever"
+    unseen = [{**row, "observedGeneration": 1} for row in status_of(world, "uid-w")["conditions"]]
+    assert {**status_of(world, "uid-w"), "observedGeneration": 1, "conditions": unseen} == before
+    assert not world.events()
+
+
 def test_workflows_whose_time_is_over_are_deleted_a_few_at_once() -> None:
     world = World()
     names = [f"w{number}" for number in range(40)]
