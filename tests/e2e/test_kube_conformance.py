@@ -6,6 +6,7 @@ Tests of running pods ask for the embedded control plane's kubelet, which a clus
 
 from __future__ import annotations
 
+import base64
 import json
 import ssl
 import threading
@@ -995,6 +996,28 @@ class TestBuiltins:
     def test_data_of_secrets_that_is_none(self, api: Plain, namespace: str) -> None:
         secret = {"metadata": {"name": "s"}, "data": {"k": "ä==="}}
         assert 400 <= api("POST", f"/api/v1/namespaces/{namespace}/secrets", secret).code < 500
+
+    def test_bytes_of_config_maps(self, api: Plain, maps: str) -> None:
+        assert api("POST", maps, {"metadata": {"name": "a"}, "binaryData": {"k": "!!"}}).code == 400
+        twice = api("POST", maps, {"metadata": {"name": "a"}, "data": {"k": ""}, "binaryData": {"k": ""}})
+        assert twice.causes == {"data[k]": "FieldValueInvalid"}
+        mebibyte = 1024 * 1024
+        assert api("POST", maps, {"metadata": {"name": "a"}, "data": {"k": "x" * mebibyte}}).code == 201
+        assert api("PATCH", f"{maps}/a", {"data": {"l": "x"}}, kind=MERGE).causes == {"[]": "FieldValueTooLong"}
+        # A model of a pool, for example: its bytes count, not its text.
+        bytes_ = base64.b64encode(bytes(mebibyte)).decode()
+        assert api("POST", maps, {"metadata": {"name": "b"}, "binaryData": {"k": bytes_}}).code == 201
+        secrets = maps.replace("configmaps", "secrets")
+        assert api("POST", secrets, {"metadata": {"name": "c"}, "data": {"k": bytes_, "l": "eA=="}}).causes == {
+            "data": "FieldValueTooLong"
+        }
+
+    def test_objects_that_are_too_large(self, api: Plain, widgets: str) -> None:
+        mebibyte = 1024 * 1024
+        assert api("POST", widgets, widget("a", free={"k": "x" * (mebibyte * 4 // 3)})).code == 201
+        stored = api("POST", widgets, widget("b", free={"k": "x" * (mebibyte * 5 // 3)}))
+        assert (stored.code, stored["message"]) == (500, "etcdserver: request is too large")
+        assert api("GET", f"{widgets}/b").code == 404
 
     def test_gates_hold_a_pod_and_only_go(self, api: Plain, namespace: str) -> None:
         path = f"/api/v1/namespaces/{namespace}/pods"

@@ -23,7 +23,7 @@ from fermata.sim.kube.errors import ApiError
 from fermata.sim.kube.inside import InsideClient
 from fermata.sim.kube.janitor import Janitor
 from fermata.sim.kube.kubeconfig import write_kubeconfig
-from fermata.sim.kube.server import Server
+from fermata.sim.kube.server import Server, sized_request
 from fermata.sim.kube.store import Store
 
 if TYPE_CHECKING:
@@ -181,7 +181,9 @@ class ControlPlane:
 
     async def _run_server(self) -> web.ServerRunner:
         # Cancelled handlers let a watch end with its client, rather than with the next change.
-        listener = web.Server(self.server.handle, handler_cancellation=True, access_log=None)
+        listener = web.Server(
+            self.server.handle, request_factory=sized_request, handler_cancellation=True, access_log=None
+        )
         runner = web.ServerRunner(listener, shutdown_timeout=1.0)
         await runner.setup()
         try:

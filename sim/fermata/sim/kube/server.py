@@ -5,6 +5,7 @@ Translates only: what a verb does is `api`'s, what objects look like is `listing
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import logging
@@ -382,12 +383,17 @@ def _form(request: web.BaseRequest) -> Form:
     return Form(request.headers.get("Accept", ""), request.query.get("includeObject", ""))
 
 
+def sized_request(*parts: Any) -> web.BaseRequest:
+    """Return a request of an HTTP server whose body may be as large as the API server's may."""
+    return web.BaseRequest(*parts, asyncio.get_running_loop(), client_max_size=_BODY_LIMIT_BYTES)
+
+
 async def _body(request: web.BaseRequest, *, required: bool = True) -> Any:
-    length = request.content_length or 0
-    if length > _BODY_LIMIT_BYTES:
+    try:
+        raw = await request.read() if request.can_read_body else b""
+    except web.HTTPRequestEntityTooLarge as error:
         message = f"Request entity too large: limit is {_BODY_LIMIT_BYTES}"
-        raise ApiError(413, "RequestEntityTooLarge", message)
-    raw = await request.read() if request.can_read_body else b""
+        raise ApiError(413, "RequestEntityTooLarge", message) from error
     if not raw:
         if required:
             raise errors.bad_request("the request has no body")

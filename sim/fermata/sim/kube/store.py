@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import orjson
 
-from fermata.sim.kube.errors import expired
+from fermata.sim.kube.errors import ApiError, expired
 from fermata.sim.kube.selectors import match_labels
 
 if TYPE_CHECKING:
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 EventType = Literal["ADDED", "MODIFIED", "DELETED"]
 StorageKey = tuple[str, str]
 
+#: etcd's own limit on a request.
+_OBJECT_LIMIT_BYTES = 3 * 1024 * 1024 // 2
 _NO_LABELS: dict[str, str] = {}
 
 
@@ -291,8 +293,14 @@ class Store:
             table.close_watches()
 
     def write(self, table: Table, obj: Obj, previous: Entry | None) -> Entry:
-        """Store an object under a new resourceVersion; `previous` is the version it replaces, None for a new one."""
+        """Store an object under a new resourceVersion; `previous` is the version it replaces, None for a new one.
+
+        Raises:
+            ApiError: 500 for one that is larger than etcd takes.
+        """
         entry = self._entry(table, obj)
+        if len(entry.data) > _OBJECT_LIMIT_BYTES:
+            raise ApiError(500, "", "etcdserver: request is too large")
         self._link(table, previous, entry)
         self._record(table, Change("ADDED" if previous is None else "MODIFIED", entry, previous))
         return entry

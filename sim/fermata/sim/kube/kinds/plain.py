@@ -15,8 +15,17 @@ if TYPE_CHECKING:
 
 
 _KEY = re.compile(r"[-._a-zA-Z0-9]{1,253}")
+_DATA_LIMIT_BYTES = 1024 * 1024
 #: What a MicroTime is read from, and nothing shorter.
 _MICRO_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}(Z|[-+]\d\d:\d\d)")
+
+
+def _decoded_size(kind: str, data: Obj | None) -> int:
+    try:
+        return sum(len(base64.b64decode(value, validate=True)) for value in (data or {}).values())
+    except ValueError as error:  # of text that is no base64, or no ASCII
+        message = f'{kind} in version "v1" cannot be handled as a {kind}: illegal base64 data'
+        raise MistypedError(400, "BadRequest", message) from error
 
 
 class WithoutGeneration(Kind):
@@ -26,7 +35,15 @@ class WithoutGeneration(Kind):
 
 
 class ConfigMapKind(WithoutGeneration):
-    """Text by key; may be made immutable."""
+    """Text by key, and bytes; may be made immutable."""
+
+    #: Where it is told that all of it together is too large.
+    _sized = "[]"
+
+    def _size(self, obj: Obj) -> int:
+        """Return how many bytes it holds; also refuses what is not base64, as a decoder does."""
+        text = sum(len(value.encode()) for value in (obj.get("data") or {}).values() if isinstance(value, str))
+        return text + _decoded_size("ConfigMap", obj.get("binaryData"))
 
     def validate(self, obj: Obj, old: Obj | None) -> list[Cause]:
         """Refuse values that are no text, and any change of an immutable one."""
@@ -42,6 +59,14 @@ class ConfigMapKind(WithoutGeneration):
             for key in obj.get(field) or {}
             if not _KEY.fullmatch(key)
         ]  # fmt: skip
+        causes += [
+            Cause(f"data[{key}]", f'Invalid value: "{key}": duplicate of key present in binaryData')
+            for key in obj.get("data") or {}
+            if key in (obj.get("binaryData") or {})
+        ]
+        if self._size(obj) > _DATA_LIMIT_BYTES:
+            message = f"Too long: may not be more than {_DATA_LIMIT_BYTES} bytes"
+            causes.append(Cause(self._sized, message, "FieldValueTooLong"))
         if old is not None and old.get("immutable"):
             changed = [key for key in ("data", "binaryData", "immutable") if obj.get(key) != old.get(key)]
             causes += [
@@ -69,6 +94,8 @@ class NodeKind(WithoutGeneration):
 class SecretKind(ConfigMapKind):
     """Bytes by key, as base64; `stringData` is folded in."""
 
+    _sized = "data"
+
     def prepare_create(self, obj: Obj) -> None:
         """Fold stringData into data."""
         obj.setdefault("type", "Opaque")
@@ -80,15 +107,8 @@ class SecretKind(ConfigMapKind):
         del old
         self.prepare_create(new)
 
-    def validate(self, obj: Obj, old: Obj | None) -> list[Cause]:
-        """Refuse what is not base64."""
-        causes = super().validate(obj, old)
-        for key, value in (obj.get("data") or {}).items():
-            try:
-                base64.b64decode(value, validate=True)
-            except ValueError:  # of text that is no base64, or no ASCII
-                causes.append(Cause(f"data[{key}]", "Invalid value: must be base64"))
-        return causes
+    def _size(self, obj: Obj) -> int:
+        return _decoded_size("Secret", obj.get("data"))
 
 
 class DeploymentKind(Kind):
