@@ -94,7 +94,7 @@ WIDGET_CRD: dict[str, Any] = {
                                             "type": "object",
                                             "required": ["name"],
                                             "properties": {
-                                                "name": {"type": "string", "maxLength": 20},
+                                                "name": {"type": "string", "minLength": 1, "maxLength": 20},
                                                 "count": {"type": "integer", "default": 1},
                                             },
                                         },
@@ -813,6 +813,32 @@ class TestCustomKinds:
         refused = api("POST", widgets, widget("w", **spec))
         assert (refused.code, refused["reason"]) == (422, "Invalid")
         assert refused.causes.get(field) == reason, refused["message"]
+
+    def test_validation_says_what_is_wrong(self, api: Plain, widgets: str) -> None:
+        def told(**spec: Any) -> list[tuple[str, str]]:
+            causes = api("POST", widgets, widget("w", **spec))["details"]["causes"]
+            return sorted((cause["field"], cause["message"]) for cause in causes)
+
+        unchecked = (
+            "<nil>",
+            "Invalid value: null: some validation rules were not checked because the object was invalid; "
+            "correct the existing errors to complete validation",
+        )
+        assert told(size="1") == [
+            unchecked,
+            ("spec.size", 'Invalid value: "string": spec.size in body must be of type integer: "string"'),
+        ]
+        assert told(color="green") == [
+            unchecked,
+            ("spec.color", 'Unsupported value: "green": supported values: "red", "blue"'),
+        ]
+        assert told(tags=["a", "a", "a"]) == [("spec.tags[1]", 'Duplicate value: "a"')]
+        assert told(parts=[{"name": ""}]) == [
+            ("spec.parts[0].name", 'Invalid value: "": spec.parts[0].name in body should be at least 1 chars long')
+        ]
+        assert told(note="A", size=500) == [("spec.note", "Invalid value: \"A\": spec.note in body should match '^[a-z]*$'")]
+        assert told(size=500) == [("spec", "Invalid value: a large one needs a note")]
+        assert told(note="A", size=500, tags=["a", "a"])[1:] == [("spec.tags[1]", 'Duplicate value: "a"')]
 
     def test_rules_see_the_old_object(self, api: Plain, widgets: str) -> None:
         api("POST", widgets, widget("w"))

@@ -165,6 +165,7 @@ def _compiled(text: str) -> celpy.Runner:
 
 
 def _broken(rule: _Rule, context: dict[str, Any], kind: str, path: str) -> Iterator[Cause]:
+    where = f"{path}{rule.field_path}".lstrip(".") or "<nil>"
     try:
         if rule.program.evaluate(context):
             return
@@ -172,13 +173,14 @@ def _broken(rule: _Rule, context: dict[str, Any], kind: str, path: str) -> Itera
         if rule.message_program is not None:
             message = str(rule.message_program.evaluate(context))
     except CELEvalError as error:
-        message = f"{rule.message} (rule evaluation error: {error.args[0] if error.args else error})"
-    where = f"{path}{rule.field_path}".lstrip(".") or "<nil>"
+        why = error.args[0] if error.args else error
+        yield Cause(where, f'Invalid value: "{kind}": {why} evaluating rule: {rule.message}')
+        return
     prefix = {
         "FieldValueRequired": "Required value",
         "FieldValueForbidden": "Forbidden",
         "FieldValueDuplicate": f'Duplicate value: "{kind}"',
-    }.get(rule.reason, f'Invalid value: "{kind}"')
+    }.get(rule.reason, "Invalid value")
     yield Cause(where, f"{prefix}: {message}", rule.reason)
 
 

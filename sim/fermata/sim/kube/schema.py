@@ -148,9 +148,8 @@ def validate(value: Any, schema: Schema, path: str = "", old: Any = ABSENT) -> I
         return
     if value is None and schema.get("nullable"):
         return
-    wrong = _type_error(value, schema)
-    if wrong:
-        yield Cause(path or "<root>", f"Invalid value: {_shown(value)}: {wrong}", "FieldValueTypeInvalid")
+    if not _fits(value, schema):
+        yield _mistyped(value, schema, path or "<root>")
         return
     if (known := schema.get("enum")) is not None and value not in known:
         supported = ", ".join(_shown(item) for item in known)
@@ -167,17 +166,22 @@ def validate(value: Any, schema: Schema, path: str = "", old: Any = ABSENT) -> I
     yield from _validate_combined(value, schema, path)
 
 
-def _type_error(value: Any, schema: Schema) -> str:
+def _fits(value: Any, schema: Schema) -> bool:
     if schema.get("x-kubernetes-int-or-string"):
-        fits = isinstance(value, (int, str)) and not isinstance(value, bool)
-        return "" if fits else f"must be of type integer or string: {_json_type(value)}"
+        return isinstance(value, (int, str)) and not isinstance(value, bool)
     wanted = schema.get("type")
     if not wanted:
-        return ""
-    fits = isinstance(value, _TYPES[wanted]) and (wanted == "boolean" or not isinstance(value, bool))
+        return True
     if wanted == "integer" and isinstance(value, float) and value.is_integer():
-        fits = True
-    return "" if fits else f"must be of type {wanted}: {_json_type(value)!r}".replace("'", '"')
+        return True
+    return isinstance(value, _TYPES[wanted]) and (wanted == "boolean" or not isinstance(value, bool))
+
+
+def _mistyped(value: Any, schema: Schema, path: str) -> Cause:
+    """Return what is said of a value of another type: the types, and not the value."""
+    found, wanted = _json_type(value), "integer,string" if schema.get("x-kubernetes-int-or-string") else schema["type"]
+    message = f'Invalid value: "{found}": {path} in body must be of type {wanted}: "{found}"'
+    return Cause(path, message, "FieldValueTypeInvalid")
 
 
 def _json_type(value: Any) -> str:
@@ -196,8 +200,7 @@ def _validate_string(value: str, schema: Schema, path: str) -> Iterator[Cause]:
     if longest is not None and len(value) > longest:
         yield Cause(path, f"Too long: may not be more than {longest} bytes", "FieldValueTooLong")
     if shortest is not None and len(value) < shortest:
-        unit = "char" if shortest == 1 else "chars"
-        yield _broken(path, value, f"should be at least {shortest} {unit} long")
+        yield _broken(path, value, f"should be at least {shortest} chars long")
     if (wanted := schema.get("pattern")) is not None and not pattern(wanted).search(value):
         yield _broken(path, value, f"should match '{wanted}'")
     check = _FORMATS.get(schema.get("format") or "")
@@ -246,8 +249,7 @@ def _validate_array(value: list[Any], schema: Schema, path: str, old: Any) -> It
         message = f"Too many: {len(value)}: must have at most {most} items"
         yield Cause(path, message, "FieldValueTooMany")
     if fewest is not None and len(value) < fewest:
-        unit = "item" if fewest == 1 else "items"
-        yield _broken(path, len(value), f"should have at least {fewest} {unit}")
+        yield _broken(path, len(value), f"should have at least {fewest} items")
     yield from _duplicates(value, schema, path)
     if isinstance(schema.get("items"), dict):
         for position, item in enumerate(value):
@@ -259,15 +261,15 @@ def _duplicates(value: list[Any], schema: Schema, path: str) -> Iterator[Cause]:
     kind, keys = schema.get("x-kubernetes-list-type"), schema.get("x-kubernetes-list-map-keys") or []
     if kind not in ("map", "set") and not schema.get("uniqueItems"):
         return
-    seen: set[str] = set()
+    seen: dict[str, int] = {}
     for position, item in enumerate(value):
         shown: Any = item
         if kind == "map":
             shown = {key: item.get(key) for key in keys} if isinstance(item, dict) else item
         text = json.dumps(shown, sort_keys=True, separators=(",", ":"))
-        if text in seen:
+        seen[text] = seen.get(text, 0) + 1
+        if seen[text] == 2:  # and is not told a third time
             yield Cause(f"{path}[{position}]", f"Duplicate value: {text}", "FieldValueDuplicate")
-        seen.add(text)
 
 
 def _validate_combined(value: Any, schema: Schema, path: str) -> Iterator[Cause]:

@@ -5,12 +5,23 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from fermata.sim.kube import schema as schemas
+from fermata.sim.kube.errors import Cause
 from fermata.sim.kube.kinds.base import Kind
 
 if TYPE_CHECKING:
     from fermata.sim.kube.cel import Rules
-    from fermata.sim.kube.errors import Cause
     from fermata.sim.kube.resources import Obj
+
+
+#: Causes after which rules are not looked at.
+_BLOCKING = frozenset(
+    ("FieldValueRequired", "FieldValueTypeInvalid", "FieldValueNotSupported", "FieldValueTooLong", "FieldValueTooMany")
+)
+_UNCHECKED = Cause(
+    "<nil>",
+    "Invalid value: null: some validation rules were not checked because the object was invalid; "
+    "correct the existing errors to complete validation",
+)
 
 
 class CustomKind(Kind):
@@ -43,10 +54,14 @@ class CustomKind(Kind):
         self.prepare_create(new)
 
     def validate(self, obj: Obj, old: Obj | None) -> list[Cause]:
-        """Check the schema, then the rules; rules see only objects whose types are right."""
+        """Check the schema, then the rules; rules see only objects of the form that they were written for."""
         before = schemas.ABSENT if old is None else old
         causes = list(schemas.validate(obj, self.schema, "", before))
-        return causes or list(self._rules.check(obj, before))
+        if not self._rules:
+            return causes
+        if any(cause.reason in _BLOCKING for cause in causes):
+            return [*causes, _UNCHECKED]
+        return causes + list(self._rules.check(obj, before))
 
     def validate_status(self, obj: Obj, old: Obj) -> list[Cause]:
         """Check a new status as part of its object."""
