@@ -397,6 +397,35 @@ class TestObjects:
             assert refused.code == 422, (path, refused.obj)
             assert "name or generateName is required" in refused["message"]
 
+    @pytest.mark.parametrize(
+        ("field", "value", "told"),
+        [
+            ("name", "A_b", "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric"),
+            ("name", "a" * 254, "must be no more than 253 characters"),
+            ("generateName", "A.b-", "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric"),
+            ("labels", {"a b": ""}, "name part must consist of alphanumeric characters"),
+            ("labels", {"/x": ""}, "prefix part must be non-empty"),
+            ("labels", {"A/x": ""}, "prefix part a lowercase RFC 1123 subdomain must consist of"),
+            ("labels", {"a/b/c": ""}, "a valid label key must consist of alphanumeric characters"),
+            ("labels", {"k" * 64: ""}, "name part must be no more than 63 bytes"),
+            ("labels", {"a": "-"}, "a valid label must be an empty string or consist of alphanumeric"),
+            ("labels", {"a": "b" * 64}, "must be no more than 63 bytes"),
+            ("annotations", {"a b": ""}, "name part must consist of alphanumeric characters"),
+        ],
+    )
+    def test_names_that_cannot_be(self, api: Plain, maps: str, field: str, value: Any, told: str) -> None:
+        meta = {field: value} if field == "generateName" else {"name": "a", field: value}
+        refused = api("POST", maps, {"metadata": meta})
+        assert refused.code == 422
+        causes = refused["details"]["causes"]
+        (said,) = [cause["message"] for cause in causes if cause["field"] == f"metadata.{field}"]
+        assert f": {told}" in said
+
+    def test_names_of_namespaces(self, api: Plain) -> None:
+        for name in ("a.b", "Ab", "a" * 64):
+            refused = api("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
+            assert refused.causes["metadata.name"] == "FieldValueInvalid", name
+
     def test_nulls_in_lists_and_maps_are_empty(self, api: Plain, namespace: str, maps: str) -> None:
         made = api("POST", maps, {"metadata": {"name": "a", "labels": {"l": None}}, "data": {"k": None}})
         assert (made.code, made["data"], made.meta["labels"]) == (201, {"k": ""}, {"l": ""}), made.obj
@@ -413,6 +442,10 @@ class TestObjects:
         api("POST", maps, {"metadata": {"name": "a", "labels": {"l": "x"}}})
         deleted = api("DELETE", maps, query={"labelSelector": "l=x"})
         assert (deleted["kind"], [item["metadata"]["name"] for item in deleted["items"]]) == ("ConfigMapList", ["a"])
+
+    def test_namespaces_are_not_deleted_all_at_once(self, api: Plain, namespace: str) -> None:
+        assert api("DELETE", "/api/v1/namespaces", query={"fieldSelector": f"metadata.name={namespace}"}).code == 405
+        assert "deletionTimestamp" not in api("GET", f"/api/v1/namespaces/{namespace}").meta
 
     def test_some_namespaces_stay(self, api: Plain) -> None:
         for name in ("default", "kube-system"):
@@ -529,6 +562,13 @@ class TestLists:
             api("POST", maps, {"metadata": {"name": name, "labels": {"own": "1", **pairs}}})
         found = api("GET", maps, query={"labelSelector": f"own,{selector}"})
         assert [item["metadata"]["name"] for item in found["items"]] == names.split()
+
+    @pytest.mark.parametrize("selector", ["a=-b-", "a in (b, -c)", f"a!={'b' * 64}", ",", "a,,b", "a/b/c=d"])
+    def test_label_selectors_that_select_nothing(self, api: Plain, maps: str, selector: str) -> None:
+        assert api("POST", maps, {"metadata": {"name": "a"}}).code == 201
+        assert api("GET", maps, query={"labelSelector": selector}).code == 400
+        assert api("DELETE", maps, query={"labelSelector": selector}).code == 400
+        assert api("GET", f"{maps}/a").code == 200
 
     def test_field_selectors(self, api: Plain, namespace: str, maps: str) -> None:
         for name in ("a", "b"):
@@ -821,8 +861,10 @@ class TestCustomKinds:
 
         unchecked = (
             "<nil>",
-            "Invalid value: null: some validation rules were not checked because the object was invalid; "
-            "correct the existing errors to complete validation",
+            (
+                "Invalid value: null: some validation rules were not checked because the object was invalid; "
+                "correct the existing errors to complete validation"
+            ),
         )
         assert told(size="1") == [
             unchecked,
@@ -836,7 +878,9 @@ class TestCustomKinds:
         assert told(parts=[{"name": ""}]) == [
             ("spec.parts[0].name", 'Invalid value: "": spec.parts[0].name in body should be at least 1 chars long')
         ]
-        assert told(note="A", size=500) == [("spec.note", "Invalid value: \"A\": spec.note in body should match '^[a-z]*$'")]
+        assert told(note="A", size=500) == [
+            ("spec.note", "Invalid value: \"A\": spec.note in body should match '^[a-z]*$'")
+        ]
         assert told(size=500) == [("spec", "Invalid value: a large one needs a note")]
         assert told(note="A", size=500, tags=["a", "a"])[1:] == [("spec.tags[1]", 'Duplicate value: "a"')]
 

@@ -16,7 +16,7 @@ from fermata.operator import reasons
 from fermata.operator.crds import manifests
 from fermata.operator.names import POOL
 from fermata.operator.validate import Problem, object_problems
-from fermata.sim.kube import metadata, schema
+from fermata.sim.kube import metadata, names, schema
 from fermata.sim.kube.builtin_types import clean_metadata
 
 _PART = re.compile(r"\[(\d+)\]|([^.\[\]]+)")
@@ -57,7 +57,7 @@ def refusals(raw: Mapping[str, Any]) -> list[Problem]:
         if field := _MISTYPED.search(wrong):
             told.append((field[1], wrong))
         else:
-            causes = metadata.validate(meta, path_name=False, any_finalizer=True, old=None)
+            causes = metadata.validate(meta, wrong_name=names.wrong_subdomain, any_finalizer=True, old=None)
             told += [(cause.field, cause.message) for cause in causes]
     return [_problem(field, message) for field, message in [*((field, "unknown field") for field in unknown), *told]]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from fermata.sim.kube import metadata
+from fermata.sim.kube import metadata, names
 from fermata.sim.kube.apply import apply_patch
 from fermata.sim.kube.budgets import check_budgets
 from fermata.sim.kube.builtin_types import clean
@@ -490,9 +490,10 @@ class Api:
 
     def _metadata_causes(self, resource: Resource, meta: Obj, old: Obj | None) -> list[Cause]:
         of_extensions = resource.custom or resource.group == "apiextensions.k8s.io"
-        return metadata.validate(
-            meta, path_name=resource.group.startswith("rbac."), any_finalizer=of_extensions, old=old
-        )
+        wrong_name = names.wrong_segment if resource.group.startswith("rbac.") else names.wrong_subdomain
+        if resource.storage == ("", "namespaces"):
+            wrong_name = names.wrong_label
+        return metadata.validate(meta, wrong_name=wrong_name, any_finalizer=of_extensions, old=old)
 
 
 def _check_uid(resource: Resource, entry: Entry, meta: Obj) -> None:

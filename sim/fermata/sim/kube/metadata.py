@@ -6,14 +6,16 @@ Knows no kind: the same rules hold for every object.
 from __future__ import annotations
 
 import random
-import re
 import uuid
 from typing import TYPE_CHECKING, Any
 
 from fermata.sim.kube.clock import stamp
 from fermata.sim.kube.errors import Cause
+from fermata.sim.kube.names import wrong_key, wrong_value
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from fermata.sim.kube.resources import Obj
 
 #: A generator of its own: whoever seeds Python's, as Hypothesis does for each example, would give two objects one uid.
@@ -21,11 +23,6 @@ _RANDOM = random.Random()  # noqa: S311 - names, not secrets
 #: The characters of generated names: no vowels and no look-alikes, as in Kubernetes.
 _ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 _ANNOTATIONS_LIMIT_BYTES = 256 * 1024
-_NAME_LIMIT = 253
-_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
-_PATH_SEGMENT = re.compile(r"[^/%]+")
-_QUALIFIED = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)")
-_LABEL_VALUE = re.compile(r"(([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?))?")
 _STANDARD_FINALIZERS = ("foregroundDeletion", "orphan", "kubernetes")
 #: Written by the system only; a client's value is ignored.
 _SYSTEM_FIELDS = (
@@ -78,27 +75,20 @@ def is_gone(meta: Obj) -> bool:
     )  # fmt: skip
 
 
-def validate(meta: Obj, *, path_name: bool, any_finalizer: bool = False, old: Obj | None) -> list[Cause]:
+def validate(
+    meta: Obj, *, wrong_name: Callable[[str], str], any_finalizer: bool = False, old: Obj | None
+) -> list[Cause]:
     """Return why this metadata cannot be stored.
 
     Args:
         meta: the metadata, system fields set.
-        path_name: the kind takes any path segment as a name (RBAC), rather than a DNS subdomain.
+        wrong_name: says what is wrong with a name of this kind.
         any_finalizer: a finalizer's name need not have a domain (custom kinds and their definitions).
         old: the metadata that it replaces.
     """
-    causes: list[Cause] = []
-    name = meta.get("name")
-    if not name:
+    causes = _validate_names(meta, wrong_name) if old is None else []
+    if not meta.get("name"):
         causes.append(Cause("metadata.name", "Required value: name or generateName is required", "FieldValueRequired"))
-    elif old is None and isinstance(name, str) and len(name) > _NAME_LIMIT:
-        causes.append(Cause("metadata.name", f'Invalid value: "{name}": must be no more than {_NAME_LIMIT} characters'))
-    elif old is None and not _valid_name(name, path_name=path_name):
-        message = (
-            f'Invalid value: "{name}": a lowercase RFC 1123 subdomain must consist of lower case alphanumeric '
-            "characters, '-' or '.', and must start and end with an alphanumeric character"
-        )
-        causes.append(Cause("metadata.name", message))
     causes += _validate_labels(meta.get("labels"))
     causes += _validate_annotations(meta.get("annotations"))
     causes += _validate_owners(meta.get("ownerReferences"))
@@ -106,18 +96,15 @@ def validate(meta: Obj, *, path_name: bool, any_finalizer: bool = False, old: Ob
     return causes
 
 
-def _valid_name(name: Any, *, path_name: bool) -> bool:
-    if not isinstance(name, str):
-        return False
-    return bool((_PATH_SEGMENT if path_name else _SUBDOMAIN).fullmatch(name))
-
-
-def is_qualified(key: Any) -> bool:
-    """Return whether a name has the form of a label's key: a name, or a DNS subdomain, a slash and a name."""
-    if not isinstance(key, str):
-        return False
-    prefix, slash, name = key.rpartition("/")
-    return bool(_QUALIFIED.fullmatch(name)) and (not slash or bool(_SUBDOMAIN.fullmatch(prefix)))
+def _validate_names(meta: Obj, wrong_name: Callable[[str], str]) -> list[Cause]:
+    causes: list[Cause] = []
+    for field in ("generateName", "name"):
+        name = str(meta.get(field) or "")
+        # A dash at the end of a prefix is none at the end of the name.
+        whole = f"{name[:-2]}a" if field == "generateName" and len(name) > 1 and name.endswith("-") else name
+        if whole and (wrong := wrong_name(whole)):
+            causes.append(Cause(f"metadata.{field}", f'Invalid value: "{name}": {wrong}'))
+    return causes
 
 
 def _validate_labels(labels: Any) -> list[Cause]:
@@ -127,14 +114,9 @@ def _validate_labels(labels: Any) -> list[Cause]:
         return [Cause("metadata.labels", "Invalid value: must be a map of strings", "FieldValueTypeInvalid")]
     causes: list[Cause] = []
     for key, value in labels.items():
-        if not is_qualified(key):
-            causes.append(Cause("metadata.labels", f'Invalid value: "{key}": name part must be a qualified name'))
-        if not isinstance(value, str) or not _LABEL_VALUE.fullmatch(value):
-            message = (
-                f'Invalid value: "{value}": a valid label must be an empty string or consist of at most 63 '
-                "alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character"
-            )
-            causes.append(Cause("metadata.labels", message))
+        for text, wrong in ((key, wrong_key(key)), (value, wrong_value(str(value)))):
+            if wrong:
+                causes.append(Cause("metadata.labels", f'Invalid value: "{text}": {wrong}'))
     return causes
 
 
@@ -148,9 +130,9 @@ def _validate_annotations(annotations: Any) -> list[Cause]:
         message = f"Too long: may not be more than {_ANNOTATIONS_LIMIT_BYTES} bytes"
         return [Cause("metadata.annotations", message, "FieldValueTooLong")]
     return [
-        Cause("metadata.annotations", f'Invalid value: "{key}": name part must be a qualified name')
+        Cause("metadata.annotations", f'Invalid value: "{key}": {wrong}')
         for key in annotations
-        if not is_qualified(key.lower())
+        if (wrong := wrong_key(key.lower()))
     ]
 
 
@@ -184,7 +166,7 @@ def _validate_finalizers(meta: Obj, old: Obj | None, *, any_finalizer: bool) -> 
             f'Invalid value: "{item}": name is neither a standard finalizer name nor is it fully qualified',
         )
         for position, item in enumerate(finalizers)
-        if not (item in _STANDARD_FINALIZERS or (is_qualified(item) and (any_finalizer or "/" in item)))
+        if not (item in _STANDARD_FINALIZERS or (not wrong_key(item) and (any_finalizer or "/" in item)))
     ]
     if wrong:
         return wrong

@@ -123,7 +123,7 @@ _CREATE_ONLY = ("create",)
 BUILTIN: tuple[Resource, ...] = (
     Resource(
         "", "v1", "namespaces", "Namespace", False, "namespace", ("ns",), subresources=("finalize", "status"),
-        selectable=("status.phase",),
+        verbs=tuple(verb for verb in VERBS if verb != "deletecollection"), selectable=("status.phase",),
     ),
     Resource(
         "", "v1", "pods", "Pod", True, "pod", ("po",), ("all",), ("binding", "eviction", "log", "status"),

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from fermata.sim.kube.errors import bad_request
-from fermata.sim.kube.metadata import is_qualified
+from fermata.sim.kube.names import wrong_key, wrong_value
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -66,13 +66,19 @@ def parse_labels(text: str) -> LabelSelector:
     >>> [r.matches({"a": "1"}) for r in parse_labels("a in (1, 2),b!=3,!c")]
     [True, True, True]
     """
-    return tuple(_label_term(term.strip()) for term in _COMMA.split(text) if term.strip())
+    return tuple(_label_term(term.strip()) for term in _COMMA.split(text)) if text.strip() else ()
 
 
 def _label_term(term: str) -> LabelRequirement:
+    if not term:  # before, between or after commas, where it must not be taken for everything
+        raise bad_request("found ',', expected: !, identifier, or 'end of string'")
     requirement = _parsed_term(term)
-    if not is_qualified(requirement.key):
-        raise bad_request(f'unable to parse requirement: <nil>: Invalid value: "{requirement.key}": no label\'s name')
+    told = {"<nil>": (requirement.key, wrong_key(requirement.key))}
+    for position, value in enumerate(sorted(requirement.values or ())):
+        told[f"values[{position}][{requirement.key}]"] = value, wrong_value(value)
+    for where, (text, wrong) in told.items():
+        if wrong:
+            raise bad_request(f'unable to parse requirement: {where}: Invalid value: "{text}": {wrong}')
     return requirement
 
 
@@ -144,6 +150,6 @@ def parse_fields(text: str, supported: Sequence[str]) -> FieldSelector:
         if not found:
             raise bad_request(f"invalid selector: {term!r}; can't understand it")
         if found["path"] not in supported:
-            raise bad_request(f'field label not supported: "{found["path"]}"')
+            raise bad_request(f"field label not supported: {found['path']}")
         terms.append(FieldRequirement(found["path"], found["value"], found["op"] != "!="))
     return tuple(terms)

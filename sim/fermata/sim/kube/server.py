@@ -213,7 +213,8 @@ class Server:
     async def _delete(self, request: web.BaseRequest, target: Target) -> web.Response:
         options = _delete_options(request.query, await _body(request, required=False))
         if not target.name:
-            if target.resource.namespaced and target.namespace is None:
+            everywhere = target.resource.namespaced and target.namespace is None
+            if everywhere or "deletecollection" not in target.resource.verbs:
                 raise errors.method_not_allowed()
             chosen = selection(target.resource, target.namespace, request.query)
             deleted = self.api.delete_collection(target.resource, chosen, options)

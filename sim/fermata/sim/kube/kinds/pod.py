@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from fermata.sim.kube.clock import stamp
 from fermata.sim.kube.errors import Cause
 from fermata.sim.kube.kinds.base import Kind
-from fermata.sim.kube.metadata import is_qualified
+from fermata.sim.kube.names import wrong_key
 from fermata.sim.kube.quantity import parse_quantities
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def validate_pod_spec(spec: Any, path: str) -> list[Cause]:
     causes += [
         Cause(f"{path}.schedulingGates[{position}]", f'Invalid value: "{gate}": must be a qualified name')
         for position, gate in enumerate(gates)
-        if not is_qualified(gate)
+        if wrong_key(gate)
     ]
     deadline = spec.get("activeDeadlineSeconds")
     if deadline is not None and (not isinstance(deadline, int) or deadline < 1):
