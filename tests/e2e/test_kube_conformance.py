@@ -522,6 +522,39 @@ class TestPatch:
         assert api("PATCH", f"{maps}/a", managed, kind=APPLY, query=me).code == 400
         assert api("PATCH", f"{maps}/a", {**whole, "metadata": {"name": "b"}}, kind=APPLY, query=me).code == 400
 
+    def test_an_apply_names_what_there_is(self, api: Plain, maps: str, widgets: str) -> None:
+        def told(path: str, body: dict[str, Any], **more: Any) -> tuple[int, str]:
+            refused = api("PATCH", f"{path}/a", {**body, **more}, kind=APPLY, query={"fieldManager": "m"})
+            assert "reason" not in refused.obj
+            return refused.code, refused["message"].rpartition("): ")[2]
+
+        config = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}}
+        assert told(maps, config, dada={}) == (500, ".dada: field not declared in schema")
+        twice = {"name": "a", "finalizers": ["a/b", "a/b"]}
+        message = '.metadata.finalizers: duplicate entries for key [="a/b"]'
+        assert told(maps, config, metadata=twice) == (500, message)
+        assert told(widgets, widget("a", sise=1)) == (500, ".spec.sise: field not declared in schema")
+        parts = widget("a", parts=[{"name": "x"}, {"name": "x"}])
+        assert told(widgets, parts) == (500, '.spec.parts: duplicate entries for key [name="x"]')
+        assert (
+            api("PATCH", f"{widgets}/a", widget("a", free={"x": 1}), kind=APPLY, query={"fieldManager": "m"}).code
+            == 201
+        )
+
+    def test_conflicts_name_who_applied(self, api: Plain, maps: str) -> None:
+        for manager, value, code in (("m", "1", 201), ("n", "2", 409)):
+            config = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"k": value}}
+            answer = api("PATCH", f"{maps}/a", config, kind=APPLY, query={"fieldManager": manager})
+            assert answer.code == code
+        assert answer["message"] == 'Apply failed with 1 conflict: conflict with "m": .data.k'
+
+    def test_options_of_a_patch(self, api: Plain, maps: str) -> None:
+        api("POST", maps, {"metadata": {"name": "a"}})
+        forced = api("PATCH", f"{maps}/a", {}, kind=MERGE, query={"force": "true"})
+        assert (forced.code, forced.causes) == (422, {"force": "FieldValueForbidden"})
+        by = api("PATCH", f"{maps}/a", {}, kind=MERGE, query={"fieldManager": "m" * 129})
+        assert (by.code, by.causes) == (422, {"fieldManager": "FieldValueTooLong"})
+
     def test_a_status_is_applied_to_what_is_there(self, api: Plain, namespace: str) -> None:
         wanted = {"apiVersion": "v1", "kind": "Pod", **pod("none"), "status": {"phase": "Failed"}}
         path = f"/api/v1/namespaces/{namespace}/pods/none"
@@ -820,12 +853,20 @@ class TestCustomKinds:
         for field in ("apiVersion", "kind"):
             assert api("POST", widgets, {key: value for key, value in whole.items() if key != field}).code == 400
         assert api("POST", widgets, {**whole, "kind": "Other"}).code == 422
+        other = {**whole, "apiVersion": "conformance.fermata.dev/v2"}
+        assert api("POST", widgets, other).code == 400
         assert api("POST", widgets, whole).code == 201
+        patched = api("PATCH", f"{widgets}/w", {"apiVersion": other["apiVersion"]}, kind=MERGE)
+        assert (patched.code, patched.causes) == (422, {"apiVersion": "FieldValueInvalid"})
 
     def test_field_validation(self, api: Plain, widgets: str) -> None:
         strict = api("POST", widgets, widget("w", sise=1), query={"fieldValidation": "Strict"})
         assert strict.code == 400
-        assert 'unknown field "spec.sise"' in strict["message"]
+        told = 'cannot be handled as a Widget: strict decoding error: unknown field "spec.sise"'
+        assert strict["message"] == f'Widget in version "v1" {told}'
+        api("POST", widgets, widget("v"))
+        patched = api("PATCH", f"{widgets}/v", {"spec": {"sise": 1}}, kind=MERGE, query={"fieldValidation": "Strict"})
+        assert (patched.code, patched.causes) == (422, {"patch": "FieldValueInvalid"})
         warned = api("POST", widgets, widget("w", sise=1), query={"fieldValidation": "Warn"})
         assert warned.code == 201
         assert "spec.sise" in warned.headers["Warning"]
@@ -901,6 +942,15 @@ class TestCustomKinds:
         by_main = api("PATCH", f"{widgets}/w", {"spec": {"size": 7}, "status": {"count": 3}}, kind=MERGE)
         assert (by_main["spec"]["size"], by_main["status"], by_main.meta["generation"]) == (7, {"count": 2}, 2)
         assert api("PATCH", f"{widgets}/w/status", {"status": {"count": "x"}}, kind=MERGE).code == 422
+
+    def test_a_status_may_go(self, api: Plain, widgets: str) -> None:
+        for body in ({"status": None}, [{"op": "remove", "path": "/status"}]):
+            name = uuid.uuid4().hex
+            api("POST", widgets, widget(name))
+            api("PATCH", f"{widgets}/{name}/status", {"status": {"count": 1}}, kind=MERGE)
+            kind = MERGE if isinstance(body, dict) else JSON_PATCH
+            assert api("PATCH", f"{widgets}/{name}/status", body, kind=kind).code == 200
+            assert "status" not in api("GET", f"{widgets}/{name}").obj
 
     def test_a_status_takes_nothing_from_its_metadata_but_the_version(self, api: Plain, widgets: str) -> None:
         stale = api("POST", widgets, widget("w")).meta["resourceVersion"]

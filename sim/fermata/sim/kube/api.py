@@ -5,11 +5,12 @@ Everything here is synchronous, so a verb is one atomic step. It must not know H
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from fermata.sim.kube import metadata, names
-from fermata.sim.kube.apply import apply_patch
+from fermata.sim.kube.apply import apply_patch, no_typed_patch
 from fermata.sim.kube.budgets import check_budgets
 from fermata.sim.kube.builtin_types import clean
 from fermata.sim.kube.clock import stamp
@@ -214,7 +215,7 @@ class Api:
             )
         entry = self.entry(resource, namespace, name)
         obj = functions[patch_type](self._shown(resource, entry), patch)
-        self._check_identity(resource, obj, namespace, name)
+        self._check_identity(resource, obj, namespace, name, patched=True)
         uid = obj["metadata"].get("uid")
         # A custom kind's status takes nothing from the metadata that come with it, not even to compare.
         if uid and uid != entry.uid and not (status and resource.custom):
@@ -239,6 +240,9 @@ class Api:
         entry = self.table(resource).get(namespace, name)
         if entry is None and status:
             raise not_found(resource, name)
+        plain = copy.deepcopy(wanted)
+        for path in clean(resource, plain) + self.kind(resource).unknown_fields(plain):
+            raise no_typed_patch(resource, wanted, f".{path}: field not declared in schema")
         merged = apply_patch(
             resource,
             None if entry is None else self._shown(resource, entry),
@@ -260,11 +264,10 @@ class Api:
         meta["resourceVersion"] = str(entry.rv)
         self._check_fields(resource, new, options)
         if status:
-            new = {
-                **old,
-                "status": new.get("status", {}),
-                "metadata": _status_metadata(new["metadata"], old["metadata"]),
-            }
+            changed = {"metadata": _status_metadata(new["metadata"], old["metadata"])}
+            if not resource.custom or new.get("status") is not None:
+                changed["status"] = new.get("status", {})
+            new = {key: value for key, value in old.items() if key != "status"} | changed
             causes = kind.validate_status(new, old)
         else:
             metadata.keep(meta, old["metadata"])
@@ -438,13 +441,20 @@ class Api:
         obj = entry.load()
         return resource.from_storage(obj) if resource.from_storage else obj
 
-    def _check_identity(self, resource: Resource, obj: Any, namespace: str, name: str | None) -> None:
-        """Refuse a body that is not an object of this kind at this path; fill in what it may leave out."""
+    def _check_identity(
+        self, resource: Resource, obj: Any, namespace: str, name: str | None, *, patched: bool = False
+    ) -> None:
+        """Refuse a body, or what a patch made, that is no object of this kind here; fill in what it may lack."""
         if not isinstance(obj, dict):
             raise bad_request("the request's body must be an object")
         for field, expected in (("apiVersion", resource.group_version), ("kind", resource.kind)):
+            # The type of a built-in kind is known from the path; of a custom one it has to be told.
+            if resource.custom and field == "apiVersion" and obj.get(field) != expected and not patched:
+                given = obj.get(field) or ""
+                raise bad_request(
+                    f"the API version in the data ({given}) does not match the expected API version ({expected})"
+                )
             if resource.custom and not obj.get(field):
-                # The type of a built-in kind is known from the path; of a custom one it has to be told.
                 raise bad_request(f"the object provided is unrecognized (must be of type {resource.kind}): no {field}")
             given = obj.setdefault(field, expected)
             if given != expected and resource.custom:
@@ -473,9 +483,8 @@ class Api:
             return
         told = [f'unknown field "{path}"' for path in unknown]
         if options.field_validation == "Strict":
-            as_a = "" if resource.custom else f'{resource.kind} in version "{resource.version}" cannot be handled as a '
-            as_a += "" if resource.custom else f"{resource.kind}: "
-            raise bad_request(f"{as_a}strict decoding error: {', '.join(told)}")
+            as_a = f'{resource.kind} in version "{resource.version}" cannot be handled as a {resource.kind}'
+            raise MistypedError(400, "BadRequest", f"{as_a}: strict decoding error: {', '.join(told)}")
         options.warnings.extend(told)
 
     def _check_namespace(self, resource: Resource, namespace: str, name: str) -> None:

@@ -10,7 +10,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from fermata.sim.kube.clock import stamp
-from fermata.sim.kube.errors import Cause, conflict
+from fermata.sim.kube.errors import ApiError, Cause, conflict
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -42,11 +42,14 @@ def apply_patch(
         list_keys: the merge keys of the list at a path of names; None for an atomic one, () for a set.
 
     Raises:
-        ApiError: 409 with one cause a field that another manager applied.
+        ApiError: 409 with one cause a field that another manager applied; 500 for an element that is there twice.
     """
     wanted = {**wanted, "metadata": {key: value for key, value in wanted["metadata"].items() if key != "managedFields"}}
     owned = {entry["manager"]: _read(entry) for entry in (live or {}).get("metadata", {}).get("managedFields") or ()}
-    mine = set(_owned_paths(wanted, list_keys))
+    named = list(_owned_paths(wanted, list_keys))
+    mine = set(named)
+    if len(mine) < len(named):
+        raise _twice(resource, wanted, named)
     others = {name: fields for name, fields in owned.items() if name != manager}
     if live is not None:
         others = _resolve(resource, live, wanted, mine, others, force=force)
@@ -61,6 +64,23 @@ def apply_patch(
     return merged
 
 
+def no_typed_patch(resource: Resource, wanted: Obj, why: str) -> ApiError:
+    """500 for a configuration that is none of the kind."""
+    meta = wanted["metadata"]
+    place = f"{meta.get('namespace') or ''}/{meta.get('name') or ''}"
+    kind = f"{resource.group}/{resource.version}, Kind={resource.kind}"
+    return ApiError(500, "", f"failed to create typed patch object ({place}; {kind}): {why}")
+
+
+def _twice(resource: Resource, wanted: Obj, named: list[Path]) -> ApiError:
+    """Say which element of a list map or a set a configuration names twice."""
+    path = next(path for position, path in enumerate(named) if path in named[:position])
+    # What stands for an element of a list map is its presence, of a set its value.
+    end = -2 if path[-1] == "." else -1
+    where, key = _dotted(path[:end]), _dotted(path[end:])
+    return no_typed_patch(resource, wanted, f"{where}: duplicate entries for key {key}")
+
+
 def _resolve(
     resource: Resource, live: Obj, wanted: Obj, mine: set[Path], others: dict[str, set[Path]], *, force: bool
 ) -> dict[str, set[Path]]:
@@ -69,10 +89,7 @@ def _resolve(
     left: dict[str, set[Path]] = {}
     for name, fields in others.items():
         lost = {path for path in fields & mine if _value(live, path) != _value(wanted, path)}
-        causes += [
-            Cause(_dotted(path), f'conflict with "{name}" using {resource.group_version}', "FieldManagerConflict")
-            for path in sorted(lost)
-        ]
+        causes += [Cause(_dotted(path), f'conflict with "{name}"', "FieldManagerConflict") for path in sorted(lost)]
         left[name] = fields - lost
     if causes and not force:
         count = f"{len(causes)} conflict{'s' if len(causes) > 1 else ''}"

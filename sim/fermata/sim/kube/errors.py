@@ -57,8 +57,9 @@ class ApiError(Exception):
             "metadata": {},
             "status": "Failure",
             "message": self.message,
-            "reason": self.reason,
         }
+        if self.reason:
+            body["reason"] = self.reason
         if self.details:
             body["details"] = self.details
         body["code"] = self.code
@@ -66,7 +67,7 @@ class ApiError(Exception):
 
 
 class MistypedError(ApiError):
-    """400 for a field whose value has another type than the kind's."""
+    """400 for a body that is no object of the kind: a value of another type, a field too many where none may be."""
 
 
 def _details(resource: Resource, name: str, **more: Any) -> dict[str, Any]:

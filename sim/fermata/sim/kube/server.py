@@ -51,6 +51,7 @@ log = logging.getLogger(__name__)
 
 #: The API server's own limit on a request's body.
 _BODY_LIMIT_BYTES = 3 * 1024 * 1024
+_MANAGER_LIMIT = 128
 _JSON = "application/json"
 _READABLE = (_JSON, "application/yaml", "application/vnd.kubernetes.protobuf")
 _OPTIONS = {"POST": "CreateOptions", "PUT": "UpdateOptions"}
@@ -384,9 +385,10 @@ def _form(request: web.BaseRequest) -> Form:
     return Form(request.headers.get("Accept", ""), request.query.get("includeObject", ""))
 
 
-def sized_request(*parts: Any) -> web.BaseRequest:
+def sized_request(message: Any, payload: Any, protocol: Any, writer: Any, task: Any) -> web.BaseRequest:
     """Return a request of an HTTP server whose body may be as large as the API server's may."""
-    return web.BaseRequest(*parts, asyncio.get_running_loop(), client_max_size=_BODY_LIMIT_BYTES)
+    loop = asyncio.get_running_loop()
+    return web.BaseRequest(message, payload, protocol, writer, task, loop, client_max_size=_BODY_LIMIT_BYTES)
 
 
 async def _body(request: web.BaseRequest, *, required: bool = True) -> Any:
@@ -449,12 +451,19 @@ def _write_options(request: web.BaseRequest) -> WriteOptions:
     if validation not in ("Ignore", "Warn", "Strict"):
         message = f'Unsupported value: "{validation}": supported values: "", "Ignore", "Strict", "Warn"'
         causes.append(errors.Cause("fieldValidation", message, "FieldValueNotSupported"))
+    manager = query.get("fieldManager", "")
+    if len(manager) > _MANAGER_LIMIT:
+        message = f"Too long: may not be more than {_MANAGER_LIMIT} bytes"
+        causes.append(errors.Cause("fieldManager", message, "FieldValueTooLong"))
+    if request.method == "PATCH" and "force" in query and "apply" not in request.content_type:
+        message = "Forbidden: may not be specified for non-apply patch"
+        causes.append(errors.Cause("force", message, "FieldValueForbidden"))
     if causes:
         raise errors.invalid_options(_OPTIONS.get(request.method, "PatchOptions"), causes)
     return WriteOptions(
         dry_run=dry_run == "All",
         field_validation=validation,
-        field_manager=query.get("fieldManager", ""),
+        field_manager=manager,
         force=flag(query, "force"),
         warnings=[],
     )

@@ -75,7 +75,7 @@ def validate_pod_spec(spec: Any, path: str) -> list[Cause]:
         causes.append(Cause(f"{path}.hostname", message))
     if spec.get("dnsPolicy") not in (None, *_DNS_POLICIES):
         causes.append(_unsupported(f"{path}.dnsPolicy", spec["dnsPolicy"], _DNS_POLICIES))
-    gates = [gate.get("name") for gate in _items(spec.get("schedulingGates"))]
+    gates = [str(gate.get("name") or "") for gate in _items(spec.get("schedulingGates"))]
     causes += [
         Cause(f"{path}.schedulingGates[{position}]", f'Duplicate value: "{gate}"', "FieldValueDuplicate")
         for position, gate in enumerate(gates)
