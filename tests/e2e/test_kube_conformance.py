@@ -1173,6 +1173,12 @@ class TestBuiltins:
         labels = made["spec"]["template"]["metadata"]["labels"]
         assert labels["batch.kubernetes.io/job-name"] == labels["job-name"] == "j"
         assert made["spec"]["backoffLimit"] == 6
+        assert (made["spec"]["manualSelector"], made["spec"]["podReplacementPolicy"]) == (False, "TerminatingOrFailed")
+        assert made.meta["labels"] == labels, "a Job without labels has those of its pods"
+        labelled = job("k", suspend=True, podFailurePolicy={"rules": []})
+        labelled["metadata"]["labels"] = {"mine": "1"}
+        made = api("POST", path, labelled)
+        assert (made.meta["labels"], made["spec"]["podReplacementPolicy"]) == ({"mine": "1"}, "Failed")
 
     def test_jobs_that_cannot_be(self, api: Plain, namespace: str) -> None:
         path = f"/apis/batch/v1/namespaces/{namespace}/jobs"
@@ -1190,8 +1196,17 @@ class TestBuiltins:
             job("j", completionMode="Indexed", completions=2, maxFailedIndexes=1),
             job("j", completionMode="Indexed", completions=2, maxFailedIndexes=3, backoffLimitPerIndex=1),
             job("j", completionMode="Indexed", completions=2, podFailurePolicy=FAIL_INDEX),
+            job("j", successPolicy={"rules": [{"succeededCount": 1}]}),
+            job("j", podReplacementPolicy="Odd"),
+            job("j", podReplacementPolicy="TerminatingOrFailed", podFailurePolicy={"rules": []}),
+            job("j", completionMode="Indexed", completions=200_000, parallelism=200_000),
         ):
             assert api("POST", path, wrong).code == 422, wrong
+        again = job("j", podFailurePolicy={"rules": []})
+        again["spec"]["template"]["spec"]["restartPolicy"] = "OnFailure"
+        assert set(api("POST", path, again).causes) == {"spec.template.spec.restartPolicy"}
+        api("POST", path, job("j", suspend=True))
+        assert "spec.selector" in api("PATCH", f"{path}/j", {"spec": {"selector": mine}}, kind=MERGE).causes
 
     def test_failure_policies_are_whole(self, api: Plain, namespace: str) -> None:
         path = f"/apis/batch/v1/namespaces/{namespace}/jobs"
@@ -1203,6 +1218,7 @@ class TestBuiltins:
             ({"action": "FailJob", "onExitCodes": exits, "onPodConditions": lost}, ""),
             ({"action": "FailJob", "onExitCodes": {"values": [2]}}, "onExitCodes.operator"),
             ({"action": "FailJob", "onExitCodes": {"operator": "In", "values": []}}, "onExitCodes.values"),
+            ({"action": "FailJob", "onExitCodes": {**exits, "values": [0, 2]}}, "onExitCodes.values[0]"),
             ({"action": "Ignore", "onPodConditions": [{"status": "True"}]}, "onPodConditions[0].type"),
         ):
             refused = api("POST", path, job("j", podFailurePolicy={"rules": [wrong]}))
@@ -1311,6 +1327,14 @@ class TestJobs:
         assert api("GET", f"/api/v1/namespaces/{namespace}/pods")["items"] == []
         api("PATCH", f"{path}/j", {"spec": {"suspend": False}}, kind=MERGE)
         eventually(lambda: api("GET", f"{path}/j")["status"].get("startTime"))
+        of_job = {"fieldSelector": "involvedObject.kind=Job"}
+
+        def told() -> set[str]:
+            return {
+                event["reason"] for event in api("GET", f"/api/v1/namespaces/{namespace}/events", query=of_job)["items"]
+            }
+
+        eventually(lambda: {"Suspended", "Resumed"} <= told())
 
     @pytest.mark.usefixtures("controlled")
     def test_pods_of_an_indexed_job(self, api: Plain, namespace: str) -> None:
@@ -1424,6 +1448,19 @@ class TestJobs:
         eventually(lambda: len(api("GET", pods)["items"]) == 3)
         api("DELETE", f"{path}/j", {"propagationPolicy": "Background"})
         eventually(lambda: not api("GET", pods)["items"])
+
+    def test_a_job_deleted_without_a_word_about_its_pods_leaves_them(
+        self, api: Plain, namespace: str, running: None
+    ) -> None:
+        path, pods = f"/apis/batch/v1/namespaces/{namespace}/jobs", f"/api/v1/namespaces/{namespace}/pods"
+        api("POST", path, job("j", {"fermata.dev/sim-seconds": "60"}))
+        eventually(lambda: len(api("GET", pods)["items"]) == 1)
+        deleted = api("DELETE", f"{path}/j")
+        assert deleted.meta["finalizers"] == ["orphan"]
+        assert "child pods are preserved by default" in deleted.headers["Warning"]
+        eventually(lambda: api("GET", f"{path}/j").code == 404)
+        (left,) = api("GET", pods)["items"]
+        assert "ownerReferences" not in left["metadata"]
 
     def test_a_job_made_again_under_its_name_starts_afresh(self, api: Plain, namespace: str, running: None) -> None:
         path, pods = f"/apis/batch/v1/namespaces/{namespace}/jobs", f"/api/v1/namespaces/{namespace}/pods"

@@ -165,7 +165,7 @@ def test_tables() -> None:
         "spec": {"containers": [{}, {}]},
         "status": {"phase": "Pending", "conditions": [{"type": "PodScheduled", "reason": "SchedulingGated"}]},
     }
-    assert [column.cell(pod) for column in BUILTIN_COLUMNS["", "pods"]][:4] == ["p", "0/2", "SchedulingGated", 0]
+    assert [column.cell(pod) for column in BUILTIN_COLUMNS["", "pods"]][:4] == ["p", "0/2", "SchedulingGated", "0"]
 
 
 def test_of_several_writes_that_fail_the_first_is_told_and_no_other_is_left(caplog: pytest.LogCaptureFixture) -> None:

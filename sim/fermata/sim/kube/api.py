@@ -311,10 +311,13 @@ class Api:
         kind, obj = self.kind(resource), entry.load()
         old, meta = entry.load(), obj["metadata"]
         finalizers = list(meta.get("finalizers") or [])
+        propagation = options.propagation
+        if propagation is None and kind.orphans and FOREGROUND_FINALIZER not in finalizers:
+            propagation = "Orphan"
         for finalizer, wanted in ((FOREGROUND_FINALIZER, "Foreground"), (ORPHAN_FINALIZER, "Orphan")):
-            if options.propagation is not None:
+            if propagation is not None:
                 finalizers = [item for item in finalizers if item != finalizer]
-                if options.propagation == wanted:
+                if propagation == wanted:
                     finalizers.append(finalizer)
         meta["finalizers"] = finalizers
         if resource.storage == ("", "namespaces"):

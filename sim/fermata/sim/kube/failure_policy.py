@@ -40,6 +40,9 @@ def validate_policy(policy: Obj, path: str) -> Iterator[Cause]:
             if not codes.get("values"):
                 message = "Invalid value: at least one value is required"
                 yield Cause(f"{where}.onExitCodes.values", message)
+            if codes.get("operator") == "In" and 0 in (codes.get("values") or ()):
+                place = f"{where}.onExitCodes.values[{codes['values'].index(0)}]"
+                yield Cause(place, "Invalid value: 0: must not be 0 for the In operator")
         for number, condition in enumerate(conditions or []):
             if not condition.get("type"):
                 yield Cause(f"{where}.onPodConditions[{number}].type", "Required value", "FieldValueRequired")

@@ -225,7 +225,9 @@ class Server:
         obj, gone = self.api.delete(target.resource, target.namespace or "", target.name, options)
         if gone and _is_told_by_status(target.resource):
             return _answer(_success(target.resource, obj))
-        return _raw(self.lists.one(target.resource, orjson.dumps(obj), _form(request)))
+        response = _raw(self.lists.one(target.resource, orjson.dumps(obj), _form(request)))
+        orphans = self.api.kind(target.resource).orphans
+        return _warned(response, [orphans] if orphans and options.propagation is None else [])
 
     def _options(self, request: web.BaseRequest, resource: Resource, user: User) -> WriteOptions:
         """Return how a write is to be done; roles and bindings may grant no more than their author has."""
@@ -244,9 +246,7 @@ class Server:
         self, request: web.BaseRequest, resource: Resource, obj: Obj, code: int, options: WriteOptions
     ) -> web.Response:
         response = _raw(self.lists.one(resource, orjson.dumps(obj), _form(request)), code)
-        for warning in options.warnings:
-            response.headers.add("Warning", f"299 - {orjson.dumps(warning).decode()}")
-        return response
+        return _warned(response, options.warnings)
 
     async def write(self, method: str, path: str, body: Any, patch_type: str) -> Obj:
         """Do a write of the control plane's own controllers, as a request by its administrator, and return the answer.
@@ -518,6 +518,12 @@ def _success(resource: Resource, obj: Obj | None) -> Obj:
 
 def _answer(body: Obj, code: int = 200) -> web.Response:
     return _raw(orjson.dumps(body), code)
+
+
+def _warned(response: web.Response, warnings: list[str]) -> web.Response:
+    for warning in warnings:
+        response.headers.add("Warning", f"299 - {orjson.dumps(warning).decode()}")
+    return response
 
 
 def _raw(data: bytes, code: int = 200) -> web.Response:

@@ -157,8 +157,9 @@ def _pod_status(pod: Obj) -> str:
     return reason
 
 
-def _pod_restarts(pod: Obj) -> int:
-    return sum(int(item.get("restartCount") or 0) for item in pod.get("status", {}).get("containerStatuses") or [])
+def _pod_restarts(pod: Obj) -> str:
+    statuses = pod.get("status", {}).get("containerStatuses") or []
+    return str(sum(int(item.get("restartCount") or 0) for item in statuses))
 
 
 def _job_status(job: Obj) -> str:

@@ -353,8 +353,10 @@ class _Look:
         if suspended and not was:
             self._status.pop("startTime", None)
             self._add_condition("Suspended", "JobSuspended", "Job suspended")
+            self._controller.recorder.record(reference(self._job), "Suspended", "Job suspended")
         elif not suspended and was:
             self._add_condition("Suspended", "JobResumed", "Job resumed", "False")
+            self._controller.recorder.record(reference(self._job), "Resumed", "Job resumed")
         if not suspended and not self._status.get("startTime"):
             self._status["startTime"] = stamp()
 

@@ -20,6 +20,8 @@ class Kind:
     unconditional_update = True
     #: Whether deletion waits for somebody (a kubelet) to stop what runs.
     graceful = False
+    #: What a client is told that deletes without a word about dependents, of a kind whose dependents then stay.
+    orphans = ""
     #: Whether strategic merge patch is understood; custom kinds have no merge keys.
     strategic = True
 

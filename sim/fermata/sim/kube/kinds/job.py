@@ -33,12 +33,20 @@ _COUNTS = (
     "ttlSecondsAfterFinished",
 )
 _IMMUTABLE = ("selector", "completionMode", "podFailurePolicy", "successPolicy", "backoffLimitPerIndex", "managedBy")
+_REPLACEMENTS = ("Failed", "TerminatingOrFailed")
+#: How many pods of an Indexed Job may run at once.
+_MOST_INDEXED = 100_000
 #: The scheduling directives of the template, which may change while a Job is suspended and has not started.
 _DIRECTIVES = ("nodeSelector", "affinity", "tolerations", "schedulingGates")
 
 
 class JobKind(Kind):
     """A Job: its template, selector and mode stand; parallelism, suspension and limits may change."""
+
+    orphans = (
+        "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them "
+        "or set propagationPolicy=Orphan to suppress this warning"
+    )
 
     def prepare_create(self, obj: Obj) -> None:
         """Set defaults, the generated selector and its labels."""
@@ -55,7 +63,8 @@ class JobKind(Kind):
             "backoffLimit": 2**31 - 1 if per_index else 6,
             "completionMode": "NonIndexed",
             "suspend": False,
-            "podReplacementPolicy": "TerminatingOrFailed",
+            "manualSelector": False,
+            "podReplacementPolicy": "TerminatingOrFailed" if spec.get("podFailurePolicy") is None else "Failed",
         }.items():
             if spec.get(key) is None:
                 spec[key] = value
@@ -65,13 +74,16 @@ class JobKind(Kind):
         default_pod_spec(template["spec"])
         if not spec.get("manualSelector") and not spec.get("selector"):
             self._select_own_pods(obj, template)
-        template.setdefault("metadata", {})
+        labels = template.setdefault("metadata", {}).get("labels")
+        if labels and not obj["metadata"].get("labels"):
+            obj["metadata"]["labels"] = dict(labels)
 
     def _select_own_pods(self, obj: Obj, template: Obj) -> None:
         uid, name = obj["metadata"]["uid"], obj["metadata"]["name"]
         labels = (template.setdefault("metadata", {}) or {}).get("labels") or {}
         template["metadata"] = {**(template["metadata"] or {}), "labels": {**_own_labels(name, uid), **labels}}
-        obj["spec"]["selector"] = {"matchLabels": {CONTROLLER_UID: uid}}
+        if not obj["spec"].get("selector"):
+            obj["spec"]["selector"] = {"matchLabels": {CONTROLLER_UID: uid}}
 
     def prepare_update(self, new: Obj, old: Obj) -> None:
         """Restore the generated parts that clients leave out when they replace a Job."""
@@ -103,15 +115,12 @@ class JobKind(Kind):
             causes.append(Cause("spec.template.labels", "Invalid value: must be no more than 63 characters"))
         if spec.get("manualSelector") and not spec.get("selector"):
             causes.append(Cause("spec.selector", "Required value", "FieldValueRequired"))
-        if spec.get("successPolicy") is not None and not spec["successPolicy"].get("rules"):
-            message = "Required value: at least one rules must be specified when specifying successPolicy"
-            causes.append(Cause("spec.successPolicy.rules", message, "FieldValueRequired"))
         if spec.get("selector") and not spec.get("manualSelector") and not _selects_own_pods(obj):
             causes.append(Cause("spec.selector", "Invalid value: `selector` not auto-generated"))
         if not spec.get("manualSelector"):
             causes += _validate_own_labels(obj)
         causes += _validate_mode(spec, obj["metadata"]["name"])
-        causes += validate_policy(spec.get("podFailurePolicy") or {}, "spec.podFailurePolicy")
+        causes += _validate_policies(spec)
         causes += _validate_indexes(spec)
         template = spec.get("template")
         pod_spec = template.get("spec") if isinstance(template, dict) else None
@@ -140,8 +149,8 @@ def _validate_own_labels(obj: Obj) -> list[Cause]:
 
 
 def _selects_own_pods(obj: Obj) -> bool:
-    labels = (obj["spec"]["selector"] or {}).get("matchLabels") or {}
-    return bool(labels.get(CONTROLLER_UID) == obj["metadata"].get("uid"))
+    own = {"matchLabels": {CONTROLLER_UID: obj["metadata"].get("uid")}}
+    return bool({key: value for key, value in obj["spec"]["selector"].items() if value} == own)
 
 
 def _validate_mode(spec: Obj, name: str) -> list[Cause]:
@@ -153,6 +162,9 @@ def _validate_mode(spec: Obj, name: str) -> list[Cause]:
         if spec.get("completions") is None:
             message = "Required value: when completion mode is Indexed"
             return [Cause("spec.completions", message, "FieldValueRequired")]
+        if isinstance(spec.get("parallelism"), int) and spec["parallelism"] > _MOST_INDEXED:
+            message = f"must be less than or equal to {_MOST_INDEXED} when completion mode is Indexed"
+            return [Cause("spec.parallelism", f"Invalid value: {spec['parallelism']}: {message}")]
         longest = f"{name}-{max(int(spec['completions']) - 1, 0)}"
         if len(longest) > 63:
             message = (
@@ -180,6 +192,29 @@ def _validate_indexes(spec: Obj) -> Iterator[Cause]:
         if rule.get("action") == "FailIndex":
             message = 'Invalid value: "FailIndex": requires the backoffLimitPerIndex to be set'
             yield Cause(f"spec.podFailurePolicy.rules[{number}].action", message)
+
+
+def _validate_policies(spec: Obj) -> Iterator[Cause]:
+    """Refuse policies that are none, or that do not go with the rest of the Job."""
+    replacement, on_failure, on_success = (
+        spec.get(key) for key in ("podReplacementPolicy", "podFailurePolicy", "successPolicy")
+    )
+    supported = _REPLACEMENTS if on_failure is None else _REPLACEMENTS[:1]
+    if replacement not in (None, *supported):
+        told = ", ".join(f'"{each}"' for each in supported)
+        message = f'Unsupported value: "{replacement}": supported values: {told}'
+        yield Cause("spec.podReplacementPolicy", message, "FieldValueNotSupported")
+    if on_failure is not None:
+        yield from validate_policy(on_failure, "spec.podFailurePolicy")
+        pod_spec = (spec.get("template") or {}).get("spec") or {}
+        if pod_spec.get("restartPolicy") != "Never":
+            message = f'Invalid value: "{pod_spec.get("restartPolicy")}": only "Never" is supported when '
+            yield Cause("spec.template.spec.restartPolicy", f"{message}podFailurePolicy is specified")
+    if on_success is not None and spec.get("completionMode") != "Indexed":
+        yield Cause("spec.successPolicy", "Invalid value: requires indexed completion mode")
+    elif on_success is not None and not on_success.get("rules"):
+        message = "Required value: at least one rules must be specified when the successPolicy is specified"
+        yield Cause("spec.successPolicy.rules", message, "FieldValueRequired")
 
 
 def _validate_change(new: Obj, job: Obj) -> list[Cause]:
