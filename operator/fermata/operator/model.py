@@ -64,19 +64,27 @@ async def _load_model(model: ModelSource, cluster: Cluster) -> Policy:
     with tempfile.TemporaryDirectory(prefix="fermata-model-") as directory:
         path = Path(directory) / f"{model.config_map.name}.onnx"
         await asyncio.to_thread(path.write_bytes, content)
-        return await asyncio.to_thread(load_model, path, model.sha256)
+        try:
+            return await asyncio.to_thread(load_model, path, model.sha256)
+        except ModelError as error:
+            # The file is gone when somebody reads of it, and has another name each time that it is tried.
+            raise ModelError(str(error).replace(str(path), _place(model.config_map))) from error
+
+
+def _place(where: ConfigMapKey) -> str:
+    return f"ConfigMap {where.namespace}/{where.name}, key {where.key}"
 
 
 async def _from_config_map(where: ConfigMapKey, cluster: Cluster) -> bytes:
-    place = f"ConfigMap {where.namespace}/{where.name}"
+    place = _place(where)
     try:
         found = await cluster.get_config_map(where.namespace, where.name)
     except ClusterError as error:
         raise UnusablePolicyError(reasons.MODEL_UNUSABLE, f"{place}: {error}") from error
     encoded = (found.get("binaryData") or {}).get(where.key)
     if encoded is None:
-        raise UnusablePolicyError(reasons.MODEL_UNUSABLE, f"{place}: no key {where.key!r} under binaryData")
+        raise UnusablePolicyError(reasons.MODEL_UNUSABLE, f"{place}: not under binaryData")
     try:
         return base64.b64decode(encoded, validate=True)
     except binascii.Error as error:
-        raise UnusablePolicyError(reasons.MODEL_UNUSABLE, f"{place}: {where.key!r} is not base64") from error
+        raise UnusablePolicyError(reasons.MODEL_UNUSABLE, f"{place}: not base64") from error
