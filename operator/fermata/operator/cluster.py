@@ -157,8 +157,7 @@ class Cluster:
         answer = await self._send("GET", path, query, None, _WATCH_TIMEOUT)
         try:
             if answer.status != 200:
-                parsed = _parsed(await answer.read())
-                raise ClusterError(answer.status, str(parsed.get("reason", "")), str(parsed.get("message", "")))
+                raise _refusal(answer.status, await answer.read())
             rest = b""
             async for chunk in answer.response.content.iter_any():
                 lines = (rest + chunk).split(b"\n")
@@ -238,10 +237,9 @@ class Cluster:
             content = await answer.read()
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise ClusterError(0, type(error).__name__, str(error)) from error
-        parsed = _parsed(content)
         if 200 <= answer.status < 300:
-            return parsed
-        raise ClusterError(answer.status, str(parsed.get("reason", "")), str(parsed.get("message", content[:200])))
+            return _parsed(content)
+        raise _refusal(answer.status, content)
 
     async def _send(
         self,
@@ -287,6 +285,13 @@ def _collection(kind: str, namespace: str | None) -> tuple[str, dict[str, str]]:
 
 def _jobs(namespace: str) -> str:
     return f"/apis/batch/v1/namespaces/{quote(namespace)}/jobs"
+
+
+def _refusal(status: int, content: bytes) -> ClusterError:
+    """Return what the API server said no with: a Status object, or a line of text where nothing is served."""
+    said = _parsed(content)
+    text = content[:200].decode(errors="replace").strip()
+    return ClusterError(status, str(said.get("reason", "")), str(said.get("message", text)))
 
 
 def _parsed(content: bytes) -> Json:
