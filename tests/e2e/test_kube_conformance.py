@@ -1477,7 +1477,8 @@ class TestRunning:
     def test_no_more_pods_run_than_there_are_slots(self, api: Plain, namespace: str, running: None) -> None:
         path, pods = f"/apis/batch/v1/namespaces/{namespace}/jobs", f"/api/v1/namespaces/{namespace}/pods"
         since = api("GET", pods).meta["resourceVersion"]
-        api("POST", path, job("j", {"fermata.dev/sim-seconds": "0.05"}, parallelism=10, completions=10))
+        # Long enough for a busy machine to have bound four of them before the first ends.
+        api("POST", path, job("j", {"fermata.dev/sim-seconds": "0.4"}, parallelism=10, completions=10))
         on_nodes: set[str] = set()
         most, done = 0, 0
 
