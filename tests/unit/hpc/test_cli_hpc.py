@@ -105,6 +105,20 @@ def test_a_trained_inspector_is_put_beside_its_scheduler(log: Path, tmp_path: Pa
 
 
 @pytest.mark.training
+@pytest.mark.parametrize(("options", "policy"), [((), "saf+easy/skip"), (("--policy", "saf"), "saf")])
+def test_a_search_inspects_the_default_of_its_own_configuration(
+    log: Path, options: tuple[str, ...], policy: str, tmp_path: Path
+) -> None:
+    pytest.importorskip("torch")
+    out = tmp_path / "tiny.onnx"
+    settings = ("generations=0", "judged=2", "jobs=20", "max_wait_ratio=9")
+    tiny = ("train", "--log", log, "--method", "search", *(word for each in settings for word in ("--set", each)))
+    done = fermata(*tiny, *options, "--out", out)
+    assert done.returncode == 0, done.stderr
+    assert f"--policy {policy} --inspector {out}" in done.stdout
+
+
+@pytest.mark.training
 def test_a_policy_over_the_queue_is_trained_and_evaluated(log: Path, tmp_path: Path) -> None:
     pytest.importorskip("torch")
     out = tmp_path / "tiny.onnx"

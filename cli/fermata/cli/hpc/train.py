@@ -17,7 +17,13 @@ from fermata.policy.errors import InputError
 def train(
     log: Log,
     out: Annotated[Path, typer.Option("--out", "-o", help="Where to write the model (.onnx).")],
-    policy: Annotated[str, typer.Option(help="The scheduler that is inspected; queue and window have none.")] = "sjf",
+    policy: Annotated[
+        str | None,
+        typer.Option(
+            help="The scheduler that is inspected: sjf with ppo and saf+easy/skip with search, if not given; "
+            "queue and window have none."
+        ),
+    ] = None,
     method: Annotated[
         str,
         typer.Option(
@@ -61,6 +67,7 @@ def train(
     if out.suffix != ".onnx":  # by which --policy knows it
         raise InputError(f"--out: expected a name that ends in .onnx, got {out.name!r}")
     chosen = {"seed": seed} | dict(parameter(text) for text in settings or [])
+    inspected = {} if policy is None else {"policy": policy}
     config: InspectorConfig | InspectorSearchConfig | QueueConfig | WindowConfig
     if method == "queue":
         config = configured(QueueConfig, chosen)
@@ -69,10 +76,10 @@ def train(
         config = configured(WindowConfig, chosen)
         steps = config.iterations
     elif method == "ppo":
-        config = configured(InspectorConfig, {"policy": policy} | chosen)
+        config = configured(InspectorConfig, inspected | chosen)
         steps = config.epochs
     else:
-        config = configured(InspectorSearchConfig, {"policy": policy} | chosen)
+        config = configured(InspectorSearchConfig, inspected | chosen)
         steps = config.generations
     given = load(log, cleaning, estimates, seed, stretch)
     rows: list[Any] = []
