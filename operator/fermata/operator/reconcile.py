@@ -38,10 +38,13 @@ from fermata.operator.store import Store
 from fermata.operator.tell import Teller, Whys
 from fermata.operator.validate import Problem, pool_problems, workflow_problems
 from fermata.operator.why import why_held, why_waiting
+from fermata.policy.action import START, Action
+from fermata.policy.board import board_of, state_of
 from fermata.policy.decide import corrects_estimates
 from fermata.policy.guardrails import Guardrails
 from fermata.policy.reason import words_for_wait
 from fermata.policy.state import RECENT_ARRIVALS, ClusterState
+from fermata.policy.transition import take
 
 _UNSOUND = (reasons.DUPLICATE_STAGE, reasons.UNKNOWN_PARENT, reasons.CYCLE)  # its stages are no DAG
 _AT_A_TIME = 200  # workflows that are looked at before others have their turn
@@ -91,12 +94,17 @@ class Asked:
         return frozenset(self.keys.jobs)
 
     @cached_property
+    def after(self) -> ClusterState:
+        """The state as what is started leaves it: what people are told is of then."""
+        board = board_of(self.state)
+        for key, cap in self.plan.starts.items():
+            take(board, Action(START, self.index[key], cap))
+        return state_of(board)
+
+    @property
     def free(self) -> int:
         """Executors that were left free."""
-        slots = self.state.stage_slots
-        cap = {self.index[key]: cap for key, cap in self.plan.starts.items()}
-        taken = sum((cap[i] - int(self.state.stage_running[i])) * int(slots[i]) for i in cap)
-        return max(self.state.free - taken, 0)
+        return self.after.free
 
     @property
     def next_ready_s(self) -> float:
@@ -626,9 +634,9 @@ class PoolReconciler:
                 whys.waiting[name] = paused[key]
             elif key in held:
                 until_s = asked.plan.holds.get(key, asked.plan.wake_s)
-                whys.held[name] = why_held(asked.state, index, asked.decision.limits, until_s, asked.argument)
+                whys.held[name] = why_held(asked.after, index, asked.decision.limits, until_s, asked.argument)
             elif asked.state.stage_ready_s[index] <= asked.state.now_s:  # else it has become so since the decision
-                whys.waiting[name] = why_waiting(asked.state, index, asked.free)
+                whys.waiting[name] = why_waiting(asked.after, index)
         return whys
 
     async def _delete_expired(self, now_s: float) -> None:

@@ -1,6 +1,6 @@
 """Why a stage is where it is, in a sentence with numbers: for its status, for Events and for `fermata explain`.
 
-Pure: reads a state and the decision made in it.
+Pure: reads the state that a decision has left.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def why_held(state: ClusterState, stage: int, limits: Guardrails, until_s: float
     """Return why a stage that could start is left waiting.
 
     Args:
-        state: in which the policy decided.
+        state: after the decision.
         stage: its index there.
         limits: of the pool.
         until_s: when the policy wants to be asked again at the latest.
@@ -64,20 +64,18 @@ def why_held(state: ClusterState, stage: int, limits: Guardrails, until_s: float
     return Why(reasons.HELD_BY_POLICY, text)
 
 
-def why_waiting(state: ClusterState, stage: int, free_after: int) -> Why:
+def why_waiting(state: ClusterState, stage: int) -> Why:
     """Return why a ready stage does not start although the policy did not hold it.
 
     Args:
-        state: in which the policy decided.
+        state: after the decision.
         stage: its index there.
-        free_after: executors still free after what was started.
     """
     slots = int(state.stage_slots[stage])
     need = counted(slots, "executor")
-    if free_after >= slots:
+    if state.free >= slots:
         return Why(reasons.PARALLELISM_REACHED, "the workflow runs as many tasks as spec.parallelism allows")
     others = len(state.ready_stages) - 1
     line = "" if others <= 0 else f"; {others} more ready" if others > 1 else "; 1 more ready"
-    # The state is from before the decision: what it started is not among its busy executors.
-    when = next_free(state) if state.free == free_after else "stages that go first have just started"
-    return Why(reasons.EXECUTORS_BUSY, f"needs {need}, {free_after} of {state.executors} free{line}; {when}")
+    free = f"{state.free} of {state.executors} free"
+    return Why(reasons.EXECUTORS_BUSY, f"needs {need}, {free}{line}; {next_free(state)}")

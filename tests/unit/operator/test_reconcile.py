@@ -27,6 +27,18 @@ def _begin(**pool: Any) -> World:
     return world
 
 
+def test_why_a_stage_is_held_is_true_of_the_pool_after_what_was_started_with_it() -> None:
+    told = "held: a stage of about 15 min a task; the next executor frees in about 9.0 s; decided again in 10 s"
+    assert _begin().long["message"] == told
+
+
+def test_why_a_stage_waits_is_true_of_the_pool_after_what_was_started_before_it() -> None:
+    world = World(executors=1)
+    asyncio.run(world.reconciler.reconcile())
+    assert world.started.keys() == {"short"}
+    assert world.long["message"] == "needs 1 executor, 0 of 1 free; the next executor frees in about 9.0 s"
+
+
 def test_holds_committed_to_again_and_again_are_bounded_together() -> None:
     world = _begin(maxHoldSeconds=35)
     asyncio.run(world.run_until(T0 + 200.0))
