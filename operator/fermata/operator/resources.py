@@ -284,7 +284,8 @@ class ExecutorPoolSpec(_Spec):
     executors: int = Field(ge=1, le=MAX_EXECUTORS, description="How many one-slot tasks run at once.")
     mode: Literal["Off", "Shadow", "Enforce"] = Field(
         default="Enforce",
-        description="Enforce: the policy decides. Shadow: it is asked, the fallback decides. Off: fallback.",
+        description="Enforce: the policy decides. Shadow: it is asked, the fallback decides. "
+        '"Off", in quotes, as YAML\'s Off is a boolean: fallback.',
     )
     policy: PolicySource = Field(
         default_factory=lambda: PolicySource(name="default"),

@@ -18,6 +18,7 @@ from fermata.operator.names import API_VERSION, POOL, WORKFLOW
 from fermata.operator.resources import ExecutorPoolSpec, LabelSelector, WorkflowSpec
 
 _LABEL_KEY = re.compile(r"([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-\w.]{0,61}[A-Za-z0-9])?", re.ASCII)
+_WANTS_TEXT = ("literal_error", "string_type")  # all literals of the resources are text
 _NAMED = 10  # stages of a circle that a message names: all of them can be more than a status or an Event takes
 
 
@@ -131,6 +132,8 @@ def _schema_problem(detail: Any) -> Problem:
         message = f"{path[-1]!r} is required"
     elif isinstance(given, str | int | float | bool):
         message = f"{message[:1].lower()}{message[1:]}, got {given!r}"
+        if isinstance(given, bool) and kind in _WANTS_TEXT:
+            message += ", a boolean: in YAML such a word has to be in quotes"
     return Problem(reasons.INVALID_SPEC, f"{_dotted(path)}: {message}", path)
 
 

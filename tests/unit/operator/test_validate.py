@@ -53,6 +53,19 @@ def test_problems_of_workflows(stages: list[dict[str, Any]], reason: str, words:
     assert words in problem.message
 
 
+@pytest.mark.parametrize(("field", "written"), [("mode", "Off"), ("fallback", "yes")])
+def test_a_word_that_yaml_makes_a_boolean_of_has_to_be_in_quotes(tmp_path: Path, field: str, written: str) -> None:
+    file = tmp_path / "pool.yaml"
+    pool = "apiVersion: fermata.dev/v1alpha1\nkind: ExecutorPool\nmetadata: {name: p}\nspec:\n  executors: 2\n"
+    file.write_text(f"{pool}  {field}: {written}\n")
+    done = CliRunner().invoke(app, [str(file)])
+    assert done.exit_code == 2
+    assert done.stderr.startswith(f"fermata: {file}:6: InvalidSpec: spec.{field}: ")
+    assert done.stderr.endswith(f"got {written == 'yes'}, a boolean: in YAML such a word has to be in quotes\n")
+    file.write_text(f'{pool}  mode: "Off"\n')
+    assert CliRunner().invoke(app, [str(file)]).exit_code == 0
+
+
 def test_a_cycle_is_named_from_stage_to_stage() -> None:
     (problem,) = workflow_problems(_spec(stage("x"), stage("a", "c", "x"), stage("b", "a"), stage("c", "b")))
     circle = problem.message.rpartition(": ")[2].split(" -> ")
