@@ -30,6 +30,7 @@ from fermata.policy.state import ClusterState
 
 FIRST_LOAD_S = 5.0
 RETRY_LOAD_S = 15.0
+REMIND_S = 3600.0  # a policy that stays unusable for the same reason is a line of the log so often
 # What a policy can fail with: its own errors, and what numpy and Python raise in arithmetic on a strange state.
 _FAILURES = (FermataError, ArithmeticError, LookupError, RuntimeError, TypeError, ValueError)
 
@@ -94,6 +95,8 @@ class Seat:
         self._unusable = False
         self._wait_until_s = 0.0  # decisions wait until then for a policy that is being loaded
         self._retry_at_s = 0.0
+        self._said: tuple[PolicySource | None, str] | None = None  # which policy the log said is unusable, and why
+        self._said_s = 0.0
         self._policy: Policy | None = None
         self._envelope: Envelope | None = None  # what the policy was taught
         self._fallback: Policy = SJF
@@ -181,12 +184,19 @@ class Seat:
                 reason, message, known = error.reason, error.message, True
             self._policy, self._unusable, self._retry_at_s = None, True, now_s + RETRY_LOAD_S
             self._verdict = Verdict(False, reason, f"{message}; {self._fallback.name} decides")
-            log.warning("pool %s: its policy is unusable: %s", self._pool, message, exc_info=None if known else error)
+            self._say_unusable(message, None if known else error, now_s)
             return
         self._policy, self._envelope = loading.result()
         log.info("pool %s: policy %s is in force", self._pool, self._policy.name)
         self._drop_thread()  # the policy before may be stuck in it
         self._approve()
+
+    def _say_unusable(self, message: str, bug: BaseException | None, now_s: float) -> None:
+        """Log why the policy cannot be used when that is new, and now and then afterwards."""
+        said = self._wanted, message
+        if said != self._said or now_s - self._said_s >= REMIND_S:
+            self._said, self._said_s = said, now_s
+            log.warning("pool %s: its policy is unusable: %s", self._pool, message, exc_info=bug)
 
     def _drop_loading(self) -> None:
         if self._loading is not None:

@@ -20,7 +20,7 @@ from fermata.operator.envelope import envelope_of
 from fermata.operator.estimates import Estimates
 from fermata.operator.metrics import Metrics
 from fermata.operator.progress import view
-from fermata.operator.resources import ExecutorPoolSpec
+from fermata.operator.resources import ExecutorPoolSpec, PolicySource
 from fermata.operator.seat import RETRY_LOAD_S, Decision, Seat, Verdict, limits_of
 from fermata.policy import registry
 from fermata.policy.action import HOLD, START, Action
@@ -270,6 +270,28 @@ def test_a_model_that_fails_to_load_in_a_way_nobody_foresaw_is_tried_again(monke
     assert (again_s, len(asked)) == (T0 + RETRY_LOAD_S, 2)
     assert (seat.verdict.ready, seat.verdict.reason) == (False, reasons.MODEL_UNUSABLE)
     assert "half of an upgrade" in seat.verdict.message
+
+
+def test_why_a_policy_is_unusable_is_logged_when_it_is_new_and_once_an_hour(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def load(source: PolicySource, _: Any) -> Any:
+        raise UnusablePolicyError(reasons.POLICY_UNKNOWN, f"no {source.name}")
+
+    monkeypatch.setattr("fermata.operator.seat.load_policy", load)
+
+    async def seat_them() -> None:
+        seat = Seat("pool", None, Metrics(), lambda _: None)  # type: ignore[arg-type]
+        now_s = T0
+        for name in ("nonsense", "nonsuch"):
+            spec = ExecutorPoolSpec.model_validate({"executors": 2, "policy": {"name": name}})
+            for _ in range(300):
+                await seat.seat(spec, now_s)
+                now_s += RETRY_LOAD_S
+
+    asyncio.run(seat_them())
+    told = [record.getMessage().partition("unusable: ")[2] for record in caplog.records]
+    assert told == ["no nonsense"] * 2 + ["no nonsuch"] * 2
 
 
 @pytest.mark.parametrize("fallback", ["nonsense", "default", "sjf:tau=1"])
