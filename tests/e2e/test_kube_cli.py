@@ -62,16 +62,19 @@ def test_up_status_down(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("option", "said"),
+    ("option", "pools", "workflow"),
     [
-        ("--no-install-crds", "the CRDs of fermata.dev/v1alpha1 (deploy/crds) are not installed"),
-        ("--install-crds", "no ExecutorPool"),
+        ("--no-install-crds", *["the CRDs of fermata.dev/v1alpha1 (deploy/crds) are not installed"] * 2),
+        ("--install-crds", "no ExecutorPool", "no workflow 'w' in namespace 'default'"),
     ],
 )
-def test_what_asks_for_pools_says_that_there_are_none(folder: Path, option: str, said: str) -> None:
+def test_what_is_not_there_is_told_apart_from_crds_that_are_not(
+    folder: Path, option: str, pools: str, workflow: str
+) -> None:
     assert local("up", "--dir", str(folder), option).returncode == 0
     url = json.loads(local("status", "--json", "--dir", str(folder)).stdout)["url"]
-    for command in ("report --from-cluster", "trace export --from-cluster -o -", "release-all"):
+    told = dict.fromkeys(("report --from-cluster", "trace export --from-cluster -o -", "release-all"), pools)
+    for command, said in (told | dict.fromkeys(("explain w", "release w"), workflow)).items():
         done = fermata(*command.split(), "--kubeconfig", str(folder / "kubeconfig"))
         assert (done.returncode, done.stderr) == (2, f"fermata: {said} on {url}\n"), command
 

@@ -54,7 +54,7 @@ async def find(cluster: Cluster, path: str, what: str) -> dict[str, Any]:
     """Return the object at a path.
 
     Raises:
-        InputError: there is none.
+        InputError: there is none, or the API server does not know what that is.
     """
     from fermata.operator.cluster import ClusterError
     from fermata.policy.errors import InputError
@@ -62,9 +62,10 @@ async def find(cluster: Cluster, path: str, what: str) -> dict[str, Any]:
     try:
         return await cluster.get(path)
     except ClusterError as error:
-        if error.status == 404:
-            raise InputError(f"no {what} on {cluster.server}") from error
-        raise
+        if error.status != 404:
+            raise
+        await _expect_crds(cluster)
+        raise InputError(f"no {what} on {cluster.server}") from error
 
 
 async def pool_names(cluster: Cluster) -> list[str]:
@@ -74,20 +75,29 @@ async def pool_names(cluster: Cluster) -> list[str]:
         InputError: there is none, or the API server does not know what that is.
     """
     from fermata.operator.cluster import ClusterError
-    from fermata.operator.names import API_VERSION
     from fermata.policy.errors import InputError
 
     try:
         rows = await cluster.list_all("executorpools")
     except ClusterError as error:
         if error.status == 404:
-            raise InputError(
-                f"the CRDs of {API_VERSION} (deploy/crds) are not installed on {cluster.server}"
-            ) from error
+            await _expect_crds(cluster)
         raise
     if not rows:
         raise InputError(f"no ExecutorPool on {cluster.server}")
     return sorted(row["metadata"]["name"] for row in rows)
+
+
+async def _expect_crds(cluster: Cluster) -> None:
+    """Check that an API server has our resources.
+
+    Raises:
+        InputError: it has not.
+    """
+    from fermata.policy.errors import InputError
+
+    if missing := await cluster.missing_crds():
+        raise InputError(f"{missing} on {cluster.server}")
 
 
 def workflow_path(namespace: str, name: str = "") -> str:

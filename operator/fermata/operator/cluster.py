@@ -111,6 +111,21 @@ class Cluster:
         """URL of the API server."""
         return str(self._client.configuration.host)
 
+    async def missing_crds(self) -> str:
+        """Say which of our CRDs the API server does not serve; an empty text: it serves both.
+
+        Raises:
+            ClusterError: it does not answer.
+        """
+        try:
+            served = await self.get(f"/apis/{API_VERSION}")
+        except ClusterError as error:
+            if error.status != 404:
+                raise
+            return f"the CRDs of {API_VERSION} (deploy/crds) are not installed"
+        absent = sorted({WORKFLOWS, POOLS} - {resource.get("name") for resource in served.get("resources") or []})
+        return f"the CRDs of {', '.join(absent)} (deploy/crds) are not installed" if absent else ""
+
     async def get(self, path: str, query: Mapping[str, str] | None = None) -> Json:
         """Read one path."""
         return await self._request("GET", path, query=query)

@@ -58,15 +58,20 @@ def _pool_lines(workflow: WorkflowFact, pool: PoolFact | None) -> list[str]:
     if pool is None:
         return [f"Pool {workflow.pool}: does not exist."]
     status = pool.status
-    ready = status.condition(reasons.POLICY_READY)
+    ready = status.condition(reasons.READY)
+    if ready is None:
+        return [f"Pool {pool.meta.name}: the operator has not seen it yet."]
+    if ready.status == "False":
+        return [f"Pool {pool.meta.name}: takes no workflows: {ready.reason}: {ready.message}."]
     text = (
         f"Pool {pool.meta.name}: {status.busy} of {status.executors} executors busy, "
         f"{counted(status.waiting, 'stage')} waiting, {status.held} held; "
         f"policy {status.policy or 'not known yet'}, mode {status.mode}."
     )
     lines = [text]
-    if ready is not None and ready.status == "False":
-        lines.append(f"  Its own policy does not decide: {ready.reason}: {ready.message}.")
+    decides = status.condition(reasons.POLICY_READY)
+    if decides is not None and decides.status == "False":
+        lines.append(f"  Its own policy does not decide: {decides.reason}: {decides.message}.")
     paused = status.condition(reasons.HOLDING_PAUSED)
     if paused is not None and paused.status == "True":
         lines.append(f"  Nothing is held in it: {reasons.MEANING.get(paused.reason, paused.reason)}")

@@ -18,7 +18,6 @@ from fermata.operator.events import Events
 from fermata.operator.lease import Lease, identity, namespaces
 from fermata.operator.loops import Loops
 from fermata.operator.metrics import Metrics
-from fermata.operator.names import API_VERSION, POOLS, WORKFLOWS
 from fermata.operator.options import Options
 from fermata.operator.probes import Probes
 from fermata.operator.reconcile import PoolReconciler, Tools
@@ -198,9 +197,6 @@ class Operator:
 async def _missing(cluster: Cluster) -> str:
     """Return what an operator needs and the API server does not serve yet, or an empty text."""
     try:
-        served = await cluster.get(f"/apis/{API_VERSION}")
+        return await cluster.missing_crds()
     except ClusterError as error:
-        return f"the CRDs of {API_VERSION} are not installed" if error.status == 404 else f"no answer ({error})"
-    names = {resource.get("name") for resource in served.get("resources") or []}
-    absent = sorted({WORKFLOWS, POOLS} - names)
-    return f"the CRDs of {', '.join(absent)} are not installed" if absent else ""
+        return f"no answer ({error})"

@@ -22,9 +22,9 @@ def _condition(kind: str, status: str, reason: str, message: str = "") -> Raw:
     }
 
 
-def _explained(status: Raw, now_s: float = T0 + 100.0, **pool: Any) -> list[str]:
+def _explained(status: Raw, now_s: float = T0 + 100.0, pool_status: Raw | None = None, **pool: Any) -> list[str]:
     fact = workflow_fact_of("w", stage("a", estimateSeconds=900), status={"arrivalTime": render(T0), **status})
-    raw = {"metadata": {"name": "pool", "uid": "p"}, "spec": {"executors": 2, **pool}}
+    raw = {"metadata": {"name": "pool", "uid": "p"}, "spec": {"executors": 2, **pool}, "status": pool_status or {}}
     return explain(fact, pool_fact(raw), None, now_s)
 
 
@@ -65,3 +65,24 @@ def test_a_held_stage_starts_when_the_first_limit_is_reached(limits: dict[str, i
     conditions = [_condition("Accepted", "True", "Valid"), _condition("Succeeded", "Unknown", "Held")]
     lines = _explained({"conditions": conditions, "stages": [row]}, **limits)
     assert [line.strip() for line in lines if "at the latest" in line] == ([told] if told else [])
+
+
+READY = _condition("Ready", "True", "Open", "takes workflows")
+
+
+@pytest.mark.parametrize(
+    ("status", "told"),
+    [
+        ({}, "Pool pool: the operator has not seen it yet."),
+        (
+            {"conditions": [_condition("Ready", "False", "InvalidSpec", "expected one")]},
+            "Pool pool: takes no workflows: InvalidSpec: expected one.",
+        ),
+        (
+            {"conditions": [READY], "busy": 1, "executors": 2, "waiting": 1, "policy": "sjf", "mode": "Enforce"},
+            "Pool pool: 1 of 2 executors busy, 1 stage waiting, 0 held; policy sjf, mode Enforce.",
+        ),
+    ],
+)
+def test_of_a_pool_is_told_what_the_operator_has_said_of_it(status: Raw, told: str) -> None:
+    assert _explained({}, pool_status=status)[1] == told
