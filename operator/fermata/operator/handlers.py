@@ -5,6 +5,7 @@ Importing this module registers the handlers, which is all that `kopf run -m fer
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import kopf
@@ -27,6 +28,9 @@ async def start(memo: kopf.Memo, settings: kopf.OperatorSettings, **_: Any) -> N
         await memo["operator"].start()
     except InputError as error:  # which no other attempt would mend
         raise kopf.PermanentError(str(error)) from error
+    except asyncio.CancelledError:  # told to stop while it waits, when kopf cleans nothing up
+        await memo["operator"].stop()
+        raise
 
 
 @kopf.on.login()

@@ -113,6 +113,19 @@ def test_a_port_that_is_taken_ends_it_with_one_line(tmp_path: Path) -> None:
     assert f"cannot serve metrics on 127.0.0.1, port {port}" in done.stderr
 
 
+def test_one_that_is_stopped_while_it_waits_closes_what_it_opened(tmp_path: Path) -> None:
+    kubeconfig = tmp_path / "kubeconfig"
+    kubeconfig.write_text(KUBECONFIG, encoding="utf-8")
+    command = [sys.executable, "-m", "fermata.cli", "operator", "--kubeconfig", str(kubeconfig)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+        assert process.stdout is not None
+        assert any("waiting for http://127.0.0.1:1" in line for line in process.stdout)
+        process.terminate()
+        told, _ = process.communicate(timeout=30)
+    assert process.returncode == 0
+    assert "Unclosed" not in told
+
+
 @pytest.mark.parametrize("port", ["99999999", "65536", "-1"])
 def test_a_port_that_there_cannot_be_is_refused(port: str) -> None:
     done = fermata("operator", "--metrics-port", port)
