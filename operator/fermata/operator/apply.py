@@ -6,7 +6,7 @@ Remembers what the API server refuses for good and what is to be tried again lat
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -23,18 +23,17 @@ from fermata.operator.store import Store
 from fermata.operator.tell import Teller
 from fermata.operator.why import Why
 
-# A start that failed is tried again soon, and less and less often: one failure is a bad moment, ten are an outage.
+# What failed is tried again soon, and less and less often: one failure is a bad moment, ten are an outage.
 RETRY_S = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0)
 # An API server in trouble is asked more often: that ends by itself, unlike a quota or a missing right.
 _RETRY_BUSY_S = RETRY_S[:6]
-_AGAIN_S = 1.0  # what is to be stopped is asked for so often
 _STARTING = Why(reasons.STARTING, "is being started: the API server takes long to take its Job")
 
 log = logging.getLogger(__name__)
 
 
 class Failure(NamedTuple):
-    """Why a stage was not started, or its Job not found, until when it is left alone, and how often that happened."""
+    """Why a stage was not started, its Job not found or stopped, until when it is left alone, and how often so far."""
 
     message: str
     until_s: float
@@ -78,6 +77,7 @@ class Applier:
         self.refused: dict[str, dict[str, Refusal]] = {}  # by workflow uid and stage
         self._failures: dict[StageKey, Failure] = {}  # of starts
         self._searches: dict[StageKey, Failure] = {}  # for Jobs that were not seen
+        self._stops: dict[StageKey, Failure] = {}
         self.starting: dict[StageKey, Start] = {}
         self._requests = InFlight(lambda: wake(pool))
 
@@ -88,7 +88,7 @@ class Applier:
     def forget(self, uid: str) -> None:
         """Drop what is kept of a workflow."""
         self.refused.pop(uid, None)
-        for kept in (self._failures, self._searches):
+        for kept in (self._failures, self._searches, self._stops):
             for key in [key for key in kept if key[0] == uid]:
                 del kept[key]
 
@@ -112,7 +112,7 @@ class Applier:
 
     def retries_s(self, now_s: float) -> Iterable[float]:
         """Return when stages are to be tried again, of those that were left alone at a time."""
-        failures = (*self._failures.values(), *self._searches.values())
+        failures = (*self._failures.values(), *self._searches.values(), *self._stops.values())
         return (failure.until_s for failure in failures if failure.until_s > now_s)
 
     async def carry_out(self, plan: Plan, views: dict[str, WorkflowView], policy: str, now_s: float) -> None:
@@ -141,30 +141,18 @@ class Applier:
             {
                 key: partial(self._find, fact, key)
                 for key, fact in missing.items()
-                if key not in self._searches or self._searches[key].until_s <= now_s
+                if _is_due(self._searches.get(key), now_s)
             }
         )
 
-    async def stop_failed(self, views: Iterable[WorkflowView], now_s: float) -> None:
-        """Stop what runs of workflows that have failed: their deadline has passed, or a stage failed."""
-        failed = [view for view in views if view.blocked in (reasons.DEADLINE_EXCEEDED, reasons.STAGE_FAILED)]
+    async def stop_unwanted(self, views: Iterable[WorkflowView], now_s: float) -> None:
+        """Stop what runs of workflows that have failed, and of stages that are not in their workflow any more."""
+        unwanted = [(view.fact, job, reason) for view in views for job, reason in _unwanted(view, now_s)]
         await self._requests.send(
             {
-                stage.job.meta.uid: partial(self._stop, view.fact, stage.job, _reason_to_stop(view, now_s), now_s)
-                for view in failed
-                for stage in view.stages
-                if stage.phase == "Running" and stage.job is not None
-            }
-        )
-
-    async def stop_removed(self, views: Iterable[WorkflowView], now_s: float) -> None:
-        """Stop the Jobs of stages that are not in their workflow any more."""
-        await self._requests.send(
-            {
-                job.meta.uid: partial(self._stop, view.fact, job, reasons.STAGE_REMOVED, now_s)
-                for view in views
-                for job in view.removed
-                if job.occupied
+                job.meta.uid: partial(self._stop, fact, job, reason)
+                for fact, job, reason in unwanted
+                if _is_due(self._stops.get((fact.meta.uid, job.stage)), now_s)
             }
         )
 
@@ -235,13 +223,27 @@ class Applier:
         told = "its Job had lost its labels, and has them again" if seen else message
         log.warning("%s: stage %s: %s", fact.title, name, told)
 
-    async def _stop(self, fact: WorkflowFact, job: JobFact, reason: str, now_s: float) -> None:
+    async def _stop(self, fact: WorkflowFact, job: JobFact, reason: str) -> None:
+        key, now_s = (fact.meta.uid, job.stage), self._now()
         try:
             self._store.put_own("jobs", await stop(self._cluster, job, reason))
+            self._stops.pop(key, None)
         except ClusterError as error:
-            log.warning("%s: stage %s: not stopped: %s", fact.title, job.stage, error)
-            self._teller.come_back(now_s + _AGAIN_S)
+            if fact.meta.uid not in self._ledger.accounts:  # it was deleted meanwhile
+                return
+            failure = Failure.after(self._stops.get(key), str(error), now_s, busy=error.is_trouble)
+            self._stops[key] = failure
+            again_s = failure.until_s - now_s
+            log.warning("%s: stage %s: not stopped, again in %g s: %s", fact.title, job.stage, again_s, error)
 
 
-def _reason_to_stop(view: WorkflowView, now_s: float) -> str:
-    return reasons.DEADLINE_EXCEEDED if view.deadline_s <= now_s else reasons.STOPPED
+def _is_due(failure: Failure | None, now_s: float) -> bool:
+    return failure is None or failure.until_s <= now_s
+
+
+def _unwanted(view: WorkflowView, now_s: float) -> Iterator[tuple[JobFact, str]]:
+    """Yield the Jobs of a workflow that are to be stopped, and why."""
+    if view.blocked in (reasons.DEADLINE_EXCEEDED, reasons.STAGE_FAILED):
+        reason = reasons.DEADLINE_EXCEEDED if view.deadline_s <= now_s else reasons.STOPPED
+        yield from ((stage.job, reason) for stage in view.stages if stage.phase == "Running" and stage.job is not None)
+    yield from ((job, reasons.STAGE_REMOVED) for job in view.removed if job.occupied)

@@ -185,8 +185,7 @@ class PoolReconciler:
         may_hold = fact is not None and not self._holding.verdict(fact)[0]
         asked = await self._decide(spec, now_s, may_hold=may_hold) if spec else None
         # 4. Apply.
-        await self._applier.stop_failed(self._views.values(), now_s)
-        await self._applier.stop_removed(self._views.values(), now_s)
+        await self._applier.stop_unwanted(self._views.values(), now_s)
         if asked:
             await self._applier.carry_out(asked.plan, self._views, asked.decision.policy, now_s)
         await self._observe(now_s)

@@ -197,6 +197,24 @@ def test_a_stage_that_an_edit_takes_out_is_stopped_and_keeps_its_executors_until
     assert stopped["metadata"]["annotations"]["fermata.dev/stopped"] == "StageRemoved"
 
 
+@pytest.mark.parametrize("why", ["removed", "deadline"])
+def test_a_job_that_must_not_be_stopped_is_asked_for_less_and_less_often(why: str) -> None:
+    world = begun()
+    world.server.forbids = True
+    if why == "removed":
+        edit(world, SHORT, stages=[stage("b", estimateSeconds=9)])
+    else:
+        edit(world, SHORT, activeDeadlineSeconds=1)
+    run_on(world, 60.0)
+    waits_s = [0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0]
+    assert [round(at_s - T0 - 2.0, 2) for at_s in world.server.patched_s] == [sum(waits_s[:n]) for n in range(8)]
+    (uid, *_) = (job["metadata"]["uid"] for job in world.server.jobs)
+    assert not world.server.objects[uid]["spec"].get("suspend")
+    world.server.forbids = False
+    run_on(world, 31.0)
+    assert world.server.objects[uid]["spec"]["suspend"]
+
+
 @pytest.mark.parametrize("deleted", [False, True])
 def test_the_slots_of_what_runs_are_counted_as_it_began_whatever_becomes_of_its_workflow(deleted: bool) -> None:
     world = World(executors=3)
