@@ -6,6 +6,7 @@ import asyncio
 import math
 import threading
 import time
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -123,6 +124,36 @@ def test_a_wake_up_that_is_asked_for_while_the_one_before_is_told_is_not_lost() 
 
     asyncio.run(main())
     assert set(woken) == {threading.current_thread()}, "what it wakes belongs to the event loop"
+
+
+@pytest.mark.parametrize("whose", ["this machine's", "the API server's"])
+def test_a_clock_that_is_set_while_a_pool_waits_delays_no_wake_up(whose: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    set_by_s, woken = [0.0, 0.0], asyncio.Event()
+
+    class Wall(datetime):
+        @classmethod
+        def now(cls, tz: Any = None) -> Any:
+            return datetime.now(tz) + timedelta(seconds=set_by_s[0])
+
+    monkeypatch.setattr("apscheduler.schedulers.base.datetime", Wall)
+    monkeypatch.setattr("fermata.operator.timers.datetime", Wall)
+    monkeypatch.setattr("fermata.operator.timers._LOOK_S", 0.02)
+    timers = Timers(lambda: T0 + time.monotonic() + set_by_s[1], lambda _: woken.set())
+
+    async def main() -> None:
+        timers.start()
+        if whose == "this machine's":
+            timers.arm("a", timers._now() + 0.1)
+            set_by_s[0] = -3600.0
+        else:
+            timers.arm("a", timers._now() + 3600.1)
+            set_by_s[1] = 3600.0
+        begun_s = time.monotonic()
+        await asyncio.wait_for(woken.wait(), 10)
+        assert time.monotonic() - begun_s >= 0.09
+        timers.stop()
+
+    asyncio.run(main())
 
 
 class _Server:
