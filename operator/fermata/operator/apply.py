@@ -176,6 +176,8 @@ class Applier:
         account.started.add(name)  # also if its labels were taken off at once, by which it would be seen
         # Assume what the API server answered, so that the next decision does not wait for the event to come back.
         self._store.put_own("jobs", made)
+        if name not in self._store.workflow_jobs.get(uid, {}):
+            self._teller.come_back(self._now())  # to look for it: no event will say what becomes of it
         self._teller.started(view, stage, cap, account, policy, now_s)
 
     def _note_failure(self, view: WorkflowView, key: StageKey, error: RefusedError | ClusterError) -> None:

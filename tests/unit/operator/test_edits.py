@@ -385,6 +385,17 @@ def test_a_stage_whose_job_is_stripped_of_its_labels_when_it_is_created_has_star
     assert (status_of(world, SHORT)["stages"][0]["reason"], status_of(world, "p")["busy"]) == ("", 1)
 
 
+def test_a_job_that_is_stripped_of_its_labels_when_it_is_created_is_looked_for_at_once() -> None:
+    world = World(executors=1)
+    world.reconciler._seat._policy = registry.load("fifo")
+    run_on(world, 20.0)
+    (first,) = world.started
+    world.server.strips = True
+    complete(world, first)
+    assert asyncio.run(world.reconciler.reconcile()) <= world.now_s, "all statuses are written, and nothing else is due"
+    assert len(world.started) == 2
+
+
 def test_a_job_that_somebody_else_makes_under_the_name_of_a_stages_job_is_not_stopped() -> None:
     world = begun()
     (job,) = world.server.jobs
