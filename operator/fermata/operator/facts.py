@@ -176,7 +176,7 @@ class PodFact:
 
 @dataclass(frozen=True, slots=True)
 class NamespaceFact:
-    """A namespace: all that is asked of it are its labels."""
+    """A namespace: all that is asked of it are its labels, and whether it is being deleted."""
 
     meta: Meta
 

@@ -226,7 +226,8 @@ class Store:
         if before and not fact.meta.is_newer_than(before.meta):
             return
         self.namespaces[fact.meta.name] = fact
-        if fact.meta.deleting and not (before and before.meta.deleting):
+        # Workflows come by another watch, and may have been judged by what the namespace was before.
+        if before is None or before.meta.deleting != fact.meta.deleting:
             for workflow in self.workflows.values():
                 if workflow.meta.namespace == fact.meta.name and not workflow.finished:
                     self._mark(workflow.pool, workflow.meta.uid)

@@ -587,6 +587,22 @@ def test_a_workflow_whose_namespace_is_being_deleted_has_not_failed_and_starts_n
     assert world.started.keys() == {"short"}
 
 
+@pytest.mark.parametrize("seen_gone", [True, False])
+def test_a_workflow_in_a_namespace_that_is_made_again_starts_although_it_is_seen_before_that(seen_gone: bool) -> None:
+    world = begun(executors=2)
+    gone = {"name": "default", "uid": "n", "resourceVersion": "1", "deletionTimestamp": render(world.now_s)}
+    world.store.put("namespaces", {"metadata": gone})
+    world.feed("workflows", "uid-next", workflow("next", stage("a", estimateSeconds=9), arrival_s=world.now_s))
+    run_on(world, 1.0)
+    assert "next" not in world.started
+    if seen_gone:
+        world.store.remove("namespaces", "n", "default")
+    again = {"name": "default", "uid": "again", "resourceVersion": "9", "creationTimestamp": render(world.now_s)}
+    world.store.put("namespaces", {"metadata": again})
+    run_on(world, 1.0)
+    assert "next" in world.started
+
+
 def test_a_pool_that_is_gone_has_no_gauges() -> None:
     world = begun()
     registry = world.metrics.registry
