@@ -23,6 +23,7 @@ from fermata.operator.validate import Problem
 from fermata.operator.why import Why
 
 SLOWDOWN_THRESHOLD_S = 10.0
+_ANSWERS = (reasons.START_RETRYING, reasons.JOB_UNSEEN)  # whose messages quote the API server's latest answer
 _NO_NEWS = ("estimateSeconds", "estimateSource")  # told with the next change; they follow the runs of others
 Activity = Literal["Running", "Held", "Waiting", "Suspended"]
 Level = Literal["Normal", "Warning"]
@@ -281,9 +282,9 @@ def _stage_status(
     meter = account.stages.get(name) or Meter(stage.held_s)
     state, why = _stage_state(view, stage, held.get(name), waiting.get(name))
     # The numbers in a sentence change all the time; it is told once for each reason. What the API server says when it
-    # does not take a Job is no number: today's answer is what has to be mended.
+    # does not take a Job, or does not give it back, is no number: today's answer is what has to be mended.
     same = before is not None and before.state == state and before.reason == why.reason
-    if same and before is not None and before.message and why.reason != reasons.START_RETRYING:
+    if same and before is not None and before.message and why.reason not in _ANSWERS:
         why = Why(before.reason, before.message)
     begun = stage.start_s is not None
     parts = split(stage.start_s - stage.ready_s, stage.held_s, 0.0) if stage.start_s is not None else None

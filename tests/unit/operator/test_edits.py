@@ -337,6 +337,17 @@ def test_a_job_that_cannot_have_its_labels_is_looked_for_less_and_less_often_unt
     assert "next" in world.started
 
 
+def test_why_a_job_is_not_seen_is_told_as_it_is_now() -> None:
+    world = begun()
+    unlabel(world)
+    world.server.unread, world.server.forbids = 4, True
+    run_on(world, 3.0)
+    told = [status_of(world, SHORT)["stages"][0]["message"]]
+    run_on(world, 9.0)
+    told.append(status_of(world, SHORT)["stages"][0]["message"])
+    assert told == ["its Job is not seen: ServiceUnavailable: later", "its Job is not seen: Forbidden: you may not"]
+
+
 @pytest.mark.parametrize("restarted", [False, True])
 def test_a_job_that_is_not_seen_when_an_edit_takes_its_stage_out_is_stopped_all_the_same(restarted: bool) -> None:
     world = begun()
