@@ -1418,6 +1418,16 @@ class TestJobs:
         status = api("GET", f"{path}/j")["status"]
         assert (status["succeeded"], status["completedIndexes"], status["failedIndexes"]) == (2, "0,1", "")
 
+    def test_numbers_of_the_controllers_own_may_be_anything_in_a_template(
+        self, api: Plain, namespace: str, running: None
+    ) -> None:
+        path = f"/apis/batch/v1/namespaces/{namespace}/jobs"
+        prefix = "batch.kubernetes.io/job-"
+        for number, key in enumerate(("index-failure-count", "completion-index")):
+            api("POST", path, job(f"j{number}", {"fermata.dev/sim-seconds": "0.01", prefix + key: "x"}))
+        for number in range(2):
+            eventually(lambda name=f"j{number}": condition(api("GET", f"{path}/{name}"), "Complete") == "True")
+
     def test_deadline(self, api: Plain, namespace: str, running: None) -> None:
         path = f"/apis/batch/v1/namespaces/{namespace}/jobs"
         api("POST", path, job("j", {"fermata.dev/sim-seconds": "60"}, activeDeadlineSeconds=1))

@@ -25,7 +25,7 @@ from fermata.sim.kube.controllers.pods import new_pod
 from fermata.sim.kube.controllers.work import Recorder, WorkQueue, reference
 from fermata.sim.kube.errors import ApiError
 from fermata.sim.kube.failure_policy import action_of
-from fermata.sim.kube.kinds.job import COMPLETION_INDEX, INDEX_FAILURES, TRACKING_FINALIZER
+from fermata.sim.kube.kinds.job import COMPLETION_INDEX, INDEX_FAILURES, TRACKING_FINALIZER, number_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -509,7 +509,6 @@ def _pod_view(pod: Obj) -> PodView | None:
     owner = next((item for item in meta.get("ownerReferences") or [] if item.get("controller")), None)
     if owner is None or owner["kind"] != "Job":
         return None
-    index = (meta.get("annotations") or {}).get(COMPLETION_INDEX)
     ends = [
         ((item.get("state") or {}).get("terminated") or {}).get("finishedAt") or ""
         for item in status.get("containerStatuses") or []
@@ -521,8 +520,8 @@ def _pod_view(pod: Obj) -> PodView | None:
         job=owner["name"],
         job_uid=owner["uid"],
         phase=status.get("phase") or "Pending",
-        index=int(index) if index is not None else None,
-        failures=int((meta.get("annotations") or {}).get(INDEX_FAILURES, 0)),
+        index=number_of(meta, COMPLETION_INDEX),
+        failures=number_of(meta, INDEX_FAILURES) or 0,
         deleting=bool(meta.get("deletionTimestamp")),
         tracked=TRACKING_FINALIZER in (meta.get("finalizers") or []),
         ready=any(item["type"] == "Ready" and item["status"] == "True" for item in status.get("conditions") or []),

@@ -14,7 +14,7 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from fermata.sim.kube.kinds.job import COMPLETION_INDEX
+from fermata.sim.kube.kinds.job import COMPLETION_INDEX, number_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -64,7 +64,7 @@ def plan_of(pod: Obj, default_s: float) -> Plan:
         PlanError: for a value that is not a number, or negative.
     """
     annotations = pod["metadata"].get("annotations") or {}
-    index = int(annotations.get(COMPLETION_INDEX) or 0)
+    index = number_of(pod["metadata"], COMPLETION_INDEX) or 0
     return Plan(
         seconds=_number(annotations, SIM_SECONDS, index, default_s),
         code=int(_number(annotations, SIM_EXIT_CODE, index, 0)),

@@ -32,12 +32,19 @@ _COUNTS = (
     "activeDeadlineSeconds",
     "ttlSecondsAfterFinished",
 )
+_DIGITS = 10  # of an index, or a number of failures
 _IMMUTABLE = ("selector", "completionMode", "podFailurePolicy", "successPolicy", "backoffLimitPerIndex", "managedBy")
 _REPLACEMENTS = ("Failed", "TerminatingOrFailed")
 #: How many pods of an Indexed Job may run at once.
 _MOST_INDEXED = 100_000
 #: The scheduling directives of the template, which may change while a Job is suspended and has not started.
 _DIRECTIVES = ("nodeSelector", "affinity", "tolerations", "schedulingGates")
+
+
+def number_of(pod_meta: Obj, key: str) -> int | None:
+    """Return the number that the Job controller wrote into a pod's annotation; what else stands there is none."""
+    text = (pod_meta.get("annotations") or {}).get(key, "")
+    return int(text) if text.isdecimal() and len(text) <= _DIGITS else None
 
 
 class JobKind(Kind):
