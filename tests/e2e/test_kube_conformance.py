@@ -1409,6 +1409,24 @@ class TestJobs:
         assert reasons["FailureTarget"] == reasons["Failed"]
         assert (reasons["Failed"], status["failedIndexes"], status["failed"], sorted(failures)) == expected
 
+    def test_deleted_pods_count_towards_the_limit_of_their_index(
+        self, api: Plain, namespace: str, running: None
+    ) -> None:
+        path, pods = f"/apis/batch/v1/namespaces/{namespace}/jobs", f"/api/v1/namespaces/{namespace}/pods"
+        spec = {"completions": 1, "completionMode": "Indexed", "backoffLimitPerIndex": 1}
+        api("POST", path, job("j", {"fermata.dev/sim-seconds": "60"}, **spec))
+        for failures in ("0", "1"):
+            (name,) = eventually(lambda told=failures: [
+                item["metadata"]["name"]
+                for item in api("GET", pods)["items"]
+                if item["metadata"]["annotations"]["batch.kubernetes.io/job-index-failure-count"] == told
+                and item["status"]["phase"] == "Running"
+            ])  # fmt: skip
+            api("DELETE", f"{pods}/{name}?gracePeriodSeconds=0")
+        eventually(lambda: condition(api("GET", f"{path}/j"), "Failed") == "True")
+        status = api("GET", f"{path}/j")["status"]
+        assert (status["failedIndexes"], status["failed"]) == ("0", 2)
+
     def test_indexes_that_succeed_leave_none_failed(self, api: Plain, namespace: str, running: None) -> None:
         path = f"/apis/batch/v1/namespaces/{namespace}/jobs"
         annotations = {"fermata.dev/sim-seconds": "0.01", "fermata.dev/sim-failures": "1"}

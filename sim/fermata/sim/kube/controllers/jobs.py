@@ -423,7 +423,8 @@ class _Look:
         failures: dict[int, int] = {}
         for pod in self._pods if self._index_limit is not None else ():
             if pod.index is not None:
-                counts = pod.phase == "Failed" and self._action(pod) != "Ignore"
+                deleted = pod.deleting and pod.tracked and not pod.finished  # by others: what is stopped here is let go
+                counts = (deleted or pod.phase == "Failed") and self._action(pod) != "Ignore"
                 failures[pod.index] = max(failures.get(pod.index, 0), pod.failures + counts)
         return failures
 
