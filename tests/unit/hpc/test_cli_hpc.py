@@ -121,13 +121,13 @@ def test_a_search_inspects_the_default_of_its_own_configuration(
 @pytest.mark.training
 def test_a_policy_over_the_queue_is_trained_and_evaluated(log: Path, tmp_path: Path) -> None:
     pytest.importorskip("torch")
-    out = tmp_path / "tiny.onnx"
+    out = tmp_path / "tiny one.onnx"
     settings = ("generations=1", "pairs=1", "sequences=2", "judged=2", "jobs=20")
     options = [word for each in settings for word in ("--set", each)]
     given = ("--log", log, "--estimates", "exact", "--stretch", "1.5")
     done = fermata("train", *given, "--method", "queue", "--out", out, *options)
     assert done.returncode == 0, done.stderr
-    judged = f"--log {log} --estimates exact --stretch 1.5 --policy {out}"
+    judged = f"--log {log} --estimates exact --stretch 1.5 --policy '{out}'"
     assert done.stdout == f"{out} written; next: fermata hpc evaluate {judged}\n"
     unnamed = fermata("train", *given, "--method", "queue", "--out", tmp_path / "tiny", *options)
     assert unnamed.stderr == "fermata: --out: expected a name that ends in .onnx, got 'tiny'\n"

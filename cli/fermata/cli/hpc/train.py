@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -102,11 +103,13 @@ def train(
         print(json.dumps(without_nan(told)))
         return
     as_trained = {"cleaning": (cleaning, "archive"), "estimates": (estimates, "user"), "stretch": (stretch, 1.0)}
-    options = [f"--{name} {value}" for name, (value, default) in as_trained.items() if value != default]
+    options = ["--log", "LOG" if log == "-" else log]
+    for name, (value, default) in as_trained.items():
+        options += [f"--{name}", str(value)] if value != default else []
     if isinstance(config, QueueConfig):
-        options.append(f"--policy {out}")
+        options += ["--policy", str(out)]
     elif isinstance(config, WindowConfig):
-        options.append(f"--policy window:{out}")
+        options += ["--policy", f"window:{out}"]
     else:
-        options.append(f"--policy {config.policy} --inspector {out}")
-    print(f"{out} written; next: fermata hpc evaluate --log {'LOG' if log == '-' else log} {' '.join(options)}")
+        options += ["--policy", config.policy, "--inspector", str(out)]
+    print(f"{out} written; next: fermata hpc evaluate {shlex.join(options)}")
