@@ -388,7 +388,7 @@ def test_a_stage_whose_job_is_stripped_of_its_labels_when_it_is_created_has_star
         world.start_operator()
         run_on(world, 10.0)
     assert status_of(world, SHORT)["stages"][0]["reason"] == "JobUnseen"
-    assert len(world.server.jobs) == 1
+    assert (status_of(world, "p")["busy"], len(world.server.jobs)) == (1, 1)
     world.server.strips = False
     run_on(world, 31.0)
     (job,) = world.server.jobs
