@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -120,6 +121,13 @@ def test_a_single_job_has_no_interval() -> None:
     assert "±" not in text
     assert "Student" not in text
     assert "±" in render(REPORT)
+
+
+def test_slowdowns_have_a_column_where_any_is_known() -> None:
+    assert "<th>slowdown</th>" not in render(REPORT)
+    known = Run("fifo", [replace(schedule([2.0, 4.0, 6.0]), ideal_s=np.ones(3))])
+    page = render(replace(REPORT, sections=[replace(SECTION, runs=[BASE, OTHER, known])]))
+    assert page.count("<th>slowdown</th>") == 1
 
 
 def test_the_page_stands_alone_and_no_two_things_in_it_share_an_id() -> None:

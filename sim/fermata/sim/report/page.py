@@ -67,6 +67,11 @@ class SectionView:
         return figures.decimals(min(row.figures["avg_jct_s"] for row in self.rows))
 
     @property
+    def knows_slowdown(self) -> bool:
+        """Whether any run has a slowdown: of what ran in a cluster nobody knows the ideal time."""
+        return any(not math.isnan(row.figures["avg_bounded_slowdown"]) for row in self.rows)
+
+    @property
     def change(self) -> Difference | None:
         """The first run's difference; None where there is only the base."""
         return next((row.difference for row in self.rows if row.difference is not None), None)
