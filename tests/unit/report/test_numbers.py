@@ -154,6 +154,8 @@ def test_summaries_add_up_and_keep_the_extremes() -> None:
 
 def test_classes_are_sizes_or_shares() -> None:
     assert class_bounds(np.array([10.0, 200.0, 10.0])) == [("10 s", 10.0), ("200 s", 200.0)]
+    alike = class_bounds(np.array([86_400.0, 1_234_567.25, 1_234_567.75]))
+    assert [label for label, _ in alike] == ["86400 s", "1234567 s", "1234568 s"]
     labels = [label for label, _ in class_bounds(np.arange(1.0, 1001.0))]
     assert labels == [
         "smallest half, to 500 s",

@@ -36,6 +36,20 @@ def test_the_longest_times_that_a_trace_may_have() -> None:
     assert stats.gap_cv2 == pytest.approx(1.0)  # gaps of 0 and 2 means
 
 
+@pytest.mark.parametrize("unit", [0.1, 1.0, 3600.0])
+def test_burstiness_is_the_same_in_every_unit_of_time(unit: float) -> None:
+    """Of 20 n + 1 jobs the last window ends with the last arrival, but for rounding."""
+    for seed in range(20):
+        ends = np.array([0.0, 40.0])
+        inside = np.sort(np.random.default_rng(seed).uniform(*ends, 39))
+        arrivals = np.concatenate([ends[:1], inside, ends[1:]])
+        early = 1 + int((inside < 20.0).sum())
+        found = trace_stats(one_stage_trace(unit * (7.0 + arrivals), np.ones(41))).dispersion
+        assert found == (early - 20.0) ** 2 / 20.0
+    clockwork = one_stage_trace(unit * 0.7 * np.arange(201), np.ones(201))
+    assert trace_stats(clockwork).dispersion == 0.0
+
+
 def test_sizes_that_are_alike_or_nothing_are_one_class() -> None:
     assert size_classes(np.full(5, 7.0)).distinct is False
     assert size_classes(np.zeros(3)).distinct is False

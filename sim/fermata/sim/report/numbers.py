@@ -163,7 +163,9 @@ def class_bounds(work_s: FloatArray) -> list[tuple[str, float]]:
     """
     sizes = np.unique(np.round(work_s, 6))
     if len(sizes) <= _MOST_SIZES:
-        return [(f"{size:g} s", float(size)) for size in sizes]
+        # With as many digits as it takes to tell them apart.
+        digits = next(digits for digits in range(6, 18) if len({f"{size:.{digits}g}" for size in sizes}) == len(sizes))
+        return [(f"{size:.{digits}g} s", float(size)) for size in sizes]
     found: list[tuple[str, float]] = []
     for share, words in _TAIL_CLASSES:
         most = float(np.quantile(work_s, share, method="inverted_cdf"))
