@@ -92,6 +92,7 @@ FeatureRow = NDArray[np.float64] | NDArray[np.float32]  # [SIZE]
 # Where estimates are rough, two long jobs of about the same work left would take turns, and both end late.
 ORDER = Rule(order=BY_REMAINING_WORK, fill=FILL, hold=NEVER, keep_running=0.15)
 _FAR = 1e4  # ratios above this say no more
+_MOST_RATE = 1e250  # arrivals a second: an infinite rate of none of a kind would be no number
 
 
 class Completions(NamedTuple):
@@ -218,7 +219,7 @@ def _arrivals(board: Board, unit: float, nearest_s: float, task_s: float, out: F
     times_s, sizes_s = board.recent_arrival_s, board.recent_work_s
     span_s = pool.now_s - times_s[pool.recent_begin] if seen > 0 else 0.0
     # One arrival more than intervals: the first one opens the window.
-    rate = (seen - 1) / span_s if seen > 1 and span_s > 0.0 else 0.0
+    rate = min((seen - 1) / span_s, _MOST_RATE) if seen > 1 and span_s > 0.0 else 0.0
     half, twice = 0.5 * unit, 2.0 * unit
     total, under, upto, over_work, under_work = 0.0, 0, 0, 0.0, 0.0
     alike, followed, gaps_s, was_alike, alike_s, under_s = 0, 0, 0.0, False, 0.0, -math.inf

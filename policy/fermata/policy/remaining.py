@@ -17,6 +17,7 @@ _SQRT2 = math.sqrt(2.0)
 _SPREAD_OF_ERROR = math.sqrt(math.pi / 2.0)
 _EXACT = 1e-3  # a spread below this is none
 _BEGUN = 1e-9  # share of the estimate below which a task has only just begun
+_NOTHING_S = 1e-250  # an estimate that small, over what has passed, might be no number above zero
 _FAR = -3.0  # standard deviations beyond which the tail's own slope stands for it
 
 
@@ -31,7 +32,7 @@ def expected_left_s(left_s: float, estimate_s: float, error: float) -> float:
     """
     spread = error * _SPREAD_OF_ERROR
     passed_s = estimate_s - left_s
-    if spread < _EXACT or estimate_s <= 0.0 or passed_s <= _BEGUN * estimate_s:
+    if spread < _EXACT or estimate_s <= _NOTHING_S or passed_s <= _BEGUN * estimate_s:
         return max(left_s, 0.0)
     beyond = (math.log(estimate_s / passed_s) - 0.5 * spread * spread) / spread
     if beyond < _FAR:

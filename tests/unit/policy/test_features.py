@@ -236,3 +236,8 @@ def test_a_board_tells_jobs_of_wide_stages_as_the_simulator_does() -> None:
             np.testing.assert_array_equal(narrow, known[: len(narrow)])
         told |= set(known.tolist())
     assert told == {0, 1}
+
+
+def test_arrivals_next_to_no_time_apart_leave_every_feature_a_number() -> None:
+    for state in states_of(one_stage_jobs((0.0, 20.0), (5e-324, 3.0)), 2, load("srwf")):
+        assert np.isfinite(observe(state)[1]).all()

@@ -39,3 +39,8 @@ def test_a_task_far_beyond_its_estimate_is_expected_to_take_a_share_of_what_it_t
     for passed_s in (1e3, 1e6, 1e12):
         found = expected_left_s(10.0 - passed_s, 10.0, 0.16)
         assert 0.0 < found < 0.5 * passed_s
+
+
+def test_an_estimate_of_next_to_nothing_says_nothing_compiled_or_not() -> None:
+    plain = getattr(expected_left_s, "py_func", expected_left_s)
+    assert plain(-1e12, 1e-320, 0.5) == expected_left_s(-1e12, 1e-320, 0.5) == 0.0
