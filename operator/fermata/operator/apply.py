@@ -47,7 +47,7 @@ class Failure(NamedTuple):
 
 
 class Start(NamedTuple):
-    """A stage whose Job is being created or widened."""
+    """A stage whose Job is being created or widened, or was to be, and nobody knows whether that was done."""
 
     view: WorkflowView
     cap: int
@@ -58,7 +58,7 @@ class Applier:
     """Carries out what is decided in one pool.
 
     What the API server takes long to do goes on in the background, and `wake` is called when it is done. Until then its
-    stages are `starting`.
+    stages are `starting`, and so are those whose start was not answered, until it is known what became of their Jobs.
     """
 
     def __init__(
@@ -78,6 +78,7 @@ class Applier:
         self._failures: dict[StageKey, Failure] = {}  # of starts
         self._searches: dict[StageKey, Failure] = {}  # for Jobs that were not seen
         self._stops: dict[StageKey, Failure] = {}
+        self._unanswered: set[StageKey] = set()  # of `starting`
         self.starting: dict[StageKey, Start] = {}
         self._requests = InFlight(lambda: wake(pool))
 
@@ -91,6 +92,8 @@ class Applier:
         for kept in (self._failures, self._searches, self._stops):
             for key in [key for key in kept if key[0] == uid]:
                 del kept[key]
+        for key in [key for key in self._unanswered if key[0] == uid]:
+            self._answered(key)
 
     def unseen(self, uid: str) -> dict[str, str]:
         """Return why Jobs of a workflow's stages are not seen, by stage."""
@@ -98,17 +101,17 @@ class Applier:
 
     def paused(self, now_s: float) -> Mapping[StageKey, Why]:
         """Return the stages that are not to be started now, because that failed a moment ago or takes long."""
-        paused = {
-            key: Why(reasons.START_RETRYING, f"not started, tried again: {failure.message}")
-            for key, failure in self._failures.items()
-            if failure.until_s > now_s
-        }
+        paused: dict[StageKey, Why] = {}
         for (uid, name), begun in self.starting.items():
             # Tasks that may begin at any moment count towards a workflow's own parallelism.
             shared = begun.view.spec.parallelism is not None
             names = [stage.spec.name for stage in begun.view.stages if shared or stage.spec.name == name]
             paused |= dict.fromkeys(((uid, each) for each in names), _STARTING)
-        return paused
+        return paused | {
+            key: Why(reasons.START_RETRYING, f"not started, tried again: {failure.message}")
+            for key, failure in self._failures.items()
+            if failure.until_s > now_s
+        }
 
     def retries_s(self, now_s: float) -> Iterable[float]:
         """Return when stages are to be tried again, of those that were left alone at a time."""
@@ -134,9 +137,11 @@ class Applier:
     async def find_missing(self, views: Iterable[WorkflowView], now_s: float) -> None:
         """Look for the Jobs of stages that run and are not seen: they were deleted, or have lost their labels.
 
-        A watch tells both in the same way, and only one of them is a failure.
+        A watch tells both in the same way, and only one of them is a failure. Look, too, for those whose creation or
+        widening was not answered: until it is known whether they run, nothing else may have their executors.
         """
         missing = {(view.fact.meta.uid, name): view.fact for view in views for name in view.missing}
+        missing |= {key: self.starting[key].view.fact for key in self._unanswered}
         await self._requests.send(
             {
                 key: partial(self._find, fact, key)
@@ -170,7 +175,8 @@ class Applier:
                 self._note_failure(view, key, error)
             return
         finally:
-            del self.starting[key]
+            if key not in self._unanswered:
+                del self.starting[key]
             self._store.touched[self._pool].add(uid)
         self._failures.pop(key, None)
         account.started.add(name)  # also if its labels were taken off at once, by which it would be seen
@@ -179,6 +185,11 @@ class Applier:
         if name not in self._store.workflow_jobs.get(uid, {}):
             self._teller.come_back(self._now())  # to look for it: no event will say what becomes of it
         self._teller.started(view, stage, cap, account, policy, now_s)
+
+    def _answered(self, key: StageKey) -> None:
+        """Count a stage whose start was not answered as what its Job says, if there is one."""
+        self._unanswered.discard(key)
+        self.starting.pop(key, None)
 
     def _note_failure(self, view: WorkflowView, key: StageKey, error: RefusedError | ClusterError) -> None:
         """Keep in mind that a stage can never be started, or not now."""
@@ -190,6 +201,8 @@ class Applier:
             return
         failure = Failure.after(self._failures.get(key), str(error), now_s, busy=error.is_trouble)
         self._failures[key] = failure
+        if error.is_unsure:
+            self._unanswered.add(key)
         self._teller.mark(uid)
         again_s = failure.until_s - now_s
         log.warning("%s: stage %s: not started, again in %g s: %s", view.fact.title, name, again_s, error)
@@ -213,6 +226,9 @@ class Applier:
         if uid not in self._ledger.accounts:  # it was deleted meanwhile
             return
         self._store.touched[self._pool].add(uid)
+        if trouble is None and key in self._unanswered:
+            self._answered(key)
+            return
         if found is None and trouble is None:
             message = f"the Job of stage {name!r} was deleted before it finished"
             self.refused.setdefault(uid, {})[name] = Refusal(reasons.JOB_DELETED, message)
@@ -230,6 +246,7 @@ class Applier:
         try:
             self._store.put_own("jobs", await stop(self._cluster, job, reason))
             self._stops.pop(key, None)
+            self._teller.come_back(now_s)  # its executors are free, and the pool was not called
         except ClusterError as error:
             if fact.meta.uid not in self._ledger.accounts:  # it was deleted meanwhile
                 return

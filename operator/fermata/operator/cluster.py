@@ -51,6 +51,11 @@ class ClusterError(FermataError):
         return self.status in (0, 408, 409, 429) or self.status >= 500
 
     @property
+    def is_unsure(self) -> bool:
+        """Whether it may have been done all the same: the answer was lost, or the server did not see the end of it."""
+        return self.status == 0 or self.status >= 500
+
+    @property
     def may_pass(self) -> bool:
         """Whether the same request can succeed later: outages, throttling, quotas and missing rights."""
         return self.is_trouble or self.is_denial or self.status in (401, 403, 404)

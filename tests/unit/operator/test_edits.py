@@ -197,6 +197,14 @@ def test_a_stage_that_an_edit_takes_out_is_stopped_and_keeps_its_executors_until
     assert stopped["metadata"]["annotations"]["fermata.dev/stopped"] == "StageRemoved"
 
 
+def test_the_executors_of_what_is_stopped_are_given_to_the_next_at_once() -> None:
+    world = begun(executors=1)
+    world.feed("workflows", "uid-next", workflow("next", stage("a", estimateSeconds=9)))
+    edit(world, SHORT, activeDeadlineSeconds=5)
+    run_on(world, 60.0)
+    assert world.started == {"short": 1.0, "next": 6.0}  # it arrived at 1
+
+
 @pytest.mark.parametrize("why", ["removed", "deadline"])
 def test_a_job_that_must_not_be_stopped_is_asked_for_less_and_less_often(why: str) -> None:
     world = begun()

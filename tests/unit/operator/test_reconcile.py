@@ -12,6 +12,7 @@ import pytest
 from tests.unit.operator.objects import DONE, T0, stage, workflow
 from tests.unit.operator.world import Holder, World
 
+from fermata.operator.cluster import ClusterError
 from fermata.operator.past import past_job
 from fermata.operator.reasons import MEANING
 from fermata.operator.times import parse, render
@@ -132,6 +133,28 @@ def test_a_start_that_fails_is_tried_again_soon_and_then_less_often(status: int,
     asyncio.run(world.run_until(T0 + 100.0))
     waits_s = [0.25, 0.5, 1.0, 2.0, 4.0, 8.0, *last_s]
     assert world.started["short"] == pytest.approx(1.0 + sum(waits_s), abs=0.1)
+
+
+@pytest.mark.parametrize("made", [True, False])
+def test_the_executors_of_a_start_without_an_answer_are_kept_until_it_is_known_what_became_of_it(made: bool) -> None:
+    world = World(executors=1)
+    create = world.server.create_job
+
+    async def lose(job: dict[str, Any]) -> dict[str, Any]:
+        world.server.create_job = create  # type: ignore[method-assign]
+        if made:
+            await create(job)
+        raise ClusterError(0, "ServerDisconnectedError", "")
+
+    world.server.create_job, world.server.unread = lose, 4  # type: ignore[method-assign]
+    asyncio.run(world.reconciler.reconcile())
+    world.feed("workflows", "uid-next", workflow("next", stage("a", estimateSeconds=1), arrival_s=T0 + 1.0))
+    asyncio.run(world.run_until(T0 + 1.5))
+    assert world.server.unread, "the API server does not say yet"
+    assert "next" not in world.started
+    asyncio.run(world.run_until(T0 + 60.0))
+    assert world.started.keys() == ({"short"} if made else {"next"})
+    assert world.server.objects["p"]["status"]["busy"] == 1
 
 
 @pytest.mark.parametrize("what", ["start", "hold"])
