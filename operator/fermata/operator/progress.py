@@ -117,8 +117,9 @@ class WorkflowView:
         """How many more of its tasks may run at once."""
         if self.spec.parallelism is None:
             return self.tasks
-        unseen = (self.most_at_once(stage) for stage in self.stages if stage.spec.name in self.missing)
-        return max(self.spec.parallelism - sum(stage.occupied for stage in self.stages) - sum(unseen), 0)
+        running = sum(stage.occupied for stage in self.stages) + sum(job.occupied for job in self.removed)
+        unseen = sum(self.most_at_once(stage) for stage in self.stages if stage.spec.name in self.missing)
+        return max(self.spec.parallelism - running - unseen, 0)
 
     @property
     def tasks(self) -> int:

@@ -385,6 +385,25 @@ def test_a_job_that_is_not_seen_counts_towards_the_parallelism_of_its_workflow()
     assert sum(job["spec"]["parallelism"] for job in of_w) <= 2
 
 
+def test_a_stage_that_an_edit_takes_out_counts_towards_the_parallelism_of_its_workflow_until_it_is_stopped() -> None:
+    world = World(executors=9)
+    world.feed("workflows", "uid-w", workflow("w", stage("a"), parallelism=1, arrival_s=T0 + 1.0))
+    run_on(world, 1.0)
+    world.server.forbids = True
+    edit(world, "uid-w", stages=[stage("b")])
+    run_on(world, 20.0)
+    assert _begun_of(world, "w") == ["a"]
+    world.server.forbids = False
+    run_on(world, 31.0)
+    assert _begun_of(world, "w") == ["a", "b"]
+
+
+def _begun_of(world: World, name: str) -> list[str]:
+    """The stages of a workflow that were started."""
+    labels = [job["metadata"]["labels"] for job in world.server.jobs]
+    return [row["fermata.dev/stage"] for row in labels if row["fermata.dev/workflow"] == name]
+
+
 @pytest.mark.parametrize("killed", [False, True])
 def test_a_stage_whose_job_is_stripped_of_its_labels_when_it_is_created_has_started(killed: bool) -> None:
     world = World(executors=1)
