@@ -201,6 +201,17 @@ def test_why_a_stage_is_not_started_is_what_the_api_server_said_last() -> None:
     assert waits == [f"stage a not started, tried again: {status}: a bad moment" for status in (500, 403)]
 
 
+def test_a_stage_that_could_not_be_started_and_waits_for_executors_since_then_says_so() -> None:
+    world = World(executors=1)
+    world.server.refusals["short"] = [403]
+    asyncio.run(world.reconciler.reconcile())
+    world.feed("workflows", "uid-next", workflow("next", stage("a", estimateSeconds=1), arrival_s=T0 + 1.0))
+    asyncio.run(world.run_until(T0 + 60.0))
+    assert world.started.keys() == {"next"}
+    (row,) = world.server.objects["uid-short"]["status"]["stages"]
+    assert (row["state"], row["reason"]) == ("Waiting", "ExecutorsBusy")
+
+
 def test_a_long_history_keeps_nobody_waiting_and_what_happens_meanwhile_counts() -> None:
     world = World()
     for number in range(1000):
