@@ -1502,7 +1502,9 @@ class TestJobs:
 
 
 class TestRunning:
-    def test_no_more_pods_run_than_there_are_slots(self, api: Plain, namespace: str, running: None) -> None:
+    def test_no_more_pods_run_than_there_are_slots(
+        self, plane: Plane, api: Plain, namespace: str, running: None
+    ) -> None:
         path, pods = f"/apis/batch/v1/namespaces/{namespace}/jobs", f"/api/v1/namespaces/{namespace}/pods"
         since = api("GET", pods).meta["resourceVersion"]
         api("POST", path, job("j", {"fermata.dev/sim-seconds": "0.05"}, parallelism=10, completions=10))
@@ -1525,7 +1527,8 @@ class TestRunning:
 
         api.watch(pods, follow, resourceVersion=since)
         assert done == 10
-        assert 2 <= most <= 4  # pods of the tests before this one may hold slots yet
+        # On a real one pods of the tests before this one may hold slots yet.
+        assert most == 4 or (plane.is_real and 1 < most < 4)
 
     def test_exit_codes_by_index(self, api: Plain, namespace: str, running: None) -> None:
         path, pods = f"/apis/batch/v1/namespaces/{namespace}/jobs", f"/api/v1/namespaces/{namespace}/pods"
