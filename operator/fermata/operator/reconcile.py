@@ -96,6 +96,8 @@ class Asked:
     @cached_property
     def after(self) -> ClusterState:
         """The state as what is started leaves it: what people are told is of then."""
+        if not self.plan.starts:
+            return self.state
         board = board_of(self.state)
         for key, cap in self.plan.starts.items():
             take(board, Action(START, self.index[key], cap))

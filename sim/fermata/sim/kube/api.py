@@ -241,8 +241,8 @@ class Api:
         if entry is None and status:
             raise not_found(resource, name)
         plain = copy.deepcopy(wanted)
-        for path in clean(resource, plain) + self.kind(resource).unknown_fields(plain):
-            raise no_typed_patch(resource, wanted, f".{path}: field not declared in schema")
+        if unknown := clean(resource, plain) + self.kind(resource).unknown_fields(plain):
+            raise no_typed_patch(resource, wanted, f".{unknown[0]}: field not declared in schema")
         merged = apply_patch(
             resource,
             None if entry is None else self._shown(resource, entry),

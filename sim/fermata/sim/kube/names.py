@@ -21,6 +21,28 @@ def _told(form: str, examples: str, pattern: str) -> str:
     return f"{form} (e.g. {examples}, regex used for validation is '{pattern}')"
 
 
+def _wrong(text: str, most: int, unit: str, pattern: str, told: str) -> str:
+    """Judge a text by its length, then by its form."""
+    if len(text) > most:
+        return f"must be no more than {most} {unit}"
+    return "" if re.fullmatch(pattern, text) else told
+
+
+_SUBDOMAIN_FORM = _told(
+    f"a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', {_ENDS}",
+    "'example.com'",
+    _SUBDOMAIN,
+)
+_LABEL_FORM = _told(
+    f"a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', {_ENDS}",
+    "'my-name',  or '123-abc'",
+    _LABEL,
+)
+_VALUE_FORM = _told(
+    f"a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', {_ENDS}",
+    "'MyValue',  or 'my_value',  or '12345'",
+    _VALUE,
+)
 _KEY_FORM = _told(
     f"must consist of alphanumeric characters, '-', '_' or '.', {_ENDS}",
     "'MyName',  or 'my.name',  or '123-abc'",
@@ -30,24 +52,14 @@ _KEY_FORM = _told(
 
 def wrong_subdomain(text: str) -> str:
     """Judge a name as most objects have: a DNS subdomain."""
-    if len(text) > _LONGEST_SUBDOMAIN:
-        return f"must be no more than {_LONGEST_SUBDOMAIN} characters"
-    if re.fullmatch(_SUBDOMAIN, text):
-        return ""
-    form = f"a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', {_ENDS}"
-    return _told(form, "'example.com'", _SUBDOMAIN)
+    return _wrong(text, _LONGEST_SUBDOMAIN, "characters", _SUBDOMAIN, _SUBDOMAIN_FORM)
 
 
 def wrong_label(text: str) -> str:
     """Judge a name as namespaces have: one label of a DNS name."""
     if "." in text:
         return "must not contain dots"
-    if len(text) > _LONGEST_LABEL:
-        return f"must be no more than {_LONGEST_LABEL} characters"
-    if re.fullmatch(_LABEL, text):
-        return ""
-    form = f"a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', {_ENDS}"
-    return _told(form, "'my-name',  or '123-abc'", _LABEL)
+    return _wrong(text, _LONGEST_LABEL, "characters", _LABEL, _LABEL_FORM)
 
 
 def wrong_segment(text: str) -> str:
@@ -68,16 +80,10 @@ def wrong_key(text: str) -> str:
         return f"prefix part {wrong}"
     if not name:
         return "name part must be non-empty"
-    if len(name) > _LONGEST_LABEL:
-        return f"name part must be no more than {_LONGEST_LABEL} bytes"
-    return "" if re.fullmatch(_QUALIFIED, name) else f"name part {_KEY_FORM}"
+    wrong = _wrong(name, _LONGEST_LABEL, "bytes", _QUALIFIED, _KEY_FORM)
+    return f"name part {wrong}" if wrong else ""
 
 
 def wrong_value(text: str) -> str:
     """Judge the value of a label."""
-    if len(text) > _LONGEST_LABEL:
-        return f"must be no more than {_LONGEST_LABEL} bytes"
-    if re.fullmatch(_VALUE, text):
-        return ""
-    form = f"a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', {_ENDS}"
-    return _told(form, "'MyValue',  or 'my_value',  or '12345'", _VALUE)
+    return _wrong(text, _LONGEST_LABEL, "bytes", _VALUE, _VALUE_FORM)
