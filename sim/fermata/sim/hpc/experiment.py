@@ -115,6 +115,19 @@ def expect_queue(log: JobLog, policy: Policy, jobs: int, part: str, warm: int = 
         )
 
 
+def expect_decisions(many: int, log: JobLog, part: str) -> None:
+    """Refuse to learn from sequences in which nobody is asked; the mean of no decision would be no number.
+
+    Raises:
+        InputError: there is no decision.
+    """
+    if not many:
+        raise InputError(
+            f"{part} of {log.name}: nothing can be held in any sequence; expected jobs that start while others run "
+            "or before others come"
+        )
+
+
 def pooled(rows: Sequence[dict[str, float]]) -> tuple[dict[str, float], dict[str, float]]:
     """Return the mean of every figure over sequences, and half of its 95% interval: normal, or Student's of few."""
     means: dict[str, float] = {}

@@ -16,7 +16,7 @@ import torch
 from pydantic import Field
 
 from fermata.policy.errors import InputError
-from fermata.sim.hpc.experiment import Sequences, draw_sequences, expect_queue, run_sequence, split
+from fermata.sim.hpc.experiment import Sequences, draw_sequences, expect_decisions, expect_queue, run_sequence, split
 from fermata.sim.hpc.inspect import FEATURES, MAX_REJECTIONS, MOST_REJECTIONS, SAMPLE, seed_sampling
 from fermata.sim.hpc.jobs import FloatArray, JobLog
 from fermata.sim.hpc.kernel import run
@@ -75,7 +75,7 @@ def search_inspector(
         on_generation: told now and then.
 
     Raises:
-        InputError: the part is too short or has no queue, or the policy has no such name or holds jobs by itself.
+        InputError: the part is too short or has nothing to decide, or the policy means nothing or holds by itself.
         ModelError: `config.start` is no inspector, or one that reads more features.
     """
     torch.set_num_threads(1)
@@ -116,6 +116,7 @@ def _imitate(
     first, end = split(log, part)
     sequences = draw_sequences(log, _IMITATED_ON, min(_JOBS, end - first), config.seed + 1, part=part)
     seen = _states(log, policy, sequences, replace(model, theta=theta_of(network)))
+    expect_decisions(len(seen), log, part)
     base = config.yardstick if config.scope == "starts" else f"{policy.order.name}/strict"
     shorter = replace(sequences, starts=sequences.starts[:_TUNED_ON])
     tried = try_reservations(log, shorter, yardstick=config.yardstick, bases=(base,))

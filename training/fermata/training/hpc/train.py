@@ -10,7 +10,7 @@ from functools import lru_cache
 import numpy as np
 import torch
 
-from fermata.sim.hpc.experiment import draw_sequences, expect_queue, pooled, run_sequence, split
+from fermata.sim.hpc.experiment import draw_sequences, expect_decisions, expect_queue, pooled, run_sequence, split
 from fermata.sim.hpc.jobs import JobLog
 from fermata.sim.hpc.metrics import figures
 from fermata.sim.hpc.models import InspectorModel
@@ -57,7 +57,7 @@ def train_inspector(
         on_epoch: told after every epoch.
 
     Raises:
-        InputError: the part is too short for the sequences or has no queue, or the policy has no such name.
+        InputError: the part is too short for the sequences or has nothing to decide, or the policy has no such name.
     """
     torch.set_num_threads(threads)
     policy, learner = named(config.policy), Learner(config)
@@ -82,6 +82,7 @@ def train_inspector(
         starts = random.integers(first + config.warm, end - config.jobs + 1, config.trajectories)
         seed = int(random.integers(2**31))
         batch = collect(log, policy, starts, model, config, base_of, seed)
+        expect_decisions(len(batch.acted), log, part)
         told = learner.update(batch)
         model = replace(model, theta=theta_of(learner.policy))
         selected = judge(model)

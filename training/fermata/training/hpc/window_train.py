@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
-from fermata.sim.hpc.experiment import draw_sequences, expect_queue, split
+from fermata.sim.hpc.experiment import draw_sequences, expect_decisions, expect_queue, split
 from fermata.sim.hpc.jobs import JobLog
 from fermata.sim.hpc.policies import policy as named
 from fermata.sim.hpc.window import PARAMETERS
@@ -57,7 +57,7 @@ def train_window(
         The same for the same arguments.
 
     Raises:
-        InputError: the part is too short for the sequences, or has no queue.
+        InputError: the part is too short for the sequences, or has nothing to decide.
     """
     torch.set_num_threads(1)
     expect_queue(log, named("fcfs/skip"), config.jobs, part)
@@ -65,7 +65,7 @@ def train_window(
     judged = prepare(log, chosen.starts, config.jobs)
     first, end = split(log, part)
     maxima, random = RunningMaxima(), np.random.default_rng(config.seed)
-    learner = WindowLearner(config, _standard(judged, config))
+    learner = WindowLearner(config, _standard(judged, config, log, part))
     model = WindowModel(config.head, config.tail, learner.theta(), log.name, config.seed)
     best, least = model, float(waits(judged, model).mean())
     curve = [(0, least)]
@@ -73,6 +73,7 @@ def train_window(
         began = time.perf_counter()
         starts = random.integers(first, end - config.jobs + 1, config.sequences).tolist()
         batch = collect(prepare(log, starts, config.jobs), model, config, maxima, int(random.integers(2**31)))
+        expect_decisions(len(batch.sizes), log, part)
         told = learner.update(batch, 1.0 - (number - 1) / config.iterations)
         model = WindowModel(config.head, config.tail, learner.theta(), log.name, config.seed)
         if number % _JUDGE_EVERY == 0 or number == config.iterations:
@@ -86,8 +87,10 @@ def train_window(
     return replace(best, curve=tuple(curve))
 
 
-def _standard(episodes: Sequence[Episode], config: WindowConfig) -> Standard:
+def _standard(episodes: Sequence[Episode], config: WindowConfig, log: JobLog, part: str) -> Standard:
     """Return the units of features as an agent meets them that starts any job that fits."""
     anything = WindowModel(config.head, config.tail, np.zeros(PARAMETERS, dtype=np.float32))
     maxima = RunningMaxima()  # of no reward that counts
-    return Standard.of(collect(episodes, anything, config, maxima, config.seed).rows)
+    batch = collect(episodes, anything, config, maxima, config.seed)
+    expect_decisions(len(batch.sizes), log, part)
+    return Standard.of(batch.rows)
