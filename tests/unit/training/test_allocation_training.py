@@ -21,7 +21,7 @@ from fermata.policy.model_file import load_model
 from fermata.training.graph.config import read_any
 from fermata.training.spark import train as trainer
 from fermata.training.spark.config import AllocationConfig
-from fermata.training.spark.episodes import judged_cases, log_ratios, training_cases
+from fermata.training.spark.episodes import first_seed, judged_cases, log_ratios, training_cases
 
 TPCH = str(require_shared("data", "tpch"))
 pytestmark = pytest.mark.training
@@ -101,6 +101,15 @@ def test_episodes_are_the_same_for_all_candidates_and_new_in_each_generation() -
     assert [each.base_jct_s for each in one] == [each.base_jct_s for each in again]
     assert not {each.base_jct_s for each in one} & {each.base_jct_s for each in other}
     assert [each.kind for each in one] == ["tpch_e1", "varied"]
+
+
+def test_no_two_seeds_of_a_search_meet_the_same_episodes() -> None:
+    assert [first_seed(1, generation) for generation in (0, 1, 149)] == [200_000, 201_000, 349_000], "as it shipped"
+    begins = sorted(first_seed(run, 0) for run in (0, 1, 2, 3, 2**32 - 1))
+    assert np.diff(begins).min() > first_seed(1, 1_000_000) - first_seed(1, 0)
+    other = training_cases(tiny(seed=0), TPCH, 100), training_cases(tiny(seed=2), TPCH, 0)
+    published = [training_cases(tiny(), TPCH, generation) for generation in (0, 100)]
+    assert len({each.base_jct_s for cases in (*other, *published) for each in cases}) == 8
 
 
 def test_what_decima_does_not_read_has_no_weight(tmp_path: Path) -> None:

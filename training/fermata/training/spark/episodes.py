@@ -1,7 +1,7 @@
 """The episodes that a search plays, and what a network costs on them: relative to the tuned heuristics.
 
-Seeds: published settings use from JUDGED_SEEDS on to choose a network and from TRAINING_SEEDS on to search; the seeds
-below are for evaluation and tuning.
+Seeds of episodes: from JUDGED_SEEDS on to choose a network, from TRAINING_SEEDS on to search; those below are for
+evaluation and tuning.
 """
 
 from __future__ import annotations
@@ -29,11 +29,13 @@ from fermata.sim.spark.view import run_allocation
 from fermata.sim.spark.waves import Waves
 from fermata.sim.spark.world import SparkTables, new_spark_world, spark_tables
 from fermata.sim.world import Tables, new_world, tables_of
+from fermata.training.fields import SEEDS
 from fermata.training.spark.config import AllocationConfig, Published, Varied
 
-JUDGED_SEEDS, TRAINING_SEEDS = 4_000, 100_000
+JUDGED_SEEDS, TRAINING_SEEDS = 4_000, 200_000
 VARIED = "varied"
 _GENERATION = 1_000  # seeds apart
+_PUBLISHED, _RUN = 1, 2**40  # the seed of the run that shipped, whose episodes come first, and how far apart runs are
 _GAP_MS, _EXECUTORS = 25_000.0, 50  # of load 1, see `Varied`
 
 FloatArray = NDArray[np.float64]
@@ -94,10 +96,14 @@ def _case(kind: str, workload: SparkWorkload, place: Place, seed: int) -> Case:
     return Case(kind, tables, tables_of(workload.trace, place.executors), waves, min(played))
 
 
+def first_seed(run: int, generation: int) -> int:
+    """Return the seed of a generation's first episode; runs with other seeds never meet the same episodes."""
+    return TRAINING_SEEDS + _RUN * ((run - _PUBLISHED) % SEEDS) + _GENERATION * generation
+
+
 def training_cases(config: AllocationConfig, folder: str, generation: int) -> list[Case]:
     """Return the episodes of a generation, which all its candidates play."""
-    # Runs with other seeds meet other episodes, for a hundred generations: then come the next seed's first ones.
-    seed = TRAINING_SEEDS * (1 + config.seed) + _GENERATION * generation
+    seed = first_seed(config.seed, generation)
     cases = []
     for of in config.published:
         cases += [published_case(folder, of, seed + i) for i in range(of.episodes)]
