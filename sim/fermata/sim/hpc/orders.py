@@ -107,7 +107,7 @@ def _static(name: str, keys: Callable[[JobLog], tuple[FloatArray, ...]]) -> Orde
 
 
 # Slurm's priority/multifactor: a sum of weights times factors in 0 to 1, each factor computed from what the simulated
-# machine has seen. Source: https://slurm.schedmd.com/priority_multifactor.html and fair_tree's classic predecessor.
+# machine has seen. Source: https://slurm.schedmd.com/priority_multifactor.html and classic_fair_share.html there.
 # age: wait / max_age_s, at most 1. fairshare: 2^-(usage share / equal share / dampening), usage decaying by half in
 # half_life_s. size: share of the machine asked for, or what is left of it with favor_small. partition: partitions in
 # the order of their numbers, the last one 1.
