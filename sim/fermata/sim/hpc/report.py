@@ -164,8 +164,9 @@ Most of the time goes into training; what is trained already is kept. The same s
 Bounded slowdown (bsld, threshold 10 s) and wait, means of {COUNT} sequences of {JOBS} jobs with half widths of 95%
 intervals. *Published draws* are the sequences that SchedInspector's published evaluation draws with seed {SEED}, from
 the whole log; *test* are {COUNT} sequences of the last 80% of the log, seed {SEED}. Tuning and training saw the first
-20% only, or jobs of the model. The machine is idle at first; estimates are the run times unless said. The SDSC and CTC
-logs are reconstructions: compare with this page, not with the papers. Differences in wait below 3% are noise.
+20% only, or jobs of the model, but for the lengths that reservations try, quantiles of all the log's estimates. The
+machine is idle at first; estimates are the run times unless said. The SDSC and CTC logs are reconstructions: compare
+with this page, not with the papers. Differences in wait below 3% are noise.
 """
 
 
