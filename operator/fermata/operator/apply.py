@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from fermata.operator import reasons
 from fermata.operator.cluster import Cluster, ClusterError
-from fermata.operator.facts import JobFact, WorkflowFact
+from fermata.operator.facts import JobFact, WorkflowFact, job_fact
 from fermata.operator.inflight import InFlight
 from fermata.operator.jobs import RefusedError, build_job, find, start, stop, widen
 from fermata.operator.ledger import Account, Ledger, Meter
@@ -183,7 +183,8 @@ class Applier:
                 del self.starting[key]
             self._store.touched[self._pool].add(uid)
         self._failures.pop(key, None)
-        account.started.add(name)  # also if its labels were taken off at once, by which it would be seen
+        # Also if its labels were taken off at once, by which it would be seen.
+        account.started[name] = job_fact(made, self._now())
         # Assume what the API server answered, so that the next decision does not wait for the event to come back.
         self._store.put_own("jobs", made)
         if name not in self._store.workflow_jobs.get(uid, {}):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from fermata.operator.build_state import HoldTimes
-from fermata.operator.facts import WorkflowFact
+from fermata.operator.facts import JobFact, WorkflowFact
 from fermata.operator.progress import WorkflowView
 from fermata.operator.times import parse_or_none
 
@@ -40,7 +40,7 @@ class Account:
     held: Meter = field(default_factory=Meter)
     stages: dict[str, Meter] = field(default_factory=dict)
     hold_until_s: dict[str, float] = field(default_factory=dict)
-    started: set[str] = field(default_factory=set)
+    started: dict[str, JobFact] = field(default_factory=dict)  # the latest that was seen of each stage's Job
 
     @property
     def counting(self) -> bool:
@@ -76,7 +76,8 @@ class Ledger:
     def catch_up(self, view: WorkflowView) -> None:
         """Stop the meters of what is not ready any more: at its start, if that was unseen (the operator was killed)."""
         account = self.accounts[view.fact.meta.uid]
-        account.started.update(stage.spec.name for stage in view.stages if stage.job is not None)
+        account.started |= {stage.spec.name: stage.job for stage in view.stages if stage.job is not None}
+        account.started |= {job.stage: job for job in view.removed}
         # An edit may also have given a held stage a parent, or taken it out: if it is ready again, it begins anew.
         ready = {stage.spec.name for stage in view.stages if stage.phase == "Ready"}
         for kept in (account.stages, account.hold_until_s):

@@ -7,8 +7,8 @@ status, and the status more than nothing; a stage that was ever seen started is 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -29,6 +29,13 @@ class Refusal(NamedTuple):
 
     reason: str
     message: str
+
+
+class Unseen(NamedTuple):
+    """What a stage takes at the most whose Job is not seen: tasks at once, and executors that each of them takes."""
+
+    tasks: int
+    slots: int
 
 
 class Outcome(NamedTuple):
@@ -95,16 +102,11 @@ class WorkflowView:
     blocked: str
     outcome: Outcome | None
     removed: tuple[JobFact, ...] = ()  # Jobs of stages that an edit took out
-    missing: tuple[str, ...] = ()  # stages, also that an edit took out, that were started and whose Job is not seen
+    missing: Mapping[str, Unseen] = field(default_factory=dict)  # stages, also removed ones, whose Job is not seen
 
     def stage(self, name: str) -> StageView | None:
         """Return one of its stages, or None if it has none of that name."""
         return next((stage for stage in self.stages if stage.spec.name == name), None)
-
-    def most_at_once(self, stage: StageView) -> int:
-        """Return how many tasks of a stage run at once at most by the last cap that was told."""
-        row = next((row for row in self.fact.status.stages if row.name == stage.spec.name), None)
-        return min((row.parallelism if row else None) or stage.tasks, stage.tasks)
 
     @property
     def deadline_s(self) -> float:
@@ -118,7 +120,7 @@ class WorkflowView:
         if self.spec.parallelism is None:
             return self.tasks
         running = sum(stage.occupied for stage in self.stages) + sum(job.occupied for job in self.removed)
-        unseen = sum(self.most_at_once(stage) for stage in self.stages if stage.spec.name in self.missing)
+        unseen = sum(most.tasks for most in self.missing.values())
         return max(self.spec.parallelism - running - unseen, 0)
 
     @property
@@ -172,7 +174,7 @@ def view(
     spec: WorkflowSpec,
     jobs: Mapping[str, JobFact],
     refused: Mapping[str, Refusal],
-    started: Collection[str],
+    started: Mapping[str, JobFact],
     estimates: Estimates,
     now_s: float,
     before: WorkflowView | None = None,
@@ -184,7 +186,7 @@ def view(
         spec: that spec.
         jobs: the Jobs that exist, by stage.
         refused: stages whose Job the API server refuses for good, or does not have any more.
-        started: stages that this operator has seen started.
+        started: the latest that this operator has seen of the Job of each stage that was started.
         estimates: of its pool.
         now_s: the time.
         before: an earlier view, whose shape still holds where neither spec nor estimates have changed.
@@ -200,7 +202,7 @@ def view(
     for index in _parents_first(spec):
         stage = spec.stages[index]
         blank = StageView(stage, index, "Pending", guesses[index], path_s[index], stage.tasks)
-        begun = _begun(fact, blank, jobs.get(stage.name), known.get(stage.name), stage.name in started, now_s)
+        begun = _begun(fact, blank, jobs.get(stage.name), known.get(stage.name), started.get(stage.name), now_s)
         # Of a workflow that is being deleted the Jobs go first, and that is no failure.
         if stage.name in refused and (begun is None or (_is_missing(begun) and not fact.meta.deleting)):
             begun = _failed(begun or blank, *refused[stage.name], now_s)
@@ -209,11 +211,12 @@ def view(
     deadline_s = fact.arrival_s + (spec.active_deadline_seconds or math.inf)
     expired = now_s >= deadline_s
     removed = tuple(job for name, job in jobs.items() if name not in stages)
-    missing: tuple[str, ...] = ()
+    missing: dict[str, Unseen] = {}
     if not fact.meta.deleting:
         begun_names = {*started, *(name for name, status in known.items() if status.state == "Running")}
         taken_out = begun_names.difference(stages, jobs, refused)
-        missing = (*(stage.spec.name for stage in ordered if _is_missing(stage)), *sorted(taken_out))
+        names = (*(stage.spec.name for stage in ordered if _is_missing(stage)), *sorted(taken_out))
+        missing = {name: _unseen(stages.get(name), known.get(name), started.get(name)) for name in names}
     outcome = None
     if not any(job.occupied for job in removed) and not missing:
         outcome = _outcome(spec, ordered, removed, expired=expired, now_s=now_s)
@@ -263,19 +266,17 @@ def _begun(
     blank: StageView,
     job: JobFact | None,
     status: StageStatus | None,
-    started: bool,
+    started: JobFact | None,
     now_s: float,
 ) -> StageView | None:
     """Return the view of a stage that has been started, or None of one that has not."""
     if job is None:
-        if status is not None and status.state == "Succeeded":
-            return _as_written(blank, "Succeeded", status)
-        if status is not None and status.state == "Failed":
-            return _as_written(blank, "Failed", status)
-        if started or (status is not None and status.state == "Running"):
-            return _as_written(blank, "Running", status) if status is not None else replace(blank, phase="Running")
-        return None
-    blank = replace(blank, job=job, tasks=job.completions, ready_s=job.ready_s, start_s=job.start_s, held_s=job.held_s)
+        if status is not None and (status.state == "Succeeded" or status.state == "Failed"):
+            return _as_written(blank, status.state, status)
+        if started is not None:
+            return replace(_as_started(blank, started), phase="Running")
+        return _as_written(blank, "Running", status) if status is not None and status.state == "Running" else None
+    blank = replace(_as_started(blank, job), job=job)
     written_end_s = parse_or_none(status.completion_time) if status else None
     end_s = written_end_s if written_end_s is not None else job.end_s
     if job.outcome == "Complete":
@@ -301,8 +302,22 @@ def _failed(blank: StageView, reason: str, message: str, now_s: float) -> StageV
     return replace(blank, phase="Failed", reason=reason, message=message, end_s=now_s)
 
 
+def _unseen(stage: StageView | None, status: StageStatus | None, job: JobFact | None) -> Unseen:
+    """Return what a stage takes at the most by the latest that is known: of its Job, or by its status and its spec."""
+    slots = stage.spec.slots if stage else 1
+    if job is not None:
+        return Unseen(job.occupied, job.slots or slots)
+    tasks = stage.tasks if stage else status.tasks if status else 0
+    return Unseen(min((status.parallelism if status else None) or tasks, tasks), slots)
+
+
+def _as_started(blank: StageView, job: JobFact) -> StageView:
+    """Return the view of a stage as its Job says that it was started."""
+    return replace(blank, tasks=job.completions, ready_s=job.ready_s, start_s=job.start_s, held_s=job.held_s)
+
+
 def _as_written(blank: StageView, phase: Phase, status: StageStatus) -> StageView:
-    """Return the view of a finished stage whose Job is gone: the status is all that is left of it."""
+    """Return the view of a stage of whose Job nothing is known: the status is all that is left of it."""
     return replace(
         blank,
         phase=phase,

@@ -473,12 +473,7 @@ class PoolReconciler:
 
     def _looked_for(self) -> int:
         """Return the executors of stages whose Jobs are not seen, while nobody says that they were deleted."""
-        executors = 0
-        for known in self._views.values():
-            for name in known.missing:  # of nearly all views none
-                stage = known.stage(name)
-                executors += known.most_at_once(stage) * stage.slots if stage else 0
-        return executors
+        return sum(most.tasks * most.slots for known in self._views.values() for most in known.missing.values())
 
     def _situation(self, spec: ExecutorPoolSpec) -> Situation | None:
         """Return what the estimate of the savings is to be about, if the pool's policy can be asked."""

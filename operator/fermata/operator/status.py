@@ -292,6 +292,7 @@ def _stage_status(
     ready = stage.ready_s if stage.ready_s != float("inf") else None
     until_s = account.hold_until_s.get(name)
     estimate_s, source = _expected(stage, before)
+    job = stage.job or account.started.get(name)
     return {
         "name": name,
         "state": state,
@@ -308,7 +309,7 @@ def _stage_status(
         "taskSeconds": _task_s(stage, run_s, before),
         "estimateSeconds": estimate_s,
         "estimateSource": source,
-        "parallelism": stage.job.parallelism if stage.job else before.parallelism if before else None,
+        "parallelism": job.parallelism if job else before.parallelism if before else None,
         "jobName": job_name(view.fact.meta.name, view.fact.meta.uid, name) if begun else None,
         "tasks": stage.tasks,
         "active": stage.occupied,

@@ -34,7 +34,7 @@ def _view(name: str, *stages: dict[str, Any], jobs: dict[str, Any] | None = None
     fact = workflow_fact_of(name, *stages, now_s=NOW, **fields)
     assert fact.spec is not None
     facts = {key: job_fact_of(name, key, NOW, **values) for key, values in (jobs or {}).items()}
-    return view(fact, fact.spec, facts, {}, (), Estimates(), NOW)
+    return view(fact, fact.spec, facts, {}, {}, Estimates(), NOW)
 
 
 def _build(views: list[WorkflowView], executors: int = 4, **changes: Any) -> tuple[ClusterState, Keys]:

@@ -375,6 +375,51 @@ def test_a_job_that_is_not_seen_when_an_edit_takes_its_stage_out_is_stopped_all_
     assert restarted or parse(status_of(world, SHORT)["completionTime"]) > T0 + 2.1, "it had not ended before"
 
 
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_job_that_is_stripped_of_its_labels_when_it_is_created_keeps_what_it_was_given(restarted: bool) -> None:
+    world = World(executors=3)
+    world.server.strips = True
+    wide = stage("a", estimateSeconds=9, tasks=9, slots=2, parallelism=1)
+    world.feed("workflows", "uid-wide", workflow("wide", wide, arrival_s=T0 + 1.0))
+    run_on(world, 2.0)
+    if restarted:
+        world.start_operator()
+        run_on(world, 2.0)
+    (row,) = status_of(world, "uid-wide")["stages"]
+    assert (row["reason"], row["parallelism"], parse(row["startTime"])) == ("JobUnseen", 1, T0 + 1.0)
+    assert status_of(world, "p")["busy"] == 3, "two of it, and one of the short one"
+
+
+def test_a_job_that_is_not_seen_since_it_was_widened_keeps_what_it_was_given() -> None:
+    world = World(executors=4)
+    world.reconciler._seat._policy = registry.load("sjf")
+    world.feed("workflows", "uid-wide", workflow("wide", stage("a", estimateSeconds=9, tasks=9), arrival_s=T0 + 1.0))
+    run_on(world, 2.0)
+    (uid,) = [job["metadata"]["uid"] for job in world.server.jobs if "wide" in job["metadata"]["name"]]
+    before = world.server.objects[uid]["spec"]["parallelism"]
+    world.server.strips = True
+    complete(world, "short")
+    run_on(world, 0.1)
+    after = world.server.objects[uid]["spec"]["parallelism"]
+    assert before < after
+    raw = world.server.objects[uid]
+    world.store.remove("jobs", uid, uid, raw["metadata"]["resourceVersion"])
+    world.server.busy = 0  # no status is written
+    asyncio.run(world.reconciler.reconcile())
+    (known,) = [known for known in world.reconciler._views.values() if known.missing]
+    assert known.missing == {"a": (after, 1)}
+
+
+def test_a_job_that_is_not_seen_keeps_its_executors_when_an_edit_takes_its_stage_out() -> None:
+    world = begun(executors=1)
+    unlabel(world)
+    world.server.forbids = True
+    edit(world, SHORT, stages=[stage("b", estimateSeconds=9)])
+    run_on(world, 5.0)
+    assert status_of(world, "p")["busy"] == 1
+    assert _begun_of(world, "short") == ["a"]
+
+
 def test_a_job_that_is_not_seen_counts_towards_the_parallelism_of_its_workflow() -> None:
     world = World(executors=9)
     world.server.strips = True

@@ -255,7 +255,7 @@ def test_what_happened_is_read_off_a_status() -> None:
 def test_what_goes_on_takes_its_estimate_and_at_least_what_it_took() -> None:
     fact = workflow_fact_of("w", stage("a"), stage("b", "a", estimateSeconds=7))
     assert fact.spec is not None
-    seen = view(fact, fact.spec, {}, {}, (), Estimates(), T0)
+    seen = view(fact, fact.spec, {}, {}, {}, Estimates(), T0)
     assert [row.duration_s for row in present_job(seen, T0 + 99).stages] == [10.0, 7.0]
 
 
@@ -263,8 +263,8 @@ def test_a_stage_whose_job_is_not_seen_goes_on_and_has_taken_what_it_took() -> N
     row = {"name": "a", "state": "Running", "startTime": render(T0), "parallelism": 2, "tasks": 4}
     fact = workflow_fact_of("w", stage("a", tasks=4, estimateSeconds=7), status={"stages": [row]})
     assert fact.spec is not None
-    seen = view(fact, fact.spec, {}, {}, (), Estimates(), T0)
-    assert seen.missing == ("a",)
+    seen = view(fact, fact.spec, {}, {}, {}, Estimates(), T0)
+    assert seen.missing == {"a": (2, 1)}
     assert [present_job(seen, T0 + passed_s).stages[0].duration_s for passed_s in (1, 60)] == [7.0, 30.0]
 
 
@@ -276,13 +276,13 @@ def test_a_stage_that_was_widened_counts_with_what_its_tasks_took() -> None:
     assert job is not None
     assert job.stages[0].duration_s == 1.0
     assert fact.spec is not None
-    seen = view(fact, fact.spec, {}, {}, (), Estimates(), T0 + 20)  # its Job is gone
+    seen = view(fact, fact.spec, {}, {}, {}, Estimates(), T0 + 20)  # its Job is gone
     assert present_job(seen, T0 + 20).stages[0].duration_s == 1.0
     lanes = {names.ANNOTATION_LANES: "1@0.000 12@12.000"}
     jobs = {"a": job_fact_of("w", "a", T0 + 26, tasks=24, parallelism=13, annotations=lanes)}
     running = workflow_fact_of("w", stage("a", tasks=24, estimateSeconds=1))
     assert running.spec is not None
-    seen = view(running, running.spec, jobs, {}, (), Estimates(), T0 + 26)
+    seen = view(running, running.spec, jobs, {}, {}, Estimates(), T0 + 26)
     # Twelve lanes of 14 s and one of 26: two tasks on each of them is room for 24, and one on each is not.
     assert present_job(seen, T0 + 26).stages[0].duration_s == pytest.approx(7.0)
 

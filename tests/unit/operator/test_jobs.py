@@ -24,7 +24,7 @@ from fermata.operator.times import render
 def _view(*stages: dict[str, Any]) -> WorkflowView:
     fact = workflow_fact_of("etl", *stages)
     assert fact.spec is not None
-    return view(fact, fact.spec, {}, {}, (), Estimates(), T0)
+    return view(fact, fact.spec, {}, {}, {}, Estimates(), T0)
 
 
 def test_a_job_says_what_the_stage_says() -> None:
@@ -70,7 +70,7 @@ def test_labels_and_annotations_of_the_workflow_are_passed_on() -> None:
     labels |= {"job-name": "parent", "batch.kubernetes.io/controller-uid": "parent's"}  # of a Job that submitted it
     fact = workflow_fact_of("etl", stage("a", template=template), labels=labels, annotations=annotations)
     assert fact.spec is not None
-    seen = view(fact, fact.spec, {}, {}, (), Estimates(), T0)
+    seen = view(fact, fact.spec, {}, {}, {}, Estimates(), T0)
     job = build_job(seen, seen.stages[0], 1, start_s=T0, held_s=0, policy="sjf")
     assert job["metadata"]["labels"] == {
         "team": "all", "fermata.dev/family": "night",
@@ -174,7 +174,7 @@ class _Patched:
         """Widen it as an operator does that knows nothing but what is there."""
         fact = workflow_fact_of("etl", stage("a", tasks=24))
         assert fact.spec is not None
-        seen = view(fact, fact.spec, {"a": job_fact(self.raw, now_s)}, {}, (), Estimates(), now_s)
+        seen = view(fact, fact.spec, {"a": job_fact(self.raw, now_s)}, {}, {}, Estimates(), now_s)
         asyncio.run(widen(self, seen.stages[0], cap, now_s))  # type: ignore[arg-type]
 
 

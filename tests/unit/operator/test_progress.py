@@ -10,7 +10,7 @@ from tests.unit.operator.objects import T0, job_fact_of, stage, workflow, workfl
 
 from fermata.operator import names, reasons
 from fermata.operator.estimates import Estimates
-from fermata.operator.facts import workflow_fact
+from fermata.operator.facts import JobFact, workflow_fact
 from fermata.operator.progress import Refusal, WorkflowView, view
 from fermata.operator.times import render
 
@@ -18,13 +18,13 @@ DIAMOND = (stage("a"), stage("b", "a", tasks=4), stage("c", "a"), stage("d", "b"
 
 
 def _view(
-    *stages: dict[str, Any], jobs: dict[str, Any] | None = None, now_s: float = T0 + 100, started: tuple[str, ...] = (),
-    refused: dict[str, Refusal] | None = None, **fields: Any,
+    *stages: dict[str, Any], jobs: dict[str, Any] | None = None, now_s: float = T0 + 100,
+    started: dict[str, JobFact] | None = None, refused: dict[str, Refusal] | None = None, **fields: Any,
 ) -> WorkflowView:  # fmt: skip
     fact = workflow_fact_of("w", *stages, **fields)
     assert fact.spec is not None
     facts = {name: job_fact_of("w", name, now_s, **values) for name, values in (jobs or {}).items()}
-    return view(fact, fact.spec, facts, refused or {}, started, Estimates(), now_s)
+    return view(fact, fact.spec, facts, refused or {}, started or {}, Estimates(), now_s)
 
 
 def _phases(seen: WorkflowView) -> dict[str, str]:
@@ -124,12 +124,13 @@ DELETED = {"a": Refusal(reasons.JOB_DELETED, "it was deleted")}
 
 
 def test_a_started_stage_whose_job_is_gone_has_failed_and_never_starts_again() -> None:
-    for known in ({"started": ("a",)}, {"status": {"stages": [{"name": "a", "state": "Running"}]}}):
+    seen_before = {"a": job_fact_of("w", "a")}
+    for known in ({"started": seen_before}, {"status": {"stages": [{"name": "a", "state": "Running"}]}}):
         seen = _view(stage("a"), **known)  # type: ignore[arg-type]
-        assert (seen.stages[0].phase, seen.missing, seen.outcome) == ("Running", ("a",), None), "it may be there"
+        assert (seen.stages[0].phase, seen.missing, seen.outcome) == ("Running", {"a": (1, 1)}, None), "it may be there"
         seen = _view(stage("a"), **known, refused=DELETED)  # type: ignore[arg-type]
         assert (seen.stages[0].phase, seen.stages[0].reason) == ("Failed", reasons.JOB_DELETED)
-        assert seen.missing == ()
+        assert seen.missing == {}
         assert seen.outcome is not None
 
 
@@ -138,9 +139,9 @@ def test_jobs_that_go_with_their_workflow_are_no_failure() -> None:
     raw["metadata"] |= {"deletionTimestamp": render(T0), "finalizers": ["foregroundDeletion"]}
     fact = workflow_fact(raw, T0)
     assert fact.spec is not None
-    seen = view(fact, fact.spec, {}, {}, ("b",), Estimates(), T0 + 5)
+    seen = view(fact, fact.spec, {}, {}, {"b": job_fact_of("w", "b")}, Estimates(), T0 + 5)
     assert _phases(seen) == {"a": "Running", "b": "Running"}
-    assert (seen.outcome, seen.blocked, seen.missing) == (None, reasons.SUSPENDED, ())
+    assert (seen.outcome, seen.blocked, seen.missing) == (None, reasons.SUSPENDED, {})
 
 
 def test_what_ran_of_a_stage_whose_job_was_deleted_counts_as_run() -> None:

@@ -34,7 +34,7 @@ from fermata.policy.state import ClusterState
 def _state() -> ClusterState:
     fact = workflow_fact_of("w", stage("a"))
     assert fact.spec is not None
-    seen = view(fact, fact.spec, {}, {}, (), Estimates(), T0)
+    seen = view(fact, fact.spec, {}, {}, {}, Estimates(), T0)
     return build_state([seen], 2, {}, {}, {}, [], T0)[0]
 
 
@@ -357,7 +357,7 @@ class _Reader(GraphReader):
 def test_a_policy_that_reads_edges_is_told_them_and_without_them_the_fallback_decides() -> None:
     fact = workflow_fact_of("w", stage("lonely"), stage("root"), stage("leaf", "root"))
     assert fact.spec is not None
-    views = [view(fact, fact.spec, {}, {}, (), Estimates(), T0)]
+    views = [view(fact, fact.spec, {}, {}, {}, Estimates(), T0)]
     state, keys = build_state(views, 1, {}, {}, {}, [], T0)
     seat, _ = _seat(_Reader())
 
