@@ -198,7 +198,7 @@ class Plane(NamedTuple):
 def plane(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Plane]:
     folder = tmp_path_factory.mktemp("kube")
     if request.param == "embedded":
-        options = Options(slots=4, job_backoff_s=0.05, bookmark_every_s=0.1)
+        options = Options(slots=4, job_backoff_s=0.2, bookmark_every_s=0.1)
         with PlaneThread(options, folder) as kube:
             yield Plane(Plain(kube.url, None), False, True, True)
         return
@@ -1208,6 +1208,23 @@ class TestBuiltins:
         api("POST", path, job("j", suspend=True))
         assert "spec.selector" in api("PATCH", f"{path}/j", {"spec": {"selector": mine}}, kind=MERGE).causes
 
+    def test_success_policies_are_whole(self, api: Plain, namespace: str) -> None:
+        path = f"/apis/batch/v1/namespaces/{namespace}/jobs"
+        count, indexes = "rules[0].succeededCount", "rules[0].succeededIndexes"
+        for rules, field in (
+            ([], "rules"),
+            ([{"succeededCount": 1}] * 21, "rules"),
+            ([{}], "rules[0]"),
+            ([{"succeededCount": 4}], count),
+            ([{"succeededCount": -1}], count),
+            ([{"succeededIndexes": "0-1", "succeededCount": 3}], count),
+            *(([{"succeededIndexes": text}], indexes) for text in ("x", "0,,1", "-1", "3", "1,0", "1-1", "0-1-2")),
+        ):
+            indexed = {"completions": 3, "completionMode": "Indexed", "successPolicy": {"rules": rules}}
+            refused = api("POST", path, job("j", **indexed))
+            assert refused.code == 422, rules
+            assert set(refused.causes) == {f"spec.successPolicy.{field}"}
+
     def test_failure_policies_are_whole(self, api: Plain, namespace: str) -> None:
         path = f"/apis/batch/v1/namespaces/{namespace}/jobs"
         exits, lost = {"operator": "In", "values": [2]}, [{"type": "DisruptionTarget"}]
@@ -1426,6 +1443,61 @@ class TestJobs:
         eventually(lambda: condition(api("GET", f"{path}/j"), "Failed") == "True")
         status = api("GET", f"{path}/j")["status"]
         assert (status["failedIndexes"], status["failed"]) == ("0", 2)
+
+    def test_a_failed_pod_that_is_deleted_before_the_next_one_still_counts(
+        self, api: Plain, namespace: str, running: None
+    ) -> None:
+        path, pods = f"/apis/batch/v1/namespaces/{namespace}/jobs", f"/api/v1/namespaces/{namespace}/pods"
+        annotations = {"fermata.dev/sim-seconds": "0.01", "fermata.dev/sim-exit-code": "1"}
+        api("POST", path, job("j", annotations, completions=1, completionMode="Indexed", backoffLimitPerIndex=2))
+
+        def delete_failed() -> bool:
+            for item in api("GET", pods)["items"]:
+                if item["status"]["phase"] == "Failed" and not item["metadata"].get("deletionTimestamp"):
+                    api("DELETE", f"{pods}/{item['metadata']['name']}?gracePeriodSeconds=0")
+            return condition(api("GET", f"{path}/j"), "Failed") == "True"
+
+        eventually(delete_failed)
+        status = api("GET", f"{path}/j")["status"]
+        assert (status["failedIndexes"], status["failed"]) == ("0", 3)
+
+    @pytest.mark.parametrize(
+        ("rules", "seconds", "expected"),
+        [
+            ([{"succeededIndexes": "0"}], "0.01,60,60", (0, "0")),
+            ([{"succeededIndexes": "1-2", "succeededCount": 1}], "60,60,0.01", (0, "2")),
+            ([{"succeededIndexes": "0"}, {"succeededCount": 2}], "60,0.01,0.01", (1, "1,2")),
+        ],
+        ids=["indexes", "some", "count"],
+    )
+    def test_a_success_policy(
+        self, api: Plain, namespace: str, running: None, rules: list[Any], seconds: str, expected: tuple[int, str]
+    ) -> None:
+        path, pods = f"/apis/batch/v1/namespaces/{namespace}/jobs", f"/api/v1/namespaces/{namespace}/pods"
+        spec = {"completions": 3, "parallelism": 3, "completionMode": "Indexed", "successPolicy": {"rules": rules}}
+        api("POST", path, job("j", {"fermata.dev/sim-seconds": seconds}, **spec))
+        eventually(lambda: condition(api("GET", f"{path}/j"), "Complete") == "True")
+        status, (number, completed) = api("GET", f"{path}/j")["status"], expected
+        told = {item["type"]: (item["reason"], item["message"]) for item in status["conditions"]}
+        assert told == dict.fromkeys(
+            ("SuccessCriteriaMet", "Complete"), ("SuccessPolicy", f"Matched rules at index {number}")
+        )
+        assert (status["completedIndexes"], status.get("failed")) == (completed, None)
+        eventually(lambda: {item["status"]["phase"] for item in api("GET", pods)["items"]} == {"Succeeded"})
+        of_job = {"fieldSelector": "involvedObject.kind=Job,reason=SuccessfulDelete"}
+        events = f"/api/v1/namespaces/{namespace}/events"
+        eventually(lambda: len(api("GET", events, query=of_job)["items"]) == 3 - status["succeeded"])
+
+    def test_what_fails_a_job_is_told(self, api: Plain, namespace: str, running: None) -> None:
+        path, pods = f"/apis/batch/v1/namespaces/{namespace}/jobs", f"/api/v1/namespaces/{namespace}/pods"
+        rule = {"action": "FailJob", "onExitCodes": {"operator": "In", "values": [3]}}
+        annotations = {"fermata.dev/sim-seconds": "0.01", "fermata.dev/sim-exit-code": "3"}
+        api("POST", path, job("j", annotations, podFailurePolicy={"rules": [rule]}))
+        eventually(lambda: condition(api("GET", f"{path}/j"), "Failed") == "True")
+        told = {item["message"] for item in api("GET", f"{path}/j")["status"]["conditions"]}
+        (name,) = [item["metadata"]["name"] for item in api("GET", pods)["items"]]
+        why = f"Container main for pod {namespace}/{name} failed with exit code 3 matching FailJob rule at index 0"
+        assert told == {why}
 
     def test_indexes_that_succeed_leave_none_failed(self, api: Plain, namespace: str, running: None) -> None:
         path = f"/apis/batch/v1/namespaces/{namespace}/jobs"

@@ -5,7 +5,7 @@ Pure. On exit codes and on pod conditions.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from fermata.sim.kube.errors import Cause
 
@@ -15,6 +15,15 @@ if TYPE_CHECKING:
     from fermata.sim.kube.resources import Obj
 
 Action = Literal["Ignore", "Count", "FailIndex", "FailJob"]
+
+
+class Judgement(NamedTuple):
+    """What a pod's failure means, and the rule that says so in words."""
+
+    action: Action
+    message: str = ""
+
+
 _ACTIONS = ("Count", "FailIndex", "FailJob", "Ignore")
 #: The condition of pods that were taken away: evicted, preempted, or lost with their node.
 DISRUPTION = "DisruptionTarget"
@@ -56,28 +65,33 @@ def _validate_choice(value: str | None, supported: tuple[str, ...], path: str) -
         yield Cause(path, f'Unsupported value: "{value}": supported values: {told}', "FieldValueNotSupported")
 
 
-def action_of(policy: Obj | None, status: Obj) -> Action:
-    """Return what a failed pod's status means under a policy; None counts every failure."""
-    for rule in (policy or {}).get("rules") or []:
-        if _fits(rule, status):
-            action = rule["action"]
-            return action if action in ("Ignore", "FailIndex", "FailJob") else "Count"
-    return "Count"
+def judge(policy: Obj | None, status: Obj, pod: str) -> Judgement:
+    """Return what a failed pod's status means under a policy; None counts every failure.
+
+    `pod` is its namespace and name, as in `default/a`.
+    """
+    for number, rule in enumerate((policy or {}).get("rules") or []):
+        fits = _fits(rule, status, pod)
+        if fits:
+            return Judgement(rule["action"], f"{fits} matching {rule['action']} rule at index {number}")
+    return Judgement("Count")
 
 
-def _fits(rule: Obj, status: Obj) -> bool:
+def _fits(rule: Obj, status: Obj, pod: str) -> str:
+    """Return what of a pod a rule is about, or nothing."""
     patterns = rule.get("onPodConditions") or []
     found = {(item["type"], item["status"]) for item in status.get("conditions") or []}
-    if any((pattern["type"], pattern.get("status", "True")) in found for pattern in patterns):
-        return True
+    for pattern in patterns:
+        if (pattern["type"], pattern.get("status", "True")) in found:
+            return f"Pod {pod} has condition {pattern['type']}"
     wanted = rule.get("onExitCodes")
     if not wanted:
-        return False
+        return ""
     name, values = wanted.get("containerName"), set(wanted.get("values") or ())
     for container in status.get("containerStatuses") or []:
         ended = (container.get("state") or {}).get("terminated")
         if not ended or not ended["exitCode"] or (name and container["name"] != name):
             continue
         if (ended["exitCode"] in values) == (wanted.get("operator") == "In"):
-            return True
-    return False
+            return f"Container {container['name']} for pod {pod} failed with exit code {ended['exitCode']}"
+    return ""

@@ -4,7 +4,7 @@ Every finished pod is counted exactly once: it keeps a finalizer until the statu
 behind the controller's back, or a controller that stops between two writes, loses nothing.
 
 Follows completions, parallelism, both completion modes, backoffLimit, backoffLimitPerIndex, maxFailedIndexes,
-activeDeadlineSeconds, suspend, ttlSecondsAfterFinished and podFailurePolicy; not successPolicy.
+activeDeadlineSeconds, suspend, ttlSecondsAfterFinished, podFailurePolicy and successPolicy.
 
 Source: `k8s.io/kubernetes/pkg/controller/job/job_controller.go`.
 """
@@ -24,14 +24,14 @@ from fermata.sim.kube.controllers.indexes import format_indexes, parse_indexes
 from fermata.sim.kube.controllers.pods import new_pod
 from fermata.sim.kube.controllers.work import Recorder, WorkQueue, reference
 from fermata.sim.kube.errors import ApiError
-from fermata.sim.kube.failure_policy import action_of
+from fermata.sim.kube.failure_policy import Judgement, judge
 from fermata.sim.kube.kinds.job import COMPLETION_INDEX, INDEX_FAILURES, TRACKING_FINALIZER, number_of
+from fermata.sim.kube.success_policy import rule_met
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from fermata.sim.kube.client import Client
-    from fermata.sim.kube.failure_policy import Action
     from fermata.sim.kube.resources import Obj
 
 log = logging.getLogger(__name__)
@@ -190,16 +190,16 @@ class JobController:
             return
         self.pods.note(answer, deleted=_is_gone(answer))
 
-    async def stop(self, pods: Iterable[PodView], *, counted: bool) -> None:
-        """Delete pods; those that shall not count as failed are let go first."""
+    async def stop(self, job: Obj, pods: Iterable[PodView], *, counted: bool) -> None:
+        """Delete pods of a Job; those that shall not count as failed are let go first."""
         stopping = list(pods)
         if not counted:
             await self.release(pod for pod in stopping if pod.tracked)
-        preconditions = [{"uid": pod.uid} for pod in stopping]
-        await self.write_all(
-            _unless_gone(self.client.delete(pod_path(pod), preconditions=uid))
-            for pod, uid in zip(stopping, preconditions, strict=True)
-        )
+        await self.write_all(self._stop_one(job, pod) for pod in stopping)
+
+    async def _stop_one(self, job: Obj, pod: PodView) -> None:
+        await _unless_gone(self.client.delete(pod_path(pod), preconditions={"uid": pod.uid}))
+        self.recorder.record(reference(job), "SuccessfulDelete", f"Deleted pod: {pod.name}")
 
     async def write_all(self, steps: Iterable[Any]) -> None:
         """Carry out writes, a bounded number at once; raises what the first failed one raised."""
@@ -229,11 +229,14 @@ class _Look:
         self._index_limit: int | None = self._spec.get("backoffLimitPerIndex")
         self._failed: set[int] = parse_indexes(self._status.get("failedIndexes") or "")
         self._counted: list[PodView] = []
-        self._failed_by = ""  # a pod whose failure fails the Job
+        self._resting: list[PodView] = []  # that have failed and stay until the next pod of their index says so
+        self._failed_by = ""  # the pod whose failure fails the Job, and why
 
-    def _action(self, pod: PodView) -> Action:
+    def _judged(self, pod: PodView) -> Judgement:
         policy = self._spec.get("podFailurePolicy")
-        return action_of(policy, orjson.loads(pod.ending)) if policy and pod.ending else "Count"
+        if not policy or not pod.ending:
+            return Judgement("Count")
+        return judge(policy, orjson.loads(pod.ending), f"{pod.namespace}/{pod.name}")
 
     async def take(self) -> None:
         """Bring the Job one step on."""
@@ -243,11 +246,12 @@ class _Look:
         target = None if suspended else self._verdict()
         active = [pod for pod in self._pods if pod.active]
         if target is not None:
+            self._count_failures(self._resting)
             self._add_condition(*target)
-            await self._controller.stop(active, counted=target[0] == "FailureTarget")
+            await self._controller.stop(self._job, active, counted=target[0] == "FailureTarget")
             self._finish(target)
         elif suspended:
-            await self._controller.stop(active, counted=False)
+            await self._controller.stop(self._job, active, counted=False)
         await self._write_status()
         await self._controller.release(self._counted)
         if target is None and not suspended:
@@ -259,42 +263,72 @@ class _Look:
         """Take finished pods into the status: first by uid, and into the totals once their finalizer is off."""
         status = self._status
         waiting: Obj = status.get("uncountedTerminatedPods") or {}
+        status["uncountedTerminatedPods"] = waiting
         tracked = {pod.uid: pod for pod in self._pods if pod.tracked}
         for outcome in ("succeeded", "failed"):
             listed = list(waiting.get(outcome) or [])
             left = [uid for uid in listed if uid in tracked]
             status[outcome] = int(status.get(outcome) or 0) + len(listed) - len(left)
             waiting[outcome] = left
-        for pod in tracked.values():
-            if pod.phase == "Succeeded" and self._indexed:
-                if pod.index is not None and pod.index < self._spec["completions"]:
-                    self._completed.add(pod.index)
-                self._counted.append(pod)
-            elif pod.finished or pod.deleting:
-                outcome = "succeeded" if pod.phase == "Succeeded" else "failed"
-                if outcome == "failed" and (action := self._action(pod)) != "Count":
-                    self._failed_by = pod.name if action == "FailJob" else self._failed_by
-                    if action == "Ignore":
-                        self._counted.append(pod)
-                        continue
-                    if action == "FailIndex" and pod.index is not None:
-                        self._failed.add(pod.index)
-                limit = self._index_limit
-                if outcome == "failed" and limit is not None and pod.index is not None and pod.failures >= limit:
-                    self._failed.add(pod.index)
-                if pod.uid not in waiting[outcome]:
-                    waiting[outcome].append(pod.uid)
-                self._counted.append(pod)
-        if self._indexed:
-            status["completedIndexes"] = format_indexes(self._completed)
-            status["succeeded"] = len(self._completed)
-        if self._index_limit is not None:
-            self._failed -= self._completed
-            status["failedIndexes"] = format_indexes(self._failed)
-        status["uncountedTerminatedPods"] = {key: uids for key, uids in waiting.items() if uids}
+        self._count_successes(pod for pod in tracked.values() if pod.phase == "Succeeded")
+        failed = [pod for pod in tracked.values() if pod.phase != "Succeeded" and (pod.finished or pod.deleting)]
+        self._fail_indexes(failed)
+        self._resting = self._latest_of_resting_indexes(pod for pod in failed if pod.uid not in waiting["failed"])
+        staying = {pod.uid for pod in self._resting}
+        self._count_failures(pod for pod in failed if pod.uid not in staying)
         status["active"] = sum(pod.active for pod in self._pods)
         status["ready"] = sum(pod.active and pod.ready for pod in self._pods)
         status["terminating"] = sum(pod.deleting and not pod.finished for pod in self._pods)
+
+    def _count_successes(self, pods: Iterable[PodView]) -> None:
+        for pod in pods:
+            if not self._indexed:
+                self._count_once("succeeded", pod)
+            elif pod.index is not None and pod.index < self._spec["completions"]:
+                self._completed.add(pod.index)
+            self._counted.append(pod)
+        if self._indexed:
+            self._status["completedIndexes"] = format_indexes(self._completed)
+            self._status["succeeded"] = len(self._completed)
+
+    def _count_failures(self, pods: Iterable[PodView]) -> None:
+        for pod in pods:
+            if self._judged(pod).action != "Ignore":
+                self._count_once("failed", pod)
+            self._counted.append(pod)
+
+    def _count_once(self, outcome: str, pod: PodView) -> None:
+        uids = self._status["uncountedTerminatedPods"][outcome]
+        if pod.uid not in uids:
+            uids.append(pod.uid)
+
+    def _fail_indexes(self, failed: Iterable[PodView]) -> None:
+        """Tell which indexes have failed for good, and whether the Job has."""
+        for pod in failed:
+            action, message = self._judged(pod)
+            if action == "FailJob":
+                self._failed_by = self._failed_by or message
+            if self._index_limit is None or pod.index is None or action == "Ignore":
+                continue
+            if action == "FailIndex" or pod.failures >= self._index_limit:
+                self._failed.add(pod.index)
+        if self._index_limit is not None:
+            self._failed -= self._completed
+            self._status["failedIndexes"] = format_indexes(self._failed)
+
+    def _latest_of_resting_indexes(self, failed: Iterable[PodView]) -> list[PodView]:
+        """Return the latest of the pods of each index that waits for another one.
+
+        How often an index has failed is written on its latest pod alone: whoever deletes that must not undo it.
+        """
+        if self._index_limit is None:
+            return []
+        settled = self._completed | self._failed | {pod.index for pod in self._pods if pod.active}
+        latest: dict[int, PodView] = {}
+        for pod in failed:
+            if pod.index is not None and pod.index not in settled:
+                latest[pod.index] = max(latest.get(pod.index, pod), pod, key=lambda each: each.failures)
+        return list(latest.values())
 
     def _total(self, outcome: str) -> int:
         waiting = self._status["uncountedTerminatedPods"].get(outcome) or []
@@ -310,8 +344,9 @@ class _Look:
         limit_s = self._spec.get("activeDeadlineSeconds")
         running_s = age_s(self._status.get("startTime"))
         if self._failed_by:
-            return "FailureTarget", "PodFailurePolicy", f"pod {self._failed_by} failed, which fails the Job"
-        if self._total("failed") > self._spec["backoffLimit"]:
+            return "FailureTarget", "PodFailurePolicy", self._failed_by
+        resting = sum(self._judged(pod).action != "Ignore" for pod in self._resting)
+        if self._total("failed") + resting > self._spec["backoffLimit"]:
             return "FailureTarget", "BackoffLimitExceeded", "Job has reached the specified backoff limit"
         if limit_s is not None and running_s is not None and running_s >= limit_s:
             return "FailureTarget", "DeadlineExceeded", "Job was active longer than specified deadline"
@@ -326,6 +361,9 @@ class _Look:
             return "FailureTarget", "MaxFailedIndexesExceeded", message
         if self._failed and len(self._failed) + succeeded >= (wanted or 0):
             return "FailureTarget", "FailedIndexes", "Job has failed indexes"
+        rule = rule_met(self._spec.get("successPolicy"), self._completed)
+        if rule is not None:
+            return "SuccessCriteriaMet", "SuccessPolicy", f"Matched rules at index {rule}"
         if done:
             return "SuccessCriteriaMet", "CompletionsReached", "Reached expected number of succeeded pods"
         if limit_s is not None and running_s is not None:
@@ -334,7 +372,8 @@ class _Look:
 
     def _finish(self, target: tuple[str, str, str]) -> None:
         """Set the final condition once no pod runs and every finished one is in the totals."""
-        unsettled = any(not pod.finished for pod in self._pods) or bool(self._status["uncountedTerminatedPods"])
+        uncounted = any(self._status["uncountedTerminatedPods"].values())
+        unsettled = uncounted or any(not pod.finished for pod in self._pods)
         if unsettled:
             return
         succeeded = target[0] == "SuccessCriteriaMet"
@@ -377,13 +416,13 @@ class _Look:
         )
 
     async def _write_status(self) -> None:
-        status = {key: value for key, value in self._status.items() if value or key in _KEPT_ZEROS}
+        uncounted = {key: uids for key, uids in self._status["uncountedTerminatedPods"].items() if uids}
+        told = {**self._status, "uncountedTerminatedPods": uncounted}
+        status = {key: value for key, value in told.items() if value or key in _KEPT_ZEROS}
         if status == self._job.get("status"):
             return
         cleared = {key: None for key in self._job.get("status") or {} if key not in status}
-        uncounted = status.get("uncountedTerminatedPods")
-        if uncounted is not None:
-            status["uncountedTerminatedPods"] = {"succeeded": None, "failed": None, **uncounted}
+        status["uncountedTerminatedPods"] = {"succeeded": None, "failed": None, **uncounted}
         patch = {"metadata": {"uid": self._job["metadata"]["uid"]}, "status": {**status, **cleared}}
         answer = await self._controller.client.patch(f"{job_path(self._job)}/status", patch)
         self._controller.jobs.note(answer)
@@ -400,14 +439,14 @@ class _Look:
         if len(active) > wanted:
             # Pods that have not begun go first.
             excess = sorted(active, key=lambda pod: (pod.ready, pod.phase == "Running", -(pod.index or 0)))
-            await self._controller.stop(excess[: len(active) - wanted], counted=False)
+            await self._controller.stop(self._job, excess[: len(active) - wanted], counted=False)
             return
         missing = min(wanted - len(active), _BATCH)
         if missing <= 0:
             return
         failures, resting = self._failures(), set[int]()
         if self._index_limit is not None:
-            resting = self._resting(failures)
+            resting = self._resting_indexes(failures)
         elif (pause_s := self._backoff_left_s(self._total("failed"), self._pods)) > 0:
             self._controller.queue.add_after(self._key, pause_s)
             return
@@ -424,11 +463,11 @@ class _Look:
         for pod in self._pods if self._index_limit is not None else ():
             if pod.index is not None:
                 deleted = pod.deleting and pod.tracked and not pod.finished  # by others: what is stopped here is let go
-                counts = (deleted or pod.phase == "Failed") and self._action(pod) != "Ignore"
+                counts = (deleted or pod.phase == "Failed") and self._judged(pod).action != "Ignore"
                 failures[pod.index] = max(failures.get(pod.index, 0), pod.failures + counts)
         return failures
 
-    def _resting(self, failures: dict[int, int]) -> set[int]:
+    def _resting_indexes(self, failures: dict[int, int]) -> set[int]:
         """Return the indexes whose next pod has to wait; as soon as one need not, the Job is looked at again."""
         ended: dict[int, list[PodView]] = {}
         for pod in self._pods:
@@ -445,7 +484,7 @@ class _Look:
             return [None] * count
         taken = self._completed | self._failed | resting | {pod.index for pod in active if pod.index is not None}
         if self._spec.get("podReplacementPolicy") == "Failed":
-            taken |= {pod.index for pod in self._pods if pod.deleting and pod.index is not None}
+            taken |= {pod.index for pod in self._pods if pod.deleting and not pod.finished and pod.index is not None}
         free = (index for index in range(self._spec["completions"]) if index not in taken)
         return [index for index, _ in zip(free, range(count), strict=False)]
 

@@ -11,6 +11,7 @@ from fermata.sim.kube.errors import Cause
 from fermata.sim.kube.failure_policy import validate_policy
 from fermata.sim.kube.kinds.base import Kind
 from fermata.sim.kube.kinds.pod import default_pod_spec, validate_pod_spec
+from fermata.sim.kube.success_policy import validate_success_policy
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -219,9 +220,8 @@ def _validate_policies(spec: Obj) -> Iterator[Cause]:
             yield Cause("spec.template.spec.restartPolicy", f"{message}podFailurePolicy is specified")
     if on_success is not None and spec.get("completionMode") != "Indexed":
         yield Cause("spec.successPolicy", "Invalid value: requires indexed completion mode")
-    elif on_success is not None and not on_success.get("rules"):
-        message = "Required value: at least one rules must be specified when the successPolicy is specified"
-        yield Cause("spec.successPolicy.rules", message, "FieldValueRequired")
+    elif on_success is not None and spec.get("completions") is not None:
+        yield from validate_success_policy(on_success, spec["completions"], "spec.successPolicy")
 
 
 def _validate_change(new: Obj, job: Obj) -> list[Cause]:
