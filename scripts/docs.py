@@ -35,7 +35,9 @@ CLI_OPTIONS = (
 )
 METRICS_LEAD = (
     "What the operator serves at `/metrics` (`--metrics-port`), beside `process_*` for its own CPU and memory. "
-    "A histogram's name is followed by `_bucket`, `_sum` or `_count`. Policies are called as in a pool's status, "
+    "A histogram's name is followed by `_bucket`, `_sum` or `_count`; beside each histogram and counter a `_created` "
+    "says since when it counts. What is said of a pool ends with the pool and the last of its workflows, and where "
+    "another operator takes over. Policies are called as in a pool's status, "
     "reasons as in [its conditions](crds.md#conditions-and-reasons). "
     "[Alerts and a dashboard](deploying.md#metrics-and-alerts) ask for these."
 )

@@ -162,8 +162,8 @@ def test_modes_off_and_shadow_leave_the_acting_to_the_fallback(cluster: Cluster,
         assert cluster.wait_for(f"{pool}-2")["heldSeconds"] == pytest.approx(0.0, abs=0.05)
         assert condition_of(cluster.status(f"{pool}-1"), "Running")["status"] == "True", "there was nothing to hold for"
     metrics = operator.get("/metrics")
-    assert 'fermata_shadow_disagreements_total{pool="shadow"}' in metrics
-    assert 'fermata_shadow_disagreements_total{pool="off"}' not in metrics
+    assert 'fermata_shadow_disagreements_total{pool="shadow"} 0.0\n' not in metrics
+    assert 'fermata_shadow_disagreements_total{pool="off"} 0.0\n' in metrics
 
 
 def suspend(cluster: Cluster, name: str, on: bool) -> None:

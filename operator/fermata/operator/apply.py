@@ -172,8 +172,7 @@ class Applier:
         account = self._ledger.accounts[uid]
         self.starting[key] = Start(view, cap, stage.slots)
         try:
-            with self._metrics.start_delay.labels(self._pool).time():
-                made = await self._request(view, stage, cap, account, policy, now_s)
+            made = await self._request(view, stage, cap, account, policy, now_s)
         except (RefusedError, ClusterError) as error:
             if uid in self._ledger.accounts:  # or it was deleted meanwhile
                 self._note_failure(view, key, error)
@@ -182,6 +181,8 @@ class Applier:
             if key not in self._unanswered:
                 del self.starting[key]
             self._store.touched[self._pool].add(uid)
+        if stage.job is None:
+            self._metrics.start_delay.labels(self._pool).observe(max(self._now() - now_s, 0.0))
         self._failures.pop(key, None)
         # Also if its labels were taken off at once, by which it would be seen.
         account.started[name] = job_fact(made, self._now())

@@ -5,7 +5,6 @@ One registry for each operator, so that two in one process (as in tests) do not 
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import NamedTuple
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -114,8 +113,7 @@ class Metrics:
 
     def families(self) -> list[Family]:
         """Return all of them, as they are defined."""
-        metrics = [metric for metric in vars(self).values() if isinstance(metric, MetricWrapperBase)]
-        rows = [(described, metric) for metric in metrics for described in metric.describe()]
+        rows = [(described, metric) for metric in self._all() for described in metric.describe()]
         return [
             Family(
                 described.name + ("_total" if described.type == "counter" else ""),
@@ -131,22 +129,34 @@ class Metrics:
         if ready is not None:
             self.policy_ready.labels(pool).set(ready)
         else:
-            _remove(self.policy_ready, pool)
+            self.policy_ready.remove_by_labels({"pool": pool})
 
     def observe_savings(self, pool: str, share: float | None) -> None:
         """Say what holding saves in a pool; None where that is not known, as in its status."""
         if share is not None:
             self.hold_savings.labels(pool).set(share)
         else:
-            _remove(self.hold_savings, pool)
+            self.hold_savings.remove_by_labels({"pool": pool})
+
+    def announce(self, pool: str, policy: str) -> None:
+        """Let what is counted of a pool begin at 0: Prometheus sees no increase where a series begins with 1."""
+        for result in ("succeeded", "failed"):
+            self.finished.labels(pool, result)
+        for metric in (self.holds, self.disagreements, self.crashes, self.start_delay):
+            metric.labels(pool)
+        for histogram in (self.completion, self.wait, self.hold, self.run, self.slowdown):
+            histogram.labels(pool, policy)
+
+    def withdraw(self, pool: str) -> None:
+        """Take back what was said of a pool that is gone; what becomes of its workflows still counts."""
+        self._remove(pool, Gauge)
 
     def forget(self, pool: str) -> None:
-        """Take back what was said of a pool that is gone, or is decided by another operator now."""
-        rows = [(gauge, [pool]) for gauge in (self.policy_ready, self.holding_paused, self.hold_savings)]
-        rows += [(self.executors, [pool, state]) for state in ("busy", "free")]
-        rows += [(self.stages, [pool, state]) for state in ("waiting", "held")]
-        for gauge, labels in rows:
-            _remove(gauge, *labels)
+        """Drop all that is said of a pool: nothing is left of it, or another operator decides now.
+
+        Anybody who may create a Workflow may make up names of pools, and each is a hundred series.
+        """
+        self._remove(pool, MetricWrapperBase)
 
     def observe_request(self, verb: str, _path: str, status: int) -> None:
         """Count one request."""
@@ -163,7 +173,10 @@ class Metrics:
         for histogram, value in ((self.completion, jct_s), (self.wait, wait_s), (self.hold, held_s), (self.run, run_s)):
             histogram.labels(view.fact.pool, policy).observe(value)
 
+    def _all(self) -> list[MetricWrapperBase]:
+        return [metric for metric in vars(self).values() if isinstance(metric, MetricWrapperBase)]
 
-def _remove(gauge: Gauge, *labels: str) -> None:
-    with suppress(KeyError):  # that is how some releases say that there is none
-        gauge.remove(*labels)
+    def _remove(self, pool: str, kind: type[MetricWrapperBase]) -> None:
+        for metric in self._all():
+            if isinstance(metric, kind) and "pool" in metric._labelnames:
+                metric.remove_by_labels({"pool": pool})

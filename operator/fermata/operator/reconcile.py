@@ -570,7 +570,7 @@ class PoolReconciler:
                 self._teller.put_back(stale)
                 break
         if fact is None:
-            self._tools.metrics.forget(self.pool)
+            self._tools.metrics.withdraw(self.pool)
             return
         counts = {
             "busy": self._busy() + self._looked_for(),

@@ -45,7 +45,7 @@ class Operator:
         ProcessCollector(registry=self._metrics.registry)
         self._lease_name = f"{LEASE}-{options.namespace}" if options.namespace else LEASE
         leader = self._metrics.leader.labels(self._lease_name)
-        leader.set_function(lambda: self._lease is not None and self._lease.held)
+        leader.set_function(lambda: self._synced and self._lease is not None and self._lease.held)
         self._recorder = Recorder(options.record)
         self._loops = Loops(self._reconcile, lambda pool: self._metrics.crashes.labels(pool).inc())
         self._store = Store(now, self._loops.wake)
@@ -180,6 +180,7 @@ class Operator:
         self._timers.arm(pool, await self._pools[pool].reconcile())
         if not self._store.knows(pool):  # nothing is left of it
             self._pools.pop(pool).close()
+            self._metrics.forget(pool)
 
     async def _wait_for_api(self, cluster: Cluster) -> None:
         """Wait until the API server answers and serves both resources, and say now and then what is missing."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import NamedTuple
@@ -244,10 +243,8 @@ class Seat:
             if spec.mode != "Off" and answer.steps:
                 self._metrics.fallbacks.labels(self._pool, self._verdict.reason).inc()
             return answer
-        begun = time.perf_counter()
         asked = policy if dag is None else knowing(policy, dag)
         steps, trouble = await self._ask(asked, state, limits, spec.decision_deadline_seconds)
-        self._metrics.decision.labels(self._pool, policy.name).observe(time.perf_counter() - begun)
         if steps is None:
             answer = self._answer(self._fallback, state, limits)
             if trouble is None or not answer.steps:  # there was nothing to decide
@@ -278,17 +275,23 @@ class Seat:
             if strange:
                 message = f"{policy.name} was not taught such a state: {strange}"
                 return None, Verdict(False, reasons.OUT_OF_DISTRIBUTION, message)
-            if isinstance(policy, Heuristic):  # microseconds: a thread would cost more than it guards
-                return decide(state, policy, limits, self._fallback), None
-            if self._thread is None:
-                self._thread = ThreadPoolExecutor(1, thread_name_prefix=f"policy-{self._pool}")
-            self._asked = self._thread.submit(decide, state, policy, limits, self._fallback)
-            # shield: a late answer is dropped, but the thread cannot be stopped and must not be taken for free.
-            return await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(self._asked)), deadline_s), None
+            with self._metrics.decision.labels(self._pool, policy.name).time():
+                return await self._answer_of(policy, state, limits, deadline_s), None
         except TimeoutError:
             return None, Verdict(False, reasons.DECISION_LATE, f"{policy.name} took over {deadline_s:g} s")
         except _FAILURES as error:
             return None, Verdict(False, reasons.DECISION_FAILED, f"{policy.name}: {type(error).__name__}: {error}")
+
+    async def _answer_of(
+        self, policy: Policy, state: ClusterState, limits: Guardrails, deadline_s: float
+    ) -> tuple[Step, ...]:
+        if isinstance(policy, Heuristic):  # microseconds: a thread would cost more than it guards
+            return decide(state, policy, limits, self._fallback)
+        if self._thread is None:
+            self._thread = ThreadPoolExecutor(1, thread_name_prefix=f"policy-{self._pool}")
+        self._asked = self._thread.submit(decide, state, policy, limits, self._fallback)
+        # shield: a late answer is dropped, but the thread cannot be stopped and must not be taken for free.
+        return await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(self._asked)), deadline_s)
 
     def _drop_thread(self) -> None:
         if self._thread is not None:

@@ -163,6 +163,7 @@ class Teller:
         """
         told = verdict.condition
         now_s = self._now()
+        self._metrics.announce(self._pool, policy)
         self._gauge(fact, verdict, counts)
         self._metrics.holding_paused.labels(self._pool).set(paused[0])
         body = status.pool_status(fact, told, policy, counts, problem, paused, saved, now_s)

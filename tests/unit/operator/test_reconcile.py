@@ -133,6 +133,8 @@ def test_a_start_that_fails_is_tried_again_soon_and_then_less_often(status: int,
     asyncio.run(world.run_until(T0 + 100.0))
     waits_s = [0.25, 0.5, 1.0, 2.0, 4.0, 8.0, *last_s]
     assert world.started["short"] == pytest.approx(1.0 + sum(waits_s), abs=0.1)
+    starts = world.metrics.registry.get_sample_value("fermata_stage_start_seconds_count", {"pool": "pool"})
+    assert starts == len(world.started), "what failed did not end with a Job"
 
 
 @pytest.mark.parametrize("made", [True, False])

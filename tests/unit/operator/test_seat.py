@@ -117,6 +117,8 @@ def test_a_late_policy_is_replaced_and_not_asked_again_while_it_is_busy() -> Non
     assert "busy with an earlier decision" in seat.verdict.message
     labels = {"pool": "pool", "reason": reasons.DECISION_LATE}
     assert metrics.registry.get_sample_value("fermata_fallbacks_total", labels) == 3
+    asked = metrics.registry.get_sample_value("fermata_decision_seconds_count", {"pool": "pool", "policy": "learned"})
+    assert asked == 1, "decisions that it was not asked for would hide how long the others take"
 
 
 @pytest.mark.parametrize("busy", [False, True])
