@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from fermata.operator.cluster import Cluster
 
 Kubeconfig = Annotated[Path | None, typer.Option(help="Cluster to ask; the usual places if not given.")]
-Namespace = Annotated[str, typer.Option("--namespace", "-n", help="Its namespace.")]
+Namespace = Annotated[
+    str | None, typer.Option("--namespace", "-n", help="Its namespace; that of the kubeconfig's context if not given.")
+]
 Answer = TypeVar("Answer")
 
 
@@ -98,6 +100,13 @@ async def _expect_crds(cluster: Cluster) -> None:
 
     if missing := await cluster.missing_crds():
         raise InputError(f"{missing} on {cluster.server}")
+
+
+def namespace_of(given: str | None, kubeconfig: Path | None) -> str:
+    """Return the namespace that a command is about, as kubectl would take it."""
+    from fermata.operator.access import namespace
+
+    return given or namespace(str(kubeconfig) if kubeconfig else None)
 
 
 def workflow_path(namespace: str, name: str = "") -> str:

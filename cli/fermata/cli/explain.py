@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fermata.cli.clusters import Kubeconfig, Namespace, ask, find, pool_path, workflow_path
+from fermata.cli.clusters import Kubeconfig, Namespace, ask, find, namespace_of, pool_path, workflow_path
 
 if TYPE_CHECKING:
     from fermata.operator.cluster import Cluster
+
+_NO_POOL = {403: "you may not see it (it takes the ClusterRole fermata-view)", 404: "does not exist"}
 
 app = typer.Typer(add_completion=False)
 
@@ -18,11 +20,11 @@ app = typer.Typer(add_completion=False)
 def explain(
     workflow: Annotated[str, typer.Argument(help="Name of the Workflow.")],
     stage: Annotated[str | None, typer.Argument(help="Only this stage.")] = None,
-    namespace: Namespace = "default",
+    namespace: Namespace = None,
     kubeconfig: Kubeconfig = None,
 ) -> None:
     """Tell why each stage waits, is held, or was started when it was, and what the alternative was."""
-    for line in ask(kubeconfig, lambda cluster: _story(cluster, workflow, stage, namespace)):
+    for line in ask(kubeconfig, lambda cluster: _story(cluster, workflow, stage, namespace_of(namespace, kubeconfig))):
         print(line)
 
 
@@ -41,9 +43,8 @@ async def _story(cluster: Cluster, workflow: str, stage: str | None, namespace: 
         raise InputError(f"workflow {namespace}/{workflow} has no stage {stage!r}; it has: {known}")
     fact = workflow_fact(raw, time.time())
     try:
-        pool = pool_fact(await cluster.get(pool_path(fact.pool)))
+        return tell(fact, pool_fact(await cluster.get(pool_path(fact.pool))), stage, time.time())
     except ClusterError as error:
-        if error.status != 404:
+        if error.status not in _NO_POOL:
             raise
-        pool = None
-    return tell(fact, pool, stage, time.time())
+        return tell(fact, _NO_POOL[error.status], stage, time.time())

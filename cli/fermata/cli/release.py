@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fermata.cli.clusters import Kubeconfig, Namespace, ask, find, workflow_path
+from fermata.cli.clusters import Kubeconfig, Namespace, ask, find, namespace_of, workflow_path
 
 if TYPE_CHECKING:
     from fermata.operator.cluster import Cluster
@@ -20,7 +20,7 @@ _ATTEMPTS = 5
 def release(
     workflow: Annotated[str, typer.Argument(help="Name of the Workflow.")],
     stages: Annotated[list[str] | None, typer.Argument(help="Only these stages; all of them if none.")] = None,
-    namespace: Namespace = "default",
+    namespace: Namespace = None,
     undo: Annotated[bool, typer.Option(help="Let the policy hold them again.")] = False,
     kubeconfig: Kubeconfig = None,
 ) -> None:
@@ -28,7 +28,10 @@ def release(
 
     Sets the annotation fermata.dev/release of the Workflow, to "*" or to the names of the stages.
     """
-    for line in ask(kubeconfig, lambda cluster: _release(cluster, workflow, stages or [], namespace, undo=undo)):
+    for line in ask(
+        kubeconfig,
+        lambda cluster: _release(cluster, workflow, stages or [], namespace_of(namespace, kubeconfig), undo=undo),
+    ):
         print(line)
 
 

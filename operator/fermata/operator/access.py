@@ -14,6 +14,7 @@ import kopf
 import yaml
 from kubernetes.aio.client import Configuration
 from kubernetes.aio.config import ConfigException, load_incluster_config, load_kube_config
+from kubernetes.aio.config.kube_config import list_kube_config_contexts
 
 from fermata.policy.errors import InputError
 
@@ -29,19 +30,39 @@ async def configuration(kubeconfig: str | None = None) -> Configuration:
     Raises:
         InputError: there is no usable configuration.
     """
-    file = kubeconfig or os.environ.get("KUBECONFIG")
-    settings = Configuration()
-    if file is None and _IN_CLUSTER.exists():
+    files, settings = _files(kubeconfig), Configuration()
+    if files is None:
         try:
             load_incluster_config(client_configuration=settings)
         except (ConfigException, OSError) as error:
             raise InputError(f"no usable service account: {error}") from error
     else:
-        await _read(file or str(Path.home() / ".kube" / "config"), settings)
+        await _read(files, settings)
     # Asked once for all: the client would read the environment and ~/.netrc again before every request.
     settings.proxy = settings.proxy or _proxy(settings.host)
     settings.client_session_kwargs = {"trust_env": False}
     return settings
+
+
+def namespace(kubeconfig: str | None = None) -> str:
+    """Return the namespace that kubectl would work in: of the context, or the service account's; else `default`.
+
+    The configuration is one that has been read.
+    """
+    files = _files(kubeconfig)
+    if files is None:
+        own = _IN_CLUSTER.with_name("namespace")
+        return own.read_text(encoding="utf-8").strip() if own.exists() else "default"
+    _, current = list_kube_config_contexts(files)
+    return str(current["context"].get("namespace") or "default")
+
+
+def _files(kubeconfig: str | None) -> str | None:
+    """Return which kubeconfigs are to be read, written as in $KUBECONFIG; None: the service account is to be used."""
+    files = kubeconfig or os.environ.get("KUBECONFIG")
+    if files is None and _IN_CLUSTER.exists():
+        return None
+    return files or str(Path.home() / ".kube" / "config")
 
 
 async def _read(files: str, settings: Configuration) -> None:

@@ -16,19 +16,20 @@ from fermata.operator.why import seconds
 from fermata.policy.wording import counted
 
 
-def explain(workflow: WorkflowFact, pool: PoolFact | None, stage: str | None, now_s: float) -> list[str]:
+def explain(workflow: WorkflowFact, pool: PoolFact | str, stage: str | None, now_s: float) -> list[str]:
     """Return the story of a workflow, or of one of its stages.
 
     Args:
         workflow: with its status.
-        pool: that it names, or None if there is none of that name.
+        pool: that it names, or why that cannot be shown.
         stage: one of its stages, or None for all.
         now_s: the time.
     """
     lines = [_headline(workflow, now_s), *_pool_lines(workflow, pool)]
+    seen = None if isinstance(pool, str) else pool
     for row in workflow.status.stages:
         if stage is None or row.name == stage:
-            lines += ["", *_stage_lines(row, workflow, pool, now_s)]
+            lines += ["", *_stage_lines(row, workflow, seen, now_s)]
     return lines
 
 
@@ -54,9 +55,9 @@ def _headline(workflow: WorkflowFact, now_s: float) -> str:
     )
 
 
-def _pool_lines(workflow: WorkflowFact, pool: PoolFact | None) -> list[str]:
-    if pool is None:
-        return [f"Pool {workflow.pool}: does not exist."]
+def _pool_lines(workflow: WorkflowFact, pool: PoolFact | str) -> list[str]:
+    if isinstance(pool, str):
+        return [f"Pool {workflow.pool}: {pool}."]
     status = pool.status
     ready = status.condition(reasons.READY)
     if ready is None:
@@ -114,11 +115,12 @@ def _waiting_lines(row: StageStatus, workflow: WorkflowFact, pool: PoolFact | No
         lines.append("  released: it starts as soon as executors are free for it")
     if row.state == "Held":
         held_s = (row.held_seconds or 0.0) + _since(row.held_since, now_s)
-        length = seconds(_length_s(row, workflow, pool))
         lines.append(f"  held for {seconds(held_s)} so far")
-        lines.append(
-            f"  alternative: started now it would be done in about {length}, and its executors busy until then"
-        )
+        if pool is not None:
+            length = seconds(_length_s(row, workflow, pool))
+            lines.append(
+                f"  alternative: started now it would be done in about {length}, and its executors busy until then"
+            )
         limits_s = _limits(row, pool, held_s, now_s)
         if limits_s:
             left_s, limit = min(limits_s)
@@ -138,11 +140,11 @@ def _limits(row: StageStatus, pool: PoolFact | None, held_s: float, now_s: float
     return limits
 
 
-def _length_s(row: StageStatus, workflow: WorkflowFact, pool: PoolFact | None) -> float:
+def _length_s(row: StageStatus, workflow: WorkflowFact, pool: PoolFact) -> float:
     """Return how long a stage would take on the executors that are free now."""
     spec = next((stage for stage in workflow.spec.stages if stage.name == row.name), None) if workflow.spec else None
     slots, tasks = (spec.slots, spec.tasks) if spec else (1, max(row.tasks, 1))
-    free = max(pool.status.executors - pool.status.busy, 0) if pool else 0
+    free = max(pool.status.executors - pool.status.busy, 0)
     at_once = min(max(free // slots, 1), tasks, (spec.parallelism if spec else None) or tasks)
     return (row.estimate_seconds or 0.0) * -(-tasks // at_once)
 
