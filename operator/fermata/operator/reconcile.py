@@ -76,6 +76,7 @@ class Asked:
     decision: Decision
     plan: Plan
     index: dict[StageKey, int]  # of stages in the state
+    elsewhere: int  # executors of the pool that the state does not have
 
     @property
     def waiting(self) -> int:
@@ -406,9 +407,10 @@ class PoolReconciler:
             for uid, known in self._views.items()
             if uid not in self._problems or any(stage.occupied for stage in known.stages)
         ]
+        elsewhere = self._unseen() + self._starting() + self._looked_for()
         state, keys = build_state(
             views,
-            max(spec.executors - self._unseen() - self._starting() - self._looked_for(), 0),
+            max(spec.executors - elsewhere, 0),
             self._tools.store.job_pods,
             holds,
             self._ledger.workflow_held_s(now_s),
@@ -422,7 +424,7 @@ class PoolReconciler:
         decision = await self._seat.decide(state, spec, limits, may_hold=may_hold, dag=edges)
         self._tools.recorder.write(self.pool, self._seat.fallback.name, state, keys, decision, edges)
         index = {key: i for i, key in enumerate(keys.stages)}
-        return Asked(state, keys, decision, plan(decision.steps, keys, self._views), index)
+        return Asked(state, keys, decision, plan(decision.steps, keys, self._views), index, elsewhere)
 
     def _bound_commitments(self, limits: Guardrails, now_s: float, *, may_hold: bool) -> None:
         """Shorten committed holds to what the limits leave by now, and end those that must not be.
@@ -632,7 +634,7 @@ class PoolReconciler:
                 until_s = asked.plan.holds.get(key, asked.plan.wake_s)
                 whys.held[name] = why_held(asked.after, index, asked.decision.limits, until_s, asked.argument)
             elif asked.state.stage_ready_s[index] <= asked.state.now_s:  # else it has become so since the decision
-                whys.waiting[name] = why_waiting(asked.after, index)
+                whys.waiting[name] = why_waiting(asked.after, index, asked.elsewhere)
         return whys
 
     async def _delete_expired(self, now_s: float) -> None:

@@ -64,12 +64,13 @@ def why_held(state: ClusterState, stage: int, limits: Guardrails, until_s: float
     return Why(reasons.HELD_BY_POLICY, text)
 
 
-def why_waiting(state: ClusterState, stage: int) -> Why:
+def why_waiting(state: ClusterState, stage: int, elsewhere: int = 0) -> Why:
     """Return why a ready stage does not start although the policy did not hold it.
 
     Args:
         state: after the decision.
         stage: its index there.
+        elsewhere: executors of the pool that the state does not have, under Jobs that no workflow shows.
     """
     slots = int(state.stage_slots[stage])
     need = counted(slots, "executor")
@@ -77,5 +78,8 @@ def why_waiting(state: ClusterState, stage: int) -> Why:
         return Why(reasons.PARALLELISM_REACHED, "the workflow runs as many tasks as spec.parallelism allows")
     others = len(state.ready_stages) - 1
     line = "" if others <= 0 else f"; {others} more ready" if others > 1 else "; 1 more ready"
-    free = f"{state.free} of {state.executors} free"
-    return Why(reasons.EXECUTORS_BUSY, f"needs {need}, {free}{line}; {next_free(state)}")
+    free = f"{state.free} of {state.executors + elsewhere} free"
+    if elsewhere:
+        free += f", {elsewhere} under Jobs that no workflow shows"
+    soon = "" if elsewhere and state.free == state.executors else f"; {next_free(state)}"
+    return Why(reasons.EXECUTORS_BUSY, f"needs {need}, {free}{line}{soon}")

@@ -255,6 +255,9 @@ def test_jobs_without_a_workflow_that_can_be_read_keep_their_executors(how: str)
     world.feed("workflows", "uid-next", workflow("next", stage("a")))
     run_on(world, 5.0)
     assert "next" not in world.started
+    told = "needs 1 executor, 0 of 1 free, 1 under Jobs that no workflow shows"
+    assert status_of(world, "uid-next")["stages"][0]["message"].startswith(told)
+    assert "no executor is busy" not in status_of(world, "uid-next")["stages"][0]["message"]
     world.store.remove("jobs", job["metadata"]["uid"])
     run_on(world, 5.0)
     assert "next" in world.started
