@@ -100,7 +100,7 @@ class Lease:
                 async with asyncio.timeout(self._duration_s * _RENEW_WITHIN):
                     trouble = await self._attempt()
             except (ClusterError, TimeoutError) as error:
-                trouble = f"the lease cannot be had: {error or 'no answer'}"
+                trouble = f"the lease cannot be had: {str(error) or 'no answer'}"
             if not trouble:
                 self._is_another = False
                 log.info("lease %s is ours (%s)", self._name, self._holder)

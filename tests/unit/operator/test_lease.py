@@ -62,3 +62,20 @@ def test_it_is_lost_where_it_is_another_one_or_an_earlier_one_and_had_again(how:
         again.cancel()
 
     asyncio.run(body())
+
+
+def test_an_api_server_that_does_not_answer_is_told_as_that(caplog: pytest.LogCaptureFixture) -> None:
+    class Silent(_Server):
+        async def get(self, _path: str) -> dict[str, Any]:
+            await asyncio.Event().wait()
+            raise AssertionError
+
+    async def body() -> None:
+        waiting = asyncio.create_task(Lease(Silent(), "test", "me", ("default",), 0.1).acquire())  # type: ignore[arg-type]
+        async with asyncio.timeout(5.0):
+            while not caplog.messages:
+                await asyncio.sleep(0.01)
+        waiting.cancel()
+
+    asyncio.run(body())
+    assert caplog.messages[0] == "lease test: the lease cannot be had: no answer"
