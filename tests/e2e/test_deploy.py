@@ -137,6 +137,7 @@ def test_the_operators_pod_is_admitted(tmp_path: Path) -> None:
         {},
         {"replicas": 2, "watchNamespace": "team", "modelNamespaces": ["default"]},
         {"podMonitor": {"enabled": True}, "alerts": {"enabled": True}, "dashboard": {"enabled": True}},
+        {"modelNamespaces": None, "podAnnotations": None, "resources": None, "image": {"tag": None}},
     ],
 )
 def test_the_chart_renders_what_an_api_server_takes(
