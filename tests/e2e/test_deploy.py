@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -24,6 +25,7 @@ pytestmark = pytest.mark.e2e
 
 needs_kubectl = pytest.mark.skipif(shutil.which("kubectl") is None, reason="needs kubectl")
 needs_helm = pytest.mark.skipif(shutil.which("helm") is None, reason="needs helm")
+ROOT = DEPLOY.parent
 FOLDERS = [DEPLOY, *sorted(DEPLOY.glob("overlays/*"))]
 
 
@@ -107,6 +109,29 @@ def test_kubectl_applies_it_twice(any_kube: LocalKube, tmp_path: Path) -> None:
         )  # fmt: skip
         assert told.returncode == 0, told.stderr
         assert told.stdout.count(word) == len(_objects())
+
+
+@needs_kubectl
+def test_the_operator_is_taken_away_as_the_page_says_and_workflows_stay(any_kube: LocalKube, tmp_path: Path) -> None:
+    if any_kube.is_real and not JOBS:
+        pytest.skip("namespaces do not end without controllers")
+    environment = {**os.environ, "KUBECONFIG": str(any_kube.kubeconfig), "HOME": str(tmp_path)}
+
+    def run(command: str) -> str:
+        told = subprocess.run(
+            ["bash", "-c", command], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120, check=False
+        )
+        assert told.returncode == 0, told.stderr
+        return told.stdout
+
+    (taking,) = re.findall(r"^ {4}(kubectl delete .*)$", (ROOT / "docs/deploying.md").read_text(), re.MULTILINE)
+    mine = "kubectl get clusterroles,clusterrolebindings,namespaces -l app.kubernetes.io/name=fermata -o name"
+    run("kubectl apply --server-side -k deploy && kubectl apply -f examples/pools.yaml -f examples/01-etl.yaml")
+    assert run(mine)
+    run(taking)
+    assert run(mine) == ""
+    left = run("kubectl get fwf,fpool -o name").split()
+    assert [name.partition("/")[2] for name in left] == ["etl", "fifo", "learned", "sjf"]
 
 
 @needs_kubectl
