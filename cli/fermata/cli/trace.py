@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from fermata.sim.trace_stats import TraceStats
 
 app = typer.Typer(help="Import, export, generate and describe job traces.", no_args_is_help=True, add_completion=False)
+
+_MAX_EXPONENT = math.log(sys.float_info.max)
 
 Out = Annotated[str, typer.Option("--out", "-o", help="Where to write it; .xz and .gz compress, - is standard output.")]
 Seed = Annotated[int, typer.Option(min=0, help="Seed of everything that is drawn.")]
@@ -197,11 +200,12 @@ def stats(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Say what a trace is like: its work, width, mix of sizes and burstiness."""
+    from fermata.sim.json_values import only_finite
     from fermata.sim.trace_stats import trace_stats
 
     figures = trace_stats(_read(file), executors)
     if as_json:
-        print(json.dumps(asdict(figures)))
+        print(json.dumps(only_finite(asdict(figures))))
     else:
         _print_stats(figures, executors)
 
@@ -227,7 +231,8 @@ def _print_stats(figures: TraceStats, executors: int | None) -> None:
     mix = f"{sizes.short_share:.1%} short ({sizes.short_mean_s:.4g} s), long {sizes.long_mean_s:.4g} s"
     mix += f", ratio 1:{sizes.ratio:.3g}"
     rows.append(("size classes", mix if sizes.distinct else "one"))
-    middle, factor = figures.estimate_ratio, math.exp(figures.estimate_error)
+    middle, error = figures.estimate_ratio, figures.estimate_error
+    factor = math.exp(error) if error < _MAX_EXPONENT else math.inf
     rows.append(("estimates", f"typically {middle:.3g} times the duration, give or take a factor of {factor:.3g}"))
     width = max(len(name) for name, _ in rows)
     for name, shown in rows:

@@ -1,4 +1,4 @@
-"""What JSON can say of numbers: it has no NaN."""
+"""What JSON can say of numbers: it has neither NaN nor infinities."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import math
 from typing import Any
 
 
-def without_nan(value: Any) -> Any:
-    """Return a value of dicts, lists, tuples and numbers with None for NaN, all the way down.
+def only_finite(value: Any) -> Any:
+    """Return a value of dicts, lists, tuples and numbers with None for what is no finite number, all the way down.
 
-    >>> without_nan({"a": float("nan"), "b": [1.0, (float("nan"),)]})
+    >>> only_finite({"a": float("nan"), "b": [1.0, (float("inf"),)]})
     {'a': None, 'b': [1.0, [None]]}
     """
     if isinstance(value, dict):
-        return {key: without_nan(item) for key, item in value.items()}
+        return {key: only_finite(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [without_nan(item) for item in value]
-    return None if isinstance(value, float) and math.isnan(value) else value
+        return [only_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -72,7 +72,9 @@ def trace_stats(trace: Trace, executors: int | None = None) -> TraceStats:
     gaps_s = np.diff(trace.job_arrival_s)
     span_s = float(trace.job_arrival_s[-1] - trace.job_arrival_s[0])
     mean_gap_s = span_s / len(gaps_s) if len(gaps_s) else 0.0
-    ratios = _estimate_ratios(trace)
+    estimate_s, mean_s = _estimates(trace)
+    with np.errstate(over="ignore"):  # of a time of next to nothing, it is infinite
+        ratios = estimate_s / mean_s
     load = None
     if executors is not None and mean_gap_s > 0.0:
         load = float(shapes.work_s.mean()) / mean_gap_s / executors
@@ -94,7 +96,7 @@ def trace_stats(trace: Trace, executors: int | None = None) -> TraceStats:
         task_duration_s=_spread(trace.task_duration_s),
         sizes=size_classes(shapes.work_s),
         estimate_ratio=float(np.median(ratios)),
-        estimate_error=float(np.log(ratios).std()),
+        estimate_error=float((np.log(estimate_s) - np.log(mean_s)).std()),
         load=load,
     )
 
@@ -142,8 +144,8 @@ def _spread(values: FloatArray) -> Spread:
     return Spread(float(values.mean()), p50, p95, float(values.max()))
 
 
-def _estimate_ratios(trace: Trace) -> FloatArray:
-    """Return estimate / mean duration of each stage of which both are more than 0; 1 where there is none."""
+def _estimates(trace: Trace) -> tuple[FloatArray, FloatArray]:
+    """Return estimate and mean duration of each stage of which both are more than 0; 1 and 1 where there is none."""
     mean_s = stage_work_s(trace) / task_counts(trace) / trace.stage_slots
     known = (mean_s > 0.0) & (trace.stage_estimate_s > 0.0)
-    return trace.stage_estimate_s[known] / mean_s[known] if known.any() else np.ones(1)
+    return (trace.stage_estimate_s[known], mean_s[known]) if known.any() else (np.ones(1), np.ones(1))

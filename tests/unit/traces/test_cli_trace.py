@@ -52,6 +52,22 @@ def test_a_trace_goes_through_a_pipe() -> None:
     assert stats["load"] > 0.0
 
 
+def test_stats_of_times_of_next_to_nothing_are_json_and_silent(tmp_path: Path) -> None:
+    """What is too large to be a number is null in JSON; nothing is warned of, and nothing overflows."""
+    jobs = (("a", 0.0, 1e-310, 1e15), ("b", 1e-310, 1e15, 1e-310))
+    lines = [
+        {"id": name, "arrival_s": at, "stages": [{"name": "s", "duration_s": takes_s, "estimate_s": told_s}]}
+        for name, at, takes_s, told_s in jobs
+    ]
+    tiny = tmp_path / "tiny.jsonl"
+    tiny.write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
+    done = fermata("stats", tiny, "--executors", "2", "--json")
+    stats = json.loads(done.stdout, parse_constant=pytest.fail)
+    assert (stats["load"], stats["sizes"]["ratio"], stats["estimate_ratio"], done.stderr) == (None, None, None, "")
+    done = fermata("stats", tiny, "--executors", "2")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_stats_for_people_say_what_matters(tmp_path: Path) -> None:
     out = tmp_path / "t.jsonl"
     fermata("generate", "--scenario", "express_k2", "--out", out)

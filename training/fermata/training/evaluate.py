@@ -18,7 +18,7 @@ from fermata.policy.guardrails import Guardrails
 from fermata.policy.registry import load
 from fermata.sim.experiment import Setting, knowing, over_processes
 from fermata.sim.generate.estimates import Noise
-from fermata.sim.json_values import without_nan
+from fermata.sim.json_values import only_finite
 from fermata.sim.metrics import mean_ci95, paired_percent, resampled_ci95
 from fermata.sim.scenarios import SCENARIOS, Scenario, scenario
 from fermata.sim.simulate import Episode, simulate
@@ -276,5 +276,5 @@ def _score(name: str, pairs: list[Pair], conditions: Conditions) -> Score:
 
 def as_dict(policy: str, seeds: Sequence[int], scores: list[Score]) -> dict[str, object]:
     """Return scores as one JSON object; None where there is no percentage."""
-    by_name = {score.scenario: without_nan(asdict(score)) for score in scores}
+    by_name = {score.scenario: only_finite(asdict(score)) for score in scores}
     return {"policy": policy, "seeds": list(seeds), "scenarios": by_name}

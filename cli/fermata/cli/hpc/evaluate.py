@@ -55,7 +55,7 @@ def evaluate(
     """Compare policies on sequences of a log: means and 95% intervals, bounded slowdown never without wait."""
     from fermata.sim.hpc import policy as named
     from fermata.sim.hpc.experiment import pooled, run_sequences
-    from fermata.sim.json_values import without_nan
+    from fermata.sim.json_values import only_finite
 
     chosen = [named(text, kill_at_estimate=kill) for text in policies]
     if inspectors and (alone := [each.name for each in chosen if each.model is not None]):
@@ -71,7 +71,7 @@ def evaluate(
                 progress(len(results) / (len(chosen) * len(helpers)))
     if as_json:
         rows = [
-            {"policy": name} | without_nan(means) | {"ci95": without_nan(halves)} for name, means, halves in results
+            {"policy": name} | only_finite(means) | {"ci95": only_finite(halves)} for name, means, halves in results
         ]
         print(json.dumps({"log": given.name, "part": part, "starts": drawn.starts, "jobs": jobs, "policies": rows}))
         return

@@ -31,7 +31,7 @@ def simulate(
     from fermata.sim.hpc import policy as named
     from fermata.sim.hpc import simulate as run
     from fermata.sim.hpc.metrics import FIGURES, figures
-    from fermata.sim.json_values import without_nan
+    from fermata.sim.json_values import only_finite
 
     chosen = named(policy, kill_at_estimate=kill)
     given = load(log, cleaning, estimates, seed, stretch)
@@ -45,7 +45,7 @@ def simulate(
             stream.write("".join(",".join(map(str, row)) + "\n" for row in rows).encode())
     values = figures(schedule) | {"jobs": len(schedule.log), "events": schedule.events}
     if as_json:
-        print(json.dumps({"log": schedule.log.name, "policy": policy} | without_nan(values)))
+        print(json.dumps({"log": schedule.log.name, "policy": policy} | only_finite(values)))
         return
     from rich.table import Table
 

@@ -50,7 +50,7 @@ def train(
     from fermata.cli.extras import need
 
     need("training")
-    from fermata.sim.json_values import without_nan
+    from fermata.sim.json_values import only_finite
     from fermata.training.hpc.config import InspectorConfig
     from fermata.training.hpc.export import export_inspector, export_queue_model, export_window_model
     from fermata.training.hpc.inspectors import InspectorSearchConfig, search_inspector
@@ -100,7 +100,7 @@ def train(
             export_inspector(search_inspector(given, config, part=part, on_generation=tell), out)
     if as_json:
         told = {"out": str(out), "log": given.name, "config": config.model_dump(), "rows": list(map(vars, rows))}
-        print(json.dumps(without_nan(told)))
+        print(json.dumps(only_finite(told)))
         return
     as_trained = {"cleaning": (cleaning, "archive"), "estimates": (estimates, "user"), "stretch": (stretch, 1.0)}
     options = ["--log", "LOG" if log == "-" else log]

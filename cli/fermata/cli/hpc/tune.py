@@ -29,7 +29,7 @@ def tune(
     """Tune who counts as long and what they leave free, on the first fifth of a log; judge it on the rest."""
     from fermata.sim.hpc.experiment import draw_sequences, pooled, run_sequences
     from fermata.sim.hpc.tune import best_reservation, try_reservations
-    from fermata.sim.json_values import without_nan
+    from fermata.sim.json_values import only_finite
 
     given = load(log, cleaning, estimates, seed, stretch)
     training = draw_sequences(given, sequences, jobs, seed, part="train")
@@ -43,7 +43,7 @@ def tune(
         test = {"bsld": means["bsld"], "wait_s": means["wait_s"]}
         ci95 = {"bsld": halves["bsld"], "wait_s": halves["wait_s"]}
         told = {"policy": tuned.policy.name, "tried": tuned.tried, "train": train, "test": test, "ci95": ci95}
-        print(json.dumps(without_nan(told)))
+        print(json.dumps(only_finite(told)))
         return
     print(f"{tuned.policy.name}: the best of {tuned.tried}")
     print(f"train: bsld {tuned.bsld:.2f}, wait {tuned.wait_s:.0f} s")

@@ -12,7 +12,7 @@ from fermata.policy.errors import InputError
 from fermata.policy.wording import counted, plural
 from fermata.sim.compare.run import Point, Sample, Unit, Workload
 from fermata.sim.experiment import pooled
-from fermata.sim.json_values import without_nan
+from fermata.sim.json_values import only_finite
 from fermata.sim.report.holds import HoldEffect, HoldSummary
 from fermata.sim.report.numbers import Difference, above_bound_percent, class_rows, difference
 from fermata.sim.report.records import Bound, Run, Section, Sweep
@@ -114,7 +114,7 @@ class Comparison:
 
     def as_dict(self) -> dict[str, Any]:
         """Return all numbers as one JSON object, by workload and policy; None where there is no percentage."""
-        return {section.name: without_nan(self._numbers(number, section)) for number, section in self._numbered()}
+        return {section.name: only_finite(self._numbers(number, section)) for number, section in self._numbered()}
 
     def _numbered(self) -> list[tuple[int, Section]]:
         return list(zip(sorted(self.samples), self.sections(), strict=True))

@@ -19,7 +19,7 @@ from fermata.sim.explain.distributions import Distribution, distributions
 from fermata.sim.explain.graph import collect_graphs, dependence_on_next, permuted_inputs
 from fermata.sim.explain.importance import Importance, jct_without, permuted
 from fermata.sim.explain.states import States, Workload, collect, interval, places_of
-from fermata.sim.json_values import without_nan
+from fermata.sim.json_values import only_finite
 from fermata.sim.metrics import Interval
 
 STATES = 500  # of an episode
@@ -77,7 +77,7 @@ class Explanation:
                 "on_waiting_longs": [_curve(each, "next_completion") for each in self.dependence.on_longs],
             },
         }
-        known: dict[str, Any] = without_nan(found)
+        known: dict[str, Any] = only_finite(found)
         return known
 
 
