@@ -30,6 +30,7 @@ class Loops:
         self._reconcile, self._failed = reconcile, failed
         self._signals: dict[str, asyncio.Event] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._over: set[str] = set()
         self._open = False
 
     def open(self) -> None:
@@ -47,6 +48,10 @@ class Loops:
     def pending(self, pool: str) -> bool:
         """Tell whether a pool was woken after its reconciliation began."""
         return pool in self._signals and self._signals[pool].is_set()
+
+    def forget(self, pool: str) -> None:
+        """End a pool's loop with the reconciliation that is under way, unless the pool was woken meanwhile."""
+        self._over.add(pool)
 
     async def close(self) -> None:
         """Stop all loops, in the middle of what they do."""
@@ -67,10 +72,22 @@ class Loops:
             signal.clear()
             if await self._succeeds(pool):
                 failures = 0
+                if self._is_over(pool):
+                    return
                 continue
             await asyncio.sleep(_RETRY_S[min(failures, len(_RETRY_S) - 1)])
             failures += 1
             signal.set()
+
+    def _is_over(self, pool: str) -> bool:
+        """Drop a pool that is to be forgotten: anybody may make up names of pools."""
+        if pool not in self._over:
+            return False
+        self._over.remove(pool)
+        if self._signals[pool].is_set():
+            return False
+        del self._signals[pool], self._tasks[pool]
+        return True
 
     async def _succeeds(self, pool: str) -> bool:
         error = await failure_of(self._reconcile(pool))

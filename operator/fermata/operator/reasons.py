@@ -83,7 +83,7 @@ MEANING: Final[dict[str, str]] = {
     HELD: "None of its tasks runs, a stage is ready, enough executors are free, and the policy leaves them idle.",
     SUCCEEDED: "Unknown until the workflow is finished; then True, or False with the reason of the failure.",
     READY: "The pool takes workflows.",
-    POLICY_READY: "The pool's own policy decides; if False, the fallback does and the reason says why.",
+    POLICY_READY: "The pool's own policy decides; if False, the fallback does, or nobody, and the reason says why.",
     HOLDING_PAUSED: "Nothing is held in the pool, whatever its policy says; the reason says why.",
     VALID: "The specification is sound and the pool exists.",
     INVALID_SPEC: "A field has a value that this version does not understand.",

@@ -172,10 +172,11 @@ class PoolReconciler:
         self._teller.next_s = math.inf
         # 1. Seat: is there a pool, and which policy decides in it?
         fact = self._tools.store.pools.get(self.pool)
-        spec = fact.spec if fact and not self._pool_problem(fact) else None
+        problem = self._pool_problem(fact) if fact else None
+        spec = fact.spec if fact and problem is None else None
         retry_s = await self._seat.seat(spec, self._tools.now()) if spec else None
         if spec is None:
-            self._seat.clear()
+            self._seat.clear(problem)
         # 2. Observe: take in what changed, and what became due. Should this round fail, the next one takes in all.
         begun_s = now_s = self._tools.now()
         whole, self._whole = self._corrects_otherwise(spec) or self._whole, True

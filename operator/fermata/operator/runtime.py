@@ -181,6 +181,7 @@ class Operator:
         if not self._store.knows(pool):  # nothing is left of it
             self._pools.pop(pool).close()
             self._metrics.forget(pool)
+            self._loops.forget(pool)
 
     async def _wait_for_api(self, cluster: Cluster) -> None:
         """Wait until the API server answers and serves both resources, and say now and then what is missing."""

@@ -19,6 +19,7 @@ from fermata.operator.envelope import Envelope
 from fermata.operator.metrics import Metrics
 from fermata.operator.model import Loaded, load_policy
 from fermata.operator.resources import MAX_SECONDS, ExecutorPoolSpec, PolicySource
+from fermata.operator.validate import Problem
 from fermata.policy.decide import Policy, Step, decide
 from fermata.policy.errors import FermataError
 from fermata.policy.graph_state import Dag, knowing
@@ -303,11 +304,15 @@ class Seat:
         self._drop_loading()
         self._drop_thread()
 
-    def clear(self) -> None:
-        """Let go of the policy, too, where there is no pool to decide for; should it come back, `seat` begins anew."""
+    def clear(self, problem: Problem | None = None) -> None:
+        """Let go of the policy, too, where there is no pool to decide for; should it come back, `seat` begins anew.
+
+        Args:
+            problem: why nothing is decided in a pool that there is.
+        """
         self.close()
         self._wanted = self._policy = self._envelope = None
-        self._verdict = _NOT_LOADED
+        self._verdict = Verdict(False, problem.reason, "nothing is decided; see Ready") if problem else _NOT_LOADED
 
 
 # No limit of the resources is longer, so this one changes nothing but that it can be exceeded.

@@ -187,7 +187,7 @@ class Teller:
         news = known is None or known.reason != told.reason or known.message != told.message
         if news and verdict.ready:
             self._events.tell(names.POOL, fact.meta, reasons.POLICY_LOADED, verdict.message)
-        elif news and verdict.reason not in (reasons.POLICY_OFF, reasons.POLICY_LOADING):
+        elif news and problem is None and verdict.reason not in (reasons.POLICY_OFF, reasons.POLICY_LOADING):
             self.fallback(fact, verdict)
         if news and verdict.fallback:
             self._events.tell(names.POOL, fact.meta, reasons.FALLBACK_UNKNOWN, verdict.fallback, "Warning")

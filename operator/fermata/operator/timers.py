@@ -49,9 +49,13 @@ class Timers:
 
     def arm(self, pool: str, at_s: float) -> None:
         """Wake a pool at a time (inf: not at all), and at no other that was asked for earlier."""
-        if self._armed.get(pool) != at_s:
+        if self._armed.get(pool, math.inf) == at_s:
+            return
+        if math.isinf(at_s):
+            del self._armed[pool]
+        else:
             self._armed[pool] = at_s
-            self._schedule(pool, at_s)
+        self._schedule(pool, at_s)
 
     def _schedule(self, pool: str, at_s: float) -> None:
         if math.isinf(at_s) or at_s - self._now() > _FARTHEST_S:

@@ -240,6 +240,21 @@ def test_the_slots_of_what_runs_are_counted_as_it_began_whatever_becomes_of_its_
     assert status_of(world, "p")["busy"] == 3
 
 
+def test_a_pool_with_an_invalid_spec_says_that_nothing_is_decided_and_decides_again_when_it_is_mended() -> None:
+    world = begun()
+
+    def told() -> dict[str, tuple[str, str]]:
+        return {item["type"]: (item["status"], item["reason"]) for item in status_of(world, "p")["conditions"]}
+
+    edit(world, "p", executors=0)
+    run_on(world, 5.0)
+    assert (told()["Ready"], told()["PolicyReady"]) == (("False", "InvalidSpec"), ("False", "InvalidSpec"))
+    assert "PolicyFallback" not in {event["reason"] for event in world.events()}, "no fallback decides either"
+    edit(world, "p", executors=2)
+    run_on(world, 5.0)
+    assert (told()["Ready"], told()["PolicyReady"]) == (("True", "Open"), ("True", "PolicyLoaded"))
+
+
 @pytest.mark.parametrize("how", ["orphaned", "unreadable"])
 def test_jobs_without_a_workflow_that_can_be_read_keep_their_executors(how: str) -> None:
     world = World(executors=1)

@@ -50,6 +50,34 @@ def test_a_burst_costs_one_reconciliation_and_nothing_is_missed() -> None:
     assert seen == ["a", "a"]
 
 
+def test_a_pool_that_is_forgotten_leaves_no_loop_and_is_taken_up_again_when_it_is_woken() -> None:
+    seen: list[str] = []
+
+    async def main() -> None:
+        async def reconcile(pool: str) -> None:
+            seen.append(pool)
+            if len(seen) == 1:
+                running.wake(pool)  # it has come back meanwhile: that is not missed
+            running.forget(pool)
+
+        async def until(count: int) -> None:
+            async with asyncio.timeout(30):
+                while len(seen) < count or len(asyncio.all_tasks()) > 1:
+                    await asyncio.sleep(0.001)
+
+        running = Loops(reconcile, lambda _: None)
+        running.open()
+        running.wake("made up")
+        await until(2)
+        assert not running.pending("made up")
+        running.wake("made up")
+        await until(3)
+        await running.close()
+
+    asyncio.run(main())
+    assert seen == ["made up"] * 3
+
+
 def test_a_pool_that_fails_is_tried_again_and_harms_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loops, "_RETRY_S", (0.01,))
     failed: list[str] = []
