@@ -22,7 +22,7 @@ from fermata.sim.trace_builder import task_counts
 )
 def test_a_log_keeps_every_job_of_the_file(log: str, processors: int) -> None:
     path = require_shared("data", "swf", f"{log}.swf.xz")
-    imported = IMPORTERS["swf"].read(path, None)
+    imported = IMPORTERS["swf"].read(path, ImportOptions())
     with lzma.open(path, "rt") as stream:
         rows = np.loadtxt(stream, comments=";")
     assert imported.executors == processors

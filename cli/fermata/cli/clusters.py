@@ -109,15 +109,15 @@ def namespace_of(given: str | None, kubeconfig: Path | None) -> str:
     return given or namespace(str(kubeconfig) if kubeconfig else None)
 
 
-def workflow_path(namespace: str, name: str = "") -> str:
-    """Return the path of a Workflow, or of all those of a namespace."""
+def workflow_path(namespace: str, name: str) -> str:
+    """Return the path of a Workflow."""
     from fermata.operator.names import API_VERSION, WORKFLOWS
 
-    return f"/apis/{API_VERSION}/namespaces/{namespace}/{WORKFLOWS}/{name}".rstrip("/")
+    return f"/apis/{API_VERSION}/namespaces/{namespace}/{WORKFLOWS}/{name}"
 
 
-def pool_path(name: str = "") -> str:
-    """Return the path of an ExecutorPool, or of all of them."""
+def pool_path(name: str) -> str:
+    """Return the path of an ExecutorPool."""
     from fermata.operator.names import API_VERSION, POOLS
 
-    return f"/apis/{API_VERSION}/{POOLS}/{name}".rstrip("/")
+    return f"/apis/{API_VERSION}/{POOLS}/{name}"

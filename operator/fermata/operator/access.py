@@ -24,7 +24,7 @@ _IN_CLUSTER = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
 _UNUSABLE = (ConfigException, OSError, AttributeError, LookupError, TypeError, ValueError)
 
 
-async def configuration(kubeconfig: str | None = None) -> Configuration:
+async def configuration(kubeconfig: str | None) -> Configuration:
     """Return the connection's settings: of the file given, of $KUBECONFIG, of the service account, of ~/.kube/config.
 
     Raises:

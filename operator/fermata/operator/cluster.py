@@ -143,9 +143,9 @@ class Cluster:
         """Replace an object; 409 where the version that `body` names is not the present one."""
         return await self._request("PUT", path, body=body)
 
-    async def list_all(self, kind: str, namespace: str | None = None) -> list[Json]:
+    async def list_all(self, kind: str) -> list[Json]:
         """Return all objects of a kind."""
-        return [item async for items, _ in self.pages(kind, namespace) for item in items]
+        return [item async for items, _ in self.pages(kind) for item in items]
 
     async def pages(self, kind: str, namespace: str | None = None) -> AsyncIterator[tuple[list[Json], str]]:
         """Yield the objects of a kind page by page, each with the version of the list."""

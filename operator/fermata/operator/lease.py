@@ -22,7 +22,6 @@ from typing import Any
 
 from fermata.operator.cluster import Cluster, ClusterError, Json
 from fermata.operator.facts import is_later
-from fermata.operator.options import LEASE_S
 from fermata.operator.times import render
 
 # Parts of the duration: how long a holder tries to renew before it stops to act, and the time between two attempts.
@@ -41,7 +40,7 @@ def identity() -> str:
     return os.environ.get("POD_NAME") or f"{socket.gethostname()}_{os.getpid()}_{secrets.token_hex(4)}"
 
 
-def namespaces(wanted: str | None = None) -> tuple[str, ...]:
+def namespaces(wanted: str | None) -> tuple[str, ...]:
     """Return where to look for the Lease: the first of these that exists.
 
     Args:
@@ -73,7 +72,7 @@ class Lease:
         name: str,
         holder: str,
         within: Sequence[str],
-        duration_s: float = LEASE_S,
+        duration_s: float,
         now: Callable[[], float] = time.time,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:

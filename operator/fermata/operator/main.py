@@ -33,7 +33,7 @@ class _JsonLines(logging.Formatter):
         return json.dumps(line)
 
 
-def configure_logging(*, as_json: bool, verbose: bool = False) -> None:
+def configure_logging(*, as_json: bool, verbose: bool) -> None:
     """Send log lines to standard error, as text or as JSON."""
     handler = logging.StreamHandler()
     text = logging.Formatter("%(asctime)s %(levelname).1s %(name)s: %(message)s")

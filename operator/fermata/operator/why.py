@@ -43,7 +43,7 @@ def next_free(state: ClusterState) -> str:
     return f"the next executor frees in about {seconds(max(float(busy.min()) - state.now_s, 0.0))}"
 
 
-def why_held(state: ClusterState, stage: int, limits: Guardrails, until_s: float, argument: str = "") -> Why:
+def why_held(state: ClusterState, stage: int, limits: Guardrails, until_s: float, argument: str) -> Why:
     """Return why a stage that could start is left waiting.
 
     Args:

@@ -30,7 +30,7 @@ def shown_name(path: str | Path) -> str:
     return "<stdin>" if str(path) == STANDARD_STREAM else str(path)
 
 
-def numbered_lines(path: str | Path, progress: Progress | None = None) -> Iterator[tuple[int, str]]:
+def numbered_lines(path: str | Path, progress: Progress | None) -> Iterator[tuple[int, str]]:
     """The lines of a text file with their numbers from 1, one at a time.
 
     Args:

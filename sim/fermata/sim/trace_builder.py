@@ -232,7 +232,6 @@ def one_stage_trace(
     slots: npt.ArrayLike = 1,
     estimate_s: npt.ArrayLike | None = None,
     serial_fraction: float | None = None,
-    stage_name: str = "s0",
 ) -> Trace:
     """A trace of jobs `j0`, `j1`, ... that each have one stage of one task, without a Python loop over jobs.
 
@@ -242,7 +241,6 @@ def one_stage_trace(
         slots: executors a task, for all jobs or each.
         estimate_s: what the scheduler believes; the duration if not given.
         serial_fraction: makes every stage moldable.
-        stage_name: name of every stage.
 
     Raises:
         InputError: a time is negative or above MAX_TIME_S.
@@ -270,7 +268,7 @@ def one_stage_trace(
         parent_ptr=np.zeros(jobs + 1, dtype=np.int64),
         parent=np.empty(0, dtype=np.int32),
         job_ids=[f"j{job}" for job in range(jobs)],
-        stage_names=[stage_name] * jobs,
+        stage_names=["s0"] * jobs,
     )
 
 

@@ -62,7 +62,7 @@ def fit(
         part = Labels(labels.x[mine], labels.y[mine], labels.scenario[mine])
         if len(np.unique(part.scenario)) > 1:
             told = None if on_epoch is None else partial(on_epoch, index)
-            network.experts[index] = fit_expert(part, config, seed, told, device)
+            network.experts[index] = fit_expert(part, config, seed, told, device=device)
     return network
 
 
@@ -71,7 +71,8 @@ def fit_expert(
     config: Fit,
     seed: int,
     on_epoch: Callable[[int, float, float], None] | None = None,
-    device: torch.device | None = None,
+    *,
+    device: torch.device | None,
 ) -> Expert:
     """Return the expert with the lowest loss on held-out scenarios; see `fit`."""
     torch.manual_seed(seed)

@@ -39,5 +39,5 @@ def study(
             continue
         print(f"{number + 1} of {len(wanted)}: {name}", file=sys.stderr)
         config = InspectorConfig.model_validate(settings)
-        export_inspector(train_inspector(logs[log], config), out / name)
+        export_inspector(train_inspector(logs[log], config, part="train"), out / name)
     print(f"{len(wanted)} inspectors in {out}")

@@ -119,7 +119,7 @@ def run_unit(unit: Unit) -> Sample | Point:
     )
 
 
-def run_units(units: Sequence[Unit], processes: int = 1) -> Generator[tuple[Unit, Sample | Point], None, None]:
+def run_units(units: Sequence[Unit], processes: int) -> Generator[tuple[Unit, Sample | Point], None, None]:
     """Yield every unit with its result, in order; the results do not depend on the number of processes.
 
     Closing the iterator, as an interrupt does, drops the units that are not done.

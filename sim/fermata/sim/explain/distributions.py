@@ -14,6 +14,8 @@ from fermata.policy.features import FEATURES
 from fermata.sim.explain.states import States
 from fermata.sim.trace import FloatArray
 
+_POINTS = 200
+
 
 @dataclass(frozen=True)
 class Distribution:
@@ -48,9 +50,9 @@ def distributions(states: States) -> list[Distribution]:
     return sorted(found, key=lambda each: -each.distance)
 
 
-def cumulative(values: FloatArray, points: int = 200) -> tuple[FloatArray, FloatArray]:
-    """Return at most so many points (value, share of the values that are not above it) of a sorted sample."""
-    at = np.unique(np.linspace(0, len(values) - 1, points).round().astype(int))
+def cumulative(values: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return at most 200 points (value, share of the values that are not above it) of a sorted sample."""
+    at = np.unique(np.linspace(0, len(values) - 1, _POINTS).round().astype(int))
     # Of equal values the last one: a step goes up where they stand, all at once.
     last = np.searchsorted(values, values[at], side="right")
     return values[at], last / len(values)

@@ -21,6 +21,7 @@ from fermata.sim.report.drawing import Drawing, Palette, canvas
 
 _WIDTH, _HEIGHT = 430, 330
 _WIDE, _PANEL_HEIGHT, _PANELS_A_ROW = 1060, 215, 4
+_MOST_PANELS, _MOST_BARS = 8, 12
 # Series 0 is grey: all states, and starting the head; 2 stands for the hold wherever it is drawn.
 _ALL, _OTHER, _HELD = 0, 1, 2
 _NEXT = "next completion / length of the head"
@@ -86,9 +87,9 @@ def _short(name: str, most: int = 36) -> str:
     return f"{name[:cut]}\n{name[cut + 1 :]}"
 
 
-def permutation(features: Sequence[Importance], most: int = 12) -> Drawing:
+def permutation(features: Sequence[Importance]) -> Drawing:
     """Draw how many decisions change where a feature is dealt out anew."""
-    rows = [(each.name, each.changed) for each in features[:most]]
+    rows = [(each.name, each.changed) for each in features[:_MOST_BARS]]
     return Drawing(
         "importance",
         "What the decisions depend on",
@@ -238,9 +239,9 @@ def behaviour(found: Sequence[Behaviour]) -> Drawing:
     )
 
 
-def where_it_holds(found: Sequence[Distribution], most: int = 8) -> Drawing:
+def where_it_holds(found: Sequence[Distribution]) -> Drawing:
     """Draw the distributions of the most telling features: where a model holds, and everywhere it decides."""
-    shown = found[:most]
+    shown = found[:_MOST_PANELS]
     lines = -(-len(shown) // _PANELS_A_ROW)
 
     def draw(palette: Palette) -> Figure:

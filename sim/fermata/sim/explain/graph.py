@@ -109,7 +109,7 @@ def collect_graphs(
     seeds: Sequence[int],
     limits: Guardrails,
     most: int,
-    progress: Callable[[float], object] = lambda _: None,
+    progress: Callable[[float], object],
 ) -> GraphStates:
     """Run episodes under a graph policy and keep at most `most` states of each, every one as likely as any other.
 
@@ -182,9 +182,7 @@ def read_inputs(policy: GraphPolicy) -> list[tuple[str, int]]:
     ]
 
 
-def permuted_inputs(
-    policy: GraphPolicy, found: GraphStates, progress: Callable[[float], object] = lambda _: None
-) -> list[Importance]:
+def permuted_inputs(policy: GraphPolicy, found: GraphStates, progress: Callable[[float], object]) -> list[Importance]:
     """Return the importance of every input that a model reads: how many choices change where it is dealt out anew.
 
     Nothing is exchanged between workloads.

@@ -52,7 +52,7 @@ def split(log: JobLog, part: str) -> tuple[int, int]:
     return parts[part]
 
 
-def draw_sequences(log: JobLog, count: int, jobs: int, seed: int, *, part: str = "all", warm: int = 0) -> Sequences:
+def draw_sequences(log: JobLog, count: int, jobs: int, seed: int, *, part: str, warm: int = 0) -> Sequences:
     """Draw sequences from a part of a log, the same for the same seed; they may overlap.
 
     Raises:

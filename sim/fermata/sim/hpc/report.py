@@ -105,11 +105,11 @@ def _bsld_and_wait(means: Row, halves: Row) -> list[str]:
     return [f"{means['bsld']:.2f} ± {halves['bsld']:.2f}", f"{means['wait_s']:.0f} ± {halves['wait_s']:.0f}"]
 
 
-def _points(before: Sequence[Row], after: Sequence[Row], key: str = "utilization") -> tuple[float, float]:
+def _points(before: Sequence[Row], after: Sequence[Row]) -> tuple[float, float]:
     """Return the mean difference of utilisation in percentage points, pairwise by sequence, and half its interval."""
-    pairs = [{key: 100.0 * (b[key] - a[key])} for a, b in zip(before, after, strict=True)]
+    pairs = [{"points": 100.0 * (b["utilization"] - a["utilization"])} for a, b in zip(before, after, strict=True)]
     means, halves = pooled(pairs)
-    return means[key], halves[key]
+    return means["points"], halves["points"]
 
 
 def results_page(data: Path, inspectors: Path | None, study: Path | None, windows: Path | None, say: Say) -> str:

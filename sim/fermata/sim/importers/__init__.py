@@ -31,7 +31,7 @@ class Importer:
 
     name: str
     what: str
-    read: Callable[[str | Path, ImportOptions | None], Imported]
+    read: Callable[[str | Path, ImportOptions], Imported]
     takes: frozenset[str]
 
 

@@ -27,7 +27,7 @@ from typing import NamedTuple
 
 from fermata.policy.errors import InputError
 from fermata.sim.files import numbered_lines, shown_name
-from fermata.sim.importers.base import Imported, ImportOptions, JobSink
+from fermata.sim.importers.base import DEFAULTS, Imported, ImportOptions, JobSink
 from fermata.sim.trace_builder import MAX_TASKS, StageSpec
 
 COLUMNS = 9
@@ -44,7 +44,7 @@ class _Row(NamedTuple):
     line: int
 
 
-def read_alibaba(path: str | Path, options: ImportOptions | None = None) -> Imported:
+def read_alibaba(path: str | Path, options: ImportOptions = DEFAULTS) -> Imported:
     """Read `batch_task.csv` of the 2018 trace, with or without a header line.
 
     Args:
@@ -55,7 +55,6 @@ def read_alibaba(path: str | Path, options: ImportOptions | None = None) -> Impo
         InputError: it cannot be read, a line has too few columns or no number where one belongs, or the rows of a job
             are too far apart; names file and line.
     """
-    options = options or ImportOptions()
     sink = JobSink(path, options)
     is_open: OrderedDict[str, list[_Row]] = OrderedDict()
     closed: set[str] = set()

@@ -39,6 +39,9 @@ class ImportOptions:
     progress: Progress | None = None
 
 
+DEFAULTS = ImportOptions()
+
+
 @dataclass(frozen=True)
 class Imported:
     """A trace with what its source said besides."""

@@ -7,18 +7,17 @@ from pathlib import Path
 
 import numpy as np
 
-from fermata.sim.importers.base import Imported, ImportOptions
+from fermata.sim.importers.base import DEFAULTS, Imported, ImportOptions
 from fermata.sim.trace_builder import select_jobs, stage_work_s, task_counts
 from fermata.sim.trace_io import read_trace
 
 
-def read_native(path: str | Path, options: ImportOptions | None = None) -> Imported:
+def read_native(path: str | Path, options: ImportOptions = DEFAULTS) -> Imported:
     """Read a job trace; of the options `limit`, `exact_estimates` and `one_slot` apply.
 
     Raises:
         InputError: it breaks the format; names file and line.
     """
-    options = options or ImportOptions()
     trace = read_trace(path, progress=options.progress)
     if options.limit is not None and options.limit < trace.jobs:
         trace = select_jobs(trace, np.arange(options.limit))

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from fermata.policy.errors import InputError
 from fermata.sim.files import numbered_lines, shown_name
-from fermata.sim.importers.base import Imported, ImportOptions, JobSink
+from fermata.sim.importers.base import DEFAULTS, Imported, ImportOptions, JobSink
 from fermata.sim.trace_builder import StageSpec
 
 FIELDS = 18
@@ -32,7 +32,7 @@ _CANCELLED = 5.0
 _HEADER = re.compile(r";\s*(MaxProcs|MaxNodes)\s*:\s*(\d+)")
 
 
-def read_swf(path: str | Path, options: ImportOptions | None = None) -> Imported:
+def read_swf(path: str | Path, options: ImportOptions = DEFAULTS) -> Imported:
     """Read a log in Standard Workload Format; `executors` of the result is MaxProcs of its header, else MaxNodes.
 
     Args:
@@ -42,7 +42,6 @@ def read_swf(path: str | Path, options: ImportOptions | None = None) -> Imported
     Raises:
         InputError: it cannot be read, or a line is no job line; names file and line.
     """
-    options = options or ImportOptions()
     sink = JobSink(path, options)
     header: dict[str, int] = {}
     for number, line in numbered_lines(path, options.progress):

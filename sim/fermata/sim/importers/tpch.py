@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fermata.policy.errors import InputError
-from fermata.sim.importers.base import Imported, ImportOptions, JobSink
+from fermata.sim.importers.base import DEFAULTS, Imported, ImportOptions, JobSink
 from fermata.sim.trace_builder import StageSpec
 
 SIZES = ("2g", "5g", "10g", "20g", "50g", "80g", "100g")
@@ -239,7 +239,7 @@ def spark_sequence(seed: int, jobs: int, mean_gap_ms: float = 1 / 4e-5) -> list[
 SEQUENCES: dict[str, Callable[[int, int, float], list[Arrival]]] = {"decima": decima_sequence, "spark": spark_sequence}
 
 
-def read_tpch(path: str | Path, options: ImportOptions | None = None) -> Imported:
+def read_tpch(path: str | Path, options: ImportOptions = DEFAULTS) -> Imported:
     """Sample a job trace from Decima's TPC-H data, every task at its stage's mean duration in the later waves.
 
     Args:
@@ -249,7 +249,6 @@ def read_tpch(path: str | Path, options: ImportOptions | None = None) -> Importe
     Raises:
         InputError: the data cannot be read, or there is no such sequence.
     """
-    options = options or ImportOptions()
     draw = SEQUENCES.get(options.sequence)
     if draw is None:
         raise InputError(f"no sequence {options.sequence!r}; there are: {', '.join(SEQUENCES)}")

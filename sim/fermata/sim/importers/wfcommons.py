@@ -20,14 +20,14 @@ import numpy as np
 
 from fermata.policy.errors import InputError
 from fermata.sim.files import read_bytes, shown_name
-from fermata.sim.importers.base import Imported, ImportOptions, JobSink
+from fermata.sim.importers.base import DEFAULTS, Imported, ImportOptions, JobSink
 from fermata.sim.trace_builder import StageSpec
 
 _RUNTIMES = ("runtimeInSeconds", "runtime")
 _CORES = ("coreCount", "cores")
 
 
-def read_wfcommons(path: str | Path, options: ImportOptions | None = None) -> Imported:
+def read_wfcommons(path: str | Path, options: ImportOptions = DEFAULTS) -> Imported:
     """Read one wfformat file, or all of a folder.
 
     Args:
@@ -37,7 +37,6 @@ def read_wfcommons(path: str | Path, options: ImportOptions | None = None) -> Im
     Raises:
         InputError: a file cannot be read or is no wfformat; names it.
     """
-    options = options or ImportOptions()
     sink = JobSink(path, options)
     folder = Path(path).is_dir()
     files: list[str | Path] = sorted(Path(path).glob("*.json")) if folder else [path]

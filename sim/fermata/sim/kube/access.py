@@ -99,7 +99,7 @@ def service_account(namespace: str, name: str, uid: str = "") -> User:
     return User(f"{_ACCOUNT}{namespace}:{name}", groups, uid)
 
 
-def named_user(name: str, groups: Iterable[str] = ()) -> User:
+def named_user(name: str, groups: Iterable[str]) -> User:
     """Return a user by its name, as impersonation gives it."""
     if name.startswith(_ACCOUNT) and name.count(":") == 3:
         _, _, namespace, account = name.split(":")
@@ -126,7 +126,7 @@ class Tokens:
         self._api = api
         self._issued: dict[str, _Token] = {}
 
-    def issue(self, namespace: str, name: str, seconds: int | None = None) -> tuple[str, float]:
+    def issue(self, namespace: str, name: str, seconds: int | None) -> tuple[str, float]:
         """Return a new token of a service account and when it ends, in seconds since the epoch.
 
         Raises:

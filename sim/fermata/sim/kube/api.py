@@ -96,12 +96,11 @@ class Api:
 
     Args:
         store: where objects are kept.
-        resources: the kinds that are served.
     """
 
-    def __init__(self, store: Store, resources: Resources | None = None) -> None:
+    def __init__(self, store: Store) -> None:
         self.store = store
-        self.resources = resources or Resources()
+        self.resources = Resources()  #: the kinds that are served
         #: Behaviour of the custom kinds, by (group, version, plural).
         self.custom: dict[tuple[str, str, str], Kind] = {}
         self._plain = Kind()

@@ -19,9 +19,9 @@ def stamp(when: datetime | None = None) -> str:
     return (when or now()).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def micro_stamp(when: datetime | None = None) -> str:
+def micro_stamp(when: datetime) -> str:
     """Return a `metav1.MicroTime`."""
-    return (when or now()).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    return when.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
 def parse(text: str) -> datetime:
@@ -36,11 +36,11 @@ def parse(text: str) -> datetime:
     return found
 
 
-def age_s(text: str | None, at: datetime | None = None) -> float | None:
+def age_s(text: str | None) -> float | None:
     """Return the seconds since a stored time, or None where there is none."""
     if not text:
         return None
-    return ((at or now()) - parse(text)).total_seconds()
+    return (now() - parse(text)).total_seconds()
 
 
 def human_duration(seconds: float) -> str:

@@ -39,7 +39,7 @@ class Janitor:
         event_ttl_s: how long Events are kept, in seconds.
     """
 
-    def __init__(self, api: Api, *, event_ttl_s: float = 3600.0) -> None:
+    def __init__(self, api: Api, *, event_ttl_s: float) -> None:
         self._api = api
         #: When each Event is to be forgotten, oldest first: (monotonic time, namespace, name, uid).
         self._events: deque[tuple[float, str, str, str]] = deque()

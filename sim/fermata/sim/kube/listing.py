@@ -56,7 +56,7 @@ class Form:
         ApiError: 406 where no form will do.
     """
 
-    def __init__(self, accept: str, include: str = "") -> None:
+    def __init__(self, accept: str, include: str) -> None:
         # kubectl names the Table first and plain JSON as what it can also read.
         first = accept.split(",")[0]
         if accept and not any(part.split(";")[0].strip() in _ACCEPTED for part in accept.split(",")):

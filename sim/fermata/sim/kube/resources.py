@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterator
 
 Obj = dict[str, Any]
 
@@ -176,11 +176,11 @@ BUILTIN: tuple[Resource, ...] = (
 class Resources:
     """The kinds that are served now, by (group, version, plural)."""
 
-    def __init__(self, builtin: Iterable[Resource] = BUILTIN) -> None:
+    def __init__(self) -> None:
         self._served: dict[tuple[str, str, str], Resource] = {}
         #: Rises with each change; discovery and OpenAPI documents are cached by it.
         self.revision = 0
-        for resource in builtin:
+        for resource in BUILTIN:
             self.add(resource)
 
     def __iter__(self) -> Iterator[Resource]:

@@ -89,7 +89,7 @@ def _base_of(section: Section) -> Run:
     raise InputError(f"no run is called {section.base!r}; expected one of {[run.name for run in section.runs]}")
 
 
-def view_of(section: Section, *, with_jobs: bool = False) -> SectionView:
+def view_of(section: Section, *, with_jobs: bool) -> SectionView:
     """Compute a section's numbers and prepare its drawings.
 
     Args:
@@ -160,7 +160,7 @@ def _timelines(section: Section) -> list[Drawing]:
     unit = f"{section.unit.capitalize()} {section.units[0]}." if section.units[0] else ""
     told = [(number, *each) for number, each in enumerate(first) if len(each[1].tasks.start_s)]
     if not told:
-        return [timelines.queue_and_utilisation(first, range(len(first)), note=unit)]
+        return [timelines.queue_and_utilisation(first, range(len(first)), None, unit)]
     colors, with_tasks = [number for number, _, _ in told], [(name, schedule) for _, name, schedule in told]
     window = timelines.busiest_window(with_tasks)
     why = "most is held" if any(len(each.holds.start_s) for _, each in with_tasks) else "most jobs wait"

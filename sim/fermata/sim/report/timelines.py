@@ -62,7 +62,7 @@ def busiest_window(told: Named, tasks_a_lane: float | None = None) -> Window:
     return Window(start_s, start_s + length_s)
 
 
-def gantt(told: Named, colors: Sequence[int], window: Window, note: str = "") -> Drawing:
+def gantt(told: Named, colors: Sequence[int], window: Window, note: str) -> Drawing:
     """Draw what each executor did, holds hatched.
 
     Args:
@@ -133,7 +133,7 @@ def _box(span: ExecutorSpan, row: float) -> Path:
     return Path(corners, closed=True)
 
 
-def queue_and_utilisation(told: Named, colors: Sequence[int], window: Window | None = None, note: str = "") -> Drawing:
+def queue_and_utilisation(told: Named, colors: Sequence[int], window: Window | None, note: str) -> Drawing:
     """Draw how many jobs waited for their first task, and which share of the executors was busy, over time.
 
     Both are means over a 160th of the time. A schedule without tasks has no utilisation.

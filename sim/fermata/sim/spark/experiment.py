@@ -57,7 +57,7 @@ def run_tpch_seed(seed: int, folder: str, of: SparkSetting, setting: Setting) ->
 
 
 def run_tpch(
-    folder: str, of: SparkSetting, seeds: Sequence[int], setting: Setting, processes: int = 1
+    folder: str, of: SparkSetting, seeds: Sequence[int], setting: Setting, processes: int
 ) -> Generator[Run, None, None]:
     """Yield the episodes of a TPC-H setting in the order of `seeds`; see `fermata.sim.experiment.run_seeds`."""
     yield from over_processes(partial(run_tpch_seed, folder=folder, of=of, setting=setting), seeds, processes)

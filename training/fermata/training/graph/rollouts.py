@@ -109,7 +109,7 @@ class Player:
         base: where its stages begin in the `Dag` of all episodes.
     """
 
-    def __init__(self, world: World, stage_ptr: NDArray[np.int64], base: int = 0) -> None:
+    def __init__(self, world: World, stage_ptr: NDArray[np.int64], base: int) -> None:
         self.world, self._stage_ptr, self._base = world, stage_ptr.tolist(), base
         self._x = np.zeros(SIZE)
 

@@ -63,7 +63,7 @@ def search_inspector(
     log: JobLog,
     config: InspectorSearchConfig,
     *,
-    part: str = "train",
+    part: str,
     on_generation: Callable[[Generation], None] | None = None,
 ) -> InspectorModel:
     """Return the best inspector that was found; the same for the same arguments.

@@ -32,7 +32,7 @@ def train_queue_policy(
     log: JobLog,
     config: QueueConfig,
     *,
-    part: str = "train",
+    part: str,
     on_generation: Callable[[Generation], None] | None = None,
 ) -> QueueModel:
     """Return the best policy that was found; the same for the same arguments.

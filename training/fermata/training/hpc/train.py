@@ -43,8 +43,7 @@ def train_inspector(
     log: JobLog,
     config: InspectorConfig,
     *,
-    part: str = "train",
-    threads: int = 1,
+    part: str,
     on_epoch: Callable[[Epoch], None] | None = None,
 ) -> InspectorModel:
     """Return the inspector of the epoch that did best on the training part; the same for the same arguments.
@@ -53,13 +52,12 @@ def train_inspector(
         log: the jobs, with the estimates that the inspector will see.
         config: see `InspectorConfig`.
         part: where training sequences come from, see `experiment.split`.
-        threads: of torch; another number may round differently.
         on_epoch: told after every epoch.
 
     Raises:
         InputError: the part is too short for the sequences or has nothing to decide, or the policy has no such name.
     """
-    torch.set_num_threads(threads)
+    torch.set_num_threads(1)  # another number may round differently
     policy, learner = named(config.policy), Learner(config)
     first, end = split(log, part)
     random = np.random.default_rng(config.seed)

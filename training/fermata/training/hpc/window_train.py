@@ -42,7 +42,7 @@ def train_window(
     log: JobLog,
     config: WindowConfig,
     *,
-    part: str = "train",
+    part: str,
     on_iteration: Callable[[Iteration], None] | None = None,
 ) -> WindowModel:
     """Return the agent of the iteration that waited least on sequences of the training part, likeliest actions.

@@ -21,17 +21,18 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+_WORKERS = 8  # keys that are worked on at once
+
 
 class WorkQueue:
     """Keys to reconcile: each by one worker at a time, again if it changed meanwhile, later if it failed.
 
     Args:
         reconcile: brings one key to its desired state.
-        workers: how many keys are worked on at once.
     """
 
-    def __init__(self, reconcile: Callable[[str], Awaitable[None]], workers: int = 8) -> None:
-        self._reconcile, self._workers = reconcile, workers
+    def __init__(self, reconcile: Callable[[str], Awaitable[None]]) -> None:
+        self._reconcile = reconcile
         self._ready: asyncio.Queue[str] = asyncio.Queue()
         self._queued: set[str] = set()
         self._busy: set[str] = set()
@@ -66,7 +67,7 @@ class WorkQueue:
         """Work until cancelled."""
         try:
             async with asyncio.TaskGroup() as group:
-                for _ in range(self._workers):
+                for _ in range(_WORKERS):
                     group.create_task(self._work())
         finally:
             for timer in self._timers.values():
