@@ -23,7 +23,8 @@ from fermata.sim.kube.errors import ApiError
 from fermata.sim.kube.inside import InsideClient
 from fermata.sim.kube.janitor import Janitor
 from fermata.sim.kube.kubeconfig import write_kubeconfig
-from fermata.sim.kube.server import Server, sized_request
+from fermata.sim.kube.requests import sized_request
+from fermata.sim.kube.server import Server
 from fermata.sim.kube.store import Store
 
 if TYPE_CHECKING:

@@ -5,16 +5,12 @@ Translates only: what a verb does is `api`'s, what objects look like is `listing
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import json
 import logging
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import aiohttp
 import orjson
-import yaml
 from aiohttp import web
 
 from fermata.sim.kube import errors
@@ -29,33 +25,24 @@ from fermata.sim.kube.access import (
     named_user,
     unauthorized,
 )
-from fermata.sim.kube.api import Api, DeleteOptions, WriteOptions
+from fermata.sim.kube.api import Api, WriteOptions
 from fermata.sim.kube.builtin_types import clean_body
 from fermata.sim.kube.definitions import Definitions
 from fermata.sim.kube.discovery import NO_SCHEMAS, OPENAPI_V2, OPENAPI_V2_ASKED, Discovery
 from fermata.sim.kube.errors import ApiError
 from fermata.sim.kube.faults import Faults, LostError
 from fermata.sim.kube.kinds.custom import CustomKind
-from fermata.sim.kube.listing import Form, Lists, check_version, flag, selection
+from fermata.sim.kube.listing import Lists, check_version, flag, selection
 from fermata.sim.kube.patch import APPLY_PATCH
+from fermata.sim.kube.requests import attributes_of, body_of, delete_options_of, form_of, verb_of, write_options_of
 from fermata.sim.kube.reviews import Reviews, issue_token
 from fermata.sim.kube.target import Target, locate
 from fermata.sim.kube.watching import Watches
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from fermata.sim.kube.resources import Obj, Resource
 
 log = logging.getLogger(__name__)
-
-#: The API server's own limit on a request's body.
-_BODY_LIMIT_BYTES = 3 * 1024 * 1024
-_MANAGER_LIMIT = 128
-_JSON = "application/json"
-_READABLE = (_JSON, "application/yaml", "application/vnd.kubernetes.protobuf")
-_OPTIONS = {"POST": "CreateOptions", "PUT": "UpdateOptions"}
-_VERBS = {"GET": "get", "POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 
 
 class Server:
@@ -137,7 +124,7 @@ class Server:
         path = request.path
         target = locate(self.api.resources, path)
         if target is None:
-            self._authorize(user, Attributes(_VERBS.get(request.method, "get"), path=path), None)
+            self._authorize(user, Attributes(verb_of(request), path=path), None)
             if path in ("/healthz", "/readyz", "/livez"):
                 return web.Response(text="ok")
             if request.method != "GET":
@@ -145,7 +132,7 @@ class Server:
             if path == "/openapi/v2" and OPENAPI_V2_ASKED in request.headers.get("Accept", ""):
                 return web.Response(body=NO_SCHEMAS, content_type=OPENAPI_V2)
             return _answer(self.discovery.document(path))
-        self._authorize(user, _attributes(request, target), target.resource)
+        self._authorize(user, attributes_of(request, target), target.resource)
         if target.resource.verbs == ("create",):
             return await self._review(request, target, user)
         if target.subresource:
@@ -170,11 +157,11 @@ class Server:
     def _get(self, request: web.BaseRequest, target: Target) -> web.Response:
         check_version(request.query.get("resourceVersion", ""), self.api.store.rv)
         entry = self.api.entry(target.resource, target.namespace or "", target.name)
-        form = _form(request)
+        form = form_of(request)
         return _raw(self.lists.one(target.resource, self.lists.shown(target.resource, entry), form))
 
     async def _list_or_watch(self, request: web.BaseRequest, target: Target) -> web.StreamResponse:
-        query, form = request.query, _form(request)
+        query, form = request.query, form_of(request)
         chosen = selection(target.resource, target.namespace, query)
         if flag(query, "watch"):
             return await self.watches.serve(request, target.resource, chosen, query, form)
@@ -186,17 +173,17 @@ class Server:
         if target.resource.namespaced and target.namespace is None:
             raise errors.method_not_allowed()
         options = self._options(request, target.resource, user)
-        obj = self.api.create(target.resource, target.namespace or "", await _body(request), options)
+        obj = self.api.create(target.resource, target.namespace or "", await body_of(request), options)
         return self._written(request, target.resource, obj, 201, options)
 
     async def _update(self, request: web.BaseRequest, target: Target, user: User) -> web.Response:
-        options, body = self._options(request, target.resource, user), await _body(request)
+        options, body = self._options(request, target.resource, user), await body_of(request)
         is_status = target.subresource == "status"
         obj = self.api.update(target.resource, target.namespace or "", target.name, body, options, status=is_status)
         return self._written(request, target.resource, obj, 200, options)
 
     async def _patch(self, request: web.BaseRequest, target: Target, user: User) -> web.Response:
-        options, body = self._options(request, target.resource, user), await _body(request)
+        options, body = self._options(request, target.resource, user), await body_of(request)
         kind = request.content_type
         if kind == "application/apply-patch+json":
             kind = APPLY_PATCH
@@ -212,7 +199,7 @@ class Server:
         return self._written(request, target.resource, obj, 201 if created else 200, options)
 
     async def _delete(self, request: web.BaseRequest, target: Target) -> web.Response:
-        options = _delete_options(request.query, await _body(request, required=False))
+        options = delete_options_of(request.query, await body_of(request, required=False))
         if not target.name:
             everywhere = target.resource.namespaced and target.namespace is None
             if everywhere or "deletecollection" not in target.resource.verbs:
@@ -225,13 +212,13 @@ class Server:
         obj, gone = self.api.delete(target.resource, target.namespace or "", target.name, options)
         if gone and _is_told_by_status(target.resource):
             return _answer(_success(target.resource, obj))
-        response = _raw(self.lists.one(target.resource, orjson.dumps(obj), _form(request)))
+        response = _raw(self.lists.one(target.resource, orjson.dumps(obj), form_of(request)))
         orphans = self.api.kind(target.resource).orphans
         return _warned(response, [orphans] if orphans and options.propagation is None else [])
 
     def _options(self, request: web.BaseRequest, resource: Resource, user: User) -> WriteOptions:
         """Return how a write is to be done; roles and bindings may grant no more than their author has."""
-        options = _write_options(request)
+        options = write_options_of(request)
         if resource.group == RBAC_GROUP:
 
             def admit(new: Obj, old: Obj | None) -> None:
@@ -245,7 +232,7 @@ class Server:
     def _written(
         self, request: web.BaseRequest, resource: Resource, obj: Obj, code: int, options: WriteOptions
     ) -> web.Response:
-        response = _raw(self.lists.one(resource, orjson.dumps(obj), _form(request)), code)
+        response = _raw(self.lists.one(resource, orjson.dumps(obj), form_of(request)), code)
         return _warned(response, options.warnings)
 
     async def write(self, method: str, path: str, body: Any, patch_type: str) -> Obj:
@@ -281,7 +268,7 @@ class Server:
             case "PATCH", "" | "status" if name:
                 return api.patch(resource, namespace, name, patch_type, body, options, status=is_status)[0]
             case "DELETE", "" if name:
-                obj, gone = api.delete(resource, namespace, name, _delete_options({}, body or {}))
+                obj, gone = api.delete(resource, namespace, name, delete_options_of({}, body or {}))
                 return _success(resource, obj) if gone and _is_told_by_status(resource) else obj
         raise errors.method_not_allowed()
 
@@ -296,23 +283,23 @@ class Server:
             case "PATCH", "status":
                 return await self._patch(request, target, user)
             case "PUT", "finalize":
-                options = _write_options(request)
-                body = clean_body(await _body(request), "V1Namespace")
+                options = write_options_of(request)
+                body = clean_body(await body_of(request), "V1Namespace")
                 return _answer(self.api.finalize(target.resource, target.name, body, options))
             case "POST", "binding":
-                dry_run = _write_options(request).dry_run
-                body = clean_body(await _body(request), "V1Binding")
+                dry_run = write_options_of(request).dry_run
+                body = clean_body(await body_of(request), "V1Binding")
                 self.api.bind(target.resource, target.namespace or "", target.name, body, dry_run=dry_run)
                 return _answer({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}, 201)
             case "POST", "eviction":
-                eviction = clean_body(await _body(request), "V1Eviction")
-                options_of_delete = _delete_options(request.query, eviction.get("deleteOptions") or {})
+                eviction = clean_body(await body_of(request), "V1Eviction")
+                options_of_delete = delete_options_of(request.query, eviction.get("deleteOptions") or {})
                 self.api.evict(target.resource, target.namespace or "", target.name, options_of_delete)
                 return _answer({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}, 201)
             case "GET", "log":
                 return await self._log(request, target)
             case "POST", "token":
-                wanted = clean_body(await _body(request), "AuthenticationV1TokenRequest")
+                wanted = clean_body(await body_of(request), "AuthenticationV1TokenRequest")
                 return _answer(issue_token(self.tokens, target.namespace or "", target.name, wanted), 201)
         raise errors.method_not_allowed()
 
@@ -345,7 +332,7 @@ class Server:
         if request.method != "POST":
             raise errors.method_not_allowed()
         kind = target.resource.kind
-        review = clean_body(await _body(request), f"V1{kind}")
+        review = clean_body(await body_of(request), f"V1{kind}")
         review["status"] = self._reviews.answer(kind, review, user, target.namespace or "")
         return _answer({"apiVersion": target.resource.group_version, "kind": kind, **review}, 201)
 
@@ -354,151 +341,10 @@ class Server:
         return kind.schema if isinstance(kind, CustomKind) else None
 
 
-def _attributes(request: web.BaseRequest, target: Target) -> Attributes:
-    """Return what a request asks for, as the authorizer is asked."""
-    verb, name = _VERBS.get(request.method, "get"), target.name
-    if not name:
-        if verb == "delete":
-            verb = "deletecollection"
-        elif verb == "get":
-            verb = "watch" if flag(request.query, "watch") else "list"
-        terms = request.query.get("fieldSelector", "").split(",")
-        names = [term.partition("=")[2].lstrip("=") for term in terms if term.startswith("metadata.name=")]
-        name = names[0] if names else ""
-    plural = target.resource.plural
-    return Attributes(
-        verb=verb,
-        group=target.resource.group,
-        resource=f"{plural}/{target.subresource}" if target.subresource else plural,
-        namespace=target.namespace or "",
-        name=name,
-    )
-
-
 def _kubelet_port(node: Obj) -> int | None:
     endpoints = node.get("status", {}).get("daemonEndpoints") or {}
     port = (endpoints.get("kubeletEndpoint") or {}).get("Port")
     return int(port) if port else None
-
-
-def _form(request: web.BaseRequest) -> Form:
-    return Form(request.headers.get("Accept", ""), request.query.get("includeObject", ""))
-
-
-def sized_request(message: Any, payload: Any, protocol: Any, writer: Any, task: Any) -> web.BaseRequest:
-    """Return a request of an HTTP server whose body may be as large as the API server's may."""
-    loop = asyncio.get_running_loop()
-    return web.BaseRequest(message, payload, protocol, writer, task, loop, client_max_size=_BODY_LIMIT_BYTES)
-
-
-async def _body(request: web.BaseRequest, *, required: bool = True) -> Any:
-    try:
-        raw = await request.read() if request.can_read_body else b""
-    except web.HTTPRequestEntityTooLarge as error:
-        message = f"Request entity too large: limit is {_BODY_LIMIT_BYTES}"
-        raise ApiError(413, "RequestEntityTooLarge", message) from error
-    if not raw:
-        if required:
-            raise errors.bad_request("the request has no body")
-        return {}
-    if "protobuf" in request.content_type:
-        # Imported with the first such body: only kubectl's and Go's typed clients send them.
-        from fermata.sim.kube.protobuf import decode
-
-        return decode(raw)
-    if request.method == "POST" and "Content-Type" in request.headers and request.content_type not in _READABLE:
-        raise errors.unsupported_media_type(
-            f"the body of the request was in an unknown format - accepted media types include: {', '.join(_READABLE)}"
-        )
-    if request.query.get("fieldValidation") == "Strict":
-        _refuse_duplicates(raw)
-    try:
-        return orjson.loads(raw)
-    except orjson.JSONDecodeError as error:
-        if "yaml" not in request.content_type:
-            raise errors.bad_request(f"the object provided is unrecognized: {error}") from error
-    try:
-        return yaml.load(raw, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506 - a safe loader
-    except yaml.YAMLError as error:
-        raise errors.bad_request(f"error decoding YAML: {error}") from error
-
-
-def _refuse_duplicates(raw: bytes) -> None:
-    """Refuse a body that names a field twice, where nothing may be ignored; what is no JSON is another's to judge."""
-    twice: list[str] = []
-
-    def note(pairs: list[tuple[str, Any]]) -> Obj:
-        fields = dict(pairs)
-        if len(fields) < len(pairs):
-            names = [name for name, _ in pairs]
-            twice.extend(name for name in fields if names.count(name) > 1)
-        return fields
-
-    with contextlib.suppress(ValueError):
-        json.loads(raw, object_pairs_hook=note)
-    if twice:
-        raise errors.bad_request("strict decoding error: " + ", ".join(f'duplicate field "{name}"' for name in twice))
-
-
-def _write_options(request: web.BaseRequest) -> WriteOptions:
-    query = request.query
-    dry_run = query.get("dryRun", "")
-    validation = query.get("fieldValidation") or "Warn"
-    causes: list[errors.Cause] = []
-    if dry_run not in ("", "All"):
-        message = f'Unsupported value: ["{dry_run}"]: supported values: "All"'
-        causes.append(errors.Cause("dryRun", message, "FieldValueNotSupported"))
-    if validation not in ("Ignore", "Warn", "Strict"):
-        message = f'Unsupported value: "{validation}": supported values: "", "Ignore", "Strict", "Warn"'
-        causes.append(errors.Cause("fieldValidation", message, "FieldValueNotSupported"))
-    manager = query.get("fieldManager", "")
-    if len(manager) > _MANAGER_LIMIT:
-        message = f"Too long: may not be more than {_MANAGER_LIMIT} bytes"
-        causes.append(errors.Cause("fieldManager", message, "FieldValueTooLong"))
-    if request.method == "PATCH" and "force" in query and "apply" not in request.content_type:
-        message = "Forbidden: may not be specified for non-apply patch"
-        causes.append(errors.Cause("force", message, "FieldValueForbidden"))
-    if causes:
-        raise errors.invalid_options(_OPTIONS.get(request.method, "PatchOptions"), causes)
-    return WriteOptions(
-        dry_run=dry_run == "All",
-        field_validation=validation,
-        field_manager=manager,
-        force=flag(query, "force"),
-        warnings=[],
-    )
-
-
-def _delete_options(query: Mapping[str, str], body: Any) -> DeleteOptions:
-    clean_body(body, "V1DeleteOptions")
-    preconditions = body.get("preconditions") or {}
-    dry_run = body.get("dryRun") or ([query["dryRun"]] if query.get("dryRun") else [])
-    if dry_run not in ([], ["All"]):
-        message = f'Unsupported value: {json.dumps(dry_run)}: supported values: "All"'
-        raise errors.invalid_options("DeleteOptions", [errors.Cause("dryRun", message, "FieldValueNotSupported")])
-    propagation = body.get("propagationPolicy") or query.get("propagationPolicy")
-    orphan = body.get("orphanDependents")
-    if propagation not in (None, "Background", "Foreground", "Orphan"):
-        message = f'Unsupported value: "{propagation}": supported values: "Foreground", "Background", "Orphan", "nil"'
-        cause = errors.Cause("propagationPolicy", message, "FieldValueNotSupported")
-        raise errors.invalid_options("DeleteOptions", [cause])
-    if propagation is not None and orphan is not None:
-        message = f'Invalid value: "{propagation}": orphanDependents and deletionPropagation cannot be both set'
-        raise errors.invalid_options("DeleteOptions", [errors.Cause("propagationPolicy", message)])
-    if orphan is not None:
-        propagation = "Orphan" if orphan else "Background"
-    grace = body.get("gracePeriodSeconds", query.get("gracePeriodSeconds"))
-    try:
-        grace_s = None if grace is None else int(grace)
-    except ValueError as error:
-        raise errors.bad_request(f"gracePeriodSeconds must be a number, not {grace!r}") from error
-    return DeleteOptions(
-        propagation=propagation,
-        grace_s=grace_s,
-        uid=preconditions.get("uid"),
-        resource_version=preconditions.get("resourceVersion"),
-        dry_run=bool(dry_run),
-    )
 
 
 def _is_told_by_status(resource: Resource) -> bool:
@@ -527,4 +373,4 @@ def _warned(response: web.Response, warnings: list[str]) -> web.Response:
 
 
 def _raw(data: bytes, code: int = 200) -> web.Response:
-    return web.Response(body=data, status=code, content_type=_JSON)
+    return web.Response(body=data, status=code, content_type="application/json")
