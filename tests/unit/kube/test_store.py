@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import doctest
-import importlib
 import json
 
 import pytest
@@ -114,10 +112,3 @@ def test_indexes_survive_writing(indexes: set[int]) -> None:
     text = format_indexes(indexes)
     assert parse_indexes(text) == indexes
     assert len(text) <= len(",".join(map(str, indexes)))
-
-
-@pytest.mark.parametrize("module", ["clock", "controllers.indexes", "jsonpath", "patch", "quantity", "selectors"])
-def test_examples_in_the_documentation(module: str) -> None:
-    failed, tried = doctest.testmod(importlib.import_module(f"fermata.sim.kube.{module}"))
-    assert failed == 0
-    assert tried > 0

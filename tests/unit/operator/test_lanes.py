@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
 import heapq
 import math
 
@@ -10,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fermata.operator import lanes
 from fermata.operator.lanes import Lanes, constant, lanes_of, task_duration_s, text_of, widened
 
 OPENINGS = st.lists(st.tuples(st.integers(0, 50), st.integers(1, 9)), min_size=0, max_size=12)
@@ -25,12 +23,6 @@ def _run_s(tasks: int, duration_s: float, rows: list[Lanes]) -> float:
         end_s = heapq.heappop(free_s) + duration_s
         heapq.heappush(free_s, end_s)
     return end_s
-
-
-def test_docstring_examples() -> None:
-    result = doctest.testmod(lanes)
-    assert result.attempted > 0
-    assert result.failed == 0
 
 
 @given(st.integers(1, 300), st.floats(0.01, 100.0), st.integers(1, 9), OPENINGS)

@@ -55,8 +55,8 @@ class RunningMaxima:
             idled: `[steps]` core-seconds that were idle meanwhile, with jobs waiting.
             idle_weight: 0 to 1; what is left is the weight of waiting.
 
-        >>> RunningMaxima(waited=100.0).rewards(np.array([50.0, 0.0]), np.array([8.0, 4.0]), 0.2).tolist()
-        [-0.6, -0.1]
+        >>> RunningMaxima(waited=100.0).rewards(np.array([50.0, 0.0]), np.array([8.0, 4.0]), 0.25).tolist()
+        [-0.625, -0.125]
         """
         self.waited = max(self.waited, float(waited.max(initial=0.0)))
         self.idled = max(self.idled, float(idled.max(initial=0.0)))
