@@ -17,8 +17,8 @@ from pytest_benchmark.fixture import BenchmarkFixture
 
 pytest.importorskip("torch", reason="needs the [training] extra")
 
+from fermata.policy.dag import knowing
 from fermata.policy.decide import Policy
-from fermata.policy.graph_state import knowing
 from fermata.policy.registry import load
 from fermata.training.graph.config import GraphConfig, NetworkConfig
 from fermata.training.graph.export import export_onnx, metadata_of, random_state

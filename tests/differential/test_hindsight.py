@@ -14,7 +14,7 @@ from fermata.operator.past import PastJob, PastStage, fitting
 from fermata.policy import registry
 from fermata.policy.action import START, WAIT, Action
 from fermata.policy.board import Board, state_of
-from fermata.policy.graph_state import Dag, GraphReader
+from fermata.policy.dag import Dag, GraphReader
 from fermata.policy.guardrails import Guardrails
 from fermata.policy.state import ClusterState
 from fermata.sim.simulate import simulate

@@ -16,8 +16,8 @@ import numpy as np
 
 from fermata.operator.facts import PodFact
 from fermata.operator.progress import StageView, WorkflowView
+from fermata.policy.dag import Dag
 from fermata.policy.graph import compressed
-from fermata.policy.graph_state import Dag
 from fermata.policy.state import IDLE, RECENT_ARRIVALS, ClusterState, FloatArray, IndexArray, free_executor_list
 
 

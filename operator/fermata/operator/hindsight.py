@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 from fermata.operator.past import PastJob
 from fermata.policy.action import HOLD, START, Action
 from fermata.policy.correction import corrected_s, learn, new_correction, pays
+from fermata.policy.dag import Dag, knowing
 from fermata.policy.decide import Policy, corrects_estimates, decide
 from fermata.policy.errors import FermataError
 from fermata.policy.estimate_error import after_task
 from fermata.policy.graph import compressed, job_shape, path_lengths, shape_of_job
-from fermata.policy.graph_state import Dag, knowing
 from fermata.policy.guardrails import Guardrails
 from fermata.policy.state import IDLE, RECENT_ARRIVALS, ClusterState
 

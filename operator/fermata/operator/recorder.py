@@ -16,8 +16,8 @@ from typing import IO
 
 from fermata.operator.build_state import Keys
 from fermata.operator.seat import Decision
+from fermata.policy.dag import Dag
 from fermata.policy.errors import InputError
-from fermata.policy.graph_state import Dag
 from fermata.policy.record import Record, dumps
 from fermata.policy.state import ClusterState
 

@@ -20,9 +20,9 @@ from fermata.operator.metrics import Metrics
 from fermata.operator.model import Loaded, load_policy
 from fermata.operator.resources import MAX_SECONDS, ExecutorPoolSpec, PolicySource
 from fermata.operator.validate import Problem
+from fermata.policy.dag import Dag, knowing
 from fermata.policy.decide import Policy, Step, decide
 from fermata.policy.errors import FermataError
-from fermata.policy.graph_state import Dag, knowing
 from fermata.policy.guardrails import Guardrails
 from fermata.policy.heuristics.base import Heuristic
 from fermata.policy.heuristics.sjf import SJF

@@ -14,7 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fermata.policy.action import HOLD, START, WAIT, Action
-from fermata.policy.graph_state import Mask, Menu, Positions
+from fermata.policy.dag import Positions
+from fermata.policy.graph_rows import Mask
+from fermata.policy.graph_state import Menu
 
 WAIT_SPACE, PAPER_SPACE, NO_IDLING = "wait", "paper", "none"
 SPACES = (WAIT_SPACE, PAPER_SPACE, NO_IDLING)

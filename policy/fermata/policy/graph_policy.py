@@ -18,21 +18,11 @@ import onnxruntime as ort
 
 from fermata.policy.action import Action
 from fermata.policy.board import Board
+from fermata.policy.dag import Dag, GraphReader, Positions
 from fermata.policy.errors import ModelError
 from fermata.policy.graph_actions import SPACES, WAIT_SPACE, BatchScores, Scores, Space, action_of, best
-from fermata.policy.graph_state import (
-    JOB_FEATURES,
-    OPTION_FEATURES,
-    OPTIONS,
-    SCHEMA,
-    STAGE_FEATURES,
-    STATE_FEATURES,
-    Dag,
-    GraphReader,
-    GraphState,
-    Positions,
-    graph_state,
-)
+from fermata.policy.graph_features import JOB_FEATURES, OPTION_FEATURES, OPTIONS, SCHEMA, STAGE_FEATURES, STATE_FEATURES
+from fermata.policy.graph_state import GraphState, graph_state
 from fermata.policy.onnx_file import RUNTIME_ERRORS, OnnxFile, first_line, open_onnx
 from fermata.policy.rows import column
 

@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fermata.policy.action import Action
+from fermata.policy.dag import Dag, knowing
 from fermata.policy.decide import Policy, Step, decide
 from fermata.policy.errors import InputError
-from fermata.policy.graph_state import Dag, knowing
 from fermata.policy.guardrails import Guardrails
 from fermata.policy.state import ClusterState
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
-from fermata.policy import graph_state
+from fermata.policy import dag
 from fermata.policy.decide import Policy
 from fermata.policy.guardrails import Guardrails
 from fermata.policy.registry import load
@@ -92,7 +92,7 @@ def figures_of(episode: Episode, warm: int = 0) -> Figures:
 
 def knowing(policy: Policy, trace: Trace) -> Policy:
     """Return a policy that knows the DAGs of a trace, if it is one that reads them."""
-    return graph_state.knowing(policy, lambda: graph_state.Dag.of_parents(trace.parent_ptr, trace.parent))
+    return dag.knowing(policy, lambda: dag.Dag.of_parents(trace.parent_ptr, trace.parent))
 
 
 def run_trace(

@@ -25,9 +25,9 @@ from fermata.operator.seat import RETRY_LOAD_S, Decision, Seat, Verdict, limits_
 from fermata.policy import registry
 from fermata.policy.action import HOLD, START, Action
 from fermata.policy.board import Board, state_of
+from fermata.policy.dag import Dag, GraphReader
 from fermata.policy.errors import ModelError
 from fermata.policy.features import SIZE
-from fermata.policy.graph_state import Dag, GraphReader
 from fermata.policy.state import ClusterState
 
 

@@ -2,9 +2,11 @@
 
 import numpy as np
 import pytest
+from tests.episodes import trace_of
 
 from fermata.policy.action import START, WAIT, any_startable, problem_of, startable
 from fermata.policy.board import Board, board_of, state_of
+from fermata.policy.dag import Dag
 from fermata.policy.graph_actions import (
     IMPOSSIBLE,
     NO_IDLING,
@@ -17,32 +19,16 @@ from fermata.policy.graph_actions import (
     action_of,
     best,
 )
-from fermata.policy.graph_state import (
-    JOB_FEATURES,
-    OPTIONS,
-    STAGE_FEATURES,
-    Dag,
-    GraphState,
-    Seen,
-    graph_state,
-    graph_states,
-    join,
-    part,
-)
+from fermata.policy.graph_features import JOB_FEATURES, OPTIONS, STAGE_FEATURES
+from fermata.policy.graph_rows import Seen
+from fermata.policy.graph_state import GraphState, graph_state, graph_states, join, part
 from fermata.sim.engine import DECIDE, advance, apply
 from fermata.sim.scenarios import scenario
 from fermata.sim.trace import Trace
-from fermata.sim.trace_builder import StageSpec, TraceBuilder
+from fermata.sim.trace_builder import StageSpec
 from fermata.sim.world import World, new_world, tables_of, view
 
 State = tuple[GraphState, Board]
-
-
-def trace_of(*jobs: tuple[float, list[StageSpec]]) -> Trace:
-    builder = TraceBuilder()
-    for number, (arrival_s, stages) in enumerate(jobs):
-        builder.add_job(f"j{number}", arrival_s, stages)
-    return builder.finish()
 
 
 def first_decision(trace: Trace, executors: int) -> tuple[World, Dag]:

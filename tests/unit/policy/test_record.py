@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from tests.episodes import any_legal_action, first_state, one_stage_jobs, random_trace, states_of
 
 from fermata.policy.action import WAIT, Action
+from fermata.policy.dag import Dag
 from fermata.policy.decide import Step, decide
 from fermata.policy.errors import InputError
-from fermata.policy.graph_state import Dag
 from fermata.policy.guardrails import CAPPED, Guardrails
 from fermata.policy.record import Record, dumps, loads, replay
 from fermata.policy.registry import load

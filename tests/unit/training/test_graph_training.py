@@ -22,22 +22,14 @@ torch = pytest.importorskip("torch", reason="needs the [training] extra")
 from fermata.cli.main import run
 from fermata.policy.action import START, WAIT
 from fermata.policy.board import board_of
+from fermata.policy.dag import Dag
 from fermata.policy.decide import decide
 from fermata.policy.errors import InputError, MissingExtraError, ModelError
 from fermata.policy.features import FEATURES
 from fermata.policy.graph_actions import IMPOSSIBLE, BatchScores, Scores, Space, best, best_choices
+from fermata.policy.graph_features import JOB_FEATURES, OPTION_FEATURES, OPTIONS, STAGE_FEATURES, STATE_FEATURES
 from fermata.policy.graph_policy import GraphPolicy
-from fermata.policy.graph_state import (
-    JOB_FEATURES,
-    OPTION_FEATURES,
-    OPTIONS,
-    STAGE_FEATURES,
-    STATE_FEATURES,
-    Dag,
-    GraphState,
-    graph_state,
-    join,
-)
+from fermata.policy.graph_state import GraphState, graph_state, join
 from fermata.policy.guardrails import Guardrails
 from fermata.policy.heuristics.sjf import SJF
 from fermata.policy.heuristics.srwf import SRWF

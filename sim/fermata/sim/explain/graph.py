@@ -17,21 +17,12 @@ from numpy.typing import NDArray
 
 from fermata.policy.action import HOLD, WAIT, Action
 from fermata.policy.board import Board
+from fermata.policy.dag import Dag, GraphReader
 from fermata.policy.features import FEATURES
 from fermata.policy.graph_actions import WAIT_CHOICE, Choices, action_of, best, best_choices
+from fermata.policy.graph_features import JOB_FEATURES, OPTION_FEATURES, PRIOR_COLUMN, STAGE_FEATURES, STATE_FEATURES
 from fermata.policy.graph_policy import GraphPolicy
-from fermata.policy.graph_state import (
-    JOB_FEATURES,
-    OPTION_FEATURES,
-    PRIOR_COLUMN,
-    STAGE_FEATURES,
-    STATE_FEATURES,
-    Dag,
-    GraphReader,
-    GraphState,
-    graph_state,
-    join,
-)
+from fermata.policy.graph_state import GraphState, graph_state, join
 from fermata.policy.guardrails import Guardrails
 from fermata.policy.learned import ACTIONS, START_ALTERNATIVE, START_HEAD, WAIT_FOR_EVENT
 from fermata.sim.explain.dependence import NEXT, Curve, Dependence, a_long_is_the_head, with_next

@@ -12,18 +12,10 @@ import numpy as np
 import torch
 
 from fermata.policy.board import board_of
+from fermata.policy.dag import Dag
+from fermata.policy.graph_features import JOB_FEATURES, OPTION_FEATURES, SCHEMA, STAGE_FEATURES, STATE_FEATURES
 from fermata.policy.graph_policy import GraphPolicy
-from fermata.policy.graph_state import (
-    JOB_FEATURES,
-    OPTION_FEATURES,
-    SCHEMA,
-    STAGE_FEATURES,
-    STATE_FEATURES,
-    Dag,
-    GraphState,
-    graph_state,
-    join,
-)
+from fermata.policy.graph_state import GraphState, graph_state, join
 from fermata.policy.onnx_file import KEY
 from fermata.policy.state import IDLE, RECENT_ARRIVALS, ClusterState, free_executor_list
 from fermata.training.files import draft_of

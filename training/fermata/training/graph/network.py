@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from fermata.policy.graph_actions import IMPOSSIBLE, WAIT_SPACE
-from fermata.policy.graph_state import (
+from fermata.policy.graph_features import (
     JOB_FEATURES,
     OPTION_FEATURES,
     OPTIONS,
@@ -25,8 +25,8 @@ from fermata.policy.graph_state import (
     SMALLER_COLUMN,
     STAGE_FEATURES,
     STATE_FEATURES,
-    GraphState,
 )
+from fermata.policy.graph_state import GraphState
 from fermata.training.graph.config import NetworkConfig
 
 BOUND = 5.0  # inputs are bounded to so many standard deviations

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from fermata.policy._jit import kernel
 from fermata.policy.action import WAIT, Action, any_startable
+from fermata.policy.dag import Dag
 from fermata.policy.errors import FermataError, InputError
 from fermata.policy.features import ORDER, SIZE, FeatureRow, candidates
 from fermata.policy.graph_actions import (
@@ -31,7 +32,8 @@ from fermata.policy.graph_actions import (
     action_of,
     best_choices,
 )
-from fermata.policy.graph_state import Dag, GraphState, Menu, Seen, graph_states, join, pool_of
+from fermata.policy.graph_rows import Seen, pool_of
+from fermata.policy.graph_state import GraphState, Menu, graph_states, join
 from fermata.policy.heuristics.kernel import Rule, choose
 from fermata.policy.heuristics.srwf import SRWF
 from fermata.policy.rows import column, listed, peek
