@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,3 +23,9 @@ def require_shared(*parts: str) -> Path:
     if not path.exists():
         pytest.skip(f"needs reference data at {path} (set FERMATA_SHARED)", allow_module_level=True)
     return path
+
+
+def scenarios() -> dict[str, Any]:
+    """What others' programs made of the published scenarios; skips likewise."""
+    loaded: dict[str, Any] = json.loads(require_shared("scenarios", "scenarios.json").read_text())
+    return loaded

@@ -1,6 +1,10 @@
-"""Window agents whose weights are written by hand, and small logs of rigid jobs."""
+"""Rigid jobs: small logs, window agents whose weights are written by hand, and the command."""
 
 from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 
@@ -41,6 +45,12 @@ def log_of(*rows: tuple[float, float, int], machine: int = 4) -> JobLog:
     none = np.zeros(len(rows), dtype=np.int64)
     ids = np.arange(1, len(rows) + 1)
     return JobLog("hand", machine, ids, submit, runtime, runtime, cores.astype(np.int64), none, none)
+
+
+def fermata_hpc(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    """Run `fermata hpc`."""
+    command = [sys.executable, "-m", "fermata.cli", "hpc", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
 
 
 def random_theta(seed: int) -> SingleArray:

@@ -7,11 +7,10 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-from tests.shared_data import require_shared
+from tests.shared_data import require_shared, scenarios
 
 from fermata.policy.registry import load
 from fermata.sim.experiment import Setting, run_seeds
@@ -28,11 +27,6 @@ EXACT = [(name, policy) for name in [*ONE_STAGE, "k8s_cron", "pairs_k1_30"] for 
 EXACT += [(name, policy) for name in ("dag_pods", "dag_tasks", "dag_wide") for policy in ("FIFO", "SJF", "SRWF")]
 
 
-def references() -> dict[str, Any]:
-    loaded: dict[str, Any] = json.loads(require_shared("scenarios", "scenarios.json").read_text())
-    return loaded
-
-
 def assert_printed_as(figures_s: list[float], reference_s: list[float]) -> None:
     """To 1e-6 relative, or to the last digit that the reference prints where that is less."""
     np.testing.assert_allclose(figures_s, reference_s, rtol=1e-6, atol=HALF_LAST_DIGIT_S)
@@ -43,28 +37,28 @@ def test_work_conserving_references(name: str, policy: str) -> None:
     chosen = scenario(name)
     setting = Setting(policy.lower(), chosen.executors, chosen.warm)
     figures_s = [run.figures["avg_jct_s"] for run in run_seeds(chosen, SEEDS, setting)]
-    assert_printed_as(figures_s, references()[name]["per_seed_1000_1004"][policy])
+    assert_printed_as(figures_s, scenarios()[name]["per_seed_1000_1004"][policy])
 
 
 @pytest.mark.parametrize("name", ["express_k2", "k8s_poisson", "dag_pods", "dag_wide"])
 def test_given_traces_give_the_references_too(name: str) -> None:
-    chosen, base = scenario(name), references()[name]["base"]
+    chosen, base = scenario(name), scenarios()[name]["base"]
     figures_s = []
     for seed in SEEDS:
         trace = read_trace(require_shared("scenarios", "traces", f"{name}-{seed}.jsonl.xz"))
         figures_s.append(simulate(trace, chosen.executors, load(base.lower())).job_jct_s[chosen.warm :].mean())
-    assert_printed_as(figures_s, references()[name]["per_seed_1000_1004"][base])
+    assert_printed_as(figures_s, scenarios()[name]["per_seed_1000_1004"][base])
 
 
 def test_greedy_sjf_on_moldable_jobs() -> None:
     chosen = scenario("mold_80")
     runs = run_seeds(chosen, SEEDS, Setting("sjf", chosen.executors, chosen.warm))
-    expected = references()["mold_80"]["per_seed_1000_1004"]["SJF_greedy"]
+    expected = scenarios()["mold_80"]["per_seed_1000_1004"]["SJF_greedy"]
     assert_printed_as([run.figures["avg_jct_s"] for run in runs], expected)
 
 
 def test_holding_a_long_job_for_its_follower() -> None:
-    chosen, reference = scenario("pairs_k1_30"), references()["pairs_k1_30"]
+    chosen, reference = scenario("pairs_k1_30"), scenarios()["pairs_k1_30"]
     delay_s = reference["tuned_parameters"]["hold_until_follower"]
     runs = run_seeds(chosen, SEEDS, Setting(f"hold-follower:delay={delay_s}", 1, chosen.warm))
     figures_s = [run.figures["avg_jct_s"] for run in runs]
@@ -73,7 +67,7 @@ def test_holding_a_long_job_for_its_follower() -> None:
 
 @pytest.mark.parametrize(("name", "policy"), [("dag_wide", "srwf"), ("express_k2_80", "sjf"), ("k8s_cron", "fifo")])
 def test_means_over_all_development_seeds(name: str, policy: str) -> None:
-    chosen, reference = scenario(name), references()[name]["mean_jct_s"][policy.upper()]
+    chosen, reference = scenario(name), scenarios()[name]["mean_jct_s"][policy.upper()]
     figures = [
         run.figures["avg_jct_s"]
         for run in run_seeds(chosen, range(1000, 1020), Setting(policy, chosen.executors, chosen.warm))
@@ -84,7 +78,7 @@ def test_means_over_all_development_seeds(name: str, policy: str) -> None:
 @pytest.mark.parametrize("name", ["dag_pods", "dag_wide", "dag_tasks"])
 @pytest.mark.parametrize(("policy", "label"), [("fair", "Fair"), ("weighted-fair", "WFair_inv"), ("sjf-cp", "SJF_CP")])
 def test_dag_references_over_all_development_seeds(name: str, policy: str, label: str) -> None:
-    chosen, reference = scenario(name), references()[name]["mean_jct_s"][label]
+    chosen, reference = scenario(name), scenarios()[name]["mean_jct_s"][label]
     runs = run_seeds(chosen, range(1000, 1020), Setting(policy, chosen.executors, chosen.warm))
     assert np.mean([run.figures["avg_jct_s"] for run in runs]) == pytest.approx(reference["mean"], abs=0.5e-3 + 1e-9)
 
@@ -93,7 +87,7 @@ def test_dag_references_over_all_development_seeds(name: str, policy: str, label
     ("name", "split_s"), [("express_k2", 45.0), ("express_k2_80", 45.0), ("syn_60", 22.0), ("k8s_poisson", 300.0)]
 )
 def test_the_tuned_hold_switch_family(name: str, split_s: float) -> None:
-    chosen, reference = scenario(name), references()[name]
+    chosen, reference = scenario(name), scenarios()[name]
     last, tau, per_long, most, theta, per_short = reference["tuned_parameters"]["hold_switch"]
     policy = (
         f"sjf-hold:last={last},split={split_s},tau={tau},tau_per_long={per_long},max_longs={most},"

@@ -11,7 +11,7 @@ from tests.shared_data import require_shared
 
 from fermata.policy.errors import InputError
 from fermata.sim.importers import IMPORTERS, ImportOptions
-from fermata.sim.importers.tpch import QUERIES, SIZES, decima_sequence, load_query, spark_sequence
+from fermata.sim.importers.tpch import QUERIES, SIZES, TpchStage, decima_sequence, load_query, spark_sequence
 from fermata.sim.metrics import job_shapes
 from fermata.sim.trace_builder import task_counts
 
@@ -34,6 +34,12 @@ def test_a_log_keeps_every_job_of_the_file(log: str, processors: int) -> None:
     np.testing.assert_array_equal(imported.trace.stage_slots, by_arrival[:, 4])
 
 
+def mean_ms(stage: TpchStage) -> float:
+    """Mean over all recorded durations: what Decima's agent believes before a task of the stage has ended."""
+    waves = (stage.first_wave, stage.rest_wave, stage.fresh)
+    return float(np.mean([duration for wave in waves for each in wave.values() for duration in each]))
+
+
 def test_tpch_queries_have_the_published_shape() -> None:
     folder = require_shared("data", "tpch")
     published = json.loads(require_shared("golden", "decima", "tpch_stats.json").read_text())
@@ -44,7 +50,7 @@ def test_tpch_queries_have_the_published_shape() -> None:
         assert len(query.stages) == shape["stages"], name
         assert sum(map(len, query.parents)) == shape["edges"], name
         assert sum(stage.tasks for stage in query.stages) == shape["tasks"], name
-        work_s = sum(stage.tasks * stage.mean_ms for stage in query.stages) / 1000.0
+        work_s = sum(stage.tasks * mean_ms(stage) for stage in query.stages) / 1000.0
         assert work_s == pytest.approx(shape["work_s"], rel=1e-9), name
 
 

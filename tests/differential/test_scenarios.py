@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 
 import numpy as np
 import pytest
-from tests.shared_data import require_shared
+from tests.shared_data import require_shared, scenarios
 
 from fermata.sim.scenarios import SCENARIOS
 from fermata.sim.trace import Trace
@@ -36,7 +35,7 @@ def test_the_same_seed_gives_the_reference_episode(name: str) -> None:
 
 
 def test_every_reference_scenario_is_there_with_its_protocol() -> None:
-    references = json.loads(require_shared("scenarios", "scenarios.json").read_text())
+    references = scenarios()
     for name, entry in references.items():
         if name.startswith("_"):
             continue

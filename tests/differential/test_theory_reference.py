@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.shared_data import require_shared
+from tests.shared_data import require_shared, scenarios
 
 from fermata.policy.theory import bounds, optimal
 from fermata.policy.theory.chain import TwoClasses, lattice_chain
@@ -19,11 +19,6 @@ from fermata.policy.theory.iteration import Family, solve
 from fermata.policy.theory.replay import replay_jct_s
 
 SEEDS = range(1000, 1020)
-
-
-def _scenarios() -> dict[str, Any]:
-    loaded: dict[str, Any] = json.loads(require_shared("scenarios", "scenarios.json").read_text())
-    return loaded
 
 
 def _sample(name: str, scenario: dict[str, Any], seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -45,7 +40,7 @@ ONE_STAGE = ["syn_60", "syn_80", "norm50", "norm200", "express_k2", "express_k2_
 
 @pytest.mark.parametrize("name", ONE_STAGE)
 def test_bounds_of_one_stage_scenarios(name: str) -> None:
-    scenario = _scenarios()[name]
+    scenario = scenarios()[name]
     executors, warm = scenario["executors"], scenario["warm"]
     rows = []
     for seed in SEEDS:
@@ -75,7 +70,7 @@ def _trace(name: str, seed: int) -> tuple[np.ndarray, np.ndarray]:
 
 @pytest.mark.parametrize("name", ["pairs_k1_30", "k8s_cron"])
 def test_bounds_of_given_traces(name: str) -> None:
-    scenario = _scenarios()[name]
+    scenario = scenarios()[name]
     executors, warm, base = scenario["executors"], scenario["warm"], scenario["per_seed_1000_1004"][scenario["base"]]
     for which, reference in ((bounds.srpt_jct_s, "SRPTk_preemptive"), (bounds.mean_busy_time_jct_s, "LB_rigorous")):
         change = []
@@ -87,7 +82,7 @@ def test_bounds_of_given_traces(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["dag_tasks", "dag_pods", "dag_wide"])
 def test_pooled_bound_of_dag_scenarios(name: str) -> None:
-    scenario = _scenarios()[name]
+    scenario = scenarios()[name]
     change = []
     for seed, base_s in zip(range(1000, 1005), scenario["per_seed_1000_1004"]["SRWF"], strict=True):
         arrival, work = _trace(name, seed)
@@ -104,7 +99,7 @@ def _assert_drawn_from(change_pct: list[float], reference: dict[str, float]) -> 
 
 @pytest.mark.parametrize("name", ["syn_60", "syn_80", "express_k2", "express_k2_80", "express_k4"])
 def test_replayed_sjf_is_the_reference_sjf(name: str) -> None:
-    scenario = _scenarios()[name]
+    scenario = scenarios()[name]
     gap, share, short_s, long_s = scenario["parameters"]["par"]
     load = (share * short_s + (1.0 - share) * long_s) / gap / scenario["executors"]
     classes = TwoClasses(scenario["executors"], share, short_s, long_s, load)
@@ -127,7 +122,7 @@ def test_replayed_sjf_is_the_reference_sjf(name: str) -> None:
     ],
 )
 def test_optimal_policies(name: str, slot_s: float) -> None:
-    reference = _scenarios()["_optimal"][name]
+    reference = scenarios()["_optimal"][name]
     classes = optimal.case(name)
     coarse, fine = (optimal.solve_families(lattice_chain(classes, s), 3e-4, quiet=True) for s in (2 * slot_s, slot_s))
     mean_s = [optimal.extrapolated_mean_jct_s(*pair) for pair in zip(fine, coarse, strict=True)]

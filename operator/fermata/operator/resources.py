@@ -168,11 +168,20 @@ class TaskCounts(_Status):
     failed: int = 0
 
 
-class WorkflowStatus(_Status):
-    """What a person asks of a workflow: is it done, how long did it take, and what did it wait for."""
+class _Told(_Status):
+    """What is told of an object as conditions, and of which version of it."""
 
     observed_generation: int = 0
     conditions: list[Condition] = _CONDITIONS
+
+    def condition(self, kind: str) -> Condition | None:
+        """Return the condition of a type, or None."""
+        return next((condition for condition in self.conditions if condition.type == kind), None)
+
+
+class WorkflowStatus(_Told):
+    """What a person asks of a workflow: is it done, how long did it take, and what did it wait for."""
+
     policy: Annotated[str, Field(max_length=253)] | None = Field(
         default=None, description="The policy that made the latest decision about it."
     )
@@ -193,10 +202,6 @@ class WorkflowStatus(_Status):
         max_length=MAX_STAGES,
         json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
     )
-
-    def condition(self, kind: str) -> Condition | None:
-        """Return the condition of a type, or None."""
-        return next((condition for condition in self.conditions if condition.type == kind), None)
 
 
 class ConfigMapKey(_Spec):
@@ -313,11 +318,9 @@ class ExecutorPoolSpec(_Spec):
     )
 
 
-class ExecutorPoolStatus(_Status):
+class ExecutorPoolStatus(_Told):
     """What the pool does now."""
 
-    observed_generation: int = 0
-    conditions: list[Condition] = _CONDITIONS
     policy: Annotated[str, Field(max_length=253)] = Field(default="", description="The policy in force.")
     mode: Annotated[str, Field(max_length=16)] = ""
     executors: int = 0
@@ -329,7 +332,3 @@ class ExecutorPoolStatus(_Status):
         default=None,
         description="What holding saves of the mean JCT, by replay of recent workflows; negative if it costs.",
     )
-
-    def condition(self, kind: str) -> Condition | None:
-        """Return the condition of a type, or None."""
-        return next((condition for condition in self.conditions if condition.type == kind), None)

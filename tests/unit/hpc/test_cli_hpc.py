@@ -4,31 +4,25 @@ from __future__ import annotations
 
 import csv
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from tests.windows import fermata_hpc
 
 from fermata.policy.errors import InputError
-
-
-def fermata(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "fermata.cli", "hpc", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
 
 
 @pytest.fixture(scope="module")
 def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("hpc") / "drawn.swf.xz"
-    done = fermata("generate", "--jobs", "400", "--seed", "3", "--load", "1.1", "--out", path)
+    done = fermata_hpc("generate", "--jobs", "400", "--seed", "3", "--load", "1.1", "--out", path)
     assert (done.returncode, done.stderr) == (0, "")
     return path
 
 
 def test_simulate_writes_the_jobs_it_counts(log: Path, tmp_path: Path) -> None:
     out = tmp_path / "jobs.csv"
-    done = fermata("simulate", "--log", log, "--policy", "saf+easy/skip", "--per-job", out, "--json")
+    done = fermata_hpc("simulate", "--log", log, "--policy", "saf+easy/skip", "--per-job", out, "--json")
     told = json.loads(done.stdout)
     rows = list(csv.DictReader(out.open(encoding="utf-8")))
     assert len(rows) == told["jobs"] == 400
@@ -51,13 +45,13 @@ def test_evaluate_compares_on_the_same_sequences(log: Path) -> None:
         "sjf/skip",
     )
     long = ("--policy", "multifactor+conservative/strict", "--inspector", "reject-blocked:1000")
-    told = json.loads(fermata(*command, "--json").stdout)
+    told = json.loads(fermata_hpc(*command, "--json").stdout)
     assert [row["policy"] for row in told["policies"]] == ["sjf", "sjf/skip"]
     committed, free = told["policies"]
     assert committed["bsld"] > free["bsld"] > 1.0
     assert committed["ci95"]["wait_s"] > 0.0
     assert min(told["starts"]) >= 80, "the first fifth is for training"
-    shown = fermata(*command, *long).stdout
+    shown = fermata_hpc(*command, *long).stdout
     assert "bsld" in shown
     assert "wait" in shown
     assert f"{free['bsld']:.2f} ± {free['ci95']['bsld']:.2f}" in shown
@@ -66,15 +60,15 @@ def test_evaluate_compares_on_the_same_sequences(log: Path) -> None:
 
 
 def test_tune_names_a_policy_that_evaluate_takes(log: Path) -> None:
-    tuned = json.loads(fermata("tune", "--log", log, "--sequences", "3", "--jobs", "40", "--json").stdout)
-    done = fermata(
+    tuned = json.loads(fermata_hpc("tune", "--log", log, "--sequences", "3", "--jobs", "40", "--json").stdout)
+    done = fermata_hpc(
         "evaluate", "--log", log, "--sequences", "3", "--jobs", "40", "--policy", tuned["policy"], "--json"
     )  # fmt: skip
     assert json.loads(done.stdout)["policies"][0]["bsld"] == pytest.approx(tuned["test"]["bsld"])
 
 
 def test_one_sequence_has_no_interval_and_is_json_all_the_same(log: Path) -> None:
-    done = fermata("tune", "--log", log, "--sequences", "1", "--jobs", "40", "--json")
+    done = fermata_hpc("tune", "--log", log, "--sequences", "1", "--jobs", "40", "--json")
     assert json.loads(done.stdout, parse_constant=pytest.fail)["ci95"] == {"bsld": None, "wait_s": None}
 
 
@@ -84,15 +78,15 @@ def test_a_trained_inspector_is_put_beside_its_scheduler(log: Path, tmp_path: Pa
     out = tmp_path / "tiny.onnx"
     settings = ("epochs=1", "trajectories=2", "jobs=20", "select_sequences=0", "policy_steps=1", "value_steps=1")
     tiny = ("train", "--log", log, *(word for each in settings for word in ("--set", each)))
-    done = fermata(*tiny, "--out", out, "--set", 'policy="saf"')
+    done = fermata_hpc(*tiny, "--out", out, "--set", 'policy="saf"')
     assert done.returncode == 0, done.stderr
     assert f"--policy saf --inspector {out}" in done.stdout
-    row = json.loads(fermata(*tiny, "--out", out, "--json").stdout)["rows"][0]
+    row = json.loads(fermata_hpc(*tiny, "--out", out, "--json").stdout)["rows"][0]
     assert row["selected"] is None, "no sequences choose, and NaN is no JSON"
-    folder = fermata(*tiny, "--out", tmp_path)
+    folder = fermata_hpc(*tiny, "--out", tmp_path)
     assert (folder.returncode, folder.stderr) == (2, f"fermata: {tmp_path}: cannot write it: is a folder\n")
     command = ("evaluate", "--log", log, "--policy", "sjf", "--sequences", "3", "--jobs", "50", "--json")
-    told = json.loads(fermata(*command, "--inspector", out, "--inspector", "reject-blocked").stdout)
+    told = json.loads(fermata_hpc(*command, "--inspector", out, "--inspector", "reject-blocked").stdout)
     assert [row["policy"] for row in told["policies"]] == ["sjf", "sjf & tiny.onnx", "sjf & reject-blocked"]
     for wrong, told in (
         ("epochs=0", "epochs: Input should be greater than or equal to 1, got 0"),
@@ -100,7 +94,7 @@ def test_a_trained_inspector_is_put_beside_its_scheduler(log: Path, tmp_path: Pa
         ("seed=99999999999999999999", "seed: Input should be less than 4294967296, got 99999999999999999999"),
         ("epoch=1", "epoch: no such key"),
     ):
-        bad = fermata("train", "--log", log, "--out", out, "--set", wrong)
+        bad = fermata_hpc("train", "--log", log, "--out", out, "--set", wrong)
         assert (bad.returncode, bad.stderr) == (2, f"fermata: --set {told}\n")
 
 
@@ -113,7 +107,7 @@ def test_a_search_inspects_the_default_of_its_own_configuration(
     out = tmp_path / "tiny.onnx"
     settings = ("generations=0", "judged=2", "jobs=20", "max_wait_ratio=9")
     tiny = ("train", "--log", log, "--method", "search", *(word for each in settings for word in ("--set", each)))
-    done = fermata(*tiny, *options, "--out", out)
+    done = fermata_hpc(*tiny, *options, "--out", out)
     assert done.returncode == 0, done.stderr
     assert f"--policy {policy} --inspector {out}" in done.stdout
 
@@ -125,14 +119,14 @@ def test_a_policy_over_the_queue_is_trained_and_evaluated(log: Path, tmp_path: P
     settings = ("generations=1", "pairs=1", "sequences=2", "judged=2", "jobs=20")
     options = [word for each in settings for word in ("--set", each)]
     given = ("--log", log, "--estimates", "exact", "--stretch", "1.5")
-    done = fermata("train", *given, "--method", "queue", "--out", out, *options)
+    done = fermata_hpc("train", *given, "--method", "queue", "--out", out, *options)
     assert done.returncode == 0, done.stderr
     judged = f"--log {log} --estimates exact --stretch 1.5 --policy '{out}'"
     assert done.stdout == f"{out} written; next: fermata hpc evaluate {judged}\n"
-    unnamed = fermata("train", *given, "--method", "queue", "--out", tmp_path / "tiny", *options)
+    unnamed = fermata_hpc("train", *given, "--method", "queue", "--out", tmp_path / "tiny", *options)
     assert unnamed.stderr == "fermata: --out: expected a name that ends in .onnx, got 'tiny'\n"
     command = ("evaluate", "--log", log, "--policy", str(out), "--policy", "queue-swift", "--sequences", "3", "--json")
-    told = json.loads(fermata(*command, "--jobs", "50").stdout)
+    told = json.loads(fermata_hpc(*command, "--jobs", "50").stdout)
     assert [row["policy"] for row in told["policies"]] == [str(out), "queue-swift"]
     assert all(row["bsld"] >= 1.0 for row in told["policies"])
 
@@ -172,7 +166,7 @@ def test_a_policy_over_the_queue_is_trained_and_evaluated(log: Path, tmp_path: P
     ],
 )
 def test_a_wrong_input_exits_two_with_one_line(log: Path, arguments: tuple[str, ...], complaint: str) -> None:
-    done = fermata(arguments[0], "--log", log, *arguments[1:])
+    done = fermata_hpc(arguments[0], "--log", log, *arguments[1:])
     assert (done.returncode, done.stdout) == (2, "")
     assert complaint in done.stderr
     assert done.stderr.count("\n") == 1
@@ -180,9 +174,9 @@ def test_a_wrong_input_exits_two_with_one_line(log: Path, arguments: tuple[str, 
 
 def test_a_page_is_not_measured_from_or_for_a_folder_that_is_not_there(tmp_path: Path) -> None:
     for missing in ("--data", "--inspectors", "--study", "--windows"):
-        done = fermata("report", "--data", tmp_path, missing, tmp_path / "none", "--out", tmp_path / "page.md")
+        done = fermata_hpc("report", "--data", tmp_path, missing, tmp_path / "none", "--out", tmp_path / "page.md")
         assert (done.returncode, done.stderr) == (2, f"fermata: {tmp_path / 'none'}: no such folder\n")
-    done = fermata("report", "--data", tmp_path, "--out", tmp_path / "none" / "page.md")
+    done = fermata_hpc("report", "--data", tmp_path, "--out", tmp_path / "none" / "page.md")
     assert (done.returncode, done.stderr) == (2, f"fermata: {tmp_path / 'none'}: no such folder\n")
 
 
@@ -190,7 +184,7 @@ def test_a_page_is_not_measured_from_or_for_a_folder_that_is_not_there(tmp_path:
 @pytest.mark.parametrize("own", ["head=5", "tail=0", "seed=9"])
 def test_what_names_an_agents_file_cannot_be_set(own: str, tmp_path: Path) -> None:
     pytest.importorskip("torch")
-    done = fermata("windows", "--out", tmp_path / "agents", "--set", own)
+    done = fermata_hpc("windows", "--out", tmp_path / "agents", "--set", own)
     assert (done.returncode, done.stderr) == (2, f"fermata: --set {own.partition('=')[0]}: every agent has its own\n")
     assert not (tmp_path / "agents").exists()
 
@@ -198,7 +192,7 @@ def test_what_names_an_agents_file_cannot_be_set(own: str, tmp_path: Path) -> No
 @pytest.mark.training
 def test_agents_are_not_trained_to_be_judged_on_too_short_a_log(log: Path, tmp_path: Path) -> None:
     pytest.importorskip("torch")
-    done = fermata("windows", "--out", tmp_path / "agents", "--log", log)
+    done = fermata_hpc("windows", "--out", tmp_path / "agents", "--log", log)
     assert (done.returncode, done.stderr) == (2, "fermata: drawn has 400 jobs; cannot take 10000 from index 0\n")
     assert not (tmp_path / "agents").exists()
 
@@ -228,7 +222,7 @@ def test_a_folder_without_agents_keeps_to_no_settings(tmp_path: Path) -> None:
 )
 def test_a_number_that_no_network_can_take_is_named(log: Path, method: str, setting: str, tmp_path: Path) -> None:
     pytest.importorskip("torch")
-    done = fermata("train", "--log", log, "--method", method, "--set", setting, "--out", tmp_path / "model.onnx")
+    done = fermata_hpc("train", "--log", log, "--method", method, "--set", setting, "--out", tmp_path / "model.onnx")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith(f"fermata: --set {setting.partition('=')[0]}: ")
     assert done.stderr.count("\n") == 1

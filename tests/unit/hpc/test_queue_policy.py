@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from onnxruntime import InferenceSession
+from tests.windows import log_of
 
 from fermata.policy.action import WAIT, Action
 from fermata.policy.errors import InputError
@@ -41,13 +42,6 @@ def theta_of(constant: float, **direct: float) -> np.ndarray:
 
 def starts(log: JobLog, theta: np.ndarray, name: str = "sjf") -> np.ndarray:
     return simulate(log, order(name), FREE_CHOICE, None, QueueModel(theta)).start_s
-
-
-def log_of(*rows: tuple[float, float, int], machine: int = 4) -> JobLog:
-    submit, runtime, cores = (np.array(column, dtype=float) for column in zip(*rows, strict=True))
-    none = np.zeros(len(rows), dtype=np.int64)
-    ids = np.arange(1, len(rows) + 1)
-    return JobLog("hand", machine, ids, submit, runtime, runtime, cores.astype(np.int64), none, none)
 
 
 @pytest.mark.parametrize(("name", "delays_head"), [("sjf/skip", 0.0), ("sjf+easy/skip", -100.0)], ids=["skip", "easy"])

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.windows import random_theta
+from tests.windows import fermata_hpc, random_theta
 
 from fermata.policy.errors import InputError, ModelError
 from fermata.policy.registry import shipped_model
@@ -204,23 +202,18 @@ def test_a_file_answers_as_the_weights_do_or_is_refused(tmp_path: Path) -> None:
         load_window_model(str(shipped_model("queue-prompt")))
 
 
-def fermata(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "fermata.cli", "hpc", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
-
-
 def test_the_command_trains_an_agent_that_evaluate_takes(tmp_path: Path) -> None:
     log, out = tmp_path / "log.swf", tmp_path / "agent.onnx"
-    assert fermata("generate", "--jobs", "500", "--out", log).returncode == 0
+    assert fermata_hpc("generate", "--jobs", "500", "--out", log).returncode == 0
     sizes = ("head=4", "tail=4", "iterations=2", "sequences=2", "copies=2", "jobs=60", "judged=2")
     chosen = [part for size in sizes for part in ("--set", size)]
     train = ("train", "--log", log, "--method", "window", "--part", "all", "--out", out)
-    told = json.loads(fermata(*train, "--json", *chosen).stdout)
+    told = json.loads(fermata_hpc(*train, "--json", *chosen).stdout)
     assert [row["number"] for row in told["rows"]] == [1, 2]
     evaluate = ("evaluate", "--log", log, "--sequences", "2", "--jobs", "50", "--json")
-    policies = json.loads(fermata(*evaluate, "--policy", f"window:{out}").stdout)["policies"]
+    policies = json.loads(fermata_hpc(*evaluate, "--policy", f"window:{out}").stdout)["policies"]
     assert policies[0]["policy"] == f"window:{out}"
     assert policies[0]["wait_s"] > 0.0
-    wrong = fermata(*train, "--set", "head=0")
+    wrong = fermata_hpc(*train, "--set", "head=0")
     assert wrong.returncode != 0
     assert "--set head" in wrong.stderr

@@ -50,12 +50,6 @@ class TpchStage:
     rest_wave: Wave
 
     @property
-    def mean_ms(self) -> float:
-        """Mean over all recorded durations: what Decima's agent believes before a task of the stage has ended."""
-        waves = (self.first_wave, self.rest_wave, self.fresh)
-        return float(np.mean([duration for wave in waves for each in wave.values() for duration in each]))
-
-    @property
     def mean_rest_ms(self) -> float:
         """Mean duration of a later task over all executor counts; of a first or fresh one where there is none."""
         for wave in (self.rest_wave, self.first_wave, self.fresh):
@@ -253,7 +247,7 @@ def read_tpch(path: str | Path, options: ImportOptions = DEFAULTS) -> Imported:
     if draw is None:
         raise InputError(f"no sequence {options.sequence!r}; there are: {', '.join(SEQUENCES)}")
     sink = JobSink(path, options)
-    cached = lru_cache(maxsize=None)(lambda size, number: _specs(load_query(path, size, number)))
+    cached = lru_cache(maxsize=None)(lambda size, number: specs_of(load_query(path, size, number)))
     jobs = options.jobs if options.limit is None else min(options.jobs, options.limit)
     for index, arrival in enumerate(draw(options.seed, jobs, options.mean_gap_s * MS_PER_S)):
         job_id = f"{index}-tpch-{arrival.size}-{arrival.number}"
@@ -261,7 +255,8 @@ def read_tpch(path: str | Path, options: ImportOptions = DEFAULTS) -> Imported:
     return sink.finish()
 
 
-def _specs(query: TpchQuery) -> list[StageSpec]:
+def specs_of(query: TpchQuery) -> list[StageSpec]:
+    """Return the stages of a query, every task at its stage's mean duration in the later waves."""
     return [
         StageSpec(
             name=f"s{index}",

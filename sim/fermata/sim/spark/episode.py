@@ -15,14 +15,14 @@ from numpy.typing import NDArray
 
 from fermata.policy.decide import Policy
 from fermata.policy.errors import InputError
-from fermata.sim.importers.tpch import MS_PER_S, SEQUENCES, Arrival, TpchQuery, Wave, load_query
+from fermata.sim.importers.tpch import MS_PER_S, SEQUENCES, Arrival, TpchQuery, Wave, load_query, specs_of
 from fermata.sim.spark.peers import PEERS, run_peer
 from fermata.sim.spark.settings import SparkSetting
 from fermata.sim.spark.view import run_policy
 from fermata.sim.spark.waves import IndexArray, IntArray, Waves, grid_of, lists_of
 from fermata.sim.spark.world import SparkTables, SparkWorld, new_spark_world, spark_tables
 from fermata.sim.trace import Trace
-from fermata.sim.trace_builder import StageSpec, TraceBuilder
+from fermata.sim.trace_builder import TraceBuilder
 from fermata.sim.world import new_world, tables_of
 
 MOVING_DELAY_MS = 2000
@@ -87,20 +87,9 @@ def workload_of(folder: str | Path, arrivals: Sequence[Arrival], warm_up_ms: int
             rows[kind] = range(len(measured), len(measured) + len(query.stages))
             measured.extend([(stage.fresh, stage.first_wave, stage.rest_wave) for stage in query.stages])
         stage_row.extend(rows[kind])
-        builder.add_job(f"{index}-{query.name}", arrival.arrival_ms / MS_PER_S, _specs(query))
+        builder.add_job(f"{index}-{query.name}", arrival.arrival_ms / MS_PER_S, specs_of(query))
     lists, duration_ms = lists_of(measured, warm_up_ms)
     return SparkWorkload(builder.finish(), lists[stage_row], duration_ms)
-
-
-def _specs(query: TpchQuery) -> list[StageSpec]:
-    return [
-        StageSpec(
-            name=f"s{index}",
-            durations_s=[stage.mean_rest_ms / MS_PER_S] * stage.tasks,
-            depends_on=[f"s{parent}" for parent in parents],
-        )
-        for index, (stage, parents) in enumerate(zip(query.stages, query.parents, strict=True))
-    ]
 
 
 def draw_workload(folder: str | Path, setting: SparkSetting, seed: int) -> SparkWorkload:
