@@ -63,7 +63,7 @@ class Step(NamedTuple):
 
     action: Action
     proposed: Action
-    override: int = PASSED  # index into guardrails.OVERRIDE_NAMES
+    override: int = PASSED  # see `fermata.policy.guardrails`
 
 
 def _asking(policy: Policy, board: Board) -> Callable[[], Action]:

@@ -13,8 +13,9 @@ from fermata.policy._jit import inlined, kernel
 from fermata.policy.action import START, Action, startable
 from fermata.policy.board import Board
 
+# What was done with what a policy answered: let pass, a wait shortened, a wait refused as the pool is idle, what was
+# held or waited for too long started instead.
 PASSED, CAPPED, IDLE_POOL, AGED = 0, 1, 2, 3
-OVERRIDE_NAMES = ("Passed", "WaitShortened", "PoolIdle", "HoldCapReached")
 
 
 class Guardrails(NamedTuple):
@@ -23,6 +24,9 @@ class Guardrails(NamedTuple):
     max_hold_s: float = math.inf  # cumulative held time of one stage
     max_wait_s: float = math.inf  # time since a stage became ready (the age cap)
     hold_when_idle: bool = True  # may a timed wait leave the whole pool idle
+
+
+NO_LIMITS = Guardrails()
 
 
 @inlined
@@ -45,7 +49,7 @@ def most_overdue(board: Board, max_hold_s: float, max_wait_s: float) -> tuple[in
         if row.running > 0 or not startable(board, stage):
             continue
         room = room_to_hold(row.held_s, now_s - row.ready_s, max_hold_s, max_wait_s)
-        if room < least or (room == least and worst >= 0 and stage < worst):
+        if room < least or (room == least and stage < worst):
             worst, least = stage, room
     return worst, least
 
@@ -93,6 +97,6 @@ def bound(
 
 
 def admit(board: Board, action: Action, limits: Guardrails) -> tuple[Action, int]:
-    """Return the action that the guardrails let pass, and an override code (index into OVERRIDE_NAMES)."""
+    """Return the action that the guardrails let pass, and what was done with it (PASSED, CAPPED, IDLE_POOL or AGED)."""
     kind, stage, cap, until_s, why = bound(board, action.kind, action.stage, action.cap, action.until_s, limits)
     return Action(kind, stage, cap, until_s), why

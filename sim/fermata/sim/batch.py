@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from fermata.policy._jit import kernel
 from fermata.policy.features import ORDER, SIZE, FeatureRow
-from fermata.policy.guardrails import Guardrails
+from fermata.policy.guardrails import NO_LIMITS, Guardrails
 from fermata.policy.heuristics.kernel import Rule
 from fermata.policy.learned import ACTIONS
 from fermata.sim.engine import DECIDE
@@ -89,4 +89,4 @@ class Batch:
 
 def default_manner(margin: float, fallback: Rule) -> Manner:
     """Return how the shipped policies' answers are taken: no limits, shortest remaining work first as the head."""
-    return Manner(ORDER, margin, Guardrails(), fallback)
+    return Manner(ORDER, margin, NO_LIMITS, fallback)

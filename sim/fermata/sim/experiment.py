@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from fermata.policy import dag
 from fermata.policy.decide import Policy
-from fermata.policy.guardrails import Guardrails
+from fermata.policy.guardrails import NO_LIMITS, Guardrails
 from fermata.policy.registry import load
 from fermata.sim.failures import Failures
 from fermata.sim.metrics import job_shapes, mean_ci95, summarize
@@ -49,7 +49,7 @@ class Setting:
     policy: str
     executors: int
     warm: int = 0
-    limits: Guardrails = Guardrails()  # noqa: RUF009 - an immutable tuple
+    limits: Guardrails = NO_LIMITS
     sticky: bool = False
     failures: Failures | None = None
 

@@ -20,7 +20,7 @@ from fermata.policy.action import WAIT, any_startable
 from fermata.policy.decide import Policy, Step, corrects_estimates, decide
 from fermata.policy.errors import FermataError, InputError
 from fermata.policy.features import ORDER
-from fermata.policy.guardrails import IDLE_POOL, Guardrails, bound
+from fermata.policy.guardrails import IDLE_POOL, NO_LIMITS, Guardrails, bound
 from fermata.policy.heuristics.base import Heuristic
 from fermata.policy.heuristics.kernel import Rule, choose, choose_eager
 from fermata.policy.heuristics.sjf import SJF
@@ -178,7 +178,7 @@ def simulate(
     executors: int,
     policy: Policy,
     *,
-    limits: Guardrails = Guardrails(),  # noqa: B008 - an immutable tuple
+    limits: Guardrails = NO_LIMITS,
     fallback: Policy = SJF,
     sticky: bool = False,
     failures: Failures | None = None,

@@ -9,11 +9,10 @@ from tests.episodes import Python, first_state, one_stage_jobs, stage, startable
 
 from fermata.policy.action import HOLD, START, WAIT, Action, IllegalActionError
 from fermata.policy.decide import Step, decide
-from fermata.policy.guardrails import AGED, CAPPED, IDLE_POOL, PASSED, Guardrails
+from fermata.policy.guardrails import AGED, CAPPED, IDLE_POOL, NO_LIMITS, PASSED, Guardrails
 from fermata.policy.registry import load
 from fermata.policy.state import ClusterState
 
-NO_LIMITS = Guardrails()
 THREE = one_stage_jobs((0.0, 9.0), (0.0, 2.0), (0.0, 5.0))
 
 

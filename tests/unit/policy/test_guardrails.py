@@ -14,10 +14,10 @@ from fermata.policy.guardrails import (
     AGED,
     CAPPED,
     IDLE_POOL,
-    OVERRIDE_NAMES,
     PASSED,
     Guardrails,
     admit,
+    divided_cap,
     full_cap,
     most_overdue,
     room_to_hold,
@@ -35,15 +35,6 @@ def idle(now_s: float = 0.0, held_s: tuple[float, float] = (0.0, 0.0)) -> Cluste
 def busy(now_s: float = 0.0, held_s: float = 0.0) -> ClusterState:
     """Stage 0 runs, stage 1 waits."""
     return started(idle(now_s, (0.0, held_s)), 0, 1)
-
-
-def test_override_codes_have_names() -> None:
-    assert [OVERRIDE_NAMES[code] for code in (PASSED, CAPPED, IDLE_POOL, AGED)] == [
-        "Passed",
-        "WaitShortened",
-        "PoolIdle",
-        "HoldCapReached",
-    ]
 
 
 def test_a_start_always_passes() -> None:
@@ -68,6 +59,13 @@ def test_a_start_always_passes() -> None:
         # Age: ready since 0.
         (busy(10.0), FOREVER, Guardrails(max_wait_s=25.0), (Action(WAIT, until_s=25.0), CAPPED)),
         (busy(25.0), FOREVER, Guardrails(max_wait_s=25.0), (Action(START, 1, 1), AGED)),
+        # Ready since 4.
+        (
+            busy(10.0)._replace(stage_ready_s=np.array([0.0, 4.0])),
+            FOREVER,
+            Guardrails(max_wait_s=25.0),
+            (Action(WAIT, until_s=29.0), CAPPED),
+        ),
         # The nearer of the two caps counts.
         (busy(10.0, 2.0), FOREVER, Guardrails(6.0, 11.0), (Action(WAIT, until_s=11.0), CAPPED)),
         # A committed hold is bounded as a wait is.
@@ -97,6 +95,8 @@ def test_the_most_overdue_stage() -> None:
     assert most_overdue(board_of(idle(10.0)), 6.0, math.inf) == (0, 6.0)  # a tie
     # One that runs, and one that does not fit, are not being held ...
     assert most_overdue(board_of(busy(10.0, 1.0)), 6.0, math.inf) == (1, 5.0)
+    several = started(first_state(trace_of((0.0, [stage("a", 1, tasks=9)])), 5), 0, 1)
+    assert most_overdue(board_of(several), 0.0, 0.0) == (-1, math.inf)
     nothing = idle()._replace(free=0)
     assert most_overdue(board_of(nothing), 0.0, 0.0) == (-1, math.inf)
     # ... but one that has begun and rests between two of its tasks is.
@@ -111,3 +111,17 @@ def test_an_overdue_stage_takes_what_is_free() -> None:
     assert (full_cap(board_of(running), 0), full_cap(board_of(running), 1)) == (5, 1)
     moldable = first_state(trace_of((0.0, [stage("m", 8)._replace(serial_fraction=0.0)])), 4)
     assert full_cap(board_of(moldable), 0) == 4
+    assert full_cap(board_of(moldable._replace(stage_max_cap=np.array([3], np.int32))), 0) == 3
+
+
+def test_moldable_stages_divide_the_pool() -> None:
+    moldable = (0.0, [stage("m", 8)._replace(serial_fraction=0.0)])
+    alone, three = first_state(trace_of(moldable), 5), first_state(trace_of(*[moldable] * 3), 5)
+    assert divided_cap(board_of(alone), 0) == 5
+    assert divided_cap(board_of(three), 0) == 1
+    two = first_state(trace_of(moldable, moldable), 5)
+    assert [divided_cap(board_of(two), 0), divided_cap(board_of(started(two, 0, 4)), 1)] == [2, 1]
+    many = first_state(trace_of(*[moldable] * 3), 2)
+    assert divided_cap(board_of(many), 0) == 1  # not less, though the pool has fewer executors than stages
+    # One of a fixed width takes what is free.
+    assert divided_cap(board_of(first_state(trace_of((0.0, [stage("a", 1, tasks=9)]), moldable), 5)), 0) == 5

@@ -126,9 +126,9 @@ def test_invariants(policy: str, jobs: SparkWorkload, executors: int, seed: int,
             return peer_episode(jobs, waves, policy, ahead=ahead)
         return policy_episode(jobs, waves, load(policy), ahead=ahead)
 
-    tables, world = run()
+    _, world = run()
     trace = jobs.trace
-    episode = episode_of(trace, executors, tables, world)
+    episode = episode_of(trace, executors, world)
     assert (world.job_completion_ms != NONE).all()
     assert (world.task_end_ms != NONE).all()
     # No executor runs two tasks at once, and it needs the moving delay to another job.

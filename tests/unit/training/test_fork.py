@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from fermata.policy.features import ORDER, SIZE
+from fermata.policy.guardrails import NO_LIMITS
 from fermata.policy.registry import load
 from fermata.policy.rows import column, listed, peek
 from fermata.sim.engine import DECIDE, advance
@@ -13,7 +14,7 @@ from fermata.sim.simulate import simulate
 from fermata.sim.world import World, new_world, tables_of
 from fermata.training.collect import empty_network
 from fermata.training.fork import Room, new_fork, splice
-from fermata.training.teacher import NO_LIMITS, Base, _take, act, look
+from fermata.training.teacher import Base, _take, act, look
 
 JOBS = 520
 

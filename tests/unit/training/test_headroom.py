@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 from fermata.cli.policy import app
 from fermata.policy.errors import InputError, ModelError
 from fermata.policy.features import ORDER, candidates
+from fermata.policy.guardrails import NO_LIMITS
 from fermata.policy.learned import START_HEAD, Network, action_of
 from fermata.policy.registry import load
 from fermata.policy.rows import column, peek
@@ -27,7 +28,7 @@ from fermata.training import headroom
 from fermata.training.fork import fork_for, splice
 from fermata.training.headroom import Effort, Found, eager, pooled, room_in
 from fermata.training.onnx_reader import model_path, read_network
-from fermata.training.play import NO_LIMITS, play
+from fermata.training.play import play
 
 pytestmark = pytest.mark.training
 

@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple, get_args
 import numpy as np
 
 from fermata.policy.errors import InputError
-from fermata.policy.guardrails import Guardrails
+from fermata.policy.guardrails import NO_LIMITS, Guardrails
 from fermata.policy.registry import load
 from fermata.sim.experiment import Setting, knowing, over_processes
 from fermata.sim.generate.estimates import Noise
@@ -57,7 +57,7 @@ class Conditions:
     parameters: tuple[tuple[str, float | int | str], ...] = ()
     noise: Noise | None = None
     later: tuple[tuple[str, float | int | str], ...] = ()
-    limits: Guardrails = Guardrails()  # noqa: RUF009 - an immutable tuple
+    limits: Guardrails = NO_LIMITS
     tpch_dir: str | None = None
     own: OwnTrace | None = None
     part: Part = "test"
@@ -75,7 +75,7 @@ class Conditions:
             self.scenario(name)
         elif self.tpch_dir is None:
             raise InputError(f"scenario {name} needs --tpch-dir DIR, the folder with 2g/adj_mat_1.npy")
-        elif self != replace(self, noise=None, later=(), limits=Guardrails(), corrections="policy"):
+        elif self != replace(self, noise=None, later=(), limits=NO_LIMITS, corrections="policy"):
             raise InputError(
                 f"scenario {name} knows no later parameters, other or corrected estimates, or limits on holding"
             )

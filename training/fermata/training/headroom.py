@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from fermata.policy._jit import kernel
 from fermata.policy.action import WAIT, any_startable
 from fermata.policy.features import FEATURES, ORDER, SIZE, candidates
+from fermata.policy.guardrails import NO_LIMITS
 from fermata.policy.heuristics.kernel import Rule
 from fermata.policy.heuristics.srwf import SRWF
 from fermata.policy.learned import (
@@ -50,7 +51,7 @@ from fermata.sim.trace import Trace
 from fermata.sim.world import World, new_world, tables_of
 from fermata.training.fork import fork_for, splice
 from fermata.training.onnx_reader import read_network
-from fermata.training.play import NO_LIMITS, decide_all, play
+from fermata.training.play import decide_all, play
 from fermata.training.teacher import arrivals_of, look, moment_of
 
 FloatArray = NDArray[np.float64]

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from fermata.policy._jit import kernel, part
 from fermata.policy.action import WAIT, any_startable
 from fermata.policy.features import ORDER, SIZE, Candidates, candidates, features
-from fermata.policy.guardrails import IDLE_POOL, Guardrails, bound
+from fermata.policy.guardrails import IDLE_POOL, NO_LIMITS, Guardrails, bound
 from fermata.policy.heuristics.kernel import Rule, choose_eager
 from fermata.policy.heuristics.srwf import SRWF
 from fermata.policy.learned import Network, cheapest, forward
@@ -21,7 +21,6 @@ from fermata.sim.scenarios import Scenario
 from fermata.sim.simulate import simulate
 from fermata.sim.world import Tables, World, new_world, tables_of
 
-NO_LIMITS = Guardrails()
 FloatArray = NDArray[np.float64]
 
 

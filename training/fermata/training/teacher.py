@@ -18,7 +18,7 @@ from fermata.policy._jit import kernel
 from fermata.policy.action import WAIT, any_startable
 from fermata.policy.board import Board
 from fermata.policy.features import SIZE, candidates, features
-from fermata.policy.guardrails import IDLE_POOL, Guardrails, bound
+from fermata.policy.guardrails import IDLE_POOL, NO_LIMITS, Guardrails, bound
 from fermata.policy.heuristics.kernel import Rule, choose, choose_eager
 from fermata.policy.learned import (
     ACTIONS,
@@ -36,8 +36,6 @@ from fermata.sim.engine import DECIDE, advance, apply
 from fermata.sim.world import World
 from fermata.training.fork import Fork, splice
 from fermata.training.futures import Library, Moment
-
-NO_LIMITS = Guardrails()  # only an idle pool that would wait for nothing is forbidden
 
 FloatArray = NDArray[np.float64]
 

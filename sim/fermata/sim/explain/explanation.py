@@ -11,7 +11,7 @@ import numpy as np
 from fermata.policy.errors import InputError
 from fermata.policy.features import FEATURES
 from fermata.policy.graph_policy import GraphPolicy
-from fermata.policy.guardrails import Guardrails
+from fermata.policy.guardrails import NO_LIMITS, Guardrails
 from fermata.policy.learned import ACTIONS
 from fermata.policy.onnx_policy import OnnxPolicy
 from fermata.sim.explain.dependence import Curve, Dependence, dependence
@@ -86,7 +86,7 @@ def explain_graph(
     workloads: Sequence[Workload],
     seeds: Sequence[int],
     *,
-    limits: Guardrails = Guardrails(),  # noqa: B008 - an immutable tuple
+    limits: Guardrails = NO_LIMITS,
     most: int = STATES,
     progress: Callable[[float], object] = lambda _: None,
 ) -> Explanation:
@@ -116,7 +116,7 @@ def explain(
     workloads: Sequence[Workload],
     seeds: Sequence[int],
     *,
-    limits: Guardrails = Guardrails(),  # noqa: B008 - an immutable tuple
+    limits: Guardrails = NO_LIMITS,
     most: int = STATES,
     top: int = 6,
     progress: Callable[[float], object] = lambda _: None,

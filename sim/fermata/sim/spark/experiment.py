@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fermata.policy.errors import InputError
-from fermata.policy.guardrails import Guardrails
+from fermata.policy.guardrails import NO_LIMITS, Guardrails
 from fermata.policy.registry import load
 from fermata.sim.experiment import Run, Setting, figures_of, over_processes
 from fermata.sim.importers.tpch import MS_PER_S
@@ -20,7 +20,7 @@ from fermata.sim.simulate import Episode, StuckError
 from fermata.sim.spark.episode import draw_workload, peer_episode, policy_episode
 from fermata.sim.spark.peers import PEERS
 from fermata.sim.spark.settings import SparkSetting
-from fermata.sim.spark.world import ARRIVED, DECISIONS, MOVES_ENDED, NONE, TASKS_ENDED, SparkTables, SparkWorld
+from fermata.sim.spark.world import ARRIVED, DECISIONS, MOVES_ENDED, NONE, TASKS_ENDED, SparkWorld
 from fermata.sim.trace import Trace
 
 FloatArray = NDArray[np.float64]
@@ -39,20 +39,20 @@ def run_tpch_seed(seed: int, folder: str, of: SparkSetting, setting: Setting) ->
         InputError: the data cannot be read, no such policy, or limits on holding, which this model does not know.
         StuckError: the policy leaves jobs unfinished, as Decima's FIFO does where nothing is done ahead.
     """
-    if setting.limits != Guardrails() or setting.sticky:
+    if setting.limits != NO_LIMITS or setting.sticky:
         raise InputError(f"{of.name}: --max-hold, --max-wait and --sticky do not apply to the Spark model")
     workload = draw_workload(folder, of, seed)
     delay_ms = round(MS_PER_S * of.moving_delay_s)
     waves = workload.waves(setting.executors, seed=seed)
     began = time.perf_counter()
     if setting.policy in PEERS:
-        tables, world = peer_episode(workload, waves, setting.policy, delay_ms, ahead=of.ahead)
+        _, world = peer_episode(workload, waves, setting.policy, delay_ms, ahead=of.ahead)
     else:
-        tables, world = policy_episode(workload, waves, load(setting.policy), delay_ms, ahead=of.ahead)
+        _, world = policy_episode(workload, waves, load(setting.policy), delay_ms, ahead=of.ahead)
     wall_s = time.perf_counter() - began
     if (left := int((world.job_completion_ms == NONE).sum())) > 0:
         raise StuckError(f"policy {setting.policy!r} left {left} of {workload.trace.jobs} jobs of {of.name} unfinished")
-    episode = episode_of(workload.trace, setting.executors, tables, world)
+    episode = episode_of(workload.trace, setting.executors, world)
     return Run(seed, {**figures_of(episode, setting.warm), "wall_s": wall_s}, episode)
 
 
@@ -63,7 +63,7 @@ def run_tpch(
     yield from over_processes(partial(run_tpch_seed, folder=folder, of=of, setting=setting), seeds, processes)
 
 
-def episode_of(trace: Trace, executors: int, tables: SparkTables, world: SparkWorld) -> Episode:
+def episode_of(trace: Trace, executors: int, world: SparkWorld) -> Episode:
     """Return what happened as every simulation tells it; no time counts as held, since executors may be travelling."""
     start_s, end_s = world.task_start_ms / 1000.0, world.task_end_ms / 1000.0
     stage_end_s = np.maximum.reduceat(end_s, trace.task_ptr[:-1])
