@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import shutil
 import subprocess
@@ -72,11 +71,6 @@ class Browser:
     def ask(self, expression: str) -> Any:
         """Return the value of an expression of JavaScript."""
         return self.call("Runtime.evaluate", expression=expression, returnByValue=True)["result"]["value"]
-
-    def screenshot(self, path: Path, *, whole: bool = False) -> None:
-        """Write what is shown, or the whole page, as PNG."""
-        shot = self.call("Page.captureScreenshot", format="png", captureBeyondViewport=whole)
-        path.write_bytes(base64.b64decode(shot["data"]))
 
 
 @contextmanager

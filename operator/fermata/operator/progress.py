@@ -202,7 +202,7 @@ def view(
     for index in _parents_first(spec):
         stage = spec.stages[index]
         blank = StageView(stage, index, "Pending", guesses[index], path_s[index], stage.tasks)
-        begun = _begun(fact, blank, jobs.get(stage.name), known.get(stage.name), started.get(stage.name), now_s)
+        begun = _begun(blank, jobs.get(stage.name), known.get(stage.name), started.get(stage.name), now_s)
         # Of a workflow that is being deleted the Jobs go first, and that is no failure.
         if stage.name in refused and (begun is None or (_is_missing(begun) and not fact.meta.deleting)):
             begun = _failed(begun or blank, *refused[stage.name], now_s)
@@ -262,7 +262,6 @@ def _parents_first(spec: WorkflowSpec) -> list[int]:
 
 
 def _begun(
-    fact: WorkflowFact,
     blank: StageView,
     job: JobFact | None,
     status: StageStatus | None,

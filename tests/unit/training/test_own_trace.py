@@ -44,7 +44,7 @@ def smoke_on(own: OwnTrace) -> TrainConfig:
     return config.model_copy(update={"workloads": config.workloads.model_copy(update={"own": own})})
 
 
-def sources(config: TrainConfig, monkeypatch: pytest.MonkeyPatch, *modules: str) -> list[str]:
+def sources(monkeypatch: pytest.MonkeyPatch, *modules: str) -> list[str]:
     """What the scenarios that these modules draw from now on are called."""
     names: list[str] = []
 
@@ -107,7 +107,7 @@ def test_digests_of_runs_without_a_trace_are_what_they_were() -> None:
 
 def test_labels_and_choices_are_of_the_trace(own: OwnTrace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = smoke_on(own)
-    names = sources(config, monkeypatch, "collect", "choose")
+    names = sources(monkeypatch, "collect", "choose")
     label_unit(config, Unit(0, 0), None, tmp_path)
     cases = held_out_cases(config)
     assert names == ["own"] * (1 + config.fit.cases)
@@ -120,7 +120,7 @@ def test_a_trace_of_dags_teaches_what_decides_dags(tmp_path: Path, monkeypatch: 
     from fermata.training.network import CostNetwork
 
     config = smoke_on(own_trace(str(written(tmp_path, "dag_pods")), (4, 4)))
-    names = sources(config, monkeypatch, "collect", "threshold")
+    names = sources(monkeypatch, "collect", "threshold")
     with np.load(label_unit(config, Unit(0, 0), None, tmp_path)) as file:
         assert (file["x"][:, SEVERAL] == 0.0).all()
     pods, wide = (threshold.Task(config, which, CostNetwork((4, 4))) for which in threshold.SEARCHED)

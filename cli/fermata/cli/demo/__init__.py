@@ -107,7 +107,7 @@ def _tell(plan: Setup, result: Result, report: Path, *, as_json: bool) -> None:
     if finished(page):
         write(page, report)
     # With --json nothing else stands on standard output.
-    tell(plan, result, page, report, sys.stderr if as_json else sys.stdout)
+    tell(result, page, report, sys.stderr if as_json else sys.stdout)
     if as_json:
         rounded = {name: round(seconds, 3) for name, seconds in means_s(page).items()}
         print(json.dumps({"workflows": len(result.workflows), "succeeded": result.succeeded, "avg_jct_s": rounded}))

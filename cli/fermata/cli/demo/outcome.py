@@ -57,7 +57,7 @@ def report_of(plan: Setup, result: Result) -> Report:
     )
 
 
-def tell(plan: Setup, result: Result, page: Report, path: Path, out: TextIO) -> None:
+def tell(result: Result, page: Report, path: Path, out: TextIO) -> None:
     """Print the outcome for people."""
     console = Console(file=out, highlight=False, markup=False, soft_wrap=True)
     total = len(result.workflows)
