@@ -39,9 +39,11 @@ def test_without_lessons_an_estimate_is_what_it_is() -> None:
 def test_one_lesson_by_hand() -> None:
     # One stage of 10 s took 30: it counts 400/399, and the estimate itself 0.3 of that.
     assert corrected_s(_learned([(10.0, 30.0)]), 10.0) == pytest.approx((0.3 * 10.0 + 30.0) / 1.3)
-    # Four entries away it counts exp(-2), five entries away nothing.
+    # Four entries away, on either side, it counts exp(-2), five entries away nothing.
     near = math.exp(-2.0)
-    assert corrected_s(_learned([(10.0, 30.0)]), 20.0) == pytest.approx((0.3 * 20.0 + near * 30.0) / (0.3 + near))
+    for away_s in (5.0, 20.0):
+        expected_s = (0.3 * away_s + near * 30.0) / (0.3 + near)
+        assert corrected_s(_learned([(10.0, 30.0)]), away_s) == pytest.approx(expected_s)
     assert corrected_s(_learned([(10.0, 30.0)]), 10.0 * 2.0**1.25) == pytest.approx(10.0 * 2.0**1.25)
 
 
@@ -63,6 +65,11 @@ def test_sizes_that_differ_by_more_than_estimates_miss_are_told_apart() -> None:
 
 def test_right_estimates_are_left_alone() -> None:
     assert not pays(_learned(zip(*_two_sizes(1, 2000, 0.0), strict=True)))
+
+
+def test_estimates_that_miss_by_less_than_a_twentieth_are_left_alone() -> None:
+    assert not pays(_learned([(10.0, 10.4)] * 400))
+    assert pays(_learned([(10.0, 10.6)] * 400))
 
 
 def test_chance_that_nobody_can_know_is_left_alone() -> None:
@@ -93,9 +100,13 @@ def test_what_was_learned_long_ago_fades() -> None:
 
 
 def test_a_very_long_history_overflows_nothing() -> None:
-    past = _learned([(10.0, 30.0)] * 100_000)
+    past = _learned([(10.0, 30.0)] * 93_000)
     assert corrected_s(past, 10.0) == pytest.approx(30.0, rel=0.01)
     assert 1.0 <= peek(past.lessons).weight < 1e101
+    # What comes after it was scaled down counts as what came before did.
+    for _ in range(2_000):
+        learn(past, 10.0, 10.0)
+    assert corrected_s(past, 10.0) == pytest.approx(10.0, rel=0.02)
 
 
 @pytest.mark.parametrize("estimate_s", [0.0, -1.0, math.nan])

@@ -14,9 +14,9 @@ from fermata.sim.trace_builder import StageSpec, TraceBuilder
 
 def test_the_summary_of_three_jobs_by_hand() -> None:
     figures = summarize(
-        arrival_s=np.array([0.0, 10.0, 20.0]),
-        start_s=np.array([0.0, 15.0, 40.0]),
-        completion_s=np.array([15.0, 40.0, 60.0]),
+        arrival_s=np.array([7.0, 17.0, 27.0]),
+        start_s=np.array([7.0, 22.0, 47.0]),
+        completion_s=np.array([22.0, 47.0, 67.0]),
         held_s=np.array([0.0, 2.0, 1.0]),
         ideal_s=np.array([15.0, 5.0, 20.0]),
         busy_s=60.0,
