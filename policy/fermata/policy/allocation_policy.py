@@ -7,9 +7,6 @@ compiled kernel, and both are compared when a file is loaded.
 
 from __future__ import annotations
 
-import base64
-import binascii
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
@@ -38,6 +35,7 @@ from fermata.policy.features import SIZE as HOLD_SIZE
 from fermata.policy.onnx_file import RUNTIME_ERRORS, OnnxFile, first_line
 from fermata.policy.onnx_policy import INPUT as HOLD_INPUT
 from fermata.policy.onnx_policy import OnnxPolicy
+from fermata.policy.weights import expect_finite, unpacked
 
 INPUT, OUTPUT = "options", "answer"
 PART = "allocation"  # where a combined file's metadata says about this network what a file of its own says at the top
@@ -155,16 +153,10 @@ def is_combined(file: OnnxFile) -> bool:
     return INPUT in {node.name for node in file.session.get_overridable_initializers()}
 
 
-def packed(theta: FloatArray) -> str:
-    """Return weights as metadata has them: base64 of little-endian float32."""
-    return base64.b64encode(theta.astype("<f4").tobytes()).decode()
-
-
 def _weights(what: str, metadata: Mapping[str, Any]) -> FloatArray:
     try:
-        theta = np.frombuffer(base64.b64decode(metadata.get("theta", ""), validate=True), "<f4").astype(np.float64)
-    except (binascii.Error, TypeError, ValueError) as error:
+        theta = unpacked(metadata.get("theta", "")).astype(np.float64)
+    except (TypeError, ValueError) as error:
         raise ModelError(f"{what}: the weights in its metadata cannot be read ({error})") from error
-    if len(theta) != PARAMETERS or not all(math.isfinite(each) for each in theta):
-        raise ModelError(f"{what}: expected {PARAMETERS} finite weights in its metadata, found {len(theta)}")
+    expect_finite(what, theta, PARAMETERS)
     return theta

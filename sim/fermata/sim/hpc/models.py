@@ -6,7 +6,6 @@ is inspected. Both are compared when a file is loaded, so that what is simulated
 
 from __future__ import annotations
 
-import base64
 import json
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
@@ -16,6 +15,7 @@ import numpy as np
 
 from fermata.policy.errors import ModelError
 from fermata.policy.onnx_file import open_onnx
+from fermata.policy.weights import expect_finite, expect_same, packed, unpacked
 from fermata.sim.hpc.inspect import (
     ARGMAX,
     FEATURES,
@@ -102,8 +102,7 @@ class InspectorModel:
 
     def metadata(self) -> str:
         """Return what the file says about itself, as JSON; the weights as base64 of little-endian float32."""
-        weights = base64.b64encode(self.theta.astype("<f4").tobytes()).decode()
-        return json.dumps(asdict(self) | {"theta": weights}, sort_keys=True)
+        return json.dumps(asdict(self) | {"theta": packed(self.theta)}, sort_keys=True)
 
 
 def load_model(path: str | Path) -> InspectorModel:
@@ -123,8 +122,7 @@ def load_model(path: str | Path) -> InspectorModel:
     units = np.zeros(UNITS)
     rows = probe.astype(np.float32).astype(np.float64)
     ours = np.array([logits(model.theta, row, model.features, units) for row in rows])
-    if not np.allclose(ours, answered, rtol=TOLERANCE, atol=TOLERANCE):
-        raise ModelError(f"{name}: its graph and its weights give different answers")
+    expect_same(name, ours, answered, TOLERANCE, TOLERANCE)
     return model
 
 
@@ -144,7 +142,7 @@ def check_kinds(name: str, model: Any) -> None:
 def _parsed(name: str, text: str) -> InspectorModel:
     try:
         said = json.loads(text)
-        said["theta"] = np.frombuffer(base64.b64decode(said["theta"]), dtype="<f4").astype(np.float64)
+        said["theta"] = unpacked(said["theta"]).astype(np.float64)
         model = InspectorModel(**said)
     except (ValueError, TypeError, KeyError) as error:
         raise ModelError(f"{name}: its description cannot be read ({error})") from error
@@ -153,6 +151,5 @@ def _parsed(name: str, text: str) -> InspectorModel:
         raise ModelError(f"{name}: expected a limit of 1 to {MOST_REJECTIONS} rejections, found {model.max_rejections}")
     if model.scope not in SCOPES or not 1 <= model.features <= FEATURES:
         raise ModelError(f"{name}: expected a scope of {' or '.join(SCOPES)} and at most {FEATURES} features")
-    if len(model.theta) != parameters(model.features) or not np.isfinite(model.theta).all():
-        raise ModelError(f"{name}: expected {parameters(model.features)} finite weights, found {len(model.theta)}")
+    expect_finite(name, model.theta, parameters(model.features))
     return model

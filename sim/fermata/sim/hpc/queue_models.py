@@ -6,7 +6,6 @@ compiled kernel, and both are compared when a file is loaded.
 
 from __future__ import annotations
 
-import base64
 import json
 from dataclasses import asdict, dataclass
 from functools import lru_cache
@@ -19,6 +18,7 @@ from fermata.policy.onnx_file import open_onnx
 from fermata.policy.queue_features import FEATURE_NAMES, FEATURES, SCHEMA
 from fermata.policy.queue_policy import QueuePolicy
 from fermata.policy.registry import LEARNED, shipped_model
+from fermata.policy.weights import expect_finite, expect_same, packed, unpacked
 from fermata.sim.hpc.jobs import FloatArray, JobLog
 from fermata.sim.hpc.models import TOLERANCE, check_kinds
 from fermata.sim.hpc.scoring import HIDDEN_UNITS, PARAMETERS, Scorer, run_scored, score
@@ -63,8 +63,7 @@ class QueueModel:
 
     def metadata(self) -> str:
         """Return what the file says about itself, as JSON; the weights as base64 of little-endian float32."""
-        weights = base64.b64encode(self.theta.astype("<f4").tobytes()).decode()
-        return json.dumps(asdict(self) | {"schema": SCHEMA, "theta": weights}, sort_keys=True)
+        return json.dumps(asdict(self) | {"schema": SCHEMA, "theta": packed(self.theta)}, sort_keys=True)
 
 
 @lru_cache(maxsize=16)
@@ -84,20 +83,18 @@ def load_queue_model(name: str) -> QueueModel:
     answered = policy.scores(probe)
     hidden = np.zeros(HIDDEN_UNITS)
     ours = np.array([score(model.theta, row, hidden) for row in probe.astype(np.float64)])
-    if not np.allclose(ours, answered, rtol=TOLERANCE, atol=TOLERANCE * np.abs(model.theta).max()):
-        raise ModelError(f"{path}: its graph and its weights give different answers")
+    expect_same(path, ours, answered, TOLERANCE, TOLERANCE * np.abs(model.theta).max())
     return model
 
 
 def _parsed(name: str, said: dict[str, Any]) -> QueueModel:
     try:
-        said["theta"] = np.frombuffer(base64.b64decode(said["theta"]), dtype="<f4").astype(np.float64)
+        said["theta"] = unpacked(said["theta"]).astype(np.float64)
         said["features"] = tuple(said["features"])
         del said["schema"]
         model = QueueModel(**said)
     except (ValueError, TypeError, KeyError) as error:
         raise ModelError(f"{name}: its description cannot be read ({error})") from error
     check_kinds(name, model)
-    if len(model.theta) != PARAMETERS or not np.isfinite(model.theta).all():
-        raise ModelError(f"{name}: expected {PARAMETERS} finite weights, found {len(model.theta)}")
+    expect_finite(name, model.theta, PARAMETERS)
     return model

@@ -6,7 +6,6 @@ holds the same weights for the compiled kernel, and both are compared when a fil
 
 from __future__ import annotations
 
-import base64
 import json
 from dataclasses import asdict, dataclass
 from functools import lru_cache
@@ -16,6 +15,7 @@ import numpy as np
 
 from fermata.policy.errors import ModelError
 from fermata.policy.onnx_file import open_onnx
+from fermata.policy.weights import expect_finite, expect_same, packed, unpacked
 from fermata.sim.hpc.inspect import ARGMAX
 from fermata.sim.hpc.jobs import JobLog
 from fermata.sim.hpc.models import TOLERANCE, check_kinds
@@ -69,8 +69,7 @@ class WindowModel:
 
     def metadata(self) -> str:
         """Return what the file says about itself, as JSON; the weights as base64 of little-endian float32."""
-        weights = base64.b64encode(self.theta.astype("<f4").tobytes()).decode()
-        return json.dumps(asdict(self) | {"theta": weights}, sort_keys=True)
+        return json.dumps(asdict(self) | {"theta": packed(self.theta)}, sort_keys=True)
 
 
 def shortest_first(head: int, tail: int) -> WindowModel:
@@ -102,15 +101,14 @@ def load_window_model(path: str) -> WindowModel:
     answered = session.run([OUTPUT], {INPUT: probe})[0]
     units = np.zeros(sum(HIDDEN), dtype=np.float32)
     ours = np.array([score(model.theta, row, units) for row in probe])
-    if not np.allclose(ours, answered, rtol=TOLERANCE, atol=TOLERANCE * np.abs(model.theta).max()):
-        raise ModelError(f"{path}: its graph and its weights give different answers")
+    expect_same(path, ours, answered, TOLERANCE, TOLERANCE * np.abs(model.theta).max())
     return model
 
 
 def _parsed(path: str, text: str) -> WindowModel:
     try:
         said: dict[str, Any] = json.loads(text)
-        said["theta"] = np.frombuffer(base64.b64decode(said["theta"]), dtype="<f4").astype(np.float32)
+        said["theta"] = unpacked(said["theta"])
         said["features"] = tuple(said["features"])
         said["curve"] = tuple((int(number), float(wait_s)) for number, wait_s in said["curve"])
         model = WindowModel(**said)
@@ -121,6 +119,5 @@ def _parsed(path: str, text: str) -> WindowModel:
         raise ModelError(f"{path}: it reads other features than this version writes")
     if model.head < 1 or model.tail < 0:
         raise ModelError(f"{path}: expected a window of at least one job, got {model.head} + {model.tail}")
-    if len(model.theta) != PARAMETERS or not np.isfinite(model.theta).all():
-        raise ModelError(f"{path}: expected {PARAMETERS} finite weights, found {len(model.theta)}")
+    expect_finite(path, model.theta, PARAMETERS)
     return model

@@ -13,10 +13,11 @@ import torch
 from onnx import numpy_helper
 
 from fermata.policy.allocation import FEATURES, SCHEMA, SIZE, FloatArray
-from fermata.policy.allocation_policy import INPUT, OUTPUT, PART, TOLERANCE, AllocationPolicy, CombinedPolicy, packed
+from fermata.policy.allocation_policy import INPUT, OUTPUT, PART, TOLERANCE, AllocationPolicy, CombinedPolicy
 from fermata.policy.errors import ModelError
 from fermata.policy.onnx_file import KEY, open_onnx
 from fermata.policy.onnx_policy import OnnxPolicy
+from fermata.policy.weights import packed
 from fermata.training.files import draft_of
 from fermata.training.onnx_writer import onnx_of
 from fermata.training.spark.config import AllocationConfig
