@@ -144,6 +144,14 @@ def test_a_meter_counts_only_while_it_is_on() -> None:
     assert meter.total(21.0) == 4.0
 
 
+def test_an_account_counts_while_any_of_its_meters_does() -> None:
+    off, on = Meter(3.0), Meter(0.0, T0)
+    assert not Account(held=off, stages={"a": off}).counting
+    assert Account(held=on).counting
+    # One stage runs, so the workflow is not held; another stage is.
+    assert Account(held=off, stages={"a": off, "b": on}).counting
+
+
 def test_a_new_ledger_goes_on_where_the_status_stopped() -> None:
     account = Account(held=Meter(1.5, T0 + 25), stages={"a": Meter(1.0, T0 + 26)}, hold_until_s={"a": T0 + 60})
     written = _status(_view(stage("a")), account, {"a": HELD})
