@@ -1467,8 +1467,9 @@ class TestJobs:
             ([{"succeededIndexes": "0"}], "0.01,60,60", (0, "0")),
             ([{"succeededIndexes": "1-2", "succeededCount": 1}], "60,60,0.01", (0, "2")),
             ([{"succeededIndexes": "0"}, {"succeededCount": 2}], "60,0.01,0.01", (1, "1,2")),
+            ([{"succeededIndexes": ""}, {"succeededIndexes": "+1"}], "60,0.01,60", (1, "1")),
         ],
-        ids=["indexes", "some", "count"],
+        ids=["indexes", "some", "count", "none"],
     )
     def test_a_success_policy(
         self, api: Plain, namespace: str, running: None, rules: list[Any], seconds: str, expected: tuple[int, str]

@@ -5,6 +5,7 @@ Pure. Source: `k8s.io/kubernetes/pkg/controller/job/success_policy.go` and `pkg/
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from fermata.sim.kube.controllers.indexes import parse_indexes
@@ -16,11 +17,13 @@ if TYPE_CHECKING:
     from fermata.sim.kube.resources import Obj
 
 _MOST_RULES = 20
-_DIGITS = 10  # of an index
+_NUMBER = re.compile(r"\+?[0-9]{1,10}")
 
 
 def rule_met(policy: Obj | None, succeeded: set[int]) -> int | None:
     """Return the number of the first rule that the indexes that have succeeded meet, or None.
+
+    None meet a rule whose text names none, whatever its count.
 
     >>> rule_met({"rules": [{"succeededIndexes": "0-1"}, {"succeededIndexes": "1-3", "succeededCount": 2}]}, {1, 3})
     1
@@ -30,7 +33,7 @@ def rule_met(policy: Obj | None, succeeded: set[int]) -> int | None:
     for number, rule in enumerate((policy or {}).get("rules") or []):
         text, count = rule.get("succeededIndexes"), rule.get("succeededCount")
         wanted = succeeded if text is None else parse_indexes(text)
-        if len(wanted & succeeded) >= (len(wanted) if count is None else count):
+        if wanted and len(wanted & succeeded) >= (len(wanted) if count is None else count):
             return number
     return None
 
@@ -76,7 +79,7 @@ def _trouble(text: str, completions: int) -> str:
             rule = "the requirement that an index interval can have at most two parts separated by '-'"
             return f'the fragment "{part}" violates {rule}'
         for bound in bounds:
-            if not bound.isdecimal() or len(bound) > _DIGITS:
+            if not _NUMBER.fullmatch(bound):
                 return f'cannot convert string to integer for index: "{bound}"'
             if int(bound) >= completions:
                 return f'too large index: "{bound}"'

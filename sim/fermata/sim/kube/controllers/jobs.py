@@ -198,8 +198,8 @@ class JobController:
         await self.write_all(self._stop_one(job, pod) for pod in stopping)
 
     async def _stop_one(self, job: Obj, pod: PodView) -> None:
-        await _unless_gone(self.client.delete(pod_path(pod), preconditions={"uid": pod.uid}))
-        self.recorder.record(reference(job), "SuccessfulDelete", f"Deleted pod: {pod.name}")
+        if await _unless_gone(self.client.delete(pod_path(pod), preconditions={"uid": pod.uid})):
+            self.recorder.record(reference(job), "SuccessfulDelete", f"Deleted pod: {pod.name}")
 
     async def write_all(self, steps: Iterable[Any]) -> None:
         """Carry out writes, a bounded number at once; raises what the first failed one raised."""
@@ -518,12 +518,15 @@ def pod_path(pod: PodView) -> str:
     return f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}"
 
 
-async def _unless_gone(deletion: Any) -> None:
+async def _unless_gone(write: Any) -> bool:
+    """Wait for a write to an object, and tell whether that was still there."""
     try:
-        await deletion
+        await write
     except ApiError as error:
         if error.code not in (404, 409):
             raise
+        return False
+    return True
 
 
 def _is_gone(obj: Obj) -> bool:
