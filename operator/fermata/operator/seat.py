@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import NamedTuple
@@ -276,23 +277,30 @@ class Seat:
             if strange:
                 message = f"{policy.name} was not taught such a state: {strange}"
                 return None, Verdict(False, reasons.OUT_OF_DISTRIBUTION, message)
-            with self._metrics.decision.labels(self._pool, policy.name).time():
-                return await self._answer_of(policy, state, limits, deadline_s), None
+            return await self._steps_of(policy, state, limits, deadline_s), None
         except TimeoutError:
             return None, Verdict(False, reasons.DECISION_LATE, f"{policy.name} took over {deadline_s:g} s")
         except _FAILURES as error:
             return None, Verdict(False, reasons.DECISION_FAILED, f"{policy.name}: {type(error).__name__}: {error}")
 
-    async def _answer_of(
+    async def _steps_of(
         self, policy: Policy, state: ClusterState, limits: Guardrails, deadline_s: float
     ) -> tuple[Step, ...]:
-        if isinstance(policy, Heuristic):  # microseconds: a thread would cost more than it guards
-            return decide(state, policy, limits, self._fallback)
-        if self._thread is None:
-            self._thread = ThreadPoolExecutor(1, thread_name_prefix=f"policy-{self._pool}")
-        self._asked = self._thread.submit(decide, state, policy, limits, self._fallback)
-        # shield: a late answer is dropped, but the thread cannot be stopped and must not be taken for free.
-        return await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(self._asked)), deadline_s)
+        counted = self._metrics.decision.labels(self._pool, policy.name)
+        begun_s, steps = time.perf_counter(), None
+        try:
+            if isinstance(policy, Heuristic):  # microseconds: a thread would cost more than it guards
+                steps = decide(state, policy, limits, self._fallback)
+            else:
+                if self._thread is None:
+                    self._thread = ThreadPoolExecutor(1, thread_name_prefix=f"policy-{self._pool}")
+                self._asked = self._thread.submit(decide, state, policy, limits, self._fallback)
+                # shield: a late answer is dropped, but the thread cannot be stopped and must not be taken for free.
+                steps = await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(self._asked)), deadline_s)
+            return steps
+        finally:
+            if steps != ():  # else there was nothing to ask it, as in most rounds of a busy pool
+                counted.observe(time.perf_counter() - begun_s)
 
     def _drop_thread(self) -> None:
         if self._thread is not None:

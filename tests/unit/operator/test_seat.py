@@ -134,6 +134,16 @@ def test_where_there_is_nothing_to_decide_no_decision_of_the_fallback_is_counted
     seat.close()
 
 
+def test_a_policy_that_has_nothing_to_decide_is_not_asked_and_no_decision_of_it_is_counted() -> None:
+    seat, metrics = _seat(_Policy(Action(START, 0, 1)))
+    empty = build_state([], 2, {}, {}, {}, [], T0)[0]
+    labels = {"pool": "pool", "policy": "learned"}
+    for state, count in ((empty, 0.0), (_state(), 1.0), (empty, 1.0)):
+        asyncio.run(seat.decide(state, SPEC, limits_of(SPEC)))
+        assert metrics.registry.get_sample_value("fermata_decision_seconds_count", labels) == count
+    seat.close()
+
+
 class _Taught(_Policy):
     """A policy that says what it was taught."""
 
