@@ -37,7 +37,7 @@ from fermata.operator.seat import FOREVER_S, Decision, Seat, limits_of
 from fermata.operator.store import Store
 from fermata.operator.tell import Teller, Whys
 from fermata.operator.validate import Problem, pool_problems, workflow_problems
-from fermata.operator.why import why_held, why_waiting
+from fermata.operator.why import Elsewhere, why_held, why_waiting
 from fermata.policy.action import START, Action
 from fermata.policy.board import board_of, state_of
 from fermata.policy.decide import corrects_estimates
@@ -76,7 +76,7 @@ class Asked:
     decision: Decision
     plan: Plan
     index: dict[StageKey, int]  # of stages in the state
-    elsewhere: int  # executors of the pool that the state does not have
+    elsewhere: Elsewhere
 
     @property
     def waiting(self) -> int:
@@ -408,10 +408,10 @@ class PoolReconciler:
             for uid, known in self._views.items()
             if uid not in self._problems or any(stage.occupied for stage in known.stages)
         ]
-        elsewhere = self._unseen() + self._starting() + self._looked_for()
+        elsewhere = Elsewhere(self._unshown(), self._starting(), self._looked_for())
         state, keys = build_state(
             views,
-            max(spec.executors - elsewhere, 0),
+            max(spec.executors - sum(elsewhere), 0),
             self._tools.store.job_pods,
             holds,
             self._ledger.workflow_held_s(now_s),
@@ -449,21 +449,21 @@ class PoolReconciler:
                     account.hold_until_s[name] = now_s + room_s
                     self._teller.mark(uid)
 
-    def _unseen(self) -> int:
+    def _unshown(self) -> int:
         """Return the executors under Jobs that are no stage of an unfinished workflow.
 
         Their workflow cannot be read, lacks the stage since an edit, has ended, or was deleted without them.
         """
         names: dict[str, set[str]] = {}
-        unseen = 0
+        unshown = 0
         for job in self._tools.store.busy_jobs[self.pool].values():
             uid = job.meta.owner_uid
             if uid not in names:
                 known = self._views.get(uid)
                 names[uid] = {stage.spec.name for stage in known.stages} if known else set()
             if job.stage not in names[uid]:
-                unseen += job.occupied * self._slots(job)
-        return unseen
+                unshown += job.occupied * self._slots(job)
+        return unshown
 
     def _starting(self) -> int:
         """Return the executors of tasks that may begin at any moment: their Jobs are being created or widened."""

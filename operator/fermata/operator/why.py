@@ -22,6 +22,18 @@ class Why(NamedTuple):
     message: str
 
 
+class Elsewhere(NamedTuple):
+    """Executors of a pool that a policy does not see, by what has them."""
+
+    unshown: int
+    starting: int
+    unseen: int
+
+    def __str__(self) -> str:
+        told = ("under Jobs that no workflow shows", "for what is being started", "under Jobs that are not seen")
+        return ", ".join(f"{executors} {what}" for executors, what in zip(self, told, strict=True) if executors)
+
+
 def seconds(value: float) -> str:
     """Return a duration for people.
 
@@ -64,13 +76,13 @@ def why_held(state: ClusterState, stage: int, limits: Guardrails, until_s: float
     return Why(reasons.HELD_BY_POLICY, text)
 
 
-def why_waiting(state: ClusterState, stage: int, elsewhere: int = 0) -> Why:
+def why_waiting(state: ClusterState, stage: int, elsewhere: Elsewhere) -> Why:
     """Return why a ready stage does not start although the policy did not hold it.
 
     Args:
         state: after the decision.
         stage: its index there.
-        elsewhere: executors of the pool that the state does not have, under Jobs that no workflow shows.
+        elsewhere: executors of the pool that the state does not have.
     """
     slots = int(state.stage_slots[stage])
     need = counted(slots, "executor")
@@ -78,8 +90,8 @@ def why_waiting(state: ClusterState, stage: int, elsewhere: int = 0) -> Why:
         return Why(reasons.PARALLELISM_REACHED, "the workflow runs as many tasks as spec.parallelism allows")
     others = len(state.ready_stages) - 1
     line = "" if others <= 0 else f"; {others} more ready" if others > 1 else "; 1 more ready"
-    free = f"{state.free} of {state.executors + elsewhere} free"
-    if elsewhere:
-        free += f", {elsewhere} under Jobs that no workflow shows"
-    soon = "" if elsewhere and state.free == state.executors else f"; {next_free(state)}"
+    free = f"{state.free} of {state.executors + sum(elsewhere)} free"
+    if any(elsewhere):
+        free += f", {elsewhere}"
+    soon = "" if any(elsewhere) and state.free == state.executors else f"; {next_free(state)}"
     return Why(reasons.EXECUTORS_BUSY, f"needs {need}, {free}{line}{soon}")

@@ -479,6 +479,10 @@ def test_a_stage_whose_job_is_stripped_of_its_labels_when_it_is_created_has_star
         run_on(world, 10.0)
     assert status_of(world, SHORT)["stages"][0]["reason"] == "JobUnseen"
     assert (status_of(world, "p")["busy"], len(world.server.jobs)) == (1, 1)
+    world.feed("workflows", "uid-next", workflow("next", stage("a")))
+    run_on(world, 1.0)
+    told = "needs 1 executor, 0 of 1 free, 1 under Jobs that are not seen; 1 more ready"
+    assert status_of(world, "uid-next")["stages"][0]["message"] == told
     world.server.strips = False
     run_on(world, 31.0)
     (job,) = world.server.jobs
