@@ -180,6 +180,7 @@ class Operator:
         self._timers.arm(pool, await self._pools[pool].reconcile())
         if not self._store.knows(pool):  # nothing is left of it
             self._pools.pop(pool).close()
+            self._store.forget(pool)
             self._metrics.forget(pool)
             self._loops.forget(pool)
 

@@ -102,6 +102,11 @@ class Store:
         """Tell whether there is a pool of that name, or anything that names it."""
         return pool in self.pools or bool(self.pool_workflows[pool] or self.busy_jobs[pool])
 
+    def forget(self, pool: str) -> None:
+        """Drop the indexes of a pool of which nothing is known: anybody may make up names of pools."""
+        for index in (self.pool_workflows, self.busy_jobs, self.touched):
+            index.pop(pool, None)
+
     def pool_jobs(self, pool: str) -> list[JobFact]:
         """Return the Jobs that hold executors of a pool, oldest first."""
         return sorted(self.busy_jobs[pool].values(), key=lambda job: (job.start_s, job.meta.uid))

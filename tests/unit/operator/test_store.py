@@ -262,7 +262,9 @@ def test_nothing_is_left_of_a_pool_and_of_a_job_whose_objects_are_gone() -> None
     assert store.knows("pool"), "its Job still holds executors"
     store.remove("jobs", "job-w-a")
     assert not store.knows("pool")
+    store.forget("pool")
     assert (dict(store.job_pods), dict(store.workflow_jobs)) == ({}, {})
+    assert (dict(store.pool_workflows), dict(store.busy_jobs), dict(store.touched)) == ({}, {}, {})
 
 
 def test_a_finished_workflow_is_small_and_says_the_same() -> None:
