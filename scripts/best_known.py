@@ -2,10 +2,11 @@
 
     python scripts/best_known.py [SCENARIO ...] [--seeds 8000-8039]    # all single tasks that holding pays for
 
-Two yardsticks, on the same arrivals as the model. A rule of the `sjf-hold` family, whose seven parameters are searched
-for on ten other seeds of this very scenario, which the model never saw; it is printed, so `fermata evaluate RULE` plays
-it. And where all jobs are either short or long, the best policy that never idles and the best of all, by dynamic
-programming (`fermata.policy.theory`); on arrivals in continuous time they are what the solved lattice makes of them.
+Two yardsticks, on the same arrivals as the model. A rule of the `sjf-hold` family, five of whose parameters are
+searched for on ten other seeds of this very scenario, which the model's networks were not taught on; it is printed, so
+`fermata evaluate RULE` plays it. And where all jobs are either short or long, the best policy that never idles and the
+best of all, by dynamic programming (`fermata.policy.theory`); on arrivals in continuous time they are what the solved
+lattice makes of them.
 Changes of the mean JCT against the scenario's base in percent, with 95% intervals.
 """
 
