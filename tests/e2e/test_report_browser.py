@@ -50,7 +50,7 @@ _CONTRAST = """
   }
   const paper = light(getComputedStyle(document.body).backgroundColor)
   const ratio = value => (Math.max(value, paper) + 0.05) / (Math.min(value, paper) + 0.05)
-  const words = [...document.querySelectorAll('p, td, th, dd, dt, figcaption, h1, h3')]
+  const words = [...document.querySelectorAll('p, td, th, dd, dt, figcaption, h1, h2, h3')]
     .map(each => ratio(light(getComputedStyle(each).color)))
   const drawn = [...document.querySelectorAll('svg[role=img] text')]
     .map(each => ratio(light(getComputedStyle(each).fill)))

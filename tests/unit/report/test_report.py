@@ -7,6 +7,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from html.parser import HTMLParser
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +25,7 @@ from fermata.sim.report import (
     Schedule,
     Section,
     Sweep,
+    Table,
     Tasks,
     effects_of,
     render,
@@ -93,9 +95,14 @@ class _Page(HTMLParser):
         super().__init__()
         self.ids: list[str] = []
         self.addresses: list[str] = []
+        self.tags: list[str] = []
+        self.regions: list[str] = []
         self.feed(text)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        if ("role", "region") in attrs:
+            self.regions.append(dict(attrs)["aria-label"] or "")
         for name, value in attrs:
             if name == "id":
                 self.ids.append(value or "")
@@ -141,6 +148,26 @@ def test_the_page_stands_alone_and_no_two_things_in_it_share_an_id() -> None:
     assert {"two-runs", "other-runs"} <= targets <= set(page.ids)
     assert "@import" not in text
     assert not re.search(r"url\((?!#)", text)
+
+
+@pytest.mark.parametrize(
+    "report",
+    [
+        REPORT,
+        Report("t", "l", [SECTION, replace(SECTION, name="Other runs")]),
+        Report("t", "l", [SECTION], chapters=[Chapter("Learned", "", [], tables=[Table("Parts", "", ["a"], [["b"]])])]),
+        Report("t", "l", [], chapters=[Chapter("Learned", "", [], tables=[Table("Parts", "", ["a"], [["b"]])])]),
+    ],
+    ids=["one section", "two", "section and chapter", "chapter"],
+)
+def test_a_screen_reader_finds_its_way(report: Report) -> None:
+    page = _Page(render(report))
+    levels = [int(tag[1]) for tag in page.tags if re.fullmatch("h[1-6]", tag)]
+    assert levels[0] == 1
+    assert levels.count(1) == page.tags.count("main") == 1
+    assert all(after <= before + 1 for before, after in pairwise(levels))  # none is skipped
+    assert page.regions
+    assert len(page.regions) == len(set(page.regions))
 
 
 def test_the_page_follows_light_and_dark_everywhere() -> None:
