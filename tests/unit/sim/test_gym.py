@@ -16,6 +16,7 @@ from tests.episodes import one_stage_jobs
 gymnasium = pytest.importorskip("gymnasium")
 
 from gymnasium.utils.env_checker import check_env
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from fermata.policy.action import START, WAIT, Action, IllegalActionError, any_startable, check
 from fermata.policy.board import board_of
@@ -129,6 +130,39 @@ def test_a_forbidden_action_is_the_wait_or_the_first_that_is_allowed() -> None:
     _, _, done, _, info = env.step(0)
     assert (done, info["allowed"], info["avg_jct_s"]) == (True, True, pytest.approx((4.0 + 9.0) / 2.0))
     assert not info["action_mask"].any()
+
+
+def test_what_is_no_action_is_refused_and_so_is_a_step_after_the_end() -> None:
+    env = make("express_k2", 5)
+    _, info = env.reset(seed=1)
+    while not info["action_mask"][-1]:
+        info = env.step(int(np.argmax(info["action_mask"])))[4]
+    before = env.state.stage_cap.copy()
+    for none in (-1, len(info["action_mask"])):
+        with pytest.raises(InputError, match=f"an action from 0 to 48, got {none}"):
+            env.step(none)
+    with pytest.raises(TypeError):
+        env.step(0.5)  # type: ignore[arg-type]
+    assert np.array_equal(env.state.stage_cap, before)
+    done = False
+    while not done:
+        _, _, done, _, info = env.step(int(np.argmax(info["action_mask"])))
+    assert not info["action_mask"].any()
+    with pytest.raises(gymnasium.error.ResetNeeded, match="the episode is over"):
+        env.step(0)
+
+
+@pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP])
+def test_vector_environments_show_the_end_as_the_page_says(mode: AutoresetMode) -> None:
+    env = SyncVectorEnv([lambda: make("express_k2", 5)] * 2, autoreset_mode=mode)
+    _, info = env.reset(seed=[1, 2])
+    ends = nothing = 0
+    for _ in range(60):
+        nothing += int((~info["action_mask"].any(axis=1)).sum())
+        _, _, terminated, _, info = env.step(info["action_mask"].argmax(axis=1))
+        ends += int(terminated.sum())
+    assert ends > 2
+    assert nothing in ((0,) if mode is AutoresetMode.SAME_STEP else (ends, ends - 1, ends - 2))
 
 
 def test_seeds_are_those_of_the_scenario_and_every_episode_is_another() -> None:

@@ -7,6 +7,7 @@ on the same seeds, and with `fermata compare`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from operator import index
 from pathlib import Path
 from typing import Any
 
@@ -127,9 +128,18 @@ class SchedulingEnv(gymnasium.Env[dict[str, Any], np.int64]):
         return observe(self._state, self._known), self._info()
 
     def step(self, action: np.int64 | int) -> tuple[dict[str, Any], float, bool, bool, dict[str, Any]]:
-        """Take one action and go on to the next decision, which may be at the same instant."""
-        chosen, allowed = int(action), True
+        """Take one action and go on to the next decision, which may be at the same instant.
+
+        Raises:
+            InputError: there is no such action.
+            ResetNeeded: the episode is over.
+        """
+        chosen, allowed = index(action), True
         mask = self._known.mask
+        if not 0 <= chosen < len(mask):
+            raise InputError(f"expected an action from 0 to {len(mask) - 1}, got {chosen}")
+        if not mask.any():
+            raise gymnasium.error.ResetNeeded("the episode is over: reset() begins the next")
         if not mask[chosen]:
             allowed = False
             chosen = len(mask) - 1 if mask[-1] else int(np.argmax(mask))
