@@ -197,6 +197,8 @@ class TestFiles:
         assert decisions > 5
 
     def test_combined_each_network_answers_as_alone(self, file: Path, tmp_path: Path) -> None:
+        import onnx
+
         from fermata.policy.allocation_policy import CombinedPolicy
         from fermata.policy.features import SIZE as HOLD_SIZE
         from fermata.policy.model_file import load_model
@@ -211,6 +213,9 @@ class TestFiles:
         np.testing.assert_array_equal(both.costs(x), alone.costs(x))
         np.testing.assert_array_equal(both.allocation.theta, weights())
         assert both.metadata["scores"] == alone.metadata["scores"]
+        whole, part = onnx.load(str(tmp_path / "both.onnx")), onnx.load(str(hold))
+        onnx.checker.check_model(whole, full_check=True)
+        assert [*whole.opset_import] == [*part.opset_import]  # once, though two networks need it
 
     def test_one_that_contradicts_itself_is_refused(self, file: Path, tmp_path: Path) -> None:
         import onnx

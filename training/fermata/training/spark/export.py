@@ -73,8 +73,11 @@ def combine(model: Path, allocation: Path, out: Path) -> None:
         raise ModelError(f"{model}: holds an allocation already; expected the file that fermata export-onnx wrote")
     del whole.metadata_props[:], part.metadata_props[:]
     renamed = onnx.compose.add_prefix(part, _PREFIX, rename_inputs=False, rename_outputs=False)
-    whole.ir_version = max(whole.ir_version, renamed.ir_version)
-    whole = onnx.compose.merge_models(whole, _same_opset(renamed, whole), io_map=[])
+    whole.ir_version = renamed.ir_version = max(whole.ir_version, renamed.ir_version)
+    # Both are matrix products and rectifiers, which did not change; merging would list one operator set twice, which
+    # some readers of ONNX refuse.
+    del renamed.opset_import[:]
+    whole = onnx.compose.merge_models(whole, renamed, io_map=[])
     whole.graph.initializer.append(numpy_helper.from_array(np.zeros((1, SIZE), np.float32), INPUT))
     entry = whole.metadata_props.add()
     entry.key, entry.value = KEY, json.dumps({**hold.metadata, PART: dict(said)}, sort_keys=True)
@@ -82,11 +85,3 @@ def combine(model: Path, allocation: Path, out: Path) -> None:
     onnx.checker.check_model(whole)
     with draft_of(out, whole.SerializeToString(deterministic=True)) as draft:
         CombinedPolicy.of_file(open_onnx(draft))
-
-
-def _same_opset(part: onnx.ModelProto, whole: onnx.ModelProto) -> onnx.ModelProto:
-    """Return a model in the operator set of another; both are matrix products and rectifiers, which did not change."""
-    del part.opset_import[:]
-    part.opset_import.extend(whole.opset_import)
-    part.ir_version = whole.ir_version
-    return part
