@@ -107,7 +107,6 @@ class Ledger:
         return [
             (uid, name, until_s)
             for uid, account in self.accounts.items()
-            if account.hold_until_s
             for name, until_s in account.hold_until_s.items()
         ]
 

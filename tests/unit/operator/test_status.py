@@ -144,6 +144,17 @@ def test_a_meter_counts_only_while_it_is_on() -> None:
     assert meter.total(21.0) == 4.0
 
 
+def test_a_meter_does_not_run_backwards_with_the_clock() -> None:
+    assert Meter(3.0, 10.0).total(9.0) == 3.0
+
+
+@pytest.mark.parametrize(("held", "told"), [(Meter(), {}), (Meter(3.0), {"w": 3.0}), (Meter(0.0, T0), {"w": 5.0})])
+def test_a_workflow_has_held_seconds_once_it_was_held_or_is(held: Meter, told: dict[str, float]) -> None:
+    ledger = Ledger()
+    ledger.accounts["w"] = Account(held)
+    assert ledger.workflow_held_s(T0 + 5) == told
+
+
 def test_an_account_counts_while_any_of_its_meters_does() -> None:
     off, on = Meter(3.0), Meter(0.0, T0)
     assert not Account(held=off, stages={"a": off}).counting
@@ -173,6 +184,15 @@ def test_a_start_that_nobody_wrote_down_ends_the_hold_when_it_happened(ended: di
     assert read.held == Meter(3.0, None)
     assert read.started.keys() == {"a"}
     assert read.stages == {}
+
+
+def test_a_hold_ends_where_it_began_if_a_stage_runs_of_which_nobody_knows_since_when() -> None:
+    row = {"name": "a", "state": "Running"}
+    seen = _view(stage("a"), status={"stages": [row], "heldSeconds": 2.0, "heldSince": "2027-01-15T08:00:25Z"})
+    ledger = Ledger()
+    read = ledger.open(seen.fact)
+    ledger.catch_up(seen)
+    assert read.held == Meter(2.0, None)
 
 
 def test_a_stage_says_what_a_task_of_it_took_whatever_caps_it_had() -> None:
