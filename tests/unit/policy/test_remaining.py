@@ -41,6 +41,12 @@ def test_a_task_far_beyond_its_estimate_is_expected_to_take_a_share_of_what_it_t
         assert 0.0 < found < 0.5 * passed_s
 
 
+def test_far_beyond_its_estimate_a_task_takes_the_tails_own_slope() -> None:
+    error = 0.5 * math.sqrt(2.0 / math.pi)  # a spread of 0.5: exp(2) times the estimate is 4.25 of it beyond the mean
+    passed_s = 10.0 * math.exp(2.0)
+    assert expected_left_s(10.0 - passed_s, 10.0, error) == pytest.approx(passed_s * 0.5 / 4.25)
+
+
 def test_an_estimate_of_next_to_nothing_says_nothing_compiled_or_not() -> None:
     plain = getattr(expected_left_s, "py_func", expected_left_s)
     assert plain(-1e12, 1e-320, 0.5) == expected_left_s(-1e12, 1e-320, 0.5) == 0.0
