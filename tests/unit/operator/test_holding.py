@@ -227,9 +227,10 @@ def test_people_can_switch_holding_off_and_a_restart_forgets_no_pause() -> None:
     assert fresh.verdict(_pool(metadata={"annotations": {"fermata.dev/release": "*"}}))[:2] == (
         True, reasons.HOLDING_RELEASED,
     )  # fmt: skip
-    for generation, paused in ((3, True), (2, False)):
+    costs, released = reasons.HOLDING_COSTS, reasons.HOLDING_RELEASED
+    for generation, reason, paused in ((3, costs, True), (2, costs, False), (3, released, False)):
         told = {
-            "type": reasons.HOLDING_PAUSED, "status": "True", "reason": reasons.HOLDING_COSTS,
+            "type": reasons.HOLDING_PAUSED, "status": "True", "reason": reason,
             "observedGeneration": generation, "lastTransitionTime": render(T0),
         }  # fmt: skip
         again = Holding("pool", Metrics(), lambda _: None)
