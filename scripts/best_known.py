@@ -21,6 +21,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from fermata.cli.options import seed_range
 from fermata.policy.decide import Policy
 from fermata.policy.errors import FermataError
 from fermata.policy.registry import load
@@ -142,18 +143,14 @@ def optima_s(of: Scenario, traces: Sequence[Trace], max_states: int) -> dict[str
     if lattice_states(classes, round(classes.long_s / slot_s), default_caps(classes)) > max_states:
         return {}
     solutions = {each.family: each for each in solve_families(lattice_chain(classes, slot_s), 3e-4, quiet=True)}
-    named = {"never idle": Family.WORK_CONSERVING, "optimum": Family.IDLING}
-    return {
-        name: np.array(
-            [
-                replay_jct_s(solutions[family], trace.job_arrival_s, trace.stage_estimate_s > classes.short_s)[
-                    of.warm :
-                ].mean()
-                for trace in traces
-            ]
-        )
-        for name, family in named.items()
-    }
+    means: dict[str, Floats] = {}
+    for name, family in (("never idle", Family.WORK_CONSERVING), ("optimum", Family.IDLING)):
+        played = [
+            replay_jct_s(solutions[family], trace.job_arrival_s, trace.stage_estimate_s > classes.short_s)
+            for trace in traces
+        ]
+        means[name] = np.array([jct_s[of.warm :].mean() for jct_s in played])
+    return means
 
 
 def row_of(of: Scenario, seeds: Sequence[int], drawn: int, moved: int, max_states: int) -> Row:
@@ -199,10 +196,9 @@ def main() -> None:
     parser.add_argument("--seeds", default="8000-8039", help="A-B (default %(default)s)")
     options = parser.parse_args()
     try:
-        first, _, last = options.seeds.partition("-")
-        seeds = range(int(first), int(last or first) + 1)
+        seeds = seed_range(options.seeds)
         chosen = [scenario(name) for name in options.scenarios]
-    except (FermataError, ValueError) as error:
+    except FermataError as error:
         parser.exit(2, f"{error}\n")
     with Workers(cores()) as pool:
         asked = [pool.submit(row_of, of, seeds, DRAWN, MOVED, MAX_STATES) for of in chosen]
