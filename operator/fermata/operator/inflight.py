@@ -34,10 +34,14 @@ class InFlight:
         """Send requests side by side, and return when each has been answered or is late; those in flight are left out.
 
         Raises:
-            Exception: what one of them raised that was not late; of late ones that is logged.
+            BaseException: what the first of them raised that was not late, once none is left to be sent: one that were
+                sent later would be unknown to the next call. Of late ones that is logged.
         """
         new = [(key, request) for key, request in requests.items() if key not in self._tasks]
-        await asyncio.gather(*(self._send(key, request) for key, request in new))
+        ends = await asyncio.gather(*(self._send(key, request) for key, request in new), return_exceptions=True)
+        for end in ends:
+            if end is not None:
+                raise end
 
     async def _send(self, key: Hashable, request: Callable[[], Coroutine[Any, Any, None]]) -> None:
         async with self._gate:

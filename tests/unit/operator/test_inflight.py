@@ -47,6 +47,26 @@ def test_what_is_answered_soon_is_waited_for_and_its_error_raised() -> None:
     with_requests(body)
 
 
+def test_one_that_fails_leaves_none_to_be_sent_behind_the_next_calls_back() -> None:
+    async def body(requests: InFlight, landed: list[str]) -> None:
+        sent: list[int] = []
+
+        async def one(key: int) -> None:
+            sent.append(key)
+            await asyncio.sleep(0)
+            if key == 0:
+                raise ValueError("wrong")
+
+        many = {key: lambda key=key: one(key) for key in range(3 * inflight.AT_ONCE)}
+        with pytest.raises(ValueError, match="wrong"):
+            await requests.send(many)
+        assert sorted(sent) == list(many)
+        await requests.send({1: many[1]})
+        assert len(sent) == len(many) + 1
+
+    with_requests(body)
+
+
 def test_late_ones_keep_nobody_waiting_and_are_not_sent_again(caplog: pytest.LogCaptureFixture) -> None:
     async def body(requests: InFlight, landed: list[str]) -> None:
         answer, sent = asyncio.Event(), 0
