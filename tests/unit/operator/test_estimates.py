@@ -176,6 +176,53 @@ def test_trust_begins_high_and_falls_with_what_was_off() -> None:
     assert estimates.trust == (0.0, 0.0)
     estimates.measure(30.0, 3.0)  # one task of eleven, the ten that every pool begins with included
     assert estimates.trust == pytest.approx((math.log(10.0) / 11.0, 1.0 / 11.0))
+    estimates.measure(30.0, 3.0)
+    assert estimates.trust == pytest.approx((2.0 * math.log(10.0) / 12.0, 2.0 / 12.0))
     for _ in range(300):
         estimates.measure(30.0, 3.0)
     assert estimates.trust == pytest.approx((math.log(10.0), 1.0), rel=0.1)
+
+
+def _measured(run_s: float, estimate_s: float | None, source: str, end_s: float = T0) -> WorkflowFact:
+    """A finished workflow whose status tells what had been expected of its stage."""
+    row = {
+        "name": "a",
+        "state": "Succeeded",
+        "tasks": 1,
+        "runSeconds": run_s,
+        "completionTime": render(end_s),
+        "estimateSeconds": estimate_s,
+        "estimateSource": source,
+    }
+    return workflow_fact_of(f"etl-{end_s - T0:.0f}", stage("a"), status={**DONE, "stages": [row]})
+
+
+@pytest.mark.parametrize(
+    ("estimate_s", "source", "counts"),
+    [
+        (UNKNOWN_S, "unknown", False),
+        (UNKNOWN_S, "estimateSeconds", True),  # somebody did say so
+        (UNKNOWN_S, "estimateSeconds 30, corrected by what such stages took", True),
+        (6.0, "median of 3 earlier runs", True),
+        (None, "", False),
+    ],
+)
+def test_how_far_off_an_estimate_was_is_told_by_one_that_somebody_made(
+    estimate_s: float | None, source: str, counts: bool
+) -> None:
+    estimates = Estimates()
+    for _ in range(2):  # and only once
+        estimates.learn_all(_measured(600.0, estimate_s, source))
+    assert estimates.trust == (
+        pytest.approx((math.log(600.0 / (estimate_s or 1.0)) / 11.0, 1 / 11)) if counts else (0, 0)
+    )
+
+
+def test_a_run_older_than_all_that_are_remembered_is_no_news() -> None:
+    estimates = Estimates()
+    for number in range(1, 21):
+        estimates.learn_all(_measured(6.0, 6.0, "estimateSeconds", T0 + number))
+    estimates.learn_all(_measured(600.0, 6.0, "estimateSeconds", T0))
+    assert estimates.trust == (0.0, 0.0)
+    estimates.learn_all(_measured(600.0, 6.0, "estimateSeconds", T0 + 21))
+    assert estimates.trust != (0.0, 0.0)
