@@ -10,7 +10,7 @@ import pytest
 from tests.unit.operator.objects import T0, job_fact_of, stage, workflow_fact_of
 
 from fermata.operator import holding, names, reasons
-from fermata.operator.estimates import Estimates
+from fermata.operator.estimates import LEAST_S, Estimates
 from fermata.operator.facts import PoolFact, pool_fact
 from fermata.operator.holding import BLOCK, ENOUGH_BLOCKS, TAIL, WARM, Block, Holding, Situation, paused_after, savings
 from fermata.operator.metrics import Metrics
@@ -251,6 +251,23 @@ def test_what_happened_is_read_off_a_status() -> None:
     assert (job.arrival_s, job.jct_s, job.name) == (T0, 15.0, "default/w")
     assert job.stages == (PastStage("a", (), 4, 1, 4, 6.0, 5.0), PastStage("b", (0,), 1, 1, 1, 3.0, 3.0))
     assert past_job(workflow_fact_of("w", stage("a"), status={"stages": []})) is None
+
+
+def test_what_ran_counts_with_its_own_caps_and_what_never_ran_is_nobodys_parent() -> None:
+    rows = [
+        {"name": "b", "state": "Succeeded", "startTime": render(T0), "runSeconds": 0.0, "tasks": 6},
+        {"name": "c", "state": "Succeeded", "startTime": render(T0), "runSeconds": 8.0},
+    ]
+    specs = stage("a"), stage("b", "a", tasks=9, parallelism=4), stage("c", "a", "b", tasks=9, slots=2)
+    job = past_job(workflow_fact_of("w", *specs, status={"stages": rows}, parallelism=5, priority=1000))
+    assert job is not None
+    first, second = job.stages
+    # Six tasks, as the status says: the spec was edited after the start. No task takes no time at all.
+    assert (first.parents, first.tasks, first.max_cap, first.duration_s) == ((), 6, 4, LEAST_S)
+    assert (second.parents, second.tasks, second.max_cap, second.slots) == ((0,), 9, 5, 2)
+    assert job.weight > 1.0
+    assert math.isnan(job.jct_s)
+    assert job.work_s == sum(row.tasks * row.slots * row.estimate_s for row in job.stages)
 
 
 def test_what_goes_on_takes_its_estimate_and_at_least_what_it_took() -> None:

@@ -15,6 +15,7 @@ from fermata.operator.estimates import Estimates
 from fermata.operator.ledger import Account, Ledger, Meter
 from fermata.operator.progress import WorkflowView, view
 from fermata.operator.resources import WorkflowStatus
+from fermata.operator.times import render
 from fermata.operator.validate import Problem
 from fermata.operator.why import Why
 from fermata.sim.kube.schema import validate
@@ -184,6 +185,30 @@ def test_a_start_that_nobody_wrote_down_ends_the_hold_when_it_happened(ended: di
     assert read.held == Meter(3.0, None)
     assert read.started.keys() == {"a"}
     assert read.stages == {}
+
+
+def test_of_several_starts_that_nobody_wrote_down_the_first_ends_the_hold() -> None:
+    held = {"heldSeconds": 2.0, "heldSince": render(T0 + 25)}
+    starts = {"before": T0 + 20, "late": T0 + 40, "first": T0 + 28}
+    seen = _view(
+        *(stage(name) for name in starts),
+        now_s=T0 + 50,
+        jobs={name: {"start_s": start_s, "outcome": "Complete", "end_s": T0 + 45} for name, start_s in starts.items()},
+        status=held,
+    )
+    ledger = Ledger()
+    read = ledger.open(seen.fact)
+    ledger.catch_up(seen)
+    assert read.held == Meter(5.0, None)
+    assert read.started.keys() == starts.keys()
+
+
+def test_the_job_of_a_stage_that_an_edit_took_out_is_not_forgotten() -> None:
+    seen = _view(stage("a"), jobs={"gone": {"start_s": T0 + 10}})
+    ledger = Ledger()
+    read = ledger.open(seen.fact)
+    ledger.catch_up(seen)
+    assert [read.started["gone"].stage, read.held] == ["gone", Meter()]
 
 
 def test_a_hold_ends_where_it_began_if_a_stage_runs_of_which_nobody_knows_since_when() -> None:
