@@ -137,6 +137,21 @@ def test_a_start_that_fails_is_tried_again_soon_and_then_less_often(status: int,
     assert starts == len(world.started), "what failed did not end with a Job"
 
 
+def test_a_workflow_that_is_deleted_takes_no_others_retries_with_it() -> None:
+    world = World()
+    world.server.refusals = {name: [403] * 30 for name in ("short", "other")}
+    world.feed("workflows", "uid-other", workflow("other", stage("a", estimateSeconds=9)))
+    asyncio.run(world.run_until(T0 + 20.0))
+    left = len(world.server.refusals["short"])
+    del world.server.objects["uid-other"]
+    world.store.remove("workflows", "uid-other")
+    asyncio.run(world.run_until(T0 + 21.0))
+    assert len(world.server.refusals["short"]) == left, "it is not its time yet"
+    assert len(world.server.refusals["other"]) > 20
+    asyncio.run(world.run_until(T0 + 60.0))
+    assert len(world.server.refusals["short"]) < left
+
+
 @pytest.mark.parametrize("made", [True, False])
 def test_the_executors_of_a_start_without_an_answer_are_kept_until_it_is_known_what_became_of_it(made: bool) -> None:
     world = World(executors=1)
