@@ -34,8 +34,8 @@ class InFlight:
         """Send requests side by side, and return when each has been answered or is late; those in flight are left out.
 
         Raises:
-            BaseException: what the first of them raised that was not late, once none is left to be sent: one that were
-                sent later would be unknown to the next call. Of late ones that is logged.
+            Exception: what the first of them raised that was not late, once none is left to be sent: the next call
+                would not know of those. Of late ones that is logged.
         """
         new = [(key, request) for key, request in requests.items() if key not in self._tasks]
         ends = await asyncio.gather(*(self._send(key, request) for key, request in new), return_exceptions=True)

@@ -198,24 +198,22 @@ def _measured(run_s: float, estimate_s: float | None, source: str, end_s: float 
 
 
 @pytest.mark.parametrize(
-    ("estimate_s", "source", "counts"),
+    ("estimate_s", "source", "factor"),
     [
-        (UNKNOWN_S, "unknown", False),
-        (UNKNOWN_S, "estimateSeconds", True),  # somebody did say so
-        (UNKNOWN_S, "estimateSeconds 30, corrected by what such stages took", True),
-        (6.0, "median of 3 earlier runs", True),
-        (None, "", False),
+        (UNKNOWN_S, "unknown", 1.0),  # nobody was wrong
+        (UNKNOWN_S, "estimateSeconds", 10.0),  # somebody did say so
+        (UNKNOWN_S, "estimateSeconds 30, corrected by what such stages took", 10.0),
+        (6.0, "median of 3 earlier runs", 100.0),
+        (None, "", 1.0),
     ],
 )
 def test_how_far_off_an_estimate_was_is_told_by_one_that_somebody_made(
-    estimate_s: float | None, source: str, counts: bool
+    estimate_s: float | None, source: str, factor: float
 ) -> None:
     estimates = Estimates()
     for _ in range(2):  # and only once
-        estimates.learn_all(_measured(600.0, estimate_s, source))
-    assert estimates.trust == (
-        pytest.approx((math.log(600.0 / (estimate_s or 1.0)) / 11.0, 1 / 11)) if counts else (0, 0)
-    )
+        estimates.learn_all(_measured(10.0 * UNKNOWN_S, estimate_s, source))
+    assert estimates.trust == pytest.approx((math.log(factor) / 11.0, (factor > 3.0) / 11.0))
 
 
 def test_a_run_older_than_all_that_are_remembered_is_no_news() -> None:
