@@ -20,11 +20,12 @@ from fermata.operator.loops import Loops
 from fermata.operator.metrics import Metrics
 from fermata.operator.options import Options
 from fermata.operator.probes import Probes
-from fermata.operator.reconcile import PoolReconciler, Tools
+from fermata.operator.reconcile import PoolReconciler
 from fermata.operator.recorder import Recorder
 from fermata.operator.store import Store
 from fermata.operator.tasks import forever
 from fermata.operator.timers import Timers
+from fermata.operator.tools import Tools
 from fermata.operator.watches import Watches
 from fermata.policy.errors import InputError
 

@@ -11,10 +11,11 @@ from tests.unit.operator.objects import T0, stage, workflow
 from fermata.operator.cluster import ClusterError
 from fermata.operator.events import Events
 from fermata.operator.metrics import Metrics
-from fermata.operator.reconcile import PoolReconciler, Tools
+from fermata.operator.reconcile import PoolReconciler
 from fermata.operator.recorder import Recorder
 from fermata.operator.store import Store
 from fermata.operator.times import parse
+from fermata.operator.tools import Tools
 from fermata.policy.action import HOLD, START, Action
 from fermata.policy.state import ClusterState
 

@@ -1,0 +1,49 @@
+"""Whether a workflow can run in its pool, and if not, why."""
+
+from __future__ import annotations
+
+from fermata.operator import reasons
+from fermata.operator.facts import PoolFact, WorkflowFact
+from fermata.operator.resources import ExecutorPoolSpec
+from fermata.operator.store import Store
+from fermata.operator.validate import Problem, pool_problems, workflow_problems
+
+
+def pool_problem(fact: PoolFact) -> Problem | None:
+    """Return why a pool cannot be used, or None."""
+    if fact.spec is None:
+        return Problem(reasons.INVALID_SPEC, fact.problem)
+    return next(iter(pool_problems(fact.spec)), None)
+
+
+class Acceptance:
+    """Judges the workflows of one pool; what follows from the two specs alone is looked at once."""
+
+    def __init__(self, pool: str, store: Store) -> None:
+        self._pool, self._store = pool, store
+        self._checked: dict[str, tuple[int, ExecutorPoolSpec | None, Problem | None]] = {}
+
+    def forget(self, uid: str) -> None:
+        """Drop what is known of a workflow."""
+        self._checked.pop(uid, None)
+
+    def problem(self, fact: WorkflowFact) -> Problem | None:
+        """Return why a workflow cannot run, or None."""
+        if fact.spec is None:
+            return Problem(reasons.INVALID_SPEC, fact.problem)
+        pool = self._store.pools.get(self._pool)
+        checked = self._checked.get(fact.meta.uid)
+        if checked is None or checked[:2] != (fact.meta.generation, pool and pool.spec):
+            problem = next(iter(workflow_problems(fact.spec, pool.spec if pool else None)), None)
+            checked = self._checked[fact.meta.uid] = (fact.meta.generation, pool.spec if pool else None, problem)
+        if checked[2] is not None:
+            return checked[2]
+        if pool is None:
+            return Problem(reasons.POOL_NOT_FOUND, f"no ExecutorPool is named {self._pool!r}")
+        selector = pool.spec.namespace_selector if pool.spec else None
+        namespace = self._store.namespaces.get(fact.meta.namespace)
+        # A namespace that is newer than what is known of it may have the label for which it is left out.
+        if selector is not None and (namespace is None or not selector.selects(dict(namespace.meta.labels))):
+            message = f"pool {self._pool!r} does not take workflows of namespace {fact.meta.namespace!r}"
+            return Problem(reasons.NAMESPACE_NOT_ALLOWED, message)
+        return None

@@ -1,0 +1,91 @@
+"""A decision and what it was made on: what the policy saw, what it left, and what is left free."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
+from fermata.operator.build_state import Keys
+from fermata.operator.plan import Plan, StageKey
+from fermata.operator.seat import Decision
+from fermata.operator.why import Elsewhere
+from fermata.policy.action import START, Action
+from fermata.policy.board import board_of, state_of
+from fermata.policy.reason import words_for_wait
+from fermata.policy.state import ClusterState
+from fermata.policy.transition import take
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A decision, and what it was made on."""
+
+    state: ClusterState
+    keys: Keys
+    decision: Decision
+    plan: Plan
+    index: dict[StageKey, int]  # of stages in the state
+    elsewhere: Elsewhere
+
+    @property
+    def waiting(self) -> int:
+        """Stages that are ready and were not started, held or not."""
+        unstarted = int((self.state.stage_cap[self.state.ready_stages] == 0).sum())
+        return unstarted - sum(int(self.state.stage_cap[self.index[key]]) == 0 for key in self.plan.starts)
+
+    def counts(self, key: StageKey) -> bool:
+        """Tell whether a stage that has not been started is one of `waiting`."""
+        i = self.index.get(key)
+        return i is not None and bool(self.state.stage_ready_s[i] < math.inf) and key not in self.plan.starts
+
+    @cached_property
+    def jobs(self) -> frozenset[str]:
+        """Uids of the workflows that the decision was about."""
+        return frozenset(self.keys.jobs)
+
+    @cached_property
+    def after(self) -> ClusterState:
+        """The state as what is started leaves it: what people are told is of then."""
+        if not self.plan.starts:
+            return self.state
+        board = board_of(self.state)
+        for key, cap in self.plan.starts.items():
+            take(board, Action(START, self.index[key], cap))
+        return state_of(board)
+
+    @property
+    def free(self) -> int:
+        """Executors that were left free."""
+        return self.after.free
+
+    @property
+    def next_ready_s(self) -> float:
+        """When the next stage may start that could not yet: another clock said that its time has come. inf: none."""
+        ready_s = self.state.stage_ready_s[self.state.ready_stages]
+        return float(ready_s[ready_s > self.state.now_s].min(initial=math.inf))
+
+    @cached_property
+    def argument(self) -> str:
+        """What a model weighed when it left the rest waiting; empty where a rule decided."""
+        return words_for_wait(self.decision.by, self.state, self.decision.steps)
+
+    def unstarted(self) -> list[StageKey]:
+        """Return the stages that could have been started on what was left free."""
+        state, rows = self.state, self.state.ready_stages
+        fits = (state.stage_cap[rows] == 0) & (state.stage_slots[rows] <= self.free)
+        return [self.keys.stages[i] for i in rows[fits].tolist()]
+
+    def left(self, key: StageKey, committed_s: float | None) -> bool:
+        """Tell whether the policy could have started a stage and did not.
+
+        Args:
+            key: a stage that is ready and not started.
+            committed_s: until when it is held, if it is.
+        """
+        i, state = self.index.get(key), self.state
+        if i is None or not state.stage_ready_s[i] <= state.now_s or state.stage_slots[i] > self.free:
+            return False
+        if committed_s is not None and committed_s > state.now_s:
+            return True
+        return self.plan.waits and state.stage_running[i] < state.stage_max_cap[i]

@@ -1,0 +1,59 @@
+"""Finished workflows with a time to live are deleted when it is over."""
+
+from __future__ import annotations
+
+import heapq
+import logging
+import math
+from functools import partial
+
+from fermata.operator.apply import RETRY_S
+from fermata.operator.cluster import ClusterError
+from fermata.operator.facts import WorkflowFact
+from fermata.operator.inflight import AT_ONCE, InFlight
+from fermata.operator.tools import Tools
+
+log = logging.getLogger(__name__)
+
+
+class Expiry:
+    """Deletes the finished workflows of one pool."""
+
+    def __init__(self, pool: str, tools: Tools) -> None:
+        self._tools = tools
+        self._heap: list[tuple[float, str]] = []  # expiry and uid
+        self._deletions = InFlight(lambda: tools.wake(pool))
+
+    @property
+    def next_s(self) -> float:
+        """When the next one is due, seconds since the epoch; inf: none."""
+        return self._heap[0][0] if self._heap else math.inf
+
+    def note(self, fact: WorkflowFact) -> None:
+        """Take in a finished workflow."""
+        if fact.expiry_s < math.inf:
+            heapq.heappush(self._heap, (fact.expiry_s, fact.meta.uid))
+
+    async def delete_due(self, now_s: float) -> None:
+        """Delete those whose time to live is over, a few at once; the rest is for the next rounds."""
+        due: dict[str, WorkflowFact] = {}
+        while len(due) < AT_ONCE and self.next_s <= now_s:
+            _, uid = heapq.heappop(self._heap)
+            fact = self._tools.store.workflows.get(uid)
+            # An edit may have given it more time, and been noted with its own time.
+            if fact is not None and not fact.meta.deleting and fact.expiry_s <= now_s:
+                due[uid] = fact
+        await self._deletions.send({uid: partial(self._delete, fact) for uid, fact in due.items()})
+
+    def close(self) -> None:
+        """Let go of what is under way."""
+        self._deletions.close()
+
+    async def _delete(self, fact: WorkflowFact) -> None:
+        meta = fact.meta
+        try:
+            await self._tools.cluster.delete_workflow(meta.namespace, meta.name, meta.uid)
+        except ClusterError as error:
+            if error.status != 404:
+                log.warning("%s: not deleted: %s", fact.title, error)
+                heapq.heappush(self._heap, (self._tools.now() + RETRY_S[-1], meta.uid))

@@ -1,0 +1,184 @@
+"""What is known of a pool's workflows: where each is, what is wrong with it, and what was learned from it."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from dataclasses import replace
+
+from fermata.operator import reasons
+from fermata.operator.acceptance import Acceptance
+from fermata.operator.apply import Applier
+from fermata.operator.arrivals import RecentArrivals
+from fermata.operator.build_state import Rows
+from fermata.operator.estimates import UNKNOWN_S, Estimates, family_of
+from fermata.operator.expiry import Expiry
+from fermata.operator.facts import WorkflowFact
+from fermata.operator.holding import Holding
+from fermata.operator.lanes import task_duration_s
+from fermata.operator.ledger import Ledger
+from fermata.operator.past import past_job
+from fermata.operator.progress import WorkflowView, view, without_edges
+from fermata.operator.tell import Teller
+from fermata.operator.tools import Tools
+from fermata.operator.validate import Problem
+
+_UNSOUND = (reasons.DUPLICATE_STAGE, reasons.UNKNOWN_PARENT, reasons.CYCLE)  # its stages are no DAG
+_AT_A_TIME = 200  # workflows that are looked at before others have their turn
+_TELLING_LESSONS = (1, 2, 4, 8, 16)  # so many known runs change the estimate of a stage noticeably
+
+
+class Observer:
+    """Keeps what is known of the workflows of one pool up to date.
+
+    All of it can be read from the API server again.
+    """
+
+    def __init__(
+        self,
+        pool: str,
+        tools: Tools,
+        ledger: Ledger,
+        applier: Applier,
+        teller: Teller,
+        holding: Holding,
+        expiry: Expiry,
+    ) -> None:
+        self._pool, self._tools, self._ledger = pool, tools, ledger
+        self._applier, self._teller, self._holding, self._expiry = applier, teller, holding, expiry
+        self._acceptance = Acceptance(pool, tools.store)
+        self.views: dict[str, WorkflowView] = {}  # of the unfinished workflows that can be read, by uid
+        self.rows: dict[str, Rows] = {}  # of the states, as long as a view stays
+        self.problems: dict[str, Problem] = {}  # of the workflows that cannot run
+        self.deadlines_s: dict[str, float] = {}  # of those that have one
+        self.released: dict[str, frozenset[str]] = {}  # stages that people do not want held
+        self.metering: set[str] = set()  # workflows of which something is held
+        self.estimates = Estimates()
+        self.recent = RecentArrivals()
+
+    async def observe(self, now_s: float, *, whole: bool = False) -> None:
+        """Take in what changed, and what changes meanwhile."""
+        store = self._tools.store
+        changed = {uid for uid, deadline_s in self.deadlines_s.items() if deadline_s <= now_s}
+        if whole:
+            changed |= set(store.pool_workflows[self._pool])
+        changed |= store.touched.pop(self._pool, set())
+        known = store.pool_workflows[self._pool]
+        while changed:
+            # What fades as it is learned wants the oldest first, also after a restart.
+            in_order = sorted(changed, key=lambda uid: known[uid].meta.created_s if uid in known else math.inf)
+            for number, uid in enumerate(in_order, start=1):
+                self._take_in(uid, now_s)
+                if number % _AT_A_TIME == 0:
+                    await asyncio.sleep(0)  # other pools, the Lease and the probes wait for this one
+            changed = store.touched.pop(self._pool, set())
+
+    def _take_in(self, uid: str, now_s: float) -> None:
+        fact = self._tools.store.pool_workflows[self._pool].get(uid)
+        if fact is None:
+            self._forget(uid)
+        elif fact.finished:
+            self._close(fact)
+        else:
+            self._judge(fact, now_s)
+
+    def _forget(self, uid: str) -> None:
+        for kept in (self.views, self.rows, self.problems, self.deadlines_s, self.released):
+            kept.pop(uid, None)
+        self.metering.discard(uid)
+        self._applier.forget(uid)
+        self._acceptance.forget(uid)
+        self._teller.forget(uid)
+        self._ledger.close(uid)
+
+    def _close(self, fact: WorkflowFact) -> None:
+        """Keep of a finished workflow what others can learn from it."""
+        uid = fact.meta.uid
+        self._forget(uid)
+        if fact.status.observed_generation != fact.meta.generation and not fact.meta.deleting:
+            self._teller.mark(uid)
+        self.estimates.learn_all(fact)
+        past = past_job(fact)
+        if past is not None:
+            self._holding.finished(past)
+        if fact.spec is None:
+            return
+        guessed = ((stage, self.estimates.of(fact.meta, stage).seconds) for stage in fact.spec.stages)
+        work_s = sum(seconds * stage.tasks * stage.slots for stage, seconds in guessed)
+        self.recent.note(uid, fact.arrival_s, work_s)
+        self._expiry.note(fact)
+
+    def _judge(self, fact: WorkflowFact, now_s: float) -> None:
+        """Validate one workflow and read off where it is."""
+        uid = fact.meta.uid
+        self._teller.mark(uid)
+        namespace = self._tools.store.namespaces.get(fact.meta.namespace)
+        if namespace is not None and namespace.meta.deleting:  # and with it all that is in it, Jobs first or last
+            fact = replace(fact, meta=replace(fact.meta, deleting=True))
+        self.problems.pop(uid, None)
+        problem = self._acceptance.problem(fact)
+        if problem is not None:
+            self.problems[uid] = problem
+        if fact.spec is None:  # nothing can be told of it but that
+            self.views.pop(uid, None)
+            self.deadlines_s.pop(uid, None)
+            return
+        account = self._ledger.open(fact)
+        if account.counting:  # also what an earlier operator left counting
+            self.metering.add(uid)
+        jobs = self._tools.store.workflow_jobs.get(uid, {})
+        refused, before = self._applier.refused.get(uid, {}), self.views.get(uid)
+        # What runs of a workflow that is not accepted goes on, and so does its deadline.
+        unsound = problem is not None and problem.reason in _UNSOUND
+        spec = without_edges(fact.spec) if unsound else fact.spec
+        seen = view(fact, spec, jobs, refused, account.started, self.estimates, now_s, before)
+        if problem is not None and seen.blocked not in (reasons.DEADLINE_EXCEEDED, reasons.STAGE_FAILED):
+            seen = seen.stopped(reasons.REJECTED)
+        if seen.missing:
+            seen = seen.unseen(self._applier.unseen(uid))
+        if any(starting == uid for starting, _ in self._applier.starting):  # it may run in a moment
+            seen = seen.going_on()
+        self.views[uid] = seen
+        self.deadlines_s.pop(uid, None)
+        if seen.deadline_s < math.inf and seen.blocked != reasons.DEADLINE_EXCEEDED:
+            self.deadlines_s[uid] = seen.deadline_s
+        self.released.pop(uid, None)
+        if fact.released:
+            self.released[uid] = fact.released
+        self._learn(seen)
+        self._ledger.catch_up(seen)
+        if problem is None:
+            self.recent.note(uid, fact.arrival_s, seen.work_s)
+
+    def _learn(self, seen: WorkflowView) -> None:
+        """Learn from the stages that have finished, and measure how wrong the estimates were."""
+        for stage in seen.stages:
+            if stage.phase != "Succeeded" or stage.start_s is None or stage.end_s is None or stage.job is None:
+                continue
+            spec, job = stage.spec, stage.job
+            duration_s = task_duration_s(stage.end_s - stage.start_s, stage.tasks, job.lanes)
+            if not self.estimates.learn(
+                seen.fact.meta, spec.name, stage.slots, duration_s, stage.end_s, spec.estimate_seconds
+            ):
+                continue
+            if job.estimate_s:
+                # What was no more than a guess says nothing of how far estimates can be trusted.
+                if spec.estimate_seconds is not None or job.estimate_s != UNKNOWN_S:
+                    self.estimates.measure(duration_s, job.estimate_s)
+                source = "learned"
+                if spec.estimate_seconds is not None:
+                    source = "given" if abs(job.estimate_s - spec.estimate_seconds) < 0.001 else "corrected"
+                self._tools.metrics.estimate.labels(self._pool, source).observe(duration_s / job.estimate_s)
+            # The first few runs change an estimate; looking at the whole family after each one would not scale.
+            if self.estimates.lessons(seen.fact.meta, spec.name) in _TELLING_LESSONS:
+                self._reestimate(seen)
+
+    def _reestimate(self, seen: WorkflowView) -> None:
+        """Have the other unfinished workflows of a family looked at again."""
+        meta = seen.fact.meta
+        family = meta.namespace, family_of(meta)
+        self._tools.store.touched[self._pool].update(
+            uid
+            for uid, known in self.views.items()
+            if uid != meta.uid and (known.fact.meta.namespace, family_of(known.fact.meta)) == family
+        )
