@@ -19,7 +19,8 @@ from fermata.policy.transition import begin
 from fermata.sim.metrics import job_shapes
 from fermata.sim.simulate import Episode, simulate
 from fermata.sim.trace import Trace
-from fermata.sim.trace_builder import StageSpec, TraceBuilder, stage_work_s
+from fermata.sim.trace_builder import StageSpec, TraceBuilder
+from fermata.sim.trace_jobs import stage_work_s
 
 
 def stage(name: str, duration_s: float | Sequence[float], *parents: str, tasks: int = 1, slots: int = 1) -> StageSpec:

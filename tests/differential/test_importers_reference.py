@@ -13,7 +13,7 @@ from fermata.policy.errors import InputError
 from fermata.sim.importers import IMPORTERS, ImportOptions
 from fermata.sim.importers.tpch import QUERIES, SIZES, TpchStage, decima_sequence, load_query, spark_sequence
 from fermata.sim.metrics import job_shapes
-from fermata.sim.trace_builder import task_counts
+from fermata.sim.trace_jobs import task_counts
 
 
 @pytest.mark.parametrize(

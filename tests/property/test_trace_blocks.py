@@ -14,7 +14,8 @@ from fermata.policy.errors import InputError
 from fermata.sim.scenarios import scenario
 from fermata.sim.scenarios.blocks import TraceBlocks, gaps_s, offered_load
 from fermata.sim.trace import Trace
-from fermata.sim.trace_builder import select_jobs, specs_of
+from fermata.sim.trace_builder import specs_of
+from fermata.sim.trace_jobs import select_jobs
 
 DAGS = scenario("dag_wide").with_(jobs=60, warm=0).generate(3)
 

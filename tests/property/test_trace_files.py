@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 
 from fermata.policy.errors import InputError
 from fermata.sim.trace import Trace
-from fermata.sim.trace_builder import StageSpec, TraceBuilder, joined, select_jobs, specs_of
+from fermata.sim.trace_builder import StageSpec, TraceBuilder, specs_of
 from fermata.sim.trace_io import job_lines, read_trace, write_trace
+from fermata.sim.trace_jobs import joined, select_jobs
 
 times = st.floats(0.0, 1e12, allow_nan=False).map(lambda seconds: seconds + 0.0)
 names = st.text(min_size=1, max_size=8).filter(lambda name: not name.isspace())

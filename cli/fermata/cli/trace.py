@@ -103,7 +103,7 @@ def export(
 ) -> None:
     """Write a job trace in another format, or what really ran in a cluster as a job trace."""
     from fermata.sim.exporters import EXPORTERS, write_swf
-    from fermata.sim.trace_builder import select_jobs
+    from fermata.sim.trace_jobs import select_jobs
 
     exporter = EXPORTERS.get(format_)
     if exporter is None:
@@ -136,7 +136,7 @@ def _is_estimated(trace: Trace) -> bool:
     """Return whether some stage's estimate is not what its tasks really take on average."""
     import numpy as np
 
-    from fermata.sim.trace_builder import stage_work_s, task_counts
+    from fermata.sim.trace_jobs import stage_work_s, task_counts
 
     mean_s = stage_work_s(trace) / task_counts(trace) / trace.stage_slots
     return not np.allclose(trace.stage_estimate_s, mean_s)

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from fermata.policy.errors import InputError
 from fermata.policy.graph import job_shape, path_lengths
 from fermata.sim.trace import FloatArray, Trace
-from fermata.sim.trace_builder import stage_work_s
+from fermata.sim.trace_jobs import stage_work_s
 
 SLOWDOWN_THRESHOLD_S = 10.0
 

@@ -30,7 +30,7 @@ from fermata.sim.engine import DECIDE, DONE, STUCK, advance, apply
 from fermata.sim.failures import Failures
 from fermata.sim.learned_loop import DECISIONS_A_REPORT, run_network
 from fermata.sim.trace import MAX_EXECUTORS, Trace
-from fermata.sim.trace_builder import select_jobs
+from fermata.sim.trace_jobs import select_jobs
 from fermata.sim.world import Tables, World, new_world, results, tables_of, view
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ import numpy as np
 
 from fermata.sim.metrics import job_shapes
 from fermata.sim.trace import FloatArray, Trace
-from fermata.sim.trace_builder import stage_work_s, task_counts
+from fermata.sim.trace_jobs import stage_work_s, task_counts
 
 WINDOW_GAPS = 20.0
 # Below this the two halves of the best split differ no more than those of one lognormal cloud of moderate spread.

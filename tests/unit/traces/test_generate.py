@@ -17,8 +17,9 @@ from fermata.sim.generate.estimates import class_flips, class_means, lognormal_n
 from fermata.sim.generate.sizes import BoundedPareto, Classes, Hyperexponential, Lognormal, Sizes
 from fermata.sim.scenarios import SCENARIOS, scenario
 from fermata.sim.trace import Trace
-from fermata.sim.trace_builder import job_work_s, one_stage_trace
+from fermata.sim.trace_builder import one_stage_trace
 from fermata.sim.trace_io import job_lines
+from fermata.sim.trace_jobs import job_work_s
 
 ALL = {**SCENARIOS, **GENERATORS}
 

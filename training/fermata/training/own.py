@@ -19,8 +19,8 @@ from fermata.policy.errors import InputError
 from fermata.sim.scenarios import Scenario
 from fermata.sim.scenarios.blocks import TraceBlocks, offered_load
 from fermata.sim.trace import Trace
-from fermata.sim.trace_builder import select_jobs
 from fermata.sim.trace_io import check_fits, read_trace
+from fermata.sim.trace_jobs import select_jobs
 from fermata.training.config import OwnTrace, Workloads
 
 Part = Literal["teach", "choose", "test", "all"]

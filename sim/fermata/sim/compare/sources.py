@@ -21,7 +21,7 @@ from fermata.sim.scenarios import Scenario
 from fermata.sim.spark.experiment import run_tpch_seed
 from fermata.sim.spark.settings import SparkSetting
 from fermata.sim.trace import Trace
-from fermata.sim.trace_builder import stage_work_s
+from fermata.sim.trace_jobs import stage_work_s
 
 LOADS = (0.3, 0.45, 0.6, 0.7, 0.8, 0.9)
 RATIOS = (2.0, 5.0, 10.0, 20.0, 50.0, 100.0)

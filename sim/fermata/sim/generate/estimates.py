@@ -14,7 +14,7 @@ import numpy as np
 from fermata.policy.errors import InputError
 from fermata.sim.scenarios.base import check_share, check_sigma
 from fermata.sim.trace import FloatArray, Trace
-from fermata.sim.trace_builder import stage_work_s, task_counts
+from fermata.sim.trace_jobs import stage_work_s, task_counts
 from fermata.sim.trace_stats import size_classes
 
 

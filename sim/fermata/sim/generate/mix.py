@@ -9,7 +9,8 @@ import numpy as np
 from fermata.sim.generate.arrivals import Arrivals, Poisson
 from fermata.sim.scenarios.base import Recipe, check_share, mean_gap_s
 from fermata.sim.trace import Trace
-from fermata.sim.trace_builder import TraceBuilder, job_work_s, specs_of
+from fermata.sim.trace_builder import TraceBuilder, specs_of
+from fermata.sim.trace_jobs import job_work_s
 
 
 @dataclass(frozen=True)

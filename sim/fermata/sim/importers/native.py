@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 
 from fermata.sim.importers.base import DEFAULTS, Imported, ImportOptions
-from fermata.sim.trace_builder import select_jobs, stage_work_s, task_counts
 from fermata.sim.trace_io import read_trace
+from fermata.sim.trace_jobs import select_jobs, stage_work_s, task_counts
 
 
 def read_native(path: str | Path, options: ImportOptions = DEFAULTS) -> Imported:

@@ -17,7 +17,7 @@ import numpy as np
 
 from fermata.policy.errors import InputError
 from fermata.sim.trace import MAX_EXECUTORS, Trace
-from fermata.sim.trace_builder import joined
+from fermata.sim.trace_jobs import joined
 
 MAX_JOBS = 10_000_000  # of an episode: some 10 GB
 _LEAST, _MOST = 1e-12, 1e12  # of any parameter but 0: beyond them, sums of times are no longer what was meant

@@ -8,7 +8,7 @@ import numpy as np
 
 from fermata.policy.errors import InputError
 from fermata.sim.trace import FloatArray, Trace
-from fermata.sim.trace_builder import job_work_s, select_jobs
+from fermata.sim.trace_jobs import job_work_s, select_jobs
 
 
 @dataclass(frozen=True, eq=False)
