@@ -8,10 +8,14 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
+from tests.rollouts import try_to_the_end
 
 torch = pytest.importorskip("torch", reason="needs the [training] extra")
 
 from fermata.policy.features import SIZE
+from fermata.training import teacher
+from fermata.training.collect import Unit as Labelled
+from fermata.training.collect import label_unit
 from fermata.training.config import Fit, read_config
 from fermata.training.device import chosen
 from fermata.training.fit import Labels, fit_expert
@@ -25,6 +29,7 @@ DEVICES = [
     pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")),
 ]
 LABELS = 200_000
+UNITS = 30  # scenarios whose decisions are labelled
 
 
 @pytest.fixture(autouse=True)
@@ -72,3 +77,24 @@ def test_two_passes_over_labels(benchmark: BenchmarkFixture, device: str) -> Non
     there = chosen(device)
     benchmark.pedantic(lambda: fit_expert(labels, settings, 1, device=there), rounds=3, warmup_rounds=1)
     benchmark.extra_info |= {"labels": LABELS, "labels a second": round(2 * LABELS / benchmark.stats.stats.min)}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rollouts", ["while something depends on it", "to the end"])
+def test_labels(
+    benchmark: BenchmarkFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path_factory: pytest.TempPathFactory,
+    rollouts: str,
+) -> None:
+    if rollouts == "to the end":
+        monkeypatch.setattr(teacher, "try_actions", try_to_the_end)
+    config = read_config("default")
+
+    def label() -> None:
+        folder = tmp_path_factory.mktemp("labels")
+        for number in range(UNITS):
+            label_unit(config, Labelled(0, number), None, folder)
+
+    benchmark.pedantic(label, rounds=3, warmup_rounds=1)
+    benchmark.extra_info |= {"scenarios": UNITS}

@@ -4,13 +4,23 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.rollouts import try_to_the_end
 
 torch = pytest.importorskip("torch", reason="needs the [training] extra")
 
-from fermata.policy.features import SEVERAL, SIZE
-from fermata.training.collect import Unit, label_unit
+from fermata.policy import registry
+from fermata.policy.features import ORDER, SEVERAL, SIZE
+from fermata.policy.guardrails import NO_LIMITS
+from fermata.policy.learned import ACTIONS
+from fermata.policy.rows import peek
+from fermata.sim.engine import DECIDE, advance
+from fermata.sim.scenarios import SCENARIOS
+from fermata.sim.world import new_world, tables_of
+from fermata.training.collect import Unit, empty_network, label_unit
 from fermata.training.config import TrainConfig, read_config
+from fermata.training.fork import fork_for
 from fermata.training.network import CostNetwork
+from fermata.training.teacher import Base, Plan, _take, look, try_actions
 
 pytestmark = pytest.mark.training
 
@@ -53,3 +63,32 @@ def test_labels_are_spent_where_a_network_is_not_sure_of_the_head(
 ) -> None:
     x = _labelled(_config(0.0, elsewhere=0.0), tmp_path / "labels", others_cost)
     assert (len(x) > 0) == labelled
+
+
+@pytest.mark.parametrize("name", ["pairs_k1_30", "express_k2", "express_k4", "k8s_cron", "dag_pods", "dag_wide"])
+def test_a_rollout_ends_early_only_where_nothing_depends_on_the_action(name: str) -> None:
+    scenario, arrivals = SCENARIOS[name].with_(jobs=600), 60
+    tables = tables_of(scenario.generate(3), scenario.executors)
+    world, library = new_world(tables, scenario.executors), new_world(tables, scenario.executors)
+    base = Base(False, registry.load("sjf-hold:tau=20").rule, ORDER, empty_network())
+    forks = tuple(fork_for(scenario.generate(3), scenario.executors, arrivals) for _ in ACTIONS)
+    plan = Plan(1.0, 0.0, 1.0, (0,), 0.0, 1, arrivals, 1.0, 0, 1.0)
+    early = compared = 0
+    while compared < 40 and advance(world) == DECIDE:
+        while bits := look(world, ORDER, np.zeros(SIZE)):
+            legal, arrived = [k for k in range(len(ACTIONS)) if (bits >> k) & 1], int(peek(world.clock).arrived)
+            if len(legal) > 1 and arrived % 5 == 0:
+                since_s = float(peek(world.board.pool).now_s - tables.job_arrival_s[arrived - 1])
+                future = (forks, world, library, arrived, since_s, plan, bits, base)
+                totals_s, left = np.zeros((2, len(ACTIONS))), np.zeros((2, len(ACTIONS)), np.int64)
+                assert try_to_the_end(*future, totals_s[0], left[0])
+                assert try_actions(*future, totals_s[1], left[1])
+                whole_s, changes_s = totals_s[:, legal] - totals_s[:, legal[:1]]
+                np.testing.assert_allclose(changes_s, whole_s, rtol=0, atol=1e-6 * totals_s.max())
+                assert len(set(left[1, legal])) == 1
+                early += int(left[1, legal[0]] < left[0, legal[0]])
+                compared += 1
+            if _take(world, -1, base, NO_LIMITS):
+                break
+    assert 0 < early <= compared
+    assert compared >= 20

@@ -14,7 +14,7 @@ import numpy as np
 from fermata.policy.heuristics.base import Heuristic
 from fermata.policy.heuristics.kernel import BY_REMAINING_WORK, FILL, FOLLOWER, ONE_TASK, SWITCH, Rule
 from fermata.policy.heuristics.srwf import SRWF
-from fermata.policy.learned import Network, network_of
+from fermata.policy.learned import ACTIONS, Network, network_of
 from fermata.sim.scenarios import Scenario
 from fermata.sim.simulate import simulate
 from fermata.sim.trace import Trace
@@ -136,7 +136,8 @@ def label_unit(config: TrainConfig, unit: Unit, network: Network | None, folder:
     )
     tables, future = tables_of(episode, scenario.executors), tables_of(library, scenario.executors)
     world, later = new_world(tables, scenario.executors), new_world(future, scenario.executors)
-    teacher = Teacher(world, later, fork_for(episode, scenario.executors, horizon), behaviour, base, plan)
+    forks = tuple(fork_for(episode, scenario.executors, horizon) for _ in ACTIONS)
+    teacher = Teacher(world, later, forks, behaviour, base, plan)
     x, y = teacher.collect(seeds[3], wanted.states)
     write_arrays(path, {"x": x.astype(np.float32), "y": y.astype(np.float32)})
     return path

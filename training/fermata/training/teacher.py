@@ -1,9 +1,10 @@
 """The rollout teacher: what each action would have cost, found by trying it.
 
 At sampled decisions of a base episode every action is forced once in each of several shared futures (common random
-numbers); then the base policy takes over until the last of a fixed number of further jobs is done. The label of an
-action is the difference of the jobs' summed completion times against "start the head", in mean JCTs. The
-rollouts are compiled. Source: rollout policy improvement (Bertsekas); the recipe is in docs/concepts.md.
+numbers); then the base policy takes over until the last of a fixed number of further jobs is done, or until what was
+done makes no difference any more. The label of an action is the difference of the jobs' summed completion times against
+"start the head", in mean JCTs. The rollouts are compiled. Source: rollout policy improvement (Bertsekas); the recipe is
+in docs/concepts.md.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ from fermata.training.fork import Fork, splice
 from fermata.training.futures import Library, Moment
 
 FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
 
 
 class Base(NamedTuple):
@@ -93,24 +95,59 @@ def act(world: World, base: Base, limits: Guardrails) -> None:
 
 
 @kernel
-def rollout(world: World, picked: int, base: Base, limits: Guardrails) -> float:
-    """Take the picked action, follow the base to the end, and return the sum of completion times, seconds from now."""
-    board, now_s = world.board, world.board.pool[0].now_s
+def _begin(world: World, picked: int, base: Base, limits: Guardrails) -> None:
+    """Take the picked action, and let the base policy decide what else begins now."""
+    board = world.board
     kind, stage, cap, until_s = action_of(board, candidates(board, base.order), picked)
     apply(world, kind, stage, cap, until_s)
     if kind != WAIT:
         act(world, base, limits)
+
+
+@kernel
+def _until_empty(world: World, base: Base, limits: Guardrails) -> int:
+    """Follow the base until a job comes to an empty pool, which is left undecided, or to the end.
+
+    Returns:
+        How many jobs have left: all that came before that one, or all.
+    """
+    board, clock = world.board, world.clock[0]
+    came = clock.arrived
     while advance(world) == DECIDE:
+        alone = clock.arrived > came and clock.finished == clock.arrived - 1
+        # Where all executors are busy an arrival is no decision: it may have come while others were there.
+        if alone and board.jobs[clock.arrived - 1].arrival_s == board.pool[0].now_s:
+            return clock.finished
+        came = clock.arrived
         act(world, base, limits)
+    return clock.finished
+
+
+@kernel
+def _stayed_s(world: World, jobs: int, now_s: float) -> float:
+    """Return the sum of the first jobs' completion times, seconds from `now_s`."""
     total_s = 0.0
-    for job in range(world.clock[0].jobs):
+    for job in range(jobs):
         total_s += world.job_progress[job].completion_s - now_s
     return total_s
 
 
 @kernel
+def _furthest_behind(left: IntArray, legal: int) -> int:
+    """Return the action under which the fewest jobs have left, -1 if it is as many under all."""
+    least, most = -1, -1
+    for picked in range(len(left)):
+        if (legal >> picked) & 1:
+            if least < 0 or left[picked] < left[least]:
+                least = picked
+            if most < 0 or left[picked] > left[most]:
+                most = picked
+    return least if left[least] < left[most] else -1
+
+
+@kernel
 def try_actions(
-    fork: Fork,
+    forks: tuple[Fork, ...],
     world: World,
     library: World,
     first: int,
@@ -119,11 +156,16 @@ def try_actions(
     legal: int,
     base: Base,
     totals_s: FloatArray,
+    left: IntArray,
 ) -> bool:
-    """Try each legal action in one future: write the sums of completion times; False if the fork is too small.
+    """Try each legal action in one future: write the sums of completion times; False if a fork is too small.
+
+    Where a job comes to an empty pool, all that was done before is forgotten, but for the order in which the errors of
+    estimates were met. So it is enough to follow each action until all of them have emptied the pool before the same
+    job: what comes behind costs them the same, and is left out of the sums.
 
     Args:
-        fork: memory for the copies.
+        forks: memory for a copy for each action.
         world: the episode at a decision; left as it is.
         library: where the future comes from, from job `first` on.
         first: at least 1.
@@ -132,12 +174,22 @@ def try_actions(
         legal: a bit for each action.
         base: followed after the action.
         totals_s: [3] written where legal.
+        left: [3] written where legal: how many jobs are in the sum.
     """
-    for picked in range(len(totals_s)):
+    for picked in range(len(forks)):
         if (legal >> picked) & 1:
-            if not splice(fork, world, library, first, plan.horizon, since_s):
+            if not splice(forks[picked], world, library, first, plan.horizon, since_s):
                 return False
-            totals_s[picked] = rollout(fork.world, picked, base, NO_LIMITS)
+            _begin(forks[picked].world, picked, base, NO_LIMITS)
+            left[picked] = _until_empty(forks[picked].world, base, NO_LIMITS)
+    behind = _furthest_behind(left, legal)
+    while behind >= 0:
+        act(forks[behind].world, base, NO_LIMITS)
+        left[behind] = _until_empty(forks[behind].world, base, NO_LIMITS)
+        behind = _furthest_behind(left, legal)
+    for picked in range(len(forks)):
+        if (legal >> picked) & 1:
+            totals_s[picked] = _stayed_s(forks[picked].world, left[picked], world.board.pool[0].now_s)
     return True
 
 
@@ -189,8 +241,10 @@ def moment_of(world: World, order: Rule) -> Moment:
 class Teacher:
     """Labels decisions of one base episode; see the module."""
 
-    def __init__(self, world: World, library: World, fork: Fork, behaviour: Base, base: Base, plan: Plan) -> None:
-        self.world, self.library, self.fork = world, library, fork
+    def __init__(
+        self, world: World, library: World, forks: tuple[Fork, ...], behaviour: Base, base: Base, plan: Plan
+    ) -> None:
+        self.world, self.library, self.forks = world, library, forks
         self.behaviour, self.base, self.plan = behaviour, base, plan
         self._library = arrivals_of(library)
 
@@ -223,7 +277,7 @@ class Teacher:
     def _sampled(self, rng: np.random.Generator, legal: list[int], x: FloatArray) -> bool:
         """Draw whether to label a decision; one without a choice never is."""
         drawn = rng.random()
-        if len(legal) < 2 or peek(self.world.clock).arrived < self.plan.warm:
+        if drawn >= self.plan.sample or len(legal) < 2 or peek(self.world.clock).arrived < self.plan.warm:
             return False
         return bool(drawn < self.plan.sample * self._interest(x, legal))
 
@@ -250,9 +304,9 @@ class Teacher:
         end = int(peek(self.library.clock).jobs) - plan.horizon
         firsts, since_s = self._library.next_jobs(moment_of(self.world, self.base.order), end)
         for first in rng.choice(firsts, plan.futures):
-            totals_s = np.zeros(len(ACTIONS))
-            at = int(first)
-            if not try_actions(self.fork, self.world, self.library, at, since_s, plan, bits, self.base, totals_s):
+            totals_s, left = np.zeros(len(ACTIONS)), np.zeros(len(ACTIONS), np.int64)
+            future = (self.forks, self.world, self.library, int(first), since_s, plan)
+            if not try_actions(*future, bits, self.base, totals_s, left):
                 return None
             costs[legal] += (totals_s[legal] - totals_s[START_HEAD]) / plan.unit_s / plan.futures
         clipped: FloatArray = np.clip(costs, -plan.max_label, plan.max_label)
