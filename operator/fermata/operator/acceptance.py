@@ -32,15 +32,16 @@ class Acceptance:
         if fact.spec is None:
             return Problem(reasons.INVALID_SPEC, fact.problem)
         pool = self._store.pools.get(self._pool)
+        spec = pool.spec if pool else None
         checked = self._checked.get(fact.meta.uid)
-        if checked is None or checked[:2] != (fact.meta.generation, pool and pool.spec):
-            problem = next(iter(workflow_problems(fact.spec, pool.spec if pool else None)), None)
-            checked = self._checked[fact.meta.uid] = (fact.meta.generation, pool.spec if pool else None, problem)
+        if checked is None or checked[:2] != (fact.meta.generation, spec):
+            problem = next(iter(workflow_problems(fact.spec, spec)), None)
+            checked = self._checked[fact.meta.uid] = (fact.meta.generation, spec, problem)
         if checked[2] is not None:
             return checked[2]
         if pool is None:
             return Problem(reasons.POOL_NOT_FOUND, f"no ExecutorPool is named {self._pool!r}")
-        selector = pool.spec.namespace_selector if pool.spec else None
+        selector = spec.namespace_selector if spec else None
         namespace = self._store.namespaces.get(fact.meta.namespace)
         # A namespace that is newer than what is known of it may have the label for which it is left out.
         if selector is not None and (namespace is None or not selector.selects(dict(namespace.meta.labels))):

@@ -49,7 +49,7 @@ class PoolReconciler:
         self._applier = Applier(
             pool, tools.store, tools.cluster, tools.metrics, self._teller, self._ledger, tools.now, tools.wake
         )
-        self._known = Observer(pool, tools, self._ledger, self._applier, self._teller, self._holding, self._expiry)
+        self._observer = Observer(pool, tools, self._ledger, self._applier, self._teller, self._holding, self._expiry)
         self._whole = True  # take in every workflow, not only those that changed
 
     async def reconcile(self) -> float:
@@ -65,24 +65,24 @@ class PoolReconciler:
         # 2. Observe: take in what changed, and what became due. Should this round fail, the next one takes in all.
         begun_s = now_s = self._tools.now()
         whole, self._whole = self._corrects_otherwise(spec) or self._whole, True
-        await self._known.observe(now_s, whole=whole)
-        await self._applier.find_missing(self._known.views.values(), now_s)
-        await self._known.observe(now_s)
+        await self._observer.observe(now_s, whole=whole)
+        await self._applier.find_missing(self._observer.views.values(), now_s)
+        await self._observer.observe(now_s)
         now_s = self._tools.now()  # a history of 100,000 workflows takes a while
         # 3. Decide.
         self._holding.enter(self._situation(spec) if spec else None)
         may_hold = fact is not None and not self._holding.verdict(fact)[0]
         asked = await self._decide(spec, now_s, may_hold=may_hold) if spec else None
         # 4. Apply.
-        await self._applier.stop_unwanted(self._known.views.values(), now_s)
+        await self._applier.stop_unwanted(self._observer.views.values(), now_s)
         if asked:
-            await self._applier.carry_out(asked.plan, self._known.views, asked.decision.policy, now_s)
-        await self._known.observe(now_s)
+            await self._applier.carry_out(asked.plan, self._observer.views, asked.decision.policy, now_s)
+        await self._observer.observe(now_s)
         # 5. Settle: who is held from now on?
         held = self._settle(asked, now_s)
         # 6. Tell: statuses, Events, metrics.
         await self._tell(fact, asked, held, now_s)
-        await self._known.observe(now_s)
+        await self._observer.observe(now_s)
         await self._expiry.delete_due(now_s)
         self._whole = False
         # 7. Look back: what is holding worth here?
@@ -97,8 +97,8 @@ class PoolReconciler:
         """
         policy = self._seat.policy if spec is not None and spec.mode == "Enforce" else None
         corrects = policy is not None and corrects_estimates(policy)
-        changed = corrects != self._known.estimates.corrects
-        self._known.estimates.corrects = corrects
+        changed = corrects != self._observer.estimates.corrects
+        self._observer.estimates.corrects = corrects
         return changed
 
     def close(self) -> None:
@@ -112,16 +112,16 @@ class PoolReconciler:
         limits = limits_of(spec)
         self._bound_commitments(limits, now_s, may_hold=may_hold and spec.mode == "Enforce")
         holds = self._ledger.stage_holds(now_s)
-        if self._known.released:
+        if self._observer.released:
             # A stage that is released has been held for as long as any stage may be: it is due.
             limits = limits._replace(max_hold_s=min(limits.max_hold_s, FOREVER_S))
-            for uid, stages in self._known.released.items():
+            for uid, stages in self._observer.released.items():
                 holds |= {(uid, name): HoldTimes(FOREVER_S) for name in stages}
         # Of a workflow that is not accepted nothing can start; all that counts is what it keeps busy.
         views = [
             known
-            for uid, known in self._known.views.items()
-            if uid not in self._known.problems or any(stage.occupied for stage in known.stages)
+            for uid, known in self._observer.views.items()
+            if uid not in self._observer.problems or any(stage.occupied for stage in known.stages)
         ]
         elsewhere = Elsewhere(self._unshown(), self._starting(), self._looked_for())
         state, keys = build_state(
@@ -130,17 +130,17 @@ class PoolReconciler:
             self._tools.store.job_pods,
             holds,
             self._ledger.workflow_held_s(now_s),
-            self._known.recent.arrivals,
+            self._observer.recent.arrivals,
             now_s,
             self._applier.paused(now_s),
-            self._known.rows,
-            self._known.estimates.trust,
+            self._observer.rows,
+            self._observer.estimates.trust,
         )
         edges = partial(dag_of, views, keys)
         decision = await self._seat.decide(state, spec, limits, may_hold=may_hold, dag=edges)
         self._tools.recorder.write(self.pool, self._seat.fallback.name, state, keys, decision, edges)
         index = {key: i for i, key in enumerate(keys.stages)}
-        return Asked(state, keys, decision, plan(decision.steps, keys, self._known.views), index, elsewhere)
+        return Asked(state, keys, decision, plan(decision.steps, keys, self._observer.views), index, elsewhere)
 
     def _bound_commitments(self, limits: Guardrails, now_s: float, *, may_hold: bool) -> None:
         """Shorten committed holds to what the limits leave by now, and end those that must not be.
@@ -151,10 +151,10 @@ class PoolReconciler:
         idle = not limits.hold_when_idle and not self._tools.store.busy_jobs[self.pool]
         for uid, account in self._ledger.accounts.items():
             for name, until_s in list(account.hold_until_s.items()):
-                known = self._known.views.get(uid)
+                known = self._observer.views.get(uid)
                 stage = known.stage(name) if known else None
                 room_s = 0.0
-                if may_hold and not idle and stage is not None and name not in self._known.released.get(uid, ()):
+                if may_hold and not idle and stage is not None and name not in self._observer.released.get(uid, ()):
                     held_s = account.stages.get(name, Meter()).total(now_s)
                     room_s = min(limits.max_hold_s - held_s, stage.ready_s + limits.max_wait_s - now_s)
                 if min(until_s, now_s + room_s) <= now_s:
@@ -174,7 +174,7 @@ class PoolReconciler:
         for job in self._tools.store.busy_jobs[self.pool].values():
             uid = job.meta.owner_uid
             if uid not in names:
-                known = self._known.views.get(uid)
+                known = self._observer.views.get(uid)
                 names[uid] = {stage.spec.name for stage in known.stages} if known else set()
             if job.stage not in names[uid]:
                 unshown += job.occupied * self._slots(job)
@@ -184,14 +184,16 @@ class PoolReconciler:
         """Return the executors of tasks that may begin at any moment: their Jobs are being created or widened."""
         executors = 0
         for (uid, name), start in self._applier.starting.items():
-            known = self._known.views.get(uid)
+            known = self._observer.views.get(uid)
             stage = known.stage(name) if known else None
             executors += max(start.cap - (stage.occupied if stage else 0), 0) * start.slots
         return executors
 
     def _looked_for(self) -> int:
         """Return the executors of stages whose Jobs are not seen, while nobody says that they were deleted."""
-        return sum(most.tasks * most.slots for known in self._known.views.values() for most in known.missing.values())
+        return sum(
+            most.tasks * most.slots for known in self._observer.views.values() for most in known.missing.values()
+        )
 
     def _situation(self, spec: ExecutorPoolSpec) -> Situation | None:
         """Return what the estimate of the savings is to be about, if the pool's policy can be asked."""
@@ -202,7 +204,7 @@ class PoolReconciler:
         return Situation(policy, base, self._seat.fallback, limits_of(spec), spec.executors)
 
     def _unfinished(self, now_s: float) -> list[PastJob]:
-        sound = (known for uid, known in self._known.views.items() if uid not in self._known.problems)
+        sound = (known for uid, known in self._observer.views.items() if uid not in self._observer.problems)
         return [present_job(known, now_s) for known in sound]
 
     def _settle(self, asked: Asked | None, now_s: float) -> set[StageKey]:
@@ -215,9 +217,9 @@ class PoolReconciler:
         names: dict[str, set[str]] = {}
         for uid, name in held:
             names.setdefault(uid, set()).add(name)
-        for uid in self._known.metering | names.keys():
+        for uid in self._observer.metering | names.keys():
             self._meter(uid, names.get(uid, set()), now_s)
-        self._known.metering = set(names)
+        self._observer.metering = set(names)
         return held
 
     def _left(self, asked: Asked | None) -> Iterable[StageKey]:
@@ -227,14 +229,14 @@ class PoolReconciler:
         committed = {(uid, name): until_s for uid, name, until_s in self._ledger.committed()}
         candidates = asked.unstarted() if asked.plan.waits else [key for key in committed if key in asked.index]
         for key in candidates:
-            known = self._known.views.get(key[0])
+            known = self._observer.views.get(key[0])
             stage = known.stage(key[1]) if known else None
             if stage is not None and stage.phase == "Ready" and asked.left(key, committed.get(key)):
                 yield key
 
     def _meter(self, uid: str, held: Collection[str], now_s: float) -> None:
         """Let the meters of one workflow count or not."""
-        known, account = self._known.views.get(uid), self._ledger.accounts.get(uid)
+        known, account = self._observer.views.get(uid), self._ledger.accounts.get(uid)
         if known is None or account is None:
             return
         for stage in known.stages:
@@ -259,7 +261,7 @@ class PoolReconciler:
         return asked.waiting + sum(self._may_start(*key) for key in paused)
 
     def _may_start(self, uid: str, name: str) -> bool:
-        known = self._known.views.get(uid)
+        known = self._observer.views.get(uid)
         stage = known.stage(name) if known and not known.blocked else None
         return stage is not None and stage.phase == "Ready"
 
@@ -295,7 +297,7 @@ class PoolReconciler:
             "busy": self._busy() + self._looked_for(),
             "waiting": self._waiting(asked) - len(held),
             "held": len(held),
-            "workflows": len(self._known.views.keys() - self._known.problems.keys()),
+            "workflows": len(self._observer.views.keys() - self._observer.problems.keys()),
         }
         if asked and asked.decision.trouble:
             self._teller.fallback(fact, asked.decision.trouble)
@@ -311,17 +313,17 @@ class PoolReconciler:
         )
 
     def _goes_on(self, uid: str) -> bool:
-        known = self._known.views.get(uid)
+        known = self._observer.views.get(uid)
         return known is None or known.outcome is None
 
     async def _tell_workflow(self, uid: str, asked: Asked | None, held: set[StageKey], now_s: float) -> None:
-        fact, known = self._tools.store.workflows.get(uid), self._known.views.get(uid)
+        fact, known = self._tools.store.workflows.get(uid), self._observer.views.get(uid)
         if fact is None:
             return
         if fact.finished:
             await self._teller.edited(fact, now_s)
             return
-        problem = self._known.problems.get(uid)
+        problem = self._observer.problems.get(uid)
         if known is None:
             await self._teller.unreadable(fact, problem or Problem(reasons.INVALID_SPEC, fact.problem), now_s)
             return
@@ -357,7 +359,7 @@ class PoolReconciler:
 
     def _next_wake(self, asked: Asked | None, retry_s: float | None, begun_s: float) -> float:
         """Return when to come back: what was not due when the round began may be by now, and nobody else says so."""
-        times_s = [self._teller.next_s, self._expiry.next_s, *self._known.deadlines_s.values()]
+        times_s = [self._teller.next_s, self._expiry.next_s, *self._observer.deadlines_s.values()]
         times_s += self._applier.retries_s(begun_s)
         times_s += [until_s for _, _, until_s in self._ledger.committed() if until_s > begun_s]
         if asked is not None:

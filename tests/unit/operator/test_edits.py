@@ -436,7 +436,7 @@ def test_a_job_that_is_not_seen_since_it_was_widened_keeps_what_it_was_given() -
     world.store.remove("jobs", uid, uid, raw["metadata"]["resourceVersion"])
     world.server.busy = 0  # no status is written
     asyncio.run(world.reconciler.reconcile())
-    (known,) = [known for known in world.reconciler._known.views.values() if known.missing]
+    (known,) = [known for known in world.reconciler._observer.views.values() if known.missing]
     assert known.missing == {"a": (after, 1)}
 
 
@@ -556,7 +556,7 @@ def test_nonsense_in_the_annotations_of_a_job_harms_nobody(key: str, text: str) 
     (row,) = status_of(world, SHORT)["stages"]
     assert row["runSeconds"] == pytest.approx(4.0, abs=0.1)
     assert 0.0 <= row["heldSeconds"] + row["waitSeconds"] <= 1.0
-    assert math.isfinite(sum(world.reconciler._known.estimates.trust))
+    assert math.isfinite(sum(world.reconciler._observer.estimates.trust))
 
 
 def test_a_job_that_is_being_deleted_takes_no_executors_from_others() -> None:

@@ -248,12 +248,12 @@ def test_a_long_history_keeps_nobody_waiting_and_what_happens_meanwhile_counts()
 
     async def look() -> None:
         beside = asyncio.create_task(others())
-        await world.reconciler._known.observe(world.now_s)
+        await world.reconciler._observer.observe(world.now_s)
         beside.cancel()
 
     asyncio.run(look())
     assert turns >= 5
-    assert "uid-next" in world.reconciler._known.views
+    assert "uid-next" in world.reconciler._observer.views
 
 
 def test_one_task_of_one_stage_is_told_in_the_singular() -> None:
@@ -288,10 +288,10 @@ def test_what_was_expected_of_a_stage_is_not_what_it_took() -> None:
         past = past_job(world.store.workflows[f"uid-{name}"])
         assert past is not None
         assert [(part.duration_s, part.estimate_s) for part in past.stages] == [(9.0, expected_s)] * 2
-    before = world.reconciler._known.estimates.trust
+    before = world.reconciler._observer.estimates.trust
     world.start_operator()
     asyncio.run(world.run_until(world.now_s + 1.0))
-    assert world.reconciler._known.estimates.trust == pytest.approx(before)
+    assert world.reconciler._observer.estimates.trust == pytest.approx(before)
 
 
 def _run_one(world: World, name: str, took_s: float) -> dict[str, Any]:

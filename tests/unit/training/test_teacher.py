@@ -20,7 +20,7 @@ from fermata.training.collect import Unit, empty_network, label_unit
 from fermata.training.config import TrainConfig, read_config
 from fermata.training.fork import fork_for
 from fermata.training.network import CostNetwork
-from fermata.training.teacher import Base, Plan, _take, look, try_actions
+from fermata.training.teacher import Base, Future, _take, look, try_actions
 
 pytestmark = pytest.mark.training
 
@@ -72,17 +72,16 @@ def test_a_rollout_ends_early_only_where_nothing_depends_on_the_action(name: str
     world, library = new_world(tables, scenario.executors), new_world(tables, scenario.executors)
     base = Base(False, registry.load("sjf-hold:tau=20").rule, ORDER, empty_network())
     forks = tuple(fork_for(scenario.generate(3), scenario.executors, arrivals) for _ in ACTIONS)
-    plan = Plan(1.0, 0.0, 1.0, (0,), 0.0, 1, arrivals, 1.0, 0, 1.0)
     early = compared = 0
     while compared < 40 and advance(world) == DECIDE:
         while bits := look(world, ORDER, np.zeros(SIZE)):
             legal, arrived = [k for k in range(len(ACTIONS)) if (bits >> k) & 1], int(peek(world.clock).arrived)
             if len(legal) > 1 and arrived % 5 == 0:
                 since_s = float(peek(world.board.pool).now_s - tables.job_arrival_s[arrived - 1])
-                future = (forks, world, library, arrived, since_s, plan, bits, base)
+                future = Future(world, library, arrived, since_s, arrivals)
                 totals_s, left = np.zeros((2, len(ACTIONS))), np.zeros((2, len(ACTIONS)), np.int64)
-                assert try_to_the_end(*future, totals_s[0], left[0])
-                assert try_actions(*future, totals_s[1], left[1])
+                assert try_to_the_end(forks, future, bits, base, totals_s[0], left[0])
+                assert try_actions(forks, future, bits, base, totals_s[1], left[1])
                 whole_s, changes_s = totals_s[:, legal] - totals_s[:, legal[:1]]
                 np.testing.assert_allclose(changes_s, whole_s, rtol=0, atol=1e-6 * totals_s.max())
                 assert len(set(left[1, legal])) == 1

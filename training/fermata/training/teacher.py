@@ -66,6 +66,16 @@ class Plan(NamedTuple):
     max_label: float  # labels are clipped to +- this
 
 
+class Future(NamedTuple):
+    """A decision, and what comes after it."""
+
+    world: World  # the episode at the decision; left as it is
+    library: World  # where the jobs come from, from `first` on
+    first: int  # at least 1
+    since_s: float  # time since the last arrival, at most the gap before job `first`
+    arrivals: int
+
+
 @kernel
 def _base_action(board: Board, base: Base) -> tuple[int, int, int, float]:
     if base.learned:
@@ -95,7 +105,13 @@ def act(world: World, base: Base, limits: Guardrails) -> None:
 
 
 @kernel
-def _begin(world: World, picked: int, base: Base, limits: Guardrails) -> None:
+def unfold(fork: Fork, future: Future) -> bool:
+    """Make the fork a copy of the decision with that future; tell whether it was large enough."""
+    return splice(fork, future.world, future.library, future.first, future.arrivals, future.since_s)
+
+
+@kernel
+def begin(world: World, picked: int, base: Base, limits: Guardrails) -> None:
     """Take the picked action, and let the base policy decide what else begins now."""
     board = world.board
     kind, stage, cap, until_s = action_of(board, candidates(board, base.order), picked)
@@ -124,7 +140,7 @@ def _until_empty(world: World, base: Base, limits: Guardrails) -> int:
 
 
 @kernel
-def _stayed_s(world: World, jobs: int, now_s: float) -> float:
+def stayed_s(world: World, jobs: int, now_s: float) -> float:
     """Return the sum of the first jobs' completion times, seconds from `now_s`."""
     total_s = 0.0
     for job in range(jobs):
@@ -147,16 +163,7 @@ def _furthest_behind(left: IntArray, legal: int) -> int:
 
 @kernel
 def try_actions(
-    forks: tuple[Fork, ...],
-    world: World,
-    library: World,
-    first: int,
-    since_s: float,
-    plan: Plan,
-    legal: int,
-    base: Base,
-    totals_s: FloatArray,
-    left: IntArray,
+    forks: tuple[Fork, ...], future: Future, legal: int, base: Base, totals_s: FloatArray, left: IntArray
 ) -> bool:
     """Try each legal action in one future: write the sums of completion times; False if a fork is too small.
 
@@ -166,21 +173,18 @@ def try_actions(
 
     Args:
         forks: memory for a copy for each action.
-        world: the episode at a decision; left as it is.
-        library: where the future comes from, from job `first` on.
-        first: at least 1.
-        since_s: time since the last arrival, at most the gap before job `first`.
-        plan: says how long the future is.
+        future: what they are tried in.
         legal: a bit for each action.
         base: followed after the action.
         totals_s: [3] written where legal.
         left: [3] written where legal: how many jobs are in the sum.
     """
+    now_s = future.world.board.pool[0].now_s
     for picked in range(len(forks)):
         if (legal >> picked) & 1:
-            if not splice(forks[picked], world, library, first, plan.horizon, since_s):
+            if not unfold(forks[picked], future):
                 return False
-            _begin(forks[picked].world, picked, base, NO_LIMITS)
+            begin(forks[picked].world, picked, base, NO_LIMITS)
             left[picked] = _until_empty(forks[picked].world, base, NO_LIMITS)
     behind = _furthest_behind(left, legal)
     while behind >= 0:
@@ -189,7 +193,7 @@ def try_actions(
         behind = _furthest_behind(left, legal)
     for picked in range(len(forks)):
         if (legal >> picked) & 1:
-            totals_s[picked] = _stayed_s(forks[picked].world, left[picked], world.board.pool[0].now_s)
+            totals_s[picked] = stayed_s(forks[picked].world, left[picked], now_s)
     return True
 
 
@@ -305,8 +309,8 @@ class Teacher:
         firsts, since_s = self._library.next_jobs(moment_of(self.world, self.base.order), end)
         for first in rng.choice(firsts, plan.futures):
             totals_s, left = np.zeros(len(ACTIONS)), np.zeros(len(ACTIONS), np.int64)
-            future = (self.forks, self.world, self.library, int(first), since_s, plan)
-            if not try_actions(*future, bits, self.base, totals_s, left):
+            future = Future(self.world, self.library, int(first), since_s, plan.horizon)
+            if not try_actions(self.forks, future, bits, self.base, totals_s, left):
                 return None
             costs[legal] += (totals_s[legal] - totals_s[START_HEAD]) / plan.unit_s / plan.futures
         clipped: FloatArray = np.clip(costs, -plan.max_label, plan.max_label)
