@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,9 @@ def test_an_operator_that_cannot_read_jobs_does_not_say_that_it_acts(tmp_path: P
             assert "lease fermata-operator is ours" in operator.log.read_text()
             assert f"{leads} 0.0" in operator.get("/metrics")
         operator.wait_ready()
-        assert f"{leads} 1.0" in operator.get("/metrics")
+        shown = operator.get("/metrics")
+        assert f"{leads} 1.0" in shown
+        assert f'fermata_build_info{{version="{version("fermata")}"}} 1.0' in shown
 
 
 def test_names_of_pools_that_users_make_up_are_no_series_for_ever(cluster: Cluster, operator: OperatorProcess) -> None:

@@ -5,6 +5,7 @@ One registry for each operator, so that two in one process (as in tests) do not 
 
 from __future__ import annotations
 
+from importlib.metadata import version
 from typing import NamedTuple
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -110,6 +111,10 @@ class Metrics:
             "fermata_leader", "1 if this operator holds the lease, and acts.", ("lease",), registry=registry
         )
         self.events_dropped = Counter("fermata_events_dropped", "Events not written.", registry=registry)
+        self.build_info = Gauge(
+            "fermata_build_info", "1, beside the version of the operator.", ("version",), registry=registry
+        )
+        self.build_info.labels(version("fermata")).set(1)
 
     def families(self) -> list[Family]:
         """Return all of them, as they are defined."""
