@@ -243,8 +243,11 @@ class Applier:
         message = f"its Job is not seen: {trouble or 'somebody takes off the labels that it is given'}"
         busy = trouble is not None and trouble.is_trouble
         self._searches[key] = Failure.after(self._searches.get(key), message, self._now(), busy=busy)
-        seen = name in self._store.workflow_jobs.get(uid, {})
-        told = "its Job had lost its labels, and has them again" if seen else message
+        told = message
+        if key in self._unanswered:
+            told = f"what became of its start is not known: {trouble}"
+        elif name in self._store.workflow_jobs.get(uid, {}):
+            told = "its Job had lost its labels, and has them again"
         log.warning("%s: stage %s: %s", fact.title, name, told)
 
     async def _stop(self, fact: WorkflowFact, job: JobFact, reason: str) -> None:

@@ -190,9 +190,15 @@ class PoolReconciler:
         return executors
 
     def _looked_for(self) -> int:
-        """Return the executors of stages whose Jobs are not seen, while nobody says that they were deleted."""
+        """Return the executors of stages whose Jobs are not seen, while nobody says that they were deleted.
+
+        Of one that is being widened, too, all that it may have is counted there.
+        """
         return sum(
-            most.tasks * most.slots for known in self._observer.views.values() for most in known.missing.values()
+            most.tasks * most.slots
+            for uid, known in self._observer.views.items()
+            for name, most in known.missing.items()
+            if (uid, name) not in self._applier.starting
         )
 
     def _situation(self, spec: ExecutorPoolSpec) -> Situation | None:

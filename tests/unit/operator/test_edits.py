@@ -10,6 +10,7 @@ import pytest
 from tests.unit.operator.objects import DONE, T0, stage, workflow
 from tests.unit.operator.world import Holder, World, kind_of
 
+from fermata.operator.cluster import ClusterError
 from fermata.operator.times import parse, render
 from fermata.policy import registry
 
@@ -418,6 +419,31 @@ def test_a_job_that_is_stripped_of_its_labels_when_it_is_created_keeps_what_it_w
     (row,) = status_of(world, "uid-wide")["stages"]
     assert (row["reason"], row["parallelism"], parse(row["startTime"])) == ("JobUnseen", 1, T0 + 1.0)
     assert status_of(world, "p")["busy"] == 3, "two of it, and one of the short one"
+
+
+def test_what_an_unanswered_widening_asked_for_counts_once_if_its_job_is_not_seen_either() -> None:
+    world = World(executors=9)
+    world.server.refusals = {name: [403] * 99 for name in ("short", "long")}
+    wide = stage("a", estimateSeconds=1, tasks=6, parallelism=2)
+    world.feed("workflows", "uid-wide", workflow("wide", wide))
+    run_on(world, 0.2)
+    (made,) = world.server.jobs
+    widen = world.server.patch_job
+
+    async def lose(*arguments: Any) -> dict[str, Any]:
+        world.server.patch_job, world.server.strips = widen, True  # type: ignore[method-assign]
+        await widen(*arguments)
+        raise ClusterError(0, "ServerDisconnectedError", "")
+
+    world.server.patch_job, world.server.unread = lose, 9  # type: ignore[method-assign]
+    edit(world, "uid-wide", stages=[{**wide, "parallelism": 5}])
+    run_on(world, 0.1)
+    world.store.remove("jobs", made["metadata"]["uid"])  # as a watch tells of labels that were taken off
+    for uid, slots in (("uid-fits", 4), ("uid-large", 5)):
+        world.feed("workflows", uid, workflow(uid[4:], stage("a", estimateSeconds=1, slots=slots), arrival_s=T0 + 1.0))
+    run_on(world, 1.5)
+    assert world.server.unread, "the API server does not say yet"
+    assert world.started.keys() == {"wide", "fits"}
 
 
 def test_a_job_that_is_not_seen_since_it_was_widened_keeps_what_it_was_given() -> None:

@@ -176,6 +176,32 @@ def test_the_executors_of_a_start_without_an_answer_are_kept_until_it_is_known_w
     assert world.server.objects["p"]["status"]["busy"] == 1
 
 
+@pytest.mark.parametrize("shared", [True, False])
+def test_what_an_unanswered_start_may_have_begun_counts_towards_its_workflows_own_parallelism(shared: bool) -> None:
+    world = World(executors=4)
+    world.server.refusals["short"] = [403] * 99
+    created: list[str] = []
+    create = world.server.create_job
+
+    async def lose_first(job: dict[str, Any]) -> dict[str, Any]:
+        made, labels = await create(job), job["metadata"]["labels"]
+        if labels["fermata.dev/workflow"] != "two":
+            return made
+        created.append(labels["fermata.dev/stage"])
+        if len(created) == 1:
+            raise ClusterError(0, "ServerDisconnectedError", "")
+        return made
+
+    world.server.create_job, world.server.unread = lose_first, 4  # type: ignore[method-assign]
+    two = [stage("a", estimateSeconds=1), stage("b", estimateSeconds=1)]
+    world.feed("workflows", "uid-two", workflow("two", *two, **({"parallelism": 1} if shared else {})))
+    asyncio.run(world.run_until(world.now_s + 0.2))
+    assert world.server.unread, "the API server does not say yet"
+    assert len(created) == (1 if shared else 2)
+    asyncio.run(world.run_until(world.now_s + 60.0))
+    assert len(created) == (1 if shared else 2), "the first runs, as it turned out"
+
+
 @pytest.mark.parametrize("what", ["start", "hold"])
 def test_what_becomes_due_while_statuses_are_written_is_done_at_once(what: str) -> None:
     world = World(maxHoldSeconds=4)
