@@ -316,15 +316,19 @@ def _as_started(blank: StageView, job: JobFact) -> StageView:
 
 
 def _as_written(blank: StageView, phase: Phase, status: StageStatus) -> StageView:
-    """Return the view of a stage of whose Job nothing is known: the status is all that is left of it."""
+    """Return the view of a stage of whose Job nothing is known: the status is all that is left of it.
+
+    Somebody else may have written it; a stage that has started was ready by then.
+    """
+    start_s = parse_or_none(status.start_time)
     return replace(
         blank,
         phase=phase,
         tasks=status.tasks or blank.tasks,
         reason=status.reason,
         message=status.message,
-        ready_s=parse_or_none(status.ready_time) or math.inf,
-        start_s=parse_or_none(status.start_time),
+        ready_s=parse_or_none(status.ready_time) or start_s or math.inf,
+        start_s=start_s,
         end_s=parse_or_none(status.completion_time),
         held_s=status.held_seconds or 0.0,
     )
@@ -342,17 +346,17 @@ def _outcome(
 ) -> Outcome | None:
     all_s = (*(stage.end_s for stage in stages), *(job.end_s for job in removed))
     ends_s = [end_s for end_s in all_s if end_s is not None]
+    last_s = max(ends_s, default=now_s)
     if all(stage.phase == "Succeeded" for stage in stages):
-        return Outcome(True, reasons.ALL_STAGES_SUCCEEDED, f"{counted(len(stages), 'stage')} succeeded", max(ends_s))
+        return Outcome(True, reasons.ALL_STAGES_SUCCEEDED, f"{counted(len(stages), 'stage')} succeeded", last_s)
     if any(stage.phase == "Running" for stage in stages):
         return None
     if expired:
-        end_s = max([now_s, *ends_s])
-        return Outcome(False, reasons.DEADLINE_EXCEEDED, "activeDeadlineSeconds have passed", end_s)
+        return Outcome(False, reasons.DEADLINE_EXCEEDED, "activeDeadlineSeconds have passed", max(now_s, last_s))
     failed = [stage for stage in stages if stage.phase == "Failed"]
     if not failed or (spec.on_failure == "Finish" and any(stage.phase == "Ready" for stage in stages)):
         return None
-    return Outcome(False, reasons.STAGE_FAILED, _failure(failed), max(ends_s, default=now_s))
+    return Outcome(False, reasons.STAGE_FAILED, _failure(failed), last_s)
 
 
 def _failure(failed: list[StageView]) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
 from fermata.operator.names import MAX_LABEL
@@ -24,6 +24,9 @@ MAX_MESSAGE = 32768  # of a condition
 Name = Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", min_length=1, max_length=63)]
 Seconds = Annotated[int, Field(ge=1, le=MAX_SECONDS)]
 SecondsOrZero = Annotated[int, Field(ge=0, le=MAX_SECONDS)]
+# In statuses, which others can write, too: what is read there is never negative, nor beyond what a spec may say.
+CountRead = Annotated[int, AfterValidator(lambda count: min(max(count, 0), MAX_TASKS))]
+SecondsRead = Annotated[float, AfterValidator(lambda seconds: min(max(seconds, 0.0), float(MAX_SECONDS)))]
 Time = Annotated[str, Field(json_schema_extra={"format": "date-time"})]
 PolicyName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]*(:[a-z_]+=[^,=\s]+(,[a-z_]+=[^,=\s]+)*)?$", max_length=253)]
 
@@ -143,20 +146,20 @@ class StageStatus(_Status):
     completion_time: Time | None = None
     held_since: Time | None = Field(default=None, description="Since when it is held now; adds to heldSeconds.")
     hold_until: Time | None = Field(default=None, description="End of a committed hold.")
-    wait_seconds: float | None = None
-    held_seconds: float | None = None
-    run_seconds: float | None = None
-    task_seconds: float | None = Field(
+    wait_seconds: SecondsRead | None = None
+    held_seconds: SecondsRead | None = None
+    run_seconds: SecondsRead | None = None
+    task_seconds: SecondsRead | None = Field(
         default=None, description="What each task took, if all took the same, by runSeconds and all caps until then."
     )
-    estimate_seconds: float | None = Field(default=None, description="What one task is expected to take.")
+    estimate_seconds: SecondsRead | None = Field(default=None, description="What one task is expected to take.")
     estimate_source: Annotated[str, Field(max_length=128)] = Field(default="", description="Where that comes from.")
-    parallelism: int | None = Field(default=None, description="The cap in force.")
+    parallelism: CountRead | None = Field(default=None, description="The cap in force.")
     job_name: Annotated[str, Field(max_length=63)] | None = None
-    tasks: int = 0
-    active: int = 0
-    succeeded: int = 0
-    failed: int = 0
+    tasks: CountRead = 0
+    active: CountRead = 0
+    succeeded: CountRead = 0
+    failed: CountRead = 0
 
 
 class TaskCounts(_Status):
@@ -188,10 +191,10 @@ class WorkflowStatus(_Told):
     arrival_time: Time | None = Field(default=None, description="Its creation, to the microsecond where known.")
     start_time: Time | None = None
     completion_time: Time | None = None
-    jct_seconds: float | None = Field(default=None, description="Job completion time: wait + held + run.")
-    wait_seconds: float | None = Field(default=None, description="No task ran and too few executors were free.")
-    held_seconds: float | None = Field(default=None, description="No task ran although executors were left free.")
-    run_seconds: float | None = Field(default=None, description="At least one task ran.")
+    jct_seconds: SecondsRead | None = Field(default=None, description="Job completion time: wait + held + run.")
+    wait_seconds: SecondsRead | None = Field(default=None, description="No task ran and too few executors were free.")
+    held_seconds: SecondsRead | None = Field(default=None, description="No task ran although executors were left free.")
+    run_seconds: SecondsRead | None = Field(default=None, description="At least one task ran.")
     held_since: Time | None = Field(default=None, description="Since when it is held now; adds to heldSeconds.")
     suspended_time: Time | None = Field(default=None, description="When it, or a Job of it, was first suspended.")
     slowdown: float | None = Field(default=None, description="JCT over the run time (at least 10 s), at least 1.")

@@ -313,7 +313,8 @@ def _stage_status(
         "jobName": job_name(view.fact.meta.name, view.fact.meta.uid, name) if begun else None,
         "tasks": stage.tasks,
         "active": stage.occupied,
-        "succeeded": stage.succeeded,
+        # Where no Job says so, what was said of it before is all that is known.
+        "succeeded": max(stage.succeeded, before.succeeded if before and not stage.job else 0),
         "failed": stage.job.failed if stage.job else before.failed if before else 0,
     }
 

@@ -246,3 +246,40 @@ def test_a_workflow_that_was_ever_suspended_says_so() -> None:
     )
     by_hand = _status(_view(stage("a"), jobs={"a": {"suspended": True}}))  # its Job, by somebody else
     assert by_hand["suspendedTime"] is not None
+
+
+def _policy_of(first_s: float, second_s: float, *, before: str = "") -> str:
+    """Return what is told of a running workflow whose stages were started by two policies, then."""
+    jobs = {
+        name: {"start_s": T0 + start_s, "annotations": {names.ANNOTATION_POLICY: policy}}
+        for name, policy, start_s in (("a", "first", first_s), ("b", "second", second_s))
+    }
+    told: str = _status(_view(stage("a"), stage("b"), jobs=jobs, status={"policy": before}))["policy"]
+    return told
+
+
+def test_the_policy_that_a_workflow_names_is_the_one_that_started_something_last() -> None:
+    assert [_policy_of(1.0, 2.0), _policy_of(2.0, 1.0)] == ["second", "first"]
+    assert _policy_of(1.0, 2.0, before="third") == "second"
+
+
+def test_a_workflow_whose_jobs_are_gone_goes_on_naming_its_policy() -> None:
+    done = {"name": "a", "state": "Succeeded", "startTime": render(T0), "completionTime": render(T0 + 1), "tasks": 1}
+    gone = _view(stage("a"), status={"policy": "former", "stages": [done]})
+    assert (_status(gone)["policy"], _status(_view(stage("a")))["policy"]) == ("former", "sjf")
+
+
+def test_a_stage_whose_job_is_gone_goes_on_telling_how_many_tasks_failed() -> None:
+    row = {"name": "a", "state": "Failed", "startTime": render(T0), "completionTime": render(T0 + 9)}
+    written = _status(_view(stage("a", tasks=5), status={"stages": [row | {"tasks": 5, "succeeded": 2, "failed": 3}]}))
+    assert (written["stages"][0]["failed"], written["tasks"]["failed"]) == (3, 3)
+    assert (written["stages"][0]["succeeded"], written["progress"]) == (2, "2/5")
+
+
+def test_why_a_stage_waits_is_cut_before_the_whole_status_is_refused() -> None:
+    long = Why(reasons.START_RETRYING, "x" * 40_000)
+    written = status.workflow_status(_view(stage("a")), Account(), {}, {"a": long}, "sjf", T0)
+    (workflows, _) = manifests()
+    structure = workflows["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["status"]
+    assert list(validate(status.merge_patch(written)["stages"], structure["properties"]["stages"])) == []
+    assert written["stages"][0]["message"].startswith("xxx")
