@@ -42,7 +42,8 @@ def model_card(name: str, digest: str, metadata: Mapping[str, Any], config: Trai
     if ranges.cron_share:
         lines.append(f"    - {ranges.cron_share:.0%} of those of single tasks with batches on a schedule")
     if config.fit.kept > 1:
-        lines.append(f"- single tasks: the mean of the best {config.fit.kept} of {config.fit.tries} networks")
+        best = "" if config.fit.kept == config.fit.tries else f"the best {config.fit.kept} of "
+        lines.append(f"- single tasks: the mean of {best}{config.fit.tries} networks")
     if config.search is not None:
         scenarios = f"{config.search.scenarios} {'random scenarios' if ranges.own is None else 'episodes of the trace'}"
         for which, kind in enumerate(EXPERTS[1:], 1):

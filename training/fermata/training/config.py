@@ -101,6 +101,8 @@ class Fit(Section):
     weight_decay: float = Field(default=1e-4, ge=0)
     held_out: float = Field(default=0.1, ge=0, lt=1)  # of the scenarios, for early stopping
     patience: int = Field(default=12, ge=1)  # epochs without a better held-out loss
+    # Mean JCTs, squared: a scenario's labels count by 1 over this and the mean square of their miss; None: all alike.
+    floor: Positive | None = None
     tries: int = Field(default=1, ge=1)  # networks of the last round; the best on held-out episodes is kept ...
     kept: int = Field(default=1, ge=1)  # ... and in the model the mean of so many of the best
     cases: int = Field(default=80, ge=1)  # those episodes

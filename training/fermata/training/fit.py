@@ -1,6 +1,7 @@
-"""Fitting the network to the teacher's labels: plain mean squared error, early stopping on held-out scenarios.
+"""Fitting the network to the teacher's labels: least squares, early stopping on held-out scenarios.
 
-A Huber loss was tried by others and is biased against waiting: what waiting saves is rare and large.
+A Huber loss was tried by others and is biased against waiting: what waiting saves is rare and large. What may be
+weighted is whole scenarios, by how far off their labels are: that says nothing of which action they are for.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -22,18 +23,60 @@ from fermata.training.network import CostNetwork, Expert
 
 @dataclass(frozen=True)
 class Labels:
-    """Labelled decisions of many scenarios: features [n, SIZE], costs [n, 3] (NaN: illegal), scenario [n]."""
+    """Labelled decisions of many scenarios.
+
+    Features [n, SIZE], costs [n, 3] (NaN: illegal), scenario [n], and how much each decision counts [n] (None: alike).
+    """
 
     x: NDArray[np.float64]
     y: NDArray[np.float64]
     scenario: NDArray[np.int64]
+    weight: NDArray[np.float64] | None = None
+
+    def where(self, mask: NDArray[np.bool_]) -> Labels:
+        """Return some of the decisions, by a mask [n]."""
+        weight = None if self.weight is None else self.weight[mask]
+        return Labels(self.x[mask], self.y[mask], self.scenario[mask], weight)
 
 
-def _loss(expert: Expert, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    """Mean squared error over the legal actions but the first."""
+def _misses(expert: CostNetwork | Expert, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the squared misses of the legal actions but the first, [m], and of which decision each is, [m]."""
     legal = ~torch.isnan(y)
     legal[:, 0] = False
-    return ((expert(x) - y)[legal] ** 2).mean()
+    # What is illegal has to go before it is squared: nothing times NaN is a NaN gradient.
+    return (expert(x) - y)[legal] ** 2, torch.nonzero(legal)[:, 0]
+
+
+def _loss(expert: Expert, x: torch.Tensor, y: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    """Weighted mean squared miss."""
+    misses, rows = _misses(expert, x, y)
+    return (weight[rows] * misses).mean()
+
+
+def weighed(labels: Labels, config: Fit, seed: int, device: torch.device | None = None) -> Labels:
+    """Return labels that count by how sure their scenario's are, with a mean weight of 1.
+
+    How far off a label is, by the chance of the futures it is from, differs a thousandfold between scenarios, and in
+    least squares that treat all alike the worst drown the rest. By how much a scenario's labels are off is what a fit
+    without weights misses there, and the weight 1 over its square and `config.floor` (weighted least squares in two
+    steps).
+
+    Args:
+        labels: of all rounds.
+        config: sizes and steps; without a floor all labels count alike.
+        seed: as of `fit`.
+        device: as of `fit`.
+    """
+    if config.floor is None:
+        return labels
+    network = fit(labels, config, seed, device=device)
+    with torch.no_grad():
+        misses, rows = _misses(network, torch.from_numpy(labels.x).float(), torch.from_numpy(labels.y).float())
+    scenario = labels.scenario[rows.numpy()]
+    size = int(labels.scenario.max()) + 1
+    miss = np.bincount(scenario, misses.numpy(), size) / np.maximum(np.bincount(scenario, minlength=size), 1)
+    weight = (1.0 / (miss + config.floor))[labels.scenario]
+    return replace(labels, weight=weight / weight.mean())
 
 
 def fit(
@@ -59,7 +102,7 @@ def fit(
     network = CostNetwork(config.hidden)
     several, wide = labels.x[:, SEVERAL] > 0.0, labels.x[:, WIDE] > 0.0
     for index, mine in enumerate((~several & ~wide, several & ~wide, wide)):
-        part = Labels(labels.x[mine], labels.y[mine], labels.scenario[mine])
+        part = labels.where(mine)
         if len(np.unique(part.scenario)) > 1:
             told = None if on_epoch is None else partial(on_epoch, index)
             network.experts[index] = fit_expert(part, config, seed, told, device=device)
@@ -79,6 +122,7 @@ def fit_expert(
     rng = np.random.default_rng(seed)
     x = torch.from_numpy(labels.x).float().to(device)
     y = torch.from_numpy(labels.y).float().to(device)
+    weight = (torch.ones(len(x)) if labels.weight is None else torch.from_numpy(labels.weight).float()).to(device)
     scenarios = np.unique(labels.scenario)
     held = rng.permutation(scenarios)[: min(max(1, round(config.held_out * len(scenarios))), len(scenarios) - 1)]
     is_held = torch.from_numpy(np.isin(labels.scenario, held)).to(device)
@@ -99,14 +143,14 @@ def fit_expert(
         for start in range(0, len(order), config.batch):
             rows = order[start : start + config.batch]
             optimiser.zero_grad()
-            loss = _loss(expert, x[rows], y[rows])
+            loss = _loss(expert, x[rows], y[rows], weight[rows])
             loss.backward()
             optimiser.step()
             schedule.step()
             total += float(loss.detach()) * len(rows)
         expert.eval()
         with torch.no_grad():
-            held_loss = float(_loss(expert, x[is_held], y[is_held]))
+            held_loss = float(_loss(expert, x[is_held], y[is_held], weight[is_held]))
         if on_epoch is not None:
             on_epoch(epoch, total / len(order), held_loss)
         since += 1

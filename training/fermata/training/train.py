@@ -39,7 +39,7 @@ from fermata.training.files import (
     write_note,
     write_weights,
 )
-from fermata.training.fit import Labels, fit
+from fermata.training.fit import Labels, fit, weighed
 from fermata.training.network import CostNetwork, Expert, mean_of
 from fermata.training.threshold import SEARCHED, Task, finished_expert, judged_pct, search_threshold, under_margin
 
@@ -119,7 +119,7 @@ def _fit_round(
     if _is_fitted(config, number, run):
         put_weights(network, read_weights(path), path)
         return network
-    labels = read_labels(run, config, number + 1)
+    labels = weighed(read_labels(run, config, number + 1), config.fit, config.seed + number, device)
     epochs = config.fit.epochs
     tries = _tries(config, number)
     steps = len(EXPERTS) * epochs  # of one try
@@ -172,7 +172,8 @@ def _best(
             mean.experts[expert] = mean_of(experts)
             verdict = judge(mean.compiled(config.margin), mine)
             told = _told(verdict.mean_pct, verdict.worst_pct)
-            console.print(f"mean of the best {len(experts)}, {name}: {told}")
+            best = "all" if len(experts) == len(networks) else "the best"
+            console.print(f"mean of {best} {len(experts)}, {name}: {told}")
     return best, kept
 
 
