@@ -172,8 +172,8 @@ def _best(
             mean.experts[expert] = mean_of(experts)
             verdict = judge(mean.compiled(config.margin), mine)
             told = _told(verdict.mean_pct, verdict.worst_pct)
-            best = "all" if len(experts) == len(networks) else "the best"
-            console.print(f"mean of {best} {len(experts)}, {name}: {told}")
+            which = "all" if len(experts) == len(networks) else "the best"
+            console.print(f"mean of {which} {len(experts)}, {name}: {told}")
     return best, kept
 
 
