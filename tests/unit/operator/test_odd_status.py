@@ -16,7 +16,6 @@ TIMES = st.sampled_from([render(T0 - 50), render(T0), render(T0 + 3), render(T0 
                          "9999-12-31T23:59:59-12:00"])  # fmt: skip
 SECONDS = st.sampled_from([0.0, -1.0, 0.001, 7.5, 1e300, -1e300])
 COUNTS = st.sampled_from([0, 1, 2, -3, 2**31, 2**62])
-KINDS = {"Time": TIMES, "Seconds": SECONDS}
 
 
 def rows(name: str) -> st.SearchStrategy[dict[str, Any]]:

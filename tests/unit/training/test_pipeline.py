@@ -33,7 +33,7 @@ from fermata.sim.simulate import simulate
 from fermata.training.choose import held_out_cases, judge
 from fermata.training.config import Fit, TrainConfig, read_config
 from fermata.training.export import TOLERANCE, export_onnx, metadata_of, parity
-from fermata.training.fit import Labels, fit
+from fermata.training.fit import Labels, fit, weighed
 from fermata.training.network import CostNetwork, Expert, mean_of
 from fermata.training.train import read_labels, read_run, train
 
@@ -135,7 +135,7 @@ def test_of_several_networks_the_one_that_schedules_best_is_kept() -> None:
     assert wait.worst_pct > 10.0
 
 
-def _fitted_again(smoke_run: Path, run: Path, **fit_changes: int) -> TrainConfig:
+def _fitted_again(smoke_run: Path, run: Path, **fit_changes: float) -> TrainConfig:
     """Copy a run without its last fit; return the configuration that fits it otherwise."""
     shutil.copytree(smoke_run, run)
     (run / "config.json").unlink()
@@ -173,6 +173,16 @@ def test_a_run_gives_the_mean_of_the_kept(smoke_run: Path, tmp_path: Path) -> No
     verdict = judge(given.compiled(config.margin), cases)
     as_printed = f"{100.0 * math.expm1(verdict.mean_log_ratio):+.1f}% on held-out episodes, {verdict.worst_pct:+.0f}%"
     assert f"mean of the best 2, single tasks: {as_printed} at worst" in told.getvalue()
+
+
+def test_a_run_with_a_floor_goes_by_what_labels_are_sure(smoke_run: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    config = _fitted_again(smoke_run, run, floor=0.03)
+    given = train(config, run).experts[0].state_dict()
+    labels, seed = read_labels(run, config, 2), config.seed + 1
+    weighted, alike = (fit(each, config.fit, seed) for each in (weighed(labels, config.fit, seed), labels))
+    assert all(torch.equal(weights, given[name]) for name, weights in weighted.experts[0].state_dict().items())
+    assert not all(torch.equal(weights, given[name]) for name, weights in alike.experts[0].state_dict().items())
 
 
 def test_an_exported_policy_plays_an_episode(exported: Path) -> None:

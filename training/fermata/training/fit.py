@@ -20,6 +20,8 @@ from fermata.policy.features import SEVERAL, WIDE
 from fermata.training.config import Fit
 from fermata.training.network import CostNetwork, Expert
 
+OnEpoch = Callable[[int, int, float, float], None]  # told expert, epoch, training loss and held-out loss
+
 
 @dataclass(frozen=True)
 class Labels:
@@ -53,23 +55,30 @@ def _loss(expert: Expert, x: torch.Tensor, y: torch.Tensor, weight: torch.Tensor
     return (weight[rows] * misses).mean()
 
 
-def weighed(labels: Labels, config: Fit, seed: int, device: torch.device | None = None) -> Labels:
+def weighed(
+    labels: Labels,
+    config: Fit,
+    seed: int,
+    on_epoch: OnEpoch | None = None,
+    device: torch.device | None = None,
+) -> Labels:
     """Return labels that count by how sure their scenario's are, with a mean weight of 1.
 
-    How far off a label is, by the chance of the futures it is from, differs a thousandfold between scenarios, and in
-    least squares that treat all alike the worst drown the rest. By how much a scenario's labels are off is what a fit
-    without weights misses there, and the weight 1 over its square and `config.floor` (weighted least squares in two
-    steps).
+    By how much labels are off, by the chance of the futures that they are from, differs a thousandfold between
+    scenarios, and in least squares that treat all alike the worst drown the rest. So there are two steps: what a fit
+    without weights misses in a scenario says how sure its labels are, and the weight of each is 1 over the mean square
+    of that, plus `config.floor`.
 
     Args:
         labels: of all rounds.
         config: sizes and steps; without a floor all labels count alike.
-        seed: as of `fit`.
+        seed: of that fit, and the rest, as of `fit`.
+        on_epoch: as of `fit`.
         device: as of `fit`.
     """
     if config.floor is None:
         return labels
-    network = fit(labels, config, seed, device=device)
+    network = fit(labels, config, seed, on_epoch, device)
     with torch.no_grad():
         misses, rows = _misses(network, torch.from_numpy(labels.x).float(), torch.from_numpy(labels.y).float())
     scenario = labels.scenario[rows.numpy()]
@@ -83,7 +92,7 @@ def fit(
     labels: Labels,
     config: Fit,
     seed: int,
-    on_epoch: Callable[[int, int, float, float], None] | None = None,
+    on_epoch: OnEpoch | None = None,
     device: torch.device | None = None,
 ) -> CostNetwork:
     """Return a network each of whose experts was fitted to its part of the labels.
