@@ -64,7 +64,7 @@ def weighed(
 ) -> Labels:
     """Return labels that count by how sure their scenario's are, with a mean weight of 1.
 
-    By how much labels are off, by the chance of the futures that they are from, differs a thousandfold between
+    By how much labels are off, by the chance of the futures that they are from, differs by orders of magnitude between
     scenarios, and in least squares that treat all alike the worst drown the rest. So there are two steps: what a fit
     without weights misses in a scenario says how sure its labels are, and the weight of each is 1 over the mean square
     of that, plus `config.floor`.
