@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_EXCEPTION, CancelledError, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -21,6 +23,7 @@ from fermata.training.config import Fit
 from fermata.training.network import CostNetwork, Expert
 
 OnEpoch = Callable[[int, int, float, float], None]  # told expert, epoch, training loss and held-out loss
+_SEEDING = threading.Lock()  # torch draws weights from one generator for all threads
 
 
 @dataclass(frozen=True)
@@ -106,9 +109,10 @@ def fit(
         on_epoch: told expert, epoch, training loss and held-out loss.
         device: where it is fitted, by default the processor; what is returned is always there.
     """
-    torch.set_num_threads(1)  # the layers are small: threads would cost more than they bring
-    torch.manual_seed(seed)  # also of an expert that stays untaught
-    network = CostNetwork(config.hidden)
+    torch.set_num_threads(1)  # of this fit: the layers are small, and threads would cost more than they bring
+    with _SEEDING:
+        torch.manual_seed(seed)  # also of an expert that stays untaught
+        network = CostNetwork(config.hidden)
     several, wide = labels.x[:, SEVERAL] > 0.0, labels.x[:, WIDE] > 0.0
     for index, mine in enumerate((~several & ~wide, several & ~wide, wide)):
         part = labels.where(mine)
@@ -116,6 +120,48 @@ def fit(
             told = None if on_epoch is None else partial(on_epoch, index)
             network.experts[index] = fit_expert(part, config, seed, told, device=device)
     return network
+
+
+def fit_each(
+    labels: Labels,
+    config: Fit,
+    watched: Sequence[tuple[int, OnEpoch]],
+    device: torch.device | None = None,
+    at_once: int = 1,
+) -> list[CostNetwork]:
+    """Return the networks that `fit` returns for several seeds, some of them fitted at a time.
+
+    In threads, because torch computes without Python's lock and all read the same labels. An error or an interrupt ends
+    those that go on after their present epoch.
+
+    Args:
+        labels: of all rounds.
+        config: sizes and steps.
+        watched: the seeds, and what is told of each fit.
+        device: as of `fit`.
+        at_once: how many; changes nothing but the time.
+    """
+    if at_once == 1:
+        return [fit(labels, config, seed, on_epoch, device) for seed, on_epoch in watched]
+    over = threading.Event()
+
+    def one(seed: int, on_epoch: OnEpoch) -> CostNetwork:
+        def told(expert: int, epoch: int, train_loss: float, held_loss: float) -> None:
+            if over.is_set():
+                raise CancelledError
+            on_epoch(expert, epoch, train_loss, held_loss)
+
+        return fit(labels, config, seed, told, device)
+
+    with ThreadPoolExecutor(at_once) as pool:
+        fits = [pool.submit(one, seed, on_epoch) for seed, on_epoch in watched]
+        try:
+            for ended in wait(fits, return_when=FIRST_EXCEPTION).done:
+                ended.result()  # what went wrong, if something did, and not what that ended
+        finally:
+            over.set()
+            pool.shutdown(cancel_futures=True)
+    return [each.result() for each in fits]
 
 
 def fit_expert(
@@ -127,7 +173,6 @@ def fit_expert(
     device: torch.device | None,
 ) -> Expert:
     """Return the expert with the lowest loss on held-out scenarios; see `fit`."""
-    torch.manual_seed(seed)
     rng = np.random.default_rng(seed)
     x = torch.from_numpy(labels.x).float().to(device)
     y = torch.from_numpy(labels.y).float().to(device)
@@ -136,7 +181,9 @@ def fit_expert(
     held = rng.permutation(scenarios)[: min(max(1, round(config.held_out * len(scenarios))), len(scenarios) - 1)]
     is_held = torch.from_numpy(np.isin(labels.scenario, held)).to(device)
     train = torch.nonzero(~is_held).squeeze(1)
-    expert = Expert(config.hidden)
+    with _SEEDING:
+        torch.manual_seed(seed)
+        expert = Expert(config.hidden)
     expert.to(device)
     expert.normalise(x[train])
     optimiser = torch.optim.AdamW(

@@ -39,7 +39,7 @@ from fermata.training.files import (
     write_note,
     write_weights,
 )
-from fermata.training.fit import Labels, OnEpoch, fit, weighed
+from fermata.training.fit import Labels, OnEpoch, fit_each, weighed
 from fermata.training.network import CostNetwork, Expert, mean_of
 from fermata.training.threshold import SEARCHED, Task, finished_expert, judged_pct, search_threshold, under_margin
 
@@ -120,32 +120,31 @@ def _fit_round(
         put_weights(network, read_weights(path), path)
         return network
     labels = read_labels(run, config, number + 1)
-    epochs = config.fit.epochs
     tries = _tries(config, number)
-    steps = len(EXPERTS) * epochs  # of one fit
-    first = config.fit.floor is not None  # a fit before these says how sure the labels are
-    fits = first + tries
-    task = progress.add_task(f"round {number + 1}: fit on {len(labels.x)} decisions", total=fits * steps)
+    alike = config.fit.floor is not None  # a fit before these says how sure the labels are
+    steps = len(config.taught) * config.fit.epochs  # of one fit, at the most
+    done = [0] * (alike + tries)  # of each
+    task = progress.add_task(f"round {number + 1}: fit on {len(labels.x)} decisions", total=len(done) * steps)
 
-    def watching(done: int, name: str) -> OnEpoch:
+    def watching(index: int, name: str) -> OnEpoch:
         def on_epoch(expert: int, epoch: int, train_loss: float, held_loss: float) -> None:
             log.add_scalar(f"{name}/{EXPERTS[expert]}/loss", train_loss, epoch)
             log.add_scalar(f"{name}/{EXPERTS[expert]}/held_out_loss", held_loss, epoch)
-            progress.update(task, completed=done * steps + expert * epochs + epoch + 1)
+            done[index] = expert * config.fit.epochs + epoch + 1
+            progress.update(task, completed=sum(done))
 
         return on_epoch
 
-    def fitted(k: int) -> CostNetwork:
-        watch = watching(first + k, f"round{number + 1}" + (f"-{k}" if k else ""))
-        return fit(labels, config.fit, config.seed + number + k * _APART, watch, device)
-
-    labels = weighed(labels, config.fit, config.seed + number, watching(0, f"round{number + 1}-alike"), device)
-    networks = [fitted(k) for k in range(tries)]
+    first = config.seed + number
+    labels = weighed(labels, config.fit, first, watching(0, f"round{number + 1}-alike"), device)
+    names = [f"round{number + 1}" + (f"-{k}" if k else "") for k in range(tries)]
+    watched = [(first + k * _APART, watching(alike + k, name)) for k, name in enumerate(names)]
+    networks = fit_each(labels, config.fit, watched, device, config.processes if device.type == CPU else 1)
     network = networks[0]
     if tries > 1:
         network, kept = _best(networks, config, progress.console)
         write_weights(run / _KEPT_FILE, kept)
-    progress.update(task, completed=fits * steps)
+    progress.update(task, completed=len(done) * steps)
     write_weights(path, network.state_dict())
     return network
 
