@@ -93,3 +93,22 @@ def test_late_ones_keep_nobody_waiting_and_are_not_sent_again(caplog: pytest.Log
 
     with_requests(body)
     assert "late and wrong" in caplog.text
+
+
+def test_what_is_let_go_does_not_go_on() -> None:
+    async def body(requests: InFlight, landed: list[str]) -> None:
+        ends: list[str] = []
+
+        async def endless(name: str) -> None:
+            try:
+                await asyncio.Event().wait()
+            finally:
+                ends.append(name)
+
+        await requests.send({name: lambda name=name: endless(name) for name in "ab"})
+        assert ends == []
+        requests.close()
+        await asyncio.sleep(0.01)
+        assert (sorted(ends), landed) == (["a", "b"], [])
+
+    with_requests(body)

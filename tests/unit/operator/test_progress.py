@@ -144,6 +144,15 @@ def test_jobs_that_go_with_their_workflow_are_no_failure() -> None:
     assert (seen.outcome, seen.blocked, seen.missing) == (None, reasons.SUSPENDED, {})
 
 
+def test_a_job_that_was_found_deleted_when_its_workflow_went_is_no_failure_either() -> None:
+    raw = workflow("w", stage("a"), status={"stages": [{"name": "a", "state": "Running"}]})
+    raw["metadata"] |= {"deletionTimestamp": render(T0), "finalizers": ["foregroundDeletion"]}
+    fact = workflow_fact(raw, T0)
+    assert fact.spec is not None
+    seen = view(fact, fact.spec, {}, DELETED, {}, Estimates(), T0 + 5)
+    assert (_phases(seen), seen.outcome) == ({"a": "Running"}, None)
+
+
 def test_what_ran_of_a_stage_whose_job_was_deleted_counts_as_run() -> None:
     row = {"readyTime": render(T0), "startTime": render(T0 + 10), "heldSeconds": 4.0}
     seen = _view(stage("a"), status={"stages": [{"name": "a", "state": "Running", **row}]}, refused=DELETED)
