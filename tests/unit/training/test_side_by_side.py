@@ -3,7 +3,7 @@
 import math
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
@@ -58,6 +58,14 @@ def _interrupt() -> None:
     os.kill(os.getpid(), signal.SIGINT)
 
 
+@pytest.fixture(autouse=True)
+def _interruptible() -> Iterator[None]:
+    """Let SIGINT interrupt, also where whoever started the tests ignores it, as shells do for what is behind `&`."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 @pytest.mark.parametrize(("end", "error"), [(_break, ZeroDivisionError), (_interrupt, KeyboardInterrupt)])
 def test_an_error_or_an_interrupt_ends_all_of_them(end: Callable[[], None], error: type[BaseException]) -> None:
     begun: set[int] = set()
@@ -65,6 +73,7 @@ def test_an_error_or_an_interrupt_ends_all_of_them(end: Callable[[], None], erro
     def watching(index: int) -> OnEpoch:
         def on_epoch(expert: int, epoch: int, train_loss: float, held_loss: float) -> None:
             assert math.isfinite(train_loss + held_loss)
+            assert epoch < 5000, "it goes on"
             begun.add(index)
             if index == 1 and len(begun) == 2:
                 end()
