@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from fermata.sim.kube import metadata, names
 from fermata.sim.kube.apply import apply_patch, no_typed_patch
-from fermata.sim.kube.budgets import check_budgets
 from fermata.sim.kube.builtin_types import clean
 from fermata.sim.kube.clock import stamp
 from fermata.sim.kube.errors import (
@@ -28,7 +27,7 @@ from fermata.sim.kube.errors import (
     not_found,
     unsupported_media_type,
 )
-from fermata.sim.kube.failure_policy import disrupted
+from fermata.sim.kube.identity import check_identity, check_preconditions
 from fermata.sim.kube.kinds import BUILTIN_KINDS, Kind
 from fermata.sim.kube.patch import (
     APPLY_PATCH,
@@ -138,7 +137,7 @@ class Api:
         Raises:
             ApiError: 404 without its namespace, 409 for a name that is taken, 422 for an invalid object.
         """
-        self._check_identity(resource, obj, namespace, None)
+        check_identity(resource, obj, namespace, None)
         meta = obj["metadata"]
         if meta.get("resourceVersion"):
             raise ApiError(500, "", "resourceVersion should not be set on objects to be created")
@@ -179,8 +178,8 @@ class Api:
             ApiError: 404, 409 when based on another version than the stored one, 422 for an invalid object.
         """
         entry = self.entry(resource, namespace, name)
-        self._check_identity(resource, obj, namespace, name)
-        _check_uid(resource, entry, obj["metadata"])
+        check_identity(resource, obj, namespace, name)
+        check_preconditions(resource, entry, obj["metadata"].get("uid") or None)
         if not obj["metadata"].get("resourceVersion") and not self.kind(resource).unconditional_update:
             cause = Cause("metadata.resourceVersion", "Invalid value: 0: must be specified for an update")
             raise invalid(resource, name, [cause])
@@ -214,7 +213,7 @@ class Api:
             )
         entry = self.entry(resource, namespace, name)
         obj = functions[patch_type](self._shown(resource, entry), patch)
-        self._check_identity(resource, obj, namespace, name, patched=True)
+        check_identity(resource, obj, namespace, name, patched=True)
         uid = obj["metadata"].get("uid")
         # A custom kind's status takes nothing from the metadata that come with it, not even to compare.
         if uid and uid != entry.uid and not (status and resource.custom):
@@ -234,7 +233,7 @@ class Api:
             raise bad_request("invalid object type: /, Kind=")
         if (wanted.get("metadata") or {}).get("managedFields") is not None:
             raise bad_request("metadata.managedFields must be nil")
-        self._check_identity(resource, wanted, namespace, name)
+        check_identity(resource, wanted, namespace, name)
         wanted["metadata"]["name"] = name
         entry = self.table(resource).get(namespace, name)
         if entry is None and status:
@@ -252,7 +251,7 @@ class Api:
         )
         if entry is None:
             return self.create(resource, namespace, merged, options), True
-        _check_uid(resource, entry, merged["metadata"])
+        check_preconditions(resource, entry, merged["metadata"].get("uid") or None)
         return self._replace(resource, entry, merged, options, status=status), False
 
     def _replace(self, resource: Resource, entry: Entry, new: Obj, options: WriteOptions, *, status: bool) -> Obj:
@@ -304,7 +303,7 @@ class Api:
             ApiError: 404, or 409 when a precondition does not hold.
         """
         entry = self.entry(resource, namespace, name)
-        self._check_preconditions(resource, entry, options)
+        check_preconditions(resource, entry, options.uid, options.resource_version)
         if resource.storage == ("", "namespaces") and name in _FOREVER:
             raise forbidden(resource, name, "this namespace may not be deleted")
         kind, obj = self.kind(resource), entry.load()
@@ -355,129 +354,20 @@ class Api:
         longest = kind.grace_s(obj)
         return longest if options.grace_s is None or longest == 0 else max(options.grace_s, 0)
 
-    @staticmethod
-    def _check_preconditions(resource: Resource, entry: Entry, options: DeleteOptions) -> None:
-        if options.uid is not None and options.uid != entry.uid:
-            why = f"Precondition failed: UID in precondition: {options.uid}, UID in object meta: {entry.uid}"
-            raise conflict(resource, entry.name, why)
-        if options.resource_version is not None and options.resource_version != str(entry.rv):
-            why = (
-                f"Precondition failed: ResourceVersion in precondition: {options.resource_version}, "
-                f"ResourceVersion in object meta: {entry.rv}"
-            )
-            raise conflict(resource, entry.name, why)
-
     def delete_collection(self, resource: Resource, selection: Selection, options: DeleteOptions) -> list[Obj]:
         """Delete everything that matches, and return what it was."""
         chosen = self.table(resource).select(selection)
         return [self.delete(resource, entry.namespace, entry.name, options)[0] for entry in chosen]
 
-    def amend(self, resource: Resource, entry: Entry, obj: Obj) -> None:
+    def amend(self, resource: Resource, entry: Entry, obj: Obj, *, dry_run: bool = False) -> Obj:
         """Store a change that the system itself makes, unchecked; removes what has nothing left to wait for."""
-        self._settle(resource, entry, obj, entry.load(), dry_run=False)
-
-    # Subresources -------------------------------------------------------------------------------------------------
-
-    def bind(self, resource: Resource, namespace: str, name: str, binding: Obj, *, dry_run: bool) -> None:
-        """Assign a pod to a node.
-
-        Raises:
-            ApiError: 409 when it is assigned or gated, 422 without a target.
-        """
-        entry = self.entry(resource, namespace, name)
-        node = (binding.get("target") or {}).get("name")
-        if not node:
-            raise invalid(resource, name, [Cause("target.name", "Required value", "FieldValueRequired")])
-        uid = (binding.get("metadata") or {}).get("uid")
-        self._check_preconditions(resource, entry, DeleteOptions(uid=uid or None))
-        pod, old = entry.load(), entry.load()
-        if pod["metadata"].get("deletionTimestamp"):
-            raise conflict(resource, name, f"pod {name} is being deleted, cannot be assigned to a host")
-        if pod["spec"].get("nodeName"):
-            raise conflict(resource, name, f"pod {name} is already assigned to node {pod['spec']['nodeName']!r}")
-        if pod["spec"].get("schedulingGates"):
-            raise conflict(resource, name, f"pod {name} has non-empty .spec.schedulingGates")
-        pod["spec"]["nodeName"] = node
-        scheduled = {"type": "PodScheduled", "status": "True", "lastProbeTime": None, "lastTransitionTime": stamp()}
-        conditions = pod["status"].get("conditions") or []
-        pod["status"]["conditions"] = [item for item in conditions if item["type"] != "PodScheduled"] + [scheduled]
-        self._settle(resource, entry, pod, old, dry_run=dry_run)
-
-    def evict(self, resource: Resource, namespace: str, name: str, options: DeleteOptions) -> None:
-        """Delete a pod, and let its status say that it was taken away.
-
-        Raises:
-            ApiError: 404, 409 when a precondition does not hold, 429 when a disruption budget does not allow it.
-        """
-        entry = self.entry(resource, namespace, name)
-        self._check_preconditions(resource, entry, options)
-        pod = entry.load()
-        budgets = self.resources.find("policy", "v1", "poddisruptionbudgets")
-        if budgets is not None:
-            check_budgets(
-                pod,
-                [budget.load() for budget in self.table(budgets).select(Selection(namespace))],
-                [other.load() for other in self.table(resource).select(Selection(namespace))],
-            )
-        if not options.dry_run and pod["status"].get("phase") not in ("Succeeded", "Failed"):
-            disrupted(pod["status"], "EvictionByEvictionAPI", "Eviction API: evicting", stamp())
-            self._settle(resource, entry, pod, entry.load(), dry_run=False)
-        self.delete(resource, namespace, name, options)
-
-    def finalize(self, resource: Resource, name: str, obj: Obj, options: WriteOptions) -> Obj:
-        """Replace a namespace's own finalizers; with none left, a terminating namespace is gone."""
-        entry = self.entry(resource, "", name)
-        new, old = entry.load(), entry.load()
-        new["spec"] = {"finalizers": (obj.get("spec") or {}).get("finalizers") or []}
-        if options.dry_run:
-            return new
-        meta = new["metadata"]
-        if meta.get("deletionTimestamp") and not new["spec"]["finalizers"] and not meta.get("finalizers"):
-            self.store.remove(self.table(resource), new, entry)
-            return new
-        return self._settle(resource, entry, new, old, dry_run=False)
+        return self._settle(resource, entry, obj, entry.load(), dry_run=dry_run)
 
     # Checks -------------------------------------------------------------------------------------------------------
 
     def _shown(self, resource: Resource, entry: Entry) -> Obj:
         obj = entry.load()
         return resource.from_storage(obj) if resource.from_storage else obj
-
-    def _check_identity(
-        self, resource: Resource, obj: Any, namespace: str, name: str | None, *, patched: bool = False
-    ) -> None:
-        """Refuse a body, or what a patch made, that is no object of this kind here; fill in what it may lack."""
-        if not isinstance(obj, dict):
-            raise bad_request("the request's body must be an object")
-        for field, expected in (("apiVersion", resource.group_version), ("kind", resource.kind)):
-            # The type of a built-in kind is known from the path; of a custom one it has to be told.
-            if resource.custom and field == "apiVersion" and obj.get(field) != expected and not patched:
-                given = obj.get(field) or ""
-                raise bad_request(
-                    f"the API version in the data ({given}) does not match the expected API version ({expected})"
-                )
-            if resource.custom and not obj.get(field):
-                raise bad_request(f"the object provided is unrecognized (must be of type {resource.kind}): no {field}")
-            given = obj.setdefault(field, expected)
-            if given != expected and resource.custom:
-                cause = Cause(field, f'Invalid value: "{given}": must be {expected}')
-                raise invalid(resource, name or str((obj.get("metadata") or {}).get("name") or ""), [cause])
-            if given != expected:
-                raise bad_request(
-                    f"the API version in the data ({obj.get('apiVersion')}) or its kind ({obj.get('kind')}) does not "
-                    f"match the expected {resource.group_version} {resource.kind}"
-                )
-        meta = obj.get("metadata")
-        if meta is None:
-            meta = obj["metadata"] = {}
-        if not isinstance(meta, dict):
-            raise bad_request("metadata must be an object")
-        if meta.get("namespace") and meta["namespace"] != namespace:
-            raise bad_request("the namespace of the provided object does not match the namespace sent on the request")
-        if name is not None and not meta.get("name"):
-            raise bad_request(f"the name of the object ({name} based on URL) was undeterminable: name must be provided")
-        if name is not None and meta["name"] != name:
-            raise bad_request(f"the name of the object ({meta['name']}) does not match the name on the URL ({name})")
 
     def _check_fields(self, resource: Resource, obj: Obj, options: WriteOptions) -> None:
         unknown = clean(resource, obj) + self.kind(resource).unknown_fields(obj)
@@ -505,12 +395,6 @@ class Api:
         if resource.storage == ("", "namespaces"):
             wrong_name = names.wrong_label
         return metadata.validate(meta, wrong_name=wrong_name, any_finalizer=of_extensions, old=old)
-
-
-def _check_uid(resource: Resource, entry: Entry, meta: Obj) -> None:
-    if meta.get("uid") and meta["uid"] != entry.uid:
-        why = f"Precondition failed: UID in precondition: {meta['uid']}, UID in object meta: {entry.uid}"
-        raise conflict(resource, entry.name, why)
 
 
 def _carry(new: Obj, old: Obj, field: str) -> None:

@@ -17,6 +17,7 @@ from fermata.sim.kube.errors import ApiError
 from fermata.sim.kube.failure_policy import disrupted
 from fermata.sim.kube.kinds.crd import CLEANUP_FINALIZER
 from fermata.sim.kube.store import Selection
+from fermata.sim.kube.subresources import finalize
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -174,9 +175,8 @@ class Janitor:
                     self._delete(table, content, _BACKGROUND)
                 empty &= table.get(name, content.name) is None
         if empty:
-            self._api.finalize(
-                self._api.resources.core("namespaces"), name, {"spec": {"finalizers": []}}, WriteOptions.plain()
-            )
+            namespace = self._api.resources.core("namespaces")
+            finalize(self._api, namespace, name, {"spec": {"finalizers": []}}, WriteOptions.plain())
 
     def _empty_definition(self, key: tuple[str, str]) -> None:
         table = self._api.store.table(key)

@@ -36,6 +36,7 @@ from fermata.sim.kube.listing import Lists, check_version, flag, selection
 from fermata.sim.kube.patch import APPLY_PATCH
 from fermata.sim.kube.requests import attributes_of, body_of, delete_options_of, form_of, verb_of, write_options_of
 from fermata.sim.kube.reviews import Reviews, issue_token
+from fermata.sim.kube.subresources import bind, evict, finalize
 from fermata.sim.kube.target import Target, locate
 from fermata.sim.kube.watching import Watches
 
@@ -261,7 +262,7 @@ class Server:
             case "POST", "" if not name:
                 return api.create(resource, namespace, body, options)
             case "POST", "binding":
-                api.bind(resource, namespace, name, body, dry_run=False)
+                bind(api, resource, namespace, name, body, dry_run=False)
                 return _success(resource, None)
             case "PUT", "" | "status" if name:
                 return api.update(resource, namespace, name, body, options, status=is_status)
@@ -285,16 +286,16 @@ class Server:
             case "PUT", "finalize":
                 options = write_options_of(request)
                 body = clean_body(await body_of(request), "V1Namespace")
-                return _answer(self.api.finalize(target.resource, target.name, body, options))
+                return _answer(finalize(self.api, target.resource, target.name, body, options))
             case "POST", "binding":
                 dry_run = write_options_of(request).dry_run
                 body = clean_body(await body_of(request), "V1Binding")
-                self.api.bind(target.resource, target.namespace or "", target.name, body, dry_run=dry_run)
+                bind(self.api, target.resource, target.namespace or "", target.name, body, dry_run=dry_run)
                 return _answer({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}, 201)
             case "POST", "eviction":
                 eviction = clean_body(await body_of(request), "V1Eviction")
                 options_of_delete = delete_options_of(request.query, eviction.get("deleteOptions") or {})
-                self.api.evict(target.resource, target.namespace or "", target.name, options_of_delete)
+                evict(self.api, target.resource, target.namespace or "", target.name, options_of_delete)
                 return _answer({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}, 201)
             case "GET", "log":
                 return await self._log(request, target)
