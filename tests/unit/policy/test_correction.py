@@ -47,6 +47,13 @@ def test_one_lesson_by_hand() -> None:
     assert corrected_s(_learned([(10.0, 30.0)]), 10.0 * 2.0**1.25) == pytest.approx(10.0 * 2.0**1.25)
 
 
+def test_how_far_estimates_and_their_correction_missed_by_hand() -> None:
+    lessons = peek(_learned([(10.0, 30.0), (10.0, 10.0)]).lessons)
+    expected_s = (0.3 * 10.0 + 30.0) / 1.3  # of the second stage, after the first
+    assert lessons.given_error == pytest.approx(math.log(3.0) / 2.0)
+    assert lessons.corrected_error == pytest.approx((math.log(3.0) + math.log(expected_s / 10.0)) / 2.0)
+
+
 def test_a_bias_is_taken_out() -> None:
     rng = np.random.default_rng(1)
     duration_s = rng.lognormal(3.0, 1.0, 400)

@@ -93,12 +93,17 @@ def test_room_to_hold() -> None:
 def test_the_most_overdue_stage() -> None:
     assert most_overdue(board_of(idle(10.0, (2.0, 3.0))), 6.0, math.inf) == (1, 3.0)
     assert most_overdue(board_of(idle(10.0)), 6.0, math.inf) == (0, 6.0)  # a tie
+    last_first = idle(10.0)._replace(ready_stages=np.array([1, 0], np.int32))
+    assert most_overdue(board_of(last_first), 6.0, math.inf) == (0, 6.0)  # in whichever order they are listed
     # One that runs, and one that does not fit, are not being held ...
     assert most_overdue(board_of(busy(10.0, 1.0)), 6.0, math.inf) == (1, 5.0)
     several = started(first_state(trace_of((0.0, [stage("a", 1, tasks=9)])), 5), 0, 1)
     assert most_overdue(board_of(several), 0.0, 0.0) == (-1, math.inf)
     nothing = idle()._replace(free=0)
     assert most_overdue(board_of(nothing), 0.0, 0.0) == (-1, math.inf)
+    # ... and hide nothing that is listed behind them, ...
+    both = trace_of((0.0, [stage("a", 1, tasks=9)]), (0.0, [stage("b", 1)]))
+    assert most_overdue(board_of(started(first_state(both, 5), 0, 1)), 6.0, math.inf) == (1, 6.0)
     # ... but one that has begun and rests between two of its tasks is.
     begun = idle(10.0, (7.0, 1.0))._replace(stage_cap=np.array([1, 0], np.int32))
     assert most_overdue(board_of(begun), 6.0, math.inf) == (0, -1.0)

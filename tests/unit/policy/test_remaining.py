@@ -30,6 +30,13 @@ def test_it_is_never_less_than_the_estimate_leaves(left_s: float, estimate_s: fl
     assert found >= max(left_s, 0.0)
 
 
+@pytest.mark.parametrize("unit_s", [1e-6, 1e-3, 1e3, 1e6])
+@pytest.mark.parametrize("passed", [0.5, 1.0, 1.5, 30.0])
+def test_it_is_the_same_in_any_unit(passed: float, unit_s: float) -> None:
+    expected = unit_s * expected_left_s(1.0 - passed, 1.0, 0.5)
+    assert expected_left_s((1.0 - passed) * unit_s, unit_s, 0.5) == pytest.approx(expected, rel=1e-9)
+
+
 def test_exact_estimates_are_taken_at_their_word() -> None:
     assert expected_left_s(7.0, 10.0, 0.0) == 7.0
     assert expected_left_s(-3.0, 10.0, 0.0) == 0.0
