@@ -123,6 +123,18 @@ def test_workflows_whose_time_is_over_are_deleted_a_few_at_once() -> None:
     assert sorted(world.server.deleted) == sorted(f"uid-{name}" for name in names)
 
 
+@pytest.mark.parametrize(("status", "tries"), [(403, 2), (500, 2), (404, 1)])
+def test_a_deletion_that_is_refused_is_tried_again_half_a_minute_later(status: int, tries: int) -> None:
+    world = World()
+    world.server.undeletable = [status]
+    ended = {"completionTime": render(T0), **DONE}
+    world.feed("workflows", "uid-w", workflow("w", stage("a"), ttlSecondsAfterFinished=5, status=ended))
+    run_on(world, 90.0)
+    asked_s = world.server.asked_to_delete_s
+    assert asked_s == pytest.approx([T0 + 5.0, T0 + 35.0][:tries], abs=0.1)
+    assert world.server.deleted == (["uid-w"] if tries == 2 else []), "who is gone already is not asked for again"
+
+
 CIRCLE = [stage("a", "b", estimateSeconds=9), stage("b", "a", estimateSeconds=9)]
 
 

@@ -30,6 +30,8 @@ class Server:
         self.jobs: list[dict[str, Any]] = []
         self.refusals: dict[str, list[int]] = {}  # HTTP statuses for the next Jobs, by workflow
         self.deleted: list[str] = []
+        self.undeletable: list[int] = []  # HTTP statuses for the next deletions
+        self.asked_to_delete_s: list[float] = []  # when a workflow was to be deleted, by `clock_s`
         self.patched_s: list[float] = []  # when a Job was to be patched, by `clock_s`
         self.clock_s: Callable[[], float] = lambda: 0.0
         self.forbids = False  # whether it refuses all patches of Jobs
@@ -91,6 +93,9 @@ class Server:
         return self.put(name, self._admitted({**job, "metadata": {**job["metadata"], **meta}, "spec": spec}))
 
     async def delete_workflow(self, _ns: str, _name: str, uid: str) -> None:
+        self.asked_to_delete_s.append(self.clock_s())
+        if self.undeletable:
+            raise ClusterError(self.undeletable.pop(), "", "a bad moment")
         if uid in self.deleted:
             raise ClusterError(404, "NotFound", "it is gone")
         self.deleted.append(uid)

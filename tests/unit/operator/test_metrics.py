@@ -1,0 +1,36 @@
+"""What is counted, and under which labels."""
+
+from __future__ import annotations
+
+import pytest
+from tests.unit.operator.objects import stage, workflow
+from tests.unit.operator.test_edits import run_on
+from tests.unit.operator.world import World
+
+from fermata.operator.metrics import Metrics
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "failed"),
+    [(200, "200", 0), (201, "201", 0), (299, "299", 0), (300, "300", 1), (409, "409", 1), (0, "none", 1)],
+)
+def test_a_request_that_is_not_answered_well_is_an_error(status: int, code: str, failed: int) -> None:
+    metrics = Metrics()
+    metrics.observe_request("PATCH", "/apis", status)
+    assert metrics.registry.get_sample_value("fermata_api_requests_total", {"verb": "PATCH", "code": code}) == 1
+    errors = metrics.registry.get_sample_value("fermata_api_errors_total", {"verb": "PATCH", "code": code})
+    assert (errors or 0) == failed
+
+
+def test_finished_workflows_count_by_how_they_ended() -> None:
+    world = World()
+    for name in ("good", "bad"):
+        world.feed("workflows", f"uid-{name}", workflow(name, stage("a")))
+        run_on(world, 1.0)
+        job = world.server.jobs[-1]["metadata"]["uid"]
+        end = {"type": "Complete" if name == "good" else "Failed", "status": "True"}
+        world.feed("jobs", job, {**world.server.objects[job], "status": {"conditions": [end]}})
+        run_on(world, 1.0)
+    sample = world.metrics.registry.get_sample_value
+    for result in ("succeeded", "failed"):
+        assert sample("fermata_workflows_finished_total", {"pool": "pool", "result": result}) == 1
