@@ -48,12 +48,13 @@ def jobs(draw: st.DrawFn) -> list[PastJob]:
     for number in range(draw(st.integers(1, 8))):
         # Odd fractions: two things at exactly one instant are ordered in ways that nobody promises.
         arrival_s += draw(st.integers(0, 20)) + (number + 1) / 97
-        stages = []
+        stages, odd = [], [4 * number + index + 2 for index in range(4)]
         for index in range(draw(st.integers(1, 4))):
             tasks = draw(st.integers(1, 4))
             duration_s = draw(st.integers(1, 30)) + (index + 1) / (89 + number)
             parents = tuple(p for p in range(index) if draw(st.booleans()))
-            slots, estimate_s = draw(st.integers(1, EXECUTORS)), draw(st.integers(1, 30)) + index / 83
+            # Work that is equal but for rounding, as that of two jobs of one estimate, is ordered by the rounding.
+            slots, estimate_s = draw(st.integers(1, EXECUTORS)), draw(st.integers(1, 30)) + math.sqrt(odd[index]) / 10
             cap = draw(st.integers(1, tasks))
             stages.append(PastStage(f"s{index}", parents, tasks, slots, cap, duration_s, estimate_s))
         made.append(PastJob(arrival_s, f"j{number}", f"default/j{number}", 1.0, tuple(stages), math.nan))
