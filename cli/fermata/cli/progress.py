@@ -1,28 +1,49 @@
-"""The progress bar of the long commands: on standard error, and only where somebody looks at it."""
+"""The progress of the long commands, on standard error: a bar at a terminal, a line a minute elsewhere."""
 
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import timedelta
+
+LINE_EVERY_S = 60.0
 
 
 @contextmanager
 def progress_bar(what: str) -> Iterator[Callable[[float], object]]:
     """Yield a function that is told the share that is done, 0 to 1.
 
-    The bar appears only at a terminal, once there is something to show, and is gone at the end. Where nothing has been
-    compiled yet it says so at once, because that is what comes first.
+    The bar appears once there is something to show, and is gone at the end. Where nothing has been compiled yet it says
+    so at once, because that is what comes first. In a log there is a line a minute, and none of what takes less.
     """
     from rich.console import Console
     from rich.markup import escape
     from rich.progress import Progress
 
-    what = escape(what)  # a path may have brackets
     console = Console(stderr=True)
+    if not console.is_terminal:
+        yield _lines(what)
+        return
+    what = escape(what)  # a path may have brackets
     kernels = sys.modules.get("fermata.policy._jit")
     compiling = kernels is not None and kernels.FIRST_RUN
-    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
+    with Progress(console=console, transient=True) as bar:
         first = f"{what}; compiling, once for each version" if compiling else what
         task = bar.add_task(first, total=None, visible=compiling)
         yield lambda share: bar.update(task, description=what, total=1.0, completed=share, visible=True)
+
+
+def _lines(what: str) -> Callable[[float], None]:
+    """Return a function that prints the share that is done, once in `LINE_EVERY_S`."""
+    began = told = time.monotonic()
+
+    def tell(share: float) -> None:
+        nonlocal told
+        now = time.monotonic()
+        if now - told >= LINE_EVERY_S:
+            told = now
+            print(f"{what}: {share:.0%}, {timedelta(seconds=round(now - began))} passed", file=sys.stderr)
+
+    return tell

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import Progress
 from torch.utils.tensorboard import SummaryWriter
 
 from fermata.policy.errors import InputError
@@ -41,6 +41,7 @@ from fermata.training.files import (
 )
 from fermata.training.fit import Labels, OnEpoch, fit_each, weighed
 from fermata.training.network import CostNetwork, Expert, mean_of
+from fermata.training.progress import shown
 from fermata.training.threshold import SEARCHED, Task, finished_expert, judged_pct, search_threshold, under_margin
 
 CONFIG_FILE = "config.json"
@@ -239,17 +240,10 @@ def train(config: TrainConfig, run: Path, console: Console | None = None, device
 
 
 def _train(config: TrainConfig, run: Path, console: Console, fitted_on: torch.device) -> CostNetwork:
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-    )
     network: CostNetwork | None = None
     log = SummaryWriter(str(run / "tensorboard"))
     try:
-        with Progress(*columns, console=console) as progress:
+        with shown(console) as progress:
             announce(fitted_on, progress.console)
             for number in range(len(config.rounds)):
                 compiled = None if network is None else network.compiled(config.margin)

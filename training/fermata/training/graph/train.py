@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import Progress
 from torch.utils.tensorboard import SummaryWriter
 
 from fermata.policy.errors import InputError
@@ -37,6 +37,7 @@ from fermata.training.graph.network import GraphNetwork
 from fermata.training.graph.rollouts import Decisions, HeldOut, Unit, run_unit, score_held_out, weights_of
 from fermata.training.graph.update import METHODS, Told, between
 from fermata.training.graph.workers import Workers, workers
+from fermata.training.progress import shown
 
 CONFIG_FILE, CHECKPOINT_FILE, NETWORK_FILE = "config.json", "checkpoint.pt", "network.pt"
 _HELD_OUT_UNIT = 8  # episodes that are played side by side
@@ -182,19 +183,9 @@ def train(
 
 def _train(config: GraphConfig, run: Path, console: Console, ray: str | None, learns_on: torch.device) -> None:
     at = _load_checkpoint(run, config, learns_on)
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-    )
     log = SummaryWriter(str(run / "tensorboard"), purge_step=at.iteration)
     try:
-        with (
-            workers(config.processes, ray) as who,
-            Progress(*columns, console=console) as progress,
-        ):
+        with workers(config.processes, ray) as who, shown(console) as progress:
             announce(learns_on, progress.console)
             at = _to_the_end(config, at, who, run, progress, log)
     finally:

@@ -15,7 +15,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from torch.utils.tensorboard import SummaryWriter
 
 from fermata.policy.allocation import ANSWERS, DECIMA_FEATURES, FEATURES, FULL, HIDDEN, LAYER, LINEAR, PARAMETERS, SIZE
@@ -24,6 +23,7 @@ from fermata.sim.processes import Workers
 from fermata.training.files import locked, read_arrays, unfitting, write_arrays, write_note
 from fermata.training.files import read_note as read_config
 from fermata.training.hpc.evolution import Evolution, single
+from fermata.training.progress import shown
 from fermata.training.spark.config import AllocationConfig
 from fermata.training.spark.episodes import Case, judged_cases, log_ratios, training_cases
 
@@ -113,10 +113,9 @@ def _train(config: AllocationConfig, run: Path, folder: str, console: Console) -
     waits, keeps = config.action_space == "wait", searched(config)
     judged = judged_cases(config, folder)
     state = _read_state(config, run)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     log = SummaryWriter(str(run / "tensorboard"))
     with (
-        Progress(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=console) as bar,
+        shown(console) as bar,
         nullcontext() if config.processes == 1 else Workers(config.processes) as workers,
     ):
         total = config.search.generations

@@ -1,0 +1,82 @@
+"""What a training run shows while it works: bars at a terminal, and lines, one a minute at the most, in a log."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+
+LINE_EVERY_S = 60.0
+_SPEED_OVER_S = 600.0  # by default a bar goes by 30 s, and a generation of a search takes as long
+
+
+def shown(console: Console) -> Progress:
+    """Return the progress of a run, for a `with`: bars if the console is a terminal, else lines."""
+    columns: tuple[ProgressColumn, ...] = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
+    kind = Progress if console.is_terminal else _Lines
+    return kind(*columns, console=console, speed_estimate_period=_SPEED_OVER_S)
+
+
+class _Lines(Progress):
+    """Progress in a file or a pod's log, where a bar would be seen only when all is over.
+
+    A task is told when it begins, when it ends, and in between once in `LINE_EVERY_S`.
+    """
+
+    def __init__(self, *columns: ProgressColumn, **settings: Any) -> None:
+        super().__init__(*columns, **settings, disable=True)
+        self._told: dict[TaskID, tuple[float, float]] = {}  # when, s, and how much was done
+
+    def add_task(self, *args: Any, **settings: Any) -> TaskID:
+        task_id = super().add_task(*args, **settings)
+        self._tell(task_id)
+        return task_id
+
+    def update(self, task_id: TaskID, **changes: Any) -> None:
+        super().update(task_id, **changes)
+        self._tell(task_id)
+
+    def advance(self, task_id: TaskID, advance: float = 1) -> None:
+        super().advance(task_id, advance)
+        self._tell(task_id)
+
+    def stop(self) -> None:
+        """Tell where each task that did not end is left."""
+        for task_id in self.task_ids:
+            self._tell(task_id, at_last=True)
+        super().stop()
+
+    def _tell(self, task_id: TaskID, at_last: bool = False) -> None:
+        with self._lock:  # fits run in threads
+            task, now = self._tasks[task_id], self.get_time()
+            when, completed = self._told.get(task_id, (-LINE_EVERY_S, -1.0))
+            is_due = at_last or task.finished or now - when >= LINE_EVERY_S
+            if not is_due or task.completed == completed:
+                return
+            self._told[task_id] = (now, task.completed)
+            line = f"{task.description}: {task.completed:.0f} of {task.total:.0f}, {_clock(task.elapsed)} passed"
+            if task.time_remaining:
+                line += f", {_clock(task.time_remaining)} to go"
+            self.console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+def _clock(seconds: float | None) -> str:
+    """Say a time as H:MM:SS."""
+    return str(timedelta(seconds=round(seconds or 0.0)))
