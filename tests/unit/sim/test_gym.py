@@ -152,6 +152,14 @@ def test_what_is_no_action_is_refused_and_so_is_a_step_after_the_end() -> None:
         env.step(0)
 
 
+def test_before_the_first_reset_there_is_no_decision() -> None:
+    env = SchedulingEnv("express_k2", render_mode="ansi")
+    asked = (lambda: env.step(0), env.action_masks, env.render, lambda: env.state, lambda: env.choices)
+    for ask in asked:
+        with pytest.raises(gymnasium.error.ResetNeeded, match="no episode has begun"):
+            ask()
+
+
 @pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP])
 def test_vector_environments_show_the_end_as_the_page_says(mode: AutoresetMode) -> None:
     env = SyncVectorEnv([lambda: make("express_k2", 5)] * 2, autoreset_mode=mode)

@@ -89,22 +89,34 @@ class SchedulingEnv(gymnasium.Env[dict[str, Any], np.int64]):
         self.observation_space = observation_space(self.executors, rows)
         self.action_space = spaces.Discrete(rows * len(self._shares) + 1)
         self._world: World
-        self._state: ClusterState
-        self._known: Choices
+        self._state: ClusterState | None = None  # until the first reset
+        self._known: Choices | None = None
 
     @property
     def state(self) -> ClusterState:
-        """All that a scheduler may see now, as `fermata.policy` policies read it; valid until the next step."""
+        """All that a scheduler may see now, as `fermata.policy` policies read it; valid until the next step.
+
+        Raises:
+            ResetNeeded: no episode has begun.
+        """
+        if self._state is None:
+            raise _not_begun()
         return self._state
 
     @property
     def choices(self) -> Choices:
-        """What the actions mean now."""
+        """What the actions mean now.
+
+        Raises:
+            ResetNeeded: no episode has begun.
+        """
+        if self._known is None:
+            raise _not_begun()
         return self._known
 
     def action_masks(self) -> NDArray[np.bool_]:
         """Return which actions are allowed now, [actions]; the name is that which sb3-contrib looks for."""
-        return self._known.mask.astype(np.bool_)
+        return self.choices.mask.astype(np.bool_)
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -125,17 +137,18 @@ class SchedulingEnv(gymnasium.Env[dict[str, Any], np.int64]):
         self._jobs, self._jct_s, self._in_system = trace.jobs, 0.0, np.empty(0, np.int64)
         self._now_s, self._arrived = 0.0, 0
         self._to_next_decision()
-        return observe(self._state, self._known), self._info()
+        return observe(self.state, self.choices), self._info()
 
     def step(self, action: np.int64 | int) -> tuple[dict[str, Any], float, bool, bool, dict[str, Any]]:
         """Take one action and go on to the next decision, which may be at the same instant.
 
         Raises:
             InputError: there is no such action.
-            ResetNeeded: the episode is over.
+            ResetNeeded: no episode has begun, or it is over.
         """
         chosen, allowed = index(action), True
-        mask = self._known.mask
+        known = self.choices
+        mask = known.mask
         if not 0 <= chosen < len(mask):
             raise InputError(f"expected an action from 0 to {len(mask) - 1}, got {chosen}")
         if not mask.any():
@@ -149,21 +162,21 @@ class SchedulingEnv(gymnasium.Env[dict[str, Any], np.int64]):
             terminated = self._to_next_decision()
         else:
             row, share = divmod(chosen, len(self._shares))
-            stage, cap = int(self._known.stages[row]), int(self._known.caps[row, share])
+            stage, cap = int(known.stages[row]), int(known.caps[row, share])
             apply(self._world, START, stage, cap, np.inf)
             terminated = self._nothing_left() and self._to_next_decision()
         reward = (before_s - self._jct_s) / self._jobs
         info = self._info() | {"allowed": allowed}
         if terminated:
             info["avg_jct_s"] = self._jct_s / self._jobs
-        return observe(self._state, self._known), reward, terminated, False, info
+        return observe(self.state, self.choices), reward, terminated, False, info
 
     def _nothing_left(self) -> bool:
         """Look at what can be started at the same instant; tell whether that is nothing."""
-        self._state = view(self._world)
-        if not len(startable_stages(self._state)):
+        state = self._state = view(self._world)
+        if not len(startable_stages(state)):
             return True
-        self._known = choices(self._state, self._rows, self._shares)
+        self._known = choices(state, self._rows, self._shares)
         return False
 
     def _to_next_decision(self) -> bool:
@@ -191,11 +204,12 @@ class SchedulingEnv(gymnasium.Env[dict[str, Any], np.int64]):
         self._in_system, self._arrived, self._now_s = np.sort(state.active_jobs).astype(np.int64), arrived, state.now_s
 
     def _info(self) -> dict[str, Any]:
+        known = self.choices
         return {
-            "action_mask": self._known.mask.copy(),
-            "stages": self._known.stages.copy(),
-            "caps": self._known.caps.copy(),
-            "hidden": self._known.hidden,
+            "action_mask": known.mask.copy(),
+            "stages": known.stages.copy(),
+            "caps": known.caps.copy(),
+            "hidden": known.hidden,
             "now_s": float(self._now_s),
             "seed": self._seed,
         }
@@ -204,7 +218,7 @@ class SchedulingEnv(gymnasium.Env[dict[str, Any], np.int64]):
         """Return the decision in words, if the mode is "ansi"."""
         if self.render_mode != "ansi":
             return None
-        state, known = self._state, self._known
+        state, known = self.state, self.choices
         jobs = counted(len(state.active_jobs), "job")
         lines = [f"{state.now_s:.1f} s: {state.free} of {counted(self.executors, 'executor')} free, {jobs}"]
         for row, stage in enumerate(known.stages[known.stages >= 0].tolist()):
@@ -216,3 +230,7 @@ class SchedulingEnv(gymnasium.Env[dict[str, Any], np.int64]):
         if known.hidden:
             lines.append(f"  and {known.hidden} more that are not shown")
         return "\n".join(lines)
+
+
+def _not_begun() -> gymnasium.error.ResetNeeded:
+    return gymnasium.error.ResetNeeded("no episode has begun: reset() begins the first")
