@@ -276,4 +276,4 @@ def _unwanted(view: WorkflowView, now_s: float) -> Iterator[tuple[JobFact, str]]
     if view.blocked in (reasons.DEADLINE_EXCEEDED, reasons.STAGE_FAILED):
         reason = reasons.DEADLINE_EXCEEDED if view.deadline_s <= now_s else reasons.STOPPED
         yield from ((stage.job, reason) for stage in view.stages if stage.phase == "Running" and stage.job is not None)
-    yield from ((job, reasons.STAGE_REMOVED) for job in view.removed if job.occupied)
+    yield from ((job, reasons.STAGE_REMOVED) for job in view.removed if job.goes_on)
