@@ -27,6 +27,8 @@ from fermata.operator.why import Why
 RETRY_S = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0)
 # An API server in trouble is asked more often: that ends by itself, unlike a quota or a missing right.
 _RETRY_BUSY_S = RETRY_S[:6]
+# Nothing is put off for so long, also where its request took a while: the clock was set back since.
+_TOO_FAR_S = 2 * RETRY_S[-1]
 _STARTING = Why(reasons.STARTING, "is being started: the API server takes long to take its Job")
 
 log = logging.getLogger(__name__)
@@ -111,7 +113,7 @@ class Applier:
         return paused | {
             key: Why(reasons.START_RETRYING, f"not started, tried again: {failure.message}")
             for key, failure in self._failures.items()
-            if failure.until_s > now_s
+            if not _is_due(failure, now_s)
         }
 
     def retries_s(self, now_s: float) -> Iterable[float]:
@@ -266,7 +268,7 @@ class Applier:
 
 
 def _is_due(failure: Failure | None, now_s: float) -> bool:
-    return failure is None or failure.until_s <= now_s
+    return failure is None or not now_s < failure.until_s <= now_s + _TOO_FAR_S
 
 
 def _unwanted(view: WorkflowView, now_s: float) -> Iterator[tuple[JobFact, str]]:
@@ -274,4 +276,4 @@ def _unwanted(view: WorkflowView, now_s: float) -> Iterator[tuple[JobFact, str]]
     if view.blocked in (reasons.DEADLINE_EXCEEDED, reasons.STAGE_FAILED):
         reason = reasons.DEADLINE_EXCEEDED if view.deadline_s <= now_s else reasons.STOPPED
         yield from ((stage.job, reason) for stage in view.stages if stage.phase == "Running" and stage.job is not None)
-    yield from ((job, reasons.STAGE_REMOVED) for job in view.removed if job.occupied)
+    yield from ((job, reasons.STAGE_REMOVED) for job in view.removed if job.goes_on)

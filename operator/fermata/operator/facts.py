@@ -158,6 +158,11 @@ class JobFact:
         return bool(self.outcome or self.stopped)
 
     @property
+    def goes_on(self) -> bool:
+        """Whether tasks of it run, or will: also of what somebody suspended, once that is resumed."""
+        return not self.ended and not self.meta.deleting
+
+    @property
     def occupied(self) -> int:
         """How many tasks hold executors: the Job controller keeps as many running as parallelism allows."""
         if self.outcome or self.suspended or self.meta.deleting:

@@ -218,7 +218,7 @@ def view(
         names = (*(stage.spec.name for stage in ordered if _is_missing(stage)), *sorted(taken_out))
         missing = {name: _unseen(stages.get(name), known.get(name), started.get(name)) for name in names}
     outcome = None
-    if not any(job.occupied for job in removed) and not missing:
+    if not any(job.goes_on for job in removed) and not missing:
         outcome = _outcome(spec, ordered, removed, expired=expired, now_s=now_s)
     if fact.meta.deleting and outcome is not None and not outcome.succeeded:
         outcome = None  # its Jobs may fail because their pods were deleted before them

@@ -144,7 +144,9 @@ class Seat:
             self._verdict = Verdict(False, reasons.POLICY_OFF, "spec.mode is Off")
             self._wanted = None
             return None
-        if spec.policy != self._wanted or (self._unusable and now_s >= self._retry_at_s):
+        # A retry that is farther away than any was put off before the clock was set back.
+        put_off = now_s < self._retry_at_s <= now_s + RETRY_LOAD_S
+        if spec.policy != self._wanted or (self._unusable and not put_off):
             self._drop_loading()
             if spec.policy != self._wanted and self._policy is None:
                 self._wait_until_s = now_s + FIRST_LOAD_S

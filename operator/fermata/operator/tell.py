@@ -172,8 +172,9 @@ class Teller:
             return
         known, held = fact.status.condition(reasons.POLICY_READY), fact.status.condition(reasons.HOLDING_PAUSED)
         # A policy that fails now and then must not make a status that is written all the time.
-        if known is not None and self._pool_written_s + STATUS_INTERVAL_S > now_s:
-            self.come_back(self._pool_written_s + STATUS_INTERVAL_S)
+        next_s = self._pool_written_s + STATUS_INTERVAL_S
+        if known is not None and _is_too_soon(next_s, now_s):
+            self.come_back(next_s)
             return
         self._pool_written_s = now_s
         try:
@@ -208,7 +209,7 @@ class Teller:
         if not status.changed(before, before | body):
             return False
         next_s = self._written_s.get(uid, -math.inf) + STATUS_INTERVAL_S
-        if not urgent and next_s > now_s:
+        if not urgent and _is_too_soon(next_s, now_s):
             self.mark(uid)
             self.come_back(next_s)
             return False
@@ -273,3 +274,8 @@ class Teller:
         self._metrics.stages.labels(self._pool, "waiting").set(counts["waiting"])
         self._metrics.stages.labels(self._pool, "held").set(counts["held"])
         self._metrics.observe_policy(self._pool, None if verdict.reason == reasons.POLICY_OFF else verdict.ready)
+
+
+def _is_too_soon(next_s: float, now_s: float) -> bool:
+    """Tell whether a status waits for its next write; one that is farther away is of before the clock was set back."""
+    return now_s < next_s <= now_s + STATUS_INTERVAL_S

@@ -73,12 +73,16 @@ class Timers:
     def _follow_clocks(self, apart_s: float) -> None:
         """Schedule all wake-ups anew when a clock was set, or they would be late by as much; look again soon.
 
+        Where `now` may have been set back, wake all: what they put off for a moment would be put off by as much more.
         The event loop has to call this: its clock is never set.
         """
-        if abs(self._apart_s() - apart_s) > _SET_S:
-            apart_s = self._apart_s()
+        moved_s = self._apart_s() - apart_s
+        if abs(moved_s) > _SET_S:
+            apart_s += moved_s
             for pool, at_s in self._armed.items():
                 self._schedule(pool, at_s)
+                if moved_s > 0.0:
+                    self._wake(pool)
         self._look = asyncio.get_running_loop().call_later(_LOOK_S, self._follow_clocks, apart_s)
 
     async def _fire(self, pool: str) -> None:

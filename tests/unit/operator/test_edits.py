@@ -218,6 +218,51 @@ def test_the_executors_of_what_is_stopped_are_given_to_the_next_at_once() -> Non
     assert world.started == {"short": 1.0, "next": 6.0}  # it arrived at 1
 
 
+@pytest.mark.parametrize("asked", ["create_job", "get_job", "patch_job"])
+def test_what_fails_when_its_workflow_has_gone_is_neither_told_nor_tried_again(
+    asked: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    world = World() if asked == "create_job" else begun()
+    request = getattr(world.server, asked)
+
+    async def go_first(*args: Any) -> Any:
+        if SHORT not in world.server.objects:
+            return await request(*args)
+        del world.server.objects[SHORT]
+        world.store.remove("workflows", SHORT)
+        await world.reconciler._observer.observe(world.now_s)
+        raise ClusterError(403, "Forbidden", "you may not")
+
+    setattr(world.server, asked, go_first)
+    if asked == "get_job":
+        unlabel(world)
+    elif asked == "patch_job":
+        edit(world, SHORT, activeDeadlineSeconds=1)
+    run_on(world, 60.0)
+    assert SHORT not in world.server.objects
+    assert not caplog.records
+    assert not list(world.reconciler._applier.retries_s(0.0)), "nobody would ever drop it"
+
+
+def test_what_somebody_suspended_is_stopped_for_good_when_an_edit_takes_it_out_and_before_its_workflow_ends() -> None:
+    world = World(executors=4)
+    world.feed("workflows", "uid-w", workflow("w", stage("a"), stage("b"), arrival_s=T0 + 1.0))
+    run_on(world, 10.0)
+    jobs = {(meta := job["metadata"])["labels"]["fermata.dev/stage"]: meta["uid"] for job in world.server.jobs[-2:]}
+    raw = world.server.objects[jobs["b"]]
+    world.feed("jobs", jobs["b"], {**raw, "spec": {**raw["spec"], "suspend": True}})
+    world.server.jobs = [world.server.objects[jobs["a"]]]
+    complete(world, "w")
+    world.server.forbids = True
+    edit(world, "uid-w", stages=[stage("a")])
+    run_on(world, 1.0)
+    assert condition(world, "uid-w", "Succeeded")[0] == "Unknown", "it would go on when it is resumed"
+    world.server.forbids = False
+    run_on(world, 5.0)
+    assert world.server.objects[jobs["b"]]["metadata"]["annotations"]["fermata.dev/stopped"] == "StageRemoved"
+    assert condition(world, "uid-w", "Succeeded")[0] == "True"
+
+
 @pytest.mark.parametrize("why", ["removed", "deadline"])
 def test_a_job_that_must_not_be_stopped_is_asked_for_less_and_less_often(why: str) -> None:
     world = begun()

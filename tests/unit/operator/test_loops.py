@@ -184,6 +184,24 @@ def test_a_clock_that_is_set_while_a_pool_waits_delays_no_wake_up(whose: str, mo
     asyncio.run(main())
 
 
+def test_an_api_servers_clock_that_is_set_back_has_pools_look_again_at_what_they_wait_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("fermata.operator.timers._LOOK_S", 0.02)
+    set_by_s, woken = 0.0, asyncio.Event()
+    timers = Timers(lambda: T0 + time.monotonic() + set_by_s, lambda _: woken.set())
+
+    async def main() -> None:
+        nonlocal set_by_s
+        timers.start()
+        timers.arm("a", timers._now() + 60.0)
+        set_by_s = -3600.0
+        await asyncio.wait_for(woken.wait(), 10)
+        timers.stop()
+
+    asyncio.run(main())
+
+
 class _Server:
     """Takes Events, or does not."""
 

@@ -137,6 +137,33 @@ def test_a_start_that_fails_is_tried_again_soon_and_then_less_often(status: int,
     assert starts == len(world.started), "what failed did not end with a Job"
 
 
+def test_what_was_put_off_for_a_moment_is_not_put_off_for_as_long_as_the_clock_is_set_back() -> None:
+    world = World(executors=4)
+    world.server.refusals["many"] = [403]
+    world.feed("workflows", "uid-many", workflow("many", stage("a", tasks=9), arrival_s=T0 - 7200.0))
+    asyncio.run(world.reconciler.reconcile())
+    assert "many" not in world.started
+    world.now_s -= 3600.0
+    asyncio.run(world.run_until(world.now_s + 5.0))
+    assert world.started["many"] == pytest.approx(1.0 - 3600.0, abs=0.5)
+    world.now_s -= 1800.0
+    job = next(job for job in world.server.jobs if job["metadata"]["labels"]["fermata.dev/workflow"] == "many")
+    uid = job["metadata"]["uid"]
+    world.feed("jobs", uid, {**world.server.objects[uid], "status": {"active": 3, "succeeded": 4}})
+    asyncio.run(world.run_until(world.now_s + 5.0))
+    assert world.server.objects["uid-many"]["status"]["progress"] == "4/9"
+
+
+def test_the_status_of_a_pool_is_not_put_off_for_as_long_as_the_clock_is_set_back() -> None:
+    world = World()
+    asyncio.run(world.run_until(T0 + 9.0))
+    assert world.server.objects["p"]["status"]["workflows"] == 2
+    world.now_s -= 3600.0
+    world.feed("workflows", "uid-next", workflow("next", stage("a", estimateSeconds=9), arrival_s=T0 - 7200.0))
+    asyncio.run(world.run_until(world.now_s + 5.0))
+    assert world.server.objects["p"]["status"]["workflows"] == 3
+
+
 def test_a_workflow_that_is_deleted_takes_no_others_retries_with_it() -> None:
     world = World()
     world.server.refusals = {name: [403] * 30 for name in ("short", "other")}
