@@ -201,12 +201,13 @@ def _shorten_path(world: World, job: int) -> None:
 
 @inlined
 def _run_task(world: World, task: int, executor: int, duration_s: float) -> None:
-    """Note a task's times and put its end on the heap."""
+    """Note a task's times, pauses between its attempts included, and put its end on the heap."""
     row, now_s = world.tasks[task], world.board.pool[0].now_s
+    end_s = now_s + (duration_s + row.pause_s)
     row.start_s = now_s
-    row.end_s = now_s + duration_s
+    row.end_s = end_s
     row.executor = executor
-    _push_run(world, now_s + duration_s, executor, task)
+    _push_run(world, end_s, executor, task)
 
 
 @part

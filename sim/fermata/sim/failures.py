@@ -8,6 +8,7 @@ that has failed more often than it may fails its job: what runs ends, nothing mo
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,12 +52,16 @@ class Failures:
             raise InputError("failures: expected a back-off of at least 0, and a longest back-off above it")
 
 
-def draw_failures(trace: Trace, failures: Failures) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """Return how long each task keeps its executors, attempts and back-offs included, and which tasks fail for good.
+class Stays(NamedTuple):
+    """What comes of tasks with failures drawn for them: arrays by task, times in seconds."""
 
-    Returns:
-        [tasks] seconds (of a moldable stage on one executor), and [tasks] whether its end fails the job.
-    """
+    work_s: NDArray[np.float64]  # all attempts together, of a moldable stage on one executor
+    pause_s: NDArray[np.float64]  # all back-offs together, which more executors do not shorten
+    fails: NDArray[np.bool_]  # its end fails the job
+
+
+def draw_failures(trace: Trace, failures: Failures) -> Stays:
+    """Return for how long each task keeps its executors, and which tasks fail for good."""
     rng = np.random.default_rng([failures.seed, trace.tasks])
     # How often each task fails before it succeeds, and the stage's failures before and with each of its tasks.
     times = rng.geometric(1.0 - failures.probability, trace.tasks) - 1
@@ -67,11 +72,12 @@ def draw_failures(trace: Trace, failures: Failures) -> tuple[NDArray[np.float64]
     fails = (times > 0) & (before + times > failures.retries)
     # The task whose failure is one too many stops there; a later one of the stage stops at its first failure.
     allowed = np.where(fails, np.clip(failures.retries - before + 1, 1, None), times)
-    stay_s = np.where(fails, 0.0, trace.task_duration_s)
+    work_s, backoffs_s = np.where(fails, 0.0, trace.task_duration_s), np.zeros(trace.tasks)
     for attempt in range(int(allowed.max(initial=0))):
         tried = allowed > attempt
         part = rng.random(trace.tasks)
         pause_s = min(failures.backoff_s * 2.0**attempt, failures.max_backoff_s)
         last = fails & (allowed == attempt + 1)
-        stay_s += np.where(tried, part * trace.task_duration_s + np.where(last, 0.0, pause_s), 0.0)
-    return stay_s, fails
+        work_s += np.where(tried, part * trace.task_duration_s, 0.0)
+        backoffs_s += np.where(tried & ~last, pause_s, 0.0)
+    return Stays(work_s, backoffs_s, fails)

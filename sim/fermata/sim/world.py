@@ -18,7 +18,7 @@ from fermata.policy.correction import Correction, new_correction
 from fermata.policy.graph import job_shape, path_lengths
 from fermata.policy.rows import Indices, Long, Rows, column, new_indices, new_rows, new_values, peek
 from fermata.policy.state import IDLE, ClusterState
-from fermata.sim.failures import Failures, draw_failures
+from fermata.sim.failures import Failures, Stays, draw_failures
 from fermata.sim.trace import Trace
 
 FloatArray = NDArray[np.float64]
@@ -46,6 +46,7 @@ class Tables(NamedTuple):
     child: IndexArray  # [edges]
     task_ptr: IntArray
     task_duration_s: FloatArray
+    task_pause_s: FloatArray
     stage_order: IndexArray  # the stages of each job, longest path first
     task_fails: NDArray[np.bool_]
     sticky: bool  # a stage keeps its executors, up to its cap, until its tasks run out
@@ -111,6 +112,7 @@ class Task:
     """One task."""
 
     duration_s: float = 0.0  # of a moldable stage on one executor
+    pause_s: float = 0.0  # back-offs between its attempts
     start_s: float = math.nan
     end_s: float = math.nan
     executor: int = IDLE  # the first
@@ -167,9 +169,10 @@ def tables_of(
     work = tasks * trace.stage_slots * trace.stage_estimate_s
     job_work_s, critical_s, width = job_shape(trace.job_stage_ptr, work, path_s)
     child_ptr, child = _children(trace)
-    stay_s, fails = trace.task_duration_s, np.zeros(trace.tasks, np.bool_)
-    if failures is not None:
-        stay_s, fails = draw_failures(trace, failures)
+    if failures is None:
+        stays = Stays(trace.task_duration_s, np.zeros(trace.tasks), np.zeros(trace.tasks, np.bool_))
+    else:
+        stays = draw_failures(trace, failures)
     return Tables(
         job_arrival_s=trace.job_arrival_s,
         job_weight=trace.job_weight,
@@ -187,8 +190,9 @@ def tables_of(
         child_ptr=child_ptr,
         child=child,
         task_ptr=trace.task_ptr,
-        task_duration_s=stay_s,
-        task_fails=fails,
+        task_duration_s=stays.work_s,
+        task_pause_s=stays.pause_s,
+        task_fails=stays.fails,
         # A key of three: job, then longest path, then index.
         stage_order=np.lexsort((-path_s, trace.stage_job)).astype(np.int32),
         sticky=sticky,
@@ -241,7 +245,7 @@ def new_world(tables: Tables, executors: int, *, corrects: bool = False) -> Worl
         tasks=new_rows(
             Task,
             len(tables.task_duration_s),
-            {"duration_s": tables.task_duration_s, "fails": tables.task_fails},
+            {"duration_s": tables.task_duration_s, "pause_s": tables.task_pause_s, "fails": tables.task_fails},
         ),
         children=new_indices(tables.child),
         by_path=new_indices(tables.stage_order),

@@ -12,19 +12,22 @@ from fermata.policy.errors import InputError
 from fermata.policy.registry import HEURISTICS, load
 from fermata.sim.failures import Failures, draw_failures
 from fermata.sim.simulate import simulate
-from fermata.sim.trace_builder import one_stage_trace
+from fermata.sim.trace_builder import StageSpec, one_stage_trace
 
 
 def test_no_failure_changes_nothing() -> None:
     trace = random_trace(3, 4)
-    stay_s, fails = draw_failures(trace, Failures(0.0))
-    np.testing.assert_array_equal(stay_s, trace.task_duration_s)
+    work_s, pause_s, fails = draw_failures(trace, Failures(0.0))
+    np.testing.assert_array_equal(work_s, trace.task_duration_s)
+    assert not pause_s.any()
     assert not fails.any()
 
 
 def test_attempts_and_pauses_lengthen_a_task() -> None:
     trace = one_stage_jobs(*[(float(i), 8.0) for i in range(4000)])
-    stay_s, fails = draw_failures(trace, Failures(0.25, retries=1000, backoff_s=16.0, max_backoff_s=32.0, seed=5))
+    failures = Failures(0.25, retries=1000, backoff_s=16.0, max_backoff_s=32.0, seed=5)
+    work_s, pause_s, fails = draw_failures(trace, failures)
+    stay_s = work_s + pause_s
     assert not fails.any()
     # A failed attempt takes half the duration on average; pauses are 16, 32, 32, ... seconds.
     expected_s = 8.0 + (1 / 3) * 4.0 + 0.25 * 16.0 + (1 / 3 - 0.25) * 32.0
@@ -36,7 +39,7 @@ def test_attempts_and_pauses_lengthen_a_task() -> None:
 def test_a_stage_fails_with_one_failure_too_many() -> None:
     trace = trace_of(*[(0.0, [stage("a", 4.0)]) for _ in range(3000)])
     for retries in (0, 1, 2):
-        _, fails = draw_failures(trace, Failures(0.5, retries=retries, seed=1))
+        fails = draw_failures(trace, Failures(0.5, retries=retries, seed=1)).fails
         assert fails.mean() == pytest.approx(0.5 ** (retries + 1), abs=0.03)
 
 
@@ -48,7 +51,7 @@ def test_a_failed_job_starts_nothing_more_and_lets_the_rest_go_on() -> None:
     # Some seed fails the first task of `a` and nothing else; what runs beside it ends, `c` never starts.
     for seed in range(200):
         failures = Failures(0.4, retries=0, seed=seed)
-        stay_s, fails = draw_failures(jobs, failures)
+        stay_s, _, fails = draw_failures(jobs, failures)
         if fails.tolist() == [True, False, False, False, False]:
             break
     else:
@@ -60,6 +63,16 @@ def test_a_failed_job_starts_nothing_more_and_lets_the_rest_go_on() -> None:
     assert np.isnan(episode.task_start_s[3])
     assert episode.job_completion_s.tolist() == [5.0, max(1.0, stay_s[0]) + 3.0]
     assert episode.busy_s == pytest.approx(stay_s[0] + 4.0 + 5.0 + 3.0)
+
+
+def test_more_executors_shorten_attempts_and_no_pauses() -> None:
+    trace = trace_of((0.0, [StageSpec("a", [8.0], serial_fraction=0.0)]))
+    failures = Failures(0.5, backoff_s=10.0, seed=6)  # fails once, so there is one pause
+    alone_s, on_four_s = (
+        float(simulate(trace, executors, load("fifo"), failures=failures).job_completion_s[0]) for executors in (1, 4)
+    )
+    assert 18.0 < alone_s < 26.0
+    assert on_four_s == pytest.approx((alone_s - 10.0) / 4 + 10.0)
 
 
 @pytest.mark.parametrize("policy", [*HEURISTICS, "sjf-hold:tau=2,split=4"])
