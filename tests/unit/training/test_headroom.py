@@ -109,6 +109,20 @@ def test_a_future_knows_nothing_of_how_long_tasks_really_take() -> None:
     assert told[0] == told[1]
 
 
+def test_a_future_of_tasks_that_were_to_take_no_time_goes_on_from_now() -> None:
+    world, executors = _under_way(400)
+    library = scenario("dag_pods").with_(jobs=200).generate(99)
+    later = new_world(tables_of(library, executors), executors)
+    fork = fork_for(library, executors, 20)
+    assert splice(fork, world, later, 30, 20, 0.0)
+    copy, now_s = fork.world, float(peek(world.board.pool).now_s)
+    column(copy.stage_progress, "given_s")[:] = 0.0
+    headroom._draw_durations(copy, headroom._Chance(np.array([0.5, 1.0, 2.0]), np.linspace(0.0, 0.9, 7), 20))
+    assert all(float(peek(copy.runs, i).end_s) == now_s for i in range(executors - 1))
+    assert advance(copy) == DECIDE
+    assert float(peek(copy.board.pool).now_s) == now_s
+
+
 def test_a_models_file_decides_as_it_does_in_the_simulator(shipped: Network) -> None:
     some = scenario("k8s_poisson").with_(jobs=400)
     trace = some.generate(21)

@@ -148,7 +148,8 @@ def _draw_durations(world: World, chance: _Chance) -> None:
         ratio = passed * (1.0 + _LATE * share)
         if longer < len(ratios):
             ratio = ratios[longer + int(share * (len(ratios) - longer))]
-        begun.end_s = begun.start_s + usual_s * ratio
+        # What was to take no time, and is not done, is due at once: an end that is past would turn the clock back.
+        begun.end_s = max(begun.start_s + usual_s * ratio, now_s)
         run.end_s = begun.end_s
     _sort_runs(world)
 
