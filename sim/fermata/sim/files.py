@@ -21,7 +21,6 @@ from fermata.policy.errors import DISK_FULL, InputError
 
 STANDARD_STREAM = "-"
 LINES_A_REPORT = 4096
-_APART_BYTES = 4  # of chance in the name of what is not finished yet, two digits each
 
 Progress = Callable[[float], object]
 
@@ -118,10 +117,9 @@ def atomic_output(path: str | Path) -> Iterator[BinaryIO]:
 def unfinished_outputs(folder: Path) -> list[Path]:
     """Return the files in a folder, and the folders in it, that `atomic_output` never finished: its process was killed.
 
-    Those that another process is writing just now look alike. Hidden files of others do not: what is found here is for
-    deletion, and a folder may hold more than outputs.
+    Those that another process is writing just now look alike.
     """
-    return [path for path in folder.rglob(".*." + 2 * _APART_BYTES * "[0-9a-f]") if path.is_file()]
+    return [path for path in folder.rglob(".*.????????") if path.is_file()]
 
 
 def unwritable(error: OSError, path: str | Path) -> InputError:
@@ -138,7 +136,7 @@ def _whole_output(path: str | Path) -> Iterator[BinaryIO]:
         return
     target = Path(name)
     # Named before it is there: an interrupt in between would leave a file that nobody knows.
-    temporary = target.parent / f".{target.name}.{secrets.token_hex(_APART_BYTES)}"
+    temporary = target.parent / f".{target.name}.{secrets.token_hex(4)}"
     try:
         with _created(temporary, target) as raw:
             if name.endswith(".xz"):

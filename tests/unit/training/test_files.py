@@ -215,17 +215,6 @@ def test_what_a_killed_process_had_half_written_is_gone(tmp_path: Path) -> None:
         assert {path.name for path in run.rglob("*")} == {".lock", "whole.npz", "labels"}
 
 
-def test_hidden_files_of_others_in_the_folder_of_a_run_stay(tmp_path: Path) -> None:
-    names = (".env.template", ".notes.markdown", ".config.DEADBEEF", "sub/.env.defaults")
-    (tmp_path / "sub").mkdir()
-    for name in names:
-        (tmp_path / name).write_text("mine")
-    (tmp_path / ".network.pt.0123abcd").write_text("half")
-    with files.locked(tmp_path):
-        left = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
-    assert left == {".lock", *names}
-
-
 def test_labels_of_an_earlier_round_are_made_again(finished: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     shutil.copytree(finished, run)
