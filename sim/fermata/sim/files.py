@@ -21,6 +21,8 @@ from fermata.policy.errors import DISK_FULL, InputError
 
 STANDARD_STREAM = "-"
 LINES_A_REPORT = 4096
+# In the name of a file that is being written: so nobody else's hidden file is taken for one that was never finished.
+_UNFINISHED = ".fermata-"
 
 Progress = Callable[[float], object]
 
@@ -119,7 +121,7 @@ def unfinished_outputs(folder: Path) -> list[Path]:
 
     Those that another process is writing just now look alike.
     """
-    return [path for path in folder.rglob(".*.????????") if path.is_file()]
+    return [path for path in folder.rglob(f".*{_UNFINISHED}????????") if path.is_file()]
 
 
 def unwritable(error: OSError, path: str | Path) -> InputError:
@@ -136,7 +138,7 @@ def _whole_output(path: str | Path) -> Iterator[BinaryIO]:
         return
     target = Path(name)
     # Named before it is there: an interrupt in between would leave a file that nobody knows.
-    temporary = target.parent / f".{target.name}.{secrets.token_hex(4)}"
+    temporary = target.parent / f".{target.name}{_UNFINISHED}{secrets.token_hex(4)}"
     try:
         with _created(temporary, target) as raw:
             if name.endswith(".xz"):

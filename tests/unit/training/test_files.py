@@ -215,6 +215,15 @@ def test_what_a_killed_process_had_half_written_is_gone(tmp_path: Path) -> None:
         assert {path.name for path in run.rglob("*")} == {".lock", "whole.npz", "labels"}
 
 
+def test_hidden_files_of_others_in_the_folder_of_a_run_are_left_alone(tmp_path: Path) -> None:
+    others = [tmp_path / name for name in (".env.template", ".bashrc.20250101", "app/.model.defaults")]
+    (tmp_path / "app").mkdir()
+    for path in others:
+        path.write_text("kept")
+    with files.locked(tmp_path):
+        assert [path.read_text() for path in others] == ["kept"] * 3
+
+
 def test_labels_of_an_earlier_round_are_made_again(finished: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     shutil.copytree(finished, run)
