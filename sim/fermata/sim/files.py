@@ -10,12 +10,13 @@ import gzip
 import lzma
 import os
 import secrets
+import stat
 import sys
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import BinaryIO, Literal, cast
 
 from fermata.policy.errors import DISK_FULL, InputError
 
@@ -102,7 +103,8 @@ def _decompressed(raw: BinaryIO, name: str) -> BinaryIO:
 def atomic_output(path: str | Path) -> Iterator[BinaryIO]:
     """Open a file for writing bytes, compressed by its suffix; it appears under its name only when all went well.
 
-    The bytes depend on the content alone (no time stamp in a gzip header), so equal traces give equal files.
+    The bytes depend on the content alone (no time stamp in a gzip header), so equal traces give equal files. What is
+    written to a pipe or a device goes there at once.
 
     Raises:
         InputError: the folder cannot be written, or the disk is full.
@@ -137,18 +139,15 @@ def _whole_output(path: str | Path) -> Iterator[BinaryIO]:
         sys.stdout.buffer.flush()
         return
     target = Path(name)
+    if _is_pipe_or_device(target):  # to be replaced by a file would take it away from whoever reads there
+        with _opened(target, target, "wb") as raw, _compressed(raw, name) as stream:
+            yield stream
+        return
     # Named before it is there: an interrupt in between would leave a file that nobody knows.
     temporary = target.parent / f".{target.name}{_UNFINISHED}{secrets.token_hex(4)}"
     try:
-        with _created(temporary, target) as raw:
-            if name.endswith(".xz"):
-                with lzma.open(raw, "wb") as stream:
-                    yield cast(BinaryIO, stream)
-            elif name.endswith(".gz"):
-                with gzip.GzipFile(filename="", mode="wb", fileobj=raw, mtime=0) as stream:
-                    yield cast(BinaryIO, stream)
-            else:
-                yield raw
+        with _opened(temporary, target, "xb") as raw, _compressed(raw, name) as stream:
+            yield stream
         _rename(temporary, target)
     except BaseException:
         with suppress(NotADirectoryError):  # nor can it be there
@@ -156,9 +155,31 @@ def _whole_output(path: str | Path) -> Iterator[BinaryIO]:
         raise
 
 
-def _created(temporary: Path, target: Path) -> BinaryIO:
+@contextmanager
+def _compressed(raw: BinaryIO, name: str) -> Iterator[BinaryIO]:
+    """Yield what compresses into an open file, by the suffix of a name."""
+    if name.endswith(".xz"):
+        with lzma.open(raw, "wb") as stream:
+            yield cast(BinaryIO, stream)
+    elif name.endswith(".gz"):
+        with gzip.GzipFile(filename="", mode="wb", fileobj=raw, mtime=0) as stream:
+            yield cast(BinaryIO, stream)
+    else:
+        yield raw
+
+
+def _is_pipe_or_device(path: Path) -> bool:
     try:
-        return temporary.open("xb")
+        mode = path.stat().st_mode
+    except OSError:
+        return False  # it is not there, or opening it will tell
+    return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
+
+
+def _opened(path: Path, target: Path, mode: Literal["xb", "wb"]) -> BinaryIO:
+    """Open what becomes, or is, a target."""
+    try:
+        return path.open(mode)
     except OSError as error:
         raise unwritable(error, target) from error
 

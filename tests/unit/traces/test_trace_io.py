@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import lzma
+import os
 import sys
 from pathlib import Path
 
@@ -248,6 +249,21 @@ def test_an_interrupted_write_leaves_the_old_file(tmp_path: Path, monkeypatch: p
         write_trace(trace, path)
     assert path.read_text() == "old"
     assert sorted(each.name for each in tmp_path.iterdir()) == ["kept.jsonl", "trace.jsonl"]
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+def test_a_pipe_is_written_to_and_stays_one(suffix: str, tmp_path: Path) -> None:
+    trace = read(tmp_path, GOOD, DIAMOND)
+    write_trace(trace, tmp_path / f"file{suffix}")
+    pipe = tmp_path / f"pipe{suffix}"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        write_trace(trace, pipe)
+        assert os.read(reader, 65_536) == (tmp_path / f"file{suffix}").read_bytes()
+    finally:
+        os.close(reader)
+    assert pipe.is_fifo()
 
 
 @pytest.mark.parametrize("suffix", ["", ".gz", ".xz"])
