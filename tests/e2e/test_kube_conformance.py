@@ -367,6 +367,8 @@ class TestObjects:
         for mistyped in ({"preconditions": "x"}, {"gracePeriodSeconds": [1]}, {"dryRun": "All"}, {"dryRun": True}):
             assert api("DELETE", f"{maps}/a", mistyped).code == 400, mistyped
         assert api("GET", f"{maps}/a").code == 200
+        # Of null nothing is read, as of no body.
+        assert api("DELETE", f"{maps}/a", b"null").code == 200
 
     def test_bodies_that_are_refused(self, api: Plain, maps: str) -> None:
         twice = b'{"metadata": {"name": "a"}, "data": {"k": "1", "k": "2"}}'

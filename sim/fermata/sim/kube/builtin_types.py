@@ -64,6 +64,8 @@ def clean_body(body: Any, kind: str) -> Any:
     Raises:
         ApiError: 400 for a field whose value has another type.
     """
+    # From null Go reads nothing, without an error: the zero value, as in lists and maps.
+    body = {} if body is None else body
     if wrong := _clean(body, kind, "", []):
         raise MistypedError(400, "BadRequest", f"the body cannot be handled as a {kind}: {wrong}")
     return body
