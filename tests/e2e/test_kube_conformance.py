@@ -523,6 +523,9 @@ class TestPatch:
         managed = {**whole, "metadata": {"name": "a", "managedFields": []}}
         assert api("PATCH", f"{maps}/a", managed, kind=APPLY, query=me).code == 400
         assert api("PATCH", f"{maps}/a", {**whole, "metadata": {"name": "b"}}, kind=APPLY, query=me).code == 400
+        for metadata in ("a", ["a"], 1):
+            refused = api("PATCH", f"{maps}/a", {**whole, "metadata": metadata}, kind=APPLY, query=me)
+            assert (refused["kind"], refused["status"]) == ("Status", "Failure"), metadata
 
     def test_an_apply_names_what_there_is(self, api: Plain, maps: str, widgets: str) -> None:
         def told(path: str, body: dict[str, Any], **more: Any) -> tuple[int, str]:
