@@ -675,7 +675,8 @@ class TestLists:
         assert api("GET", f"{maps}/a", query={"resourceVersion": "0"}).code == 200
 
     def test_versions_that_cannot_be_listed(self, api: Plain, maps: str) -> None:
-        assert api("GET", maps, query={"resourceVersion": "x"}).code == 400
+        for version in ("x", "-1", "9" * 5000):
+            assert api("GET", maps, query={"resourceVersion": version}).code == 400, version
         assert api("GET", maps, query={"timeoutSeconds": "x"}).code == 400
         late = api("GET", maps, query={"resourceVersion": "999999999"})
         assert (late.code, late["reason"], late.headers["Retry-After"]) == (504, "Timeout", "1")
@@ -742,7 +743,10 @@ class TestWatch:
 
     def test_a_future_or_impossible_version_is_told(self, api: Plain, maps: str) -> None:
         # The API server's own answer to a watch is 500, and to a list 400.
-        assert api("GET", maps, query={"watch": "true", "resourceVersion": "x"}).code in (400, 500)
+        for version in ("x", "9" * 5000):
+            refused = api("GET", maps, query={"watch": "true", "resourceVersion": version})
+            assert refused.code in (400, 500), version
+            assert refused["kind"] == "Status", version
 
     def test_a_watch_that_cannot_be(self, api: Plain, maps: str) -> None:
         assert api("GET", maps, query={"watch": "true", "timeoutSeconds": "x"}).code == 400
