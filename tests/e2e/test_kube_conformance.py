@@ -1122,6 +1122,15 @@ class TestBuiltins:
             assert api("PATCH", f"{node}/status", status, kind=MERGE).code in (400, 422), field
         assert api("DELETE", node).code == 200
 
+    def test_conditions_that_lack_what_readers_count_on(self, api: Plain, namespace: str) -> None:
+        jobs = f"/apis/batch/v1/namespaces/{namespace}/jobs"
+        assert api("POST", jobs, job("j", suspend=True)).code == 201
+        lacking = {"status": {"conditions": [{"status": "True"}, {"type": "Odd"}]}}
+        assert api("PATCH", f"{jobs}/j/status", lacking, kind=MERGE).code == 200
+        told = {(item["type"], item["status"]) for item in api("GET", f"{jobs}/j")["status"]["conditions"]}
+        assert {("", "True"), ("Odd", "")} <= told
+        assert api("GET", jobs, accept=TABLE).code == 200
+
     def test_data_of_secrets_that_is_none(self, api: Plain, namespace: str) -> None:
         secret = {"metadata": {"name": "s"}, "data": {"k": "ä==="}}
         assert 400 <= api("POST", f"/api/v1/namespaces/{namespace}/secrets", secret).code < 500

@@ -111,6 +111,9 @@ def _fields(value: dict[str, Any], kind: str, path: str, unknown: list[str]) -> 
             del value[key]
         else:
             kept.append((value[key], types[key], where))
+    if kind.endswith("Condition"):
+        # Go writes these of every condition, and so whoever reads one counts on them.
+        value.update({key: "" for key in ("type", "status") if key in types and key not in value})
     return kept
 
 
