@@ -514,6 +514,21 @@ class TestPatch:
         owners = {entry["manager"]: entry["fieldsV1"] for entry in api("GET", f"{maps}/a").meta["managedFields"]}
         assert owners == {"one": {"f:data": {"f:z": {}}}, "two": {"f:data": {"f:x": {}}}}
 
+    def test_elements_that_nobody_applies_any_more_go_whole(self, api: Plain, widgets: str) -> None:
+        def apply(manager: str, *parts: dict[str, Any]) -> Any:
+            query = {"fieldManager": manager}
+            wanted = widget("w", **({"parts": list(parts)} if parts else {}))
+            return api("PATCH", f"{widgets}/w", wanted, kind=APPLY, query=query)["spec"].get("parts")
+
+        given = [{"name": "x", "count": 2}, {"name": "y"}, {"name": "z"}]
+        defaulted = [{"count": 1, **part} for part in given]
+        assert apply("one", *given) == defaulted
+        # What nobody applied, as a default, goes with its element.
+        assert apply("one", given[0], given[2]) == [defaulted[0], defaulted[2]]
+        assert apply("two", {"name": "x", "count": 2}) == [defaulted[0], defaulted[2]]
+        assert apply("one") == [defaulted[0]]
+        assert apply("two") is None
+
     def test_an_apply_says_who_and_what(self, api: Plain, maps: str) -> None:
         whole = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}}
         nobody = api("PATCH", f"{maps}/a", whole, kind=APPLY)
