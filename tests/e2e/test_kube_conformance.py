@@ -367,6 +367,8 @@ class TestObjects:
         for mistyped in ({"preconditions": "x"}, {"gracePeriodSeconds": [1]}, {"dryRun": "All"}, {"dryRun": True}):
             assert api("DELETE", f"{maps}/a", mistyped).code == 400, mistyped
         assert api("GET", f"{maps}/a").code == 200
+        # Of null nothing is read, as of no body.
+        assert api("DELETE", f"{maps}/a", b"null").code == 200
 
     def test_bodies_that_are_refused(self, api: Plain, maps: str) -> None:
         twice = b'{"metadata": {"name": "a"}, "data": {"k": "1", "k": "2"}}'
@@ -512,6 +514,21 @@ class TestPatch:
         owners = {entry["manager"]: entry["fieldsV1"] for entry in api("GET", f"{maps}/a").meta["managedFields"]}
         assert owners == {"one": {"f:data": {"f:z": {}}}, "two": {"f:data": {"f:x": {}}}}
 
+    def test_elements_that_nobody_applies_any_more_go_whole(self, api: Plain, widgets: str) -> None:
+        def apply(manager: str, *parts: dict[str, Any]) -> Any:
+            query = {"fieldManager": manager}
+            wanted = widget("w", **({"parts": list(parts)} if parts else {}))
+            return api("PATCH", f"{widgets}/w", wanted, kind=APPLY, query=query)["spec"].get("parts")
+
+        given = [{"name": "x", "count": 2}, {"name": "y"}, {"name": "z"}]
+        defaulted = [{"count": 1, **part} for part in given]
+        assert apply("one", *given) == defaulted
+        # What nobody applied, as a default, goes with its element.
+        assert apply("one", given[0], given[2]) == [defaulted[0], defaulted[2]]
+        assert apply("two", {"name": "x", "count": 2}) == [defaulted[0], defaulted[2]]
+        assert apply("one") == [defaulted[0]]
+        assert apply("two") is None
+
     def test_an_apply_says_who_and_what(self, api: Plain, maps: str) -> None:
         whole = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}}
         nobody = api("PATCH", f"{maps}/a", whole, kind=APPLY)
@@ -521,6 +538,9 @@ class TestPatch:
         managed = {**whole, "metadata": {"name": "a", "managedFields": []}}
         assert api("PATCH", f"{maps}/a", managed, kind=APPLY, query=me).code == 400
         assert api("PATCH", f"{maps}/a", {**whole, "metadata": {"name": "b"}}, kind=APPLY, query=me).code == 400
+        for metadata in ("a", ["a"], 1):
+            refused = api("PATCH", f"{maps}/a", {**whole, "metadata": metadata}, kind=APPLY, query=me)
+            assert (refused["kind"], refused["status"]) == ("Status", "Failure"), metadata
 
     def test_an_apply_names_what_there_is(self, api: Plain, maps: str, widgets: str) -> None:
         def told(path: str, body: dict[str, Any], **more: Any) -> tuple[int, str]:
@@ -670,7 +690,8 @@ class TestLists:
         assert api("GET", f"{maps}/a", query={"resourceVersion": "0"}).code == 200
 
     def test_versions_that_cannot_be_listed(self, api: Plain, maps: str) -> None:
-        assert api("GET", maps, query={"resourceVersion": "x"}).code == 400
+        for version in ("x", "-1", "9" * 5000):
+            assert api("GET", maps, query={"resourceVersion": version}).code == 400, version
         assert api("GET", maps, query={"timeoutSeconds": "x"}).code == 400
         late = api("GET", maps, query={"resourceVersion": "999999999"})
         assert (late.code, late["reason"], late.headers["Retry-After"]) == (504, "Timeout", "1")
@@ -737,7 +758,10 @@ class TestWatch:
 
     def test_a_future_or_impossible_version_is_told(self, api: Plain, maps: str) -> None:
         # The API server's own answer to a watch is 500, and to a list 400.
-        assert api("GET", maps, query={"watch": "true", "resourceVersion": "x"}).code in (400, 500)
+        for version in ("x", "9" * 5000):
+            refused = api("GET", maps, query={"watch": "true", "resourceVersion": version})
+            assert refused.code in (400, 500), version
+            assert refused["kind"] == "Status", version
 
     def test_a_watch_that_cannot_be(self, api: Plain, maps: str) -> None:
         assert api("GET", maps, query={"watch": "true", "timeoutSeconds": "x"}).code == 400
@@ -1112,6 +1136,15 @@ class TestBuiltins:
             status = {"status": {field: {"cpu": "much"}}}
             assert api("PATCH", f"{node}/status", status, kind=MERGE).code in (400, 422), field
         assert api("DELETE", node).code == 200
+
+    def test_conditions_that_lack_what_readers_count_on(self, api: Plain, namespace: str) -> None:
+        jobs = f"/apis/batch/v1/namespaces/{namespace}/jobs"
+        assert api("POST", jobs, job("j", suspend=True)).code == 201
+        lacking = {"status": {"conditions": [{"status": "True"}, {"type": "Odd"}]}}
+        assert api("PATCH", f"{jobs}/j/status", lacking, kind=MERGE).code == 200
+        told = {(item["type"], item["status"]) for item in api("GET", f"{jobs}/j")["status"]["conditions"]}
+        assert {("", "True"), ("Odd", "")} <= told
+        assert api("GET", jobs, accept=TABLE).code == 200
 
     def test_data_of_secrets_that_is_none(self, api: Plain, namespace: str) -> None:
         secret = {"metadata": {"name": "s"}, "data": {"k": "ä==="}}

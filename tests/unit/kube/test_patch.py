@@ -89,6 +89,7 @@ def test_strategic_directives() -> None:
         {"$retainKeys": True},
         {"spec": {"$setElementOrder/containers": 5}},
         {"$deleteFromPrimitiveList/x": "a"},
+        {"$deleteFromPrimitiveList/spec": ["containers"]},
         {"$patch": "odd"},
         {"spec": {"containers": [{"name": "x", "$patch": "odd"}]}},
     ],
@@ -97,6 +98,12 @@ def test_strategic_directives_that_are_none(patch: dict[str, Any]) -> None:
     with pytest.raises(ApiError) as refused:
         strategic_patch({"spec": {"containers": [{"name": "x"}]}}, patch)
     assert refused.value.code == 400
+
+
+@pytest.mark.parametrize("target", [1, "env", {"name": "A"}])
+def test_a_strategic_list_takes_the_place_of_what_is_none(target: Any) -> None:
+    wanted = [{"name": "A", "value": "1"}]
+    assert strategic_patch({"env": target}, {"env": wanted}) == {"env": wanted}
 
 
 def test_an_order_of_odd_elements_changes_nothing() -> None:

@@ -231,9 +231,9 @@ class Api:
             raise invalid_options("PatchOptions", [cause])
         if not isinstance(wanted, dict) or not wanted.get("apiVersion") or not wanted.get("kind"):
             raise bad_request("invalid object type: /, Kind=")
-        if (wanted.get("metadata") or {}).get("managedFields") is not None:
-            raise bad_request("metadata.managedFields must be nil")
         check_identity(resource, wanted, namespace, name)
+        if wanted["metadata"].get("managedFields") is not None:
+            raise bad_request("metadata.managedFields must be nil")
         wanted["metadata"]["name"] = name
         entry = self.table(resource).get(namespace, name)
         if entry is None and status:

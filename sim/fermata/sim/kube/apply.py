@@ -55,7 +55,9 @@ def apply_patch(
         others = _resolve(resource, live, wanted, mine, others, force=force)
     elsewhere = set().union(*others.values()) if others else set()
     merged: Obj = _merge(live or {}, wanted, (), list_keys)
-    for path in sorted(owned.get(manager, set()) - mine - elsewhere, key=len, reverse=True):
+    # Elements first: nothing is found of one by its key once its key is gone.
+    gone = owned.get(manager, set()) - mine - elsewhere
+    for path in sorted(gone, key=lambda path: (path[-1] != ".", -len(path))):
         _remove(merged, path)
     fields = {**others, manager: mine}
     merged["metadata"]["managedFields"] = [
@@ -173,7 +175,10 @@ def _value(obj: Any, path: Path) -> Any:
 
 
 def _remove(obj: Any, path: Path) -> None:
-    """Remove the field at a path, and the maps that this leaves empty."""
+    """Remove the field or the element at a path, and the maps and lists that this leaves empty.
+
+    An element goes with all that is in it: the defaults in it are nobody's, and no reason to keep it.
+    """
     trail = [obj]
     for step in path[:-1]:
         obj = _find(obj, step)
@@ -186,10 +191,8 @@ def _remove(obj: Any, path: Path) -> None:
     elif last.startswith("v:") and isinstance(holder, list):
         holder[:] = [item for item in holder if item != json.loads(last[2:])]
     elif last == "." and isinstance(holder, dict) and len(trail) > 1:
-        keys = json.loads(path[-2][2:])
-        if set(holder) <= set(keys):
-            trail[-2].remove(holder)
-            return
+        path, element, holder = path[:-1], holder, trail[-2]
+        holder.remove(element)
     if holder in ({}, []) and len(path) > 1 and path[-2].startswith("f:") and path[-2] != "f:metadata":
         _remove(trail[0], path[:-1])
 

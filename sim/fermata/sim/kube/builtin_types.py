@@ -64,6 +64,8 @@ def clean_body(body: Any, kind: str) -> Any:
     Raises:
         ApiError: 400 for a field whose value has another type.
     """
+    # From null Go reads nothing, without an error: the zero value, as in lists and maps.
+    body = {} if body is None else body
     if wrong := _clean(body, kind, "", []):
         raise MistypedError(400, "BadRequest", f"the body cannot be handled as a {kind}: {wrong}")
     return body
@@ -109,6 +111,9 @@ def _fields(value: dict[str, Any], kind: str, path: str, unknown: list[str]) -> 
             del value[key]
         else:
             kept.append((value[key], types[key], where))
+    if kind.endswith("Condition"):
+        # Go writes these of every condition, and so whoever reads one counts on them.
+        value.update({key: "" for key in ("type", "status") if key in types and key not in value})
     return kept
 
 

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 #: How many lists that are read in pages are kept: to make up their moment for each page would take a sort of all.
 _KEPT = 16
 _FORBIDDEN = "FieldValueForbidden"
+#: Decimal digits of the largest resourceVersion, an unsigned number of 64 bits; Python refuses to read 4,301.
+_VERSION_DIGITS = 20
 #: What a client may accept, of which JSON is answered.
 _ACCEPTED = ("application/json", "application/*", "*/*")
 
@@ -200,10 +202,15 @@ def check_version(since: str, current: int) -> None:
     Raises:
         ApiError: 400 or 504.
     """
-    if since and not since.isdecimal():
+    if since and not is_version(since):
         raise bad_request(f'invalid resource version: resourceVersion: Invalid value: "{since}"')
     if int(since or 0) > current:
         raise too_large_version(int(since), current)
+
+
+def is_version(text: str) -> bool:
+    """Return whether a text can be a resourceVersion."""
+    return text.isdecimal() and len(text) <= _VERSION_DIGITS
 
 
 def number(text: str | None) -> int:

@@ -100,7 +100,7 @@ def strategic_patch(target: Any, patch: Any, path: tuple[str, ...] = ()) -> Any:
         path: the names of the fields that lead here.
 
     Raises:
-        ApiError: 400 for a directive that is none.
+        ApiError: 400 for a directive that is none, or deletes from what is no list.
     """
     if not isinstance(patch, dict):
         return patch
@@ -116,7 +116,10 @@ def strategic_patch(target: Any, patch: Any, path: tuple[str, ...] = ()) -> Any:
     for key, value in patch.items():
         if key.startswith("$deleteFromPrimitiveList/"):
             name = key.partition("/")[2]
-            result[name] = [item for item in result.get(name) or [] if item not in value]
+            current = result.get(name) or []
+            if not isinstance(current, list):
+                raise bad_request(f"{key} deletes from a list, and {name} is none")
+            result[name] = [item for item in current if item not in value]
         elif key.startswith("$"):
             continue
         elif value is None:
@@ -146,8 +149,9 @@ def _check_directives(patch: dict[str, Any]) -> None:
             raise bad_request(f"expected a list as {key}, got {value!r}")
 
 
-def _strategic_list(target: list[Any] | None, patch: list[Any], path: tuple[str, ...]) -> list[Any]:
-    current = list(target or [])
+def _strategic_list(target: Any, patch: list[Any], path: tuple[str, ...]) -> list[Any]:
+    # What is no list is replaced by one: whether the field may hold one is for its kind to say.
+    current = list(target) if isinstance(target, list) else []
     if is_merge_set(path):
         return current + [item for item in patch if item not in current]
     key = merge_key(path)

@@ -166,7 +166,7 @@ def delete_options_of(query: Mapping[str, str], body: Any) -> DeleteOptions:
     Raises:
         ApiError: 422 for an option that means nothing, 400 for a grace period that is no number.
     """
-    clean_body(body, "V1DeleteOptions")
+    body = clean_body(body, "V1DeleteOptions")
     preconditions = body.get("preconditions") or {}
     dry_run = body.get("dryRun") or ([query["dryRun"]] if query.get("dryRun") else [])
     if dry_run not in ([], ["All"]):

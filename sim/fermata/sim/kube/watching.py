@@ -11,7 +11,7 @@ import orjson
 from aiohttp import web
 
 from fermata.sim.kube.errors import ApiError, Cause, invalid_options, too_large_version
-from fermata.sim.kube.listing import flag, number
+from fermata.sim.kube.listing import flag, is_version, number
 from fermata.sim.kube.store import frame
 
 if TYPE_CHECKING:
@@ -138,7 +138,7 @@ class Watches:
 
 
 def _revision(text: str) -> int:
-    if text and not text.isdecimal():
+    if text and not is_version(text):
         message = f'resourceVersion: Invalid value: "{text}": strconv.ParseUint: parsing "{text}": invalid syntax'
         raise ApiError(500, "InternalError", message)
     return int(text or 0)
