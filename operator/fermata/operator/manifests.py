@@ -6,10 +6,12 @@ YAML of several documents, JSON, and Kubernetes' lists, all read as kubectl read
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping
 from difflib import get_close_matches
+from math import inf
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import yaml
 
@@ -22,6 +24,28 @@ _MAX_BYTES = 16 * 1024 * 1024
 _TEXTS = ("tag:yaml.org,2002:timestamp", "tag:yaml.org,2002:binary")
 _MERGE = "tag:yaml.org,2002:merge"
 _PathKey = tuple[str | int, ...]
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML 1.1 as kubectl's parser reads its plain scalars, which is not as PyYAML does.
+
+    Source: `resolve.go` of go-yaml v2.
+    """
+
+    bool_values: ClassVar = {**yaml.SafeLoader.bool_values, "y": True, "n": False}
+    # No timestamps, and no numbers to the base of 60: both are text.
+    yaml_implicit_resolvers = {}  # noqa: RUF012 - PyYAML declares it of instances
+
+
+for _tag, _pattern, _first in (
+    ("bool", r"[yYnN]|yes|Yes|YES|no|No|NO|true|True|TRUE|false|False|FALSE|on|On|ON|off|Off|OFF", "yYnNtTfFoO"),
+    ("null", r"|~|null|Null|NULL", ("", "~", "n", "N")),
+    ("merge", r"<<", "<"),
+    ("int", r"[-+]?(0b[01_]+|0o?[0-7_]+|0x[0-9a-fA-F_]+|0|[1-9][0-9_]*)", "-+0123456789"),
+    ("float", r"[-+]?(\.[0-9]+|[0-9][0-9_]*(\.[0-9_]*)?)([eE][-+]?[0-9]+)?|\.(nan|NaN|NAN)", "-+.0123456789"),
+    ("float", r"[-+]?\.(inf|Inf|INF)", "-+."),
+):
+    _Loader.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", re.compile(f"^(?:{_pattern})$"), list(_first))
 
 
 class Document(NamedTuple):
@@ -102,7 +126,7 @@ def _check_json(text: str, file: Path) -> None:
 
 def _nodes(text: str, file: Path) -> Iterator[yaml.Node]:
     try:
-        for node in yaml.compose_all(text, Loader=yaml.SafeLoader):
+        for node in yaml.compose_all(text, Loader=_Loader):
             if node is not None:
                 yield node
     except yaml.MarkedYAMLError as error:
@@ -188,9 +212,11 @@ def _key(node: yaml.Node, file: Path) -> str:
 def _scalar(node: yaml.Node, file: Path) -> Any:
     if node.tag in _TEXTS:
         return node.value
-    loader = yaml.SafeLoader("")
+    loader = _Loader("")
     try:
-        return loader.construct_object(node, deep=True)
+        value = loader.construct_object(node, deep=True)
+        # What no number can hold is text: a commit such as 12e4567.
+        return node.value if value in (inf, -inf) and "inf" not in node.value.lower() else value
     except (yaml.YAMLError, ValueError) as error:
         line = node.start_mark.line + 1
         raise InputError(

@@ -258,6 +258,35 @@ def test_merge_keys_are_read_as_kubectl_does(tmp_path: Path) -> None:
     assert document.line_of(("after", "tasks")) == 1, "where it is written"
 
 
+# What kubectl 1.32 makes of these.
+@pytest.mark.parametrize(
+    ("written", "sent"),
+    [
+        ("y", True),
+        ("N", False),
+        ("yep", "yep"),
+        ("off", False),
+        ("1e3", 1000),
+        ("12e4567", "12e4567"),
+        ("0o7", 7),
+        ("012", 10),
+        ("089", 89),
+        ("1_000", 1000),
+        ("1:30", "1:30"),
+        ("2001-01-01", "2001-01-01"),
+        ("~", None),
+        ("'y'", "y"),
+        ("!!str 1e3", "1e3"),
+    ],
+)
+def test_plain_words_and_numbers_are_read_as_kubectl_does(tmp_path: Path, written: str, sent: Any) -> None:
+    file = tmp_path / "m.yaml"
+    file.write_text(f"a: {written}\n")
+    (document,) = read(file)
+    read_value = document.content["a"]
+    assert (read_value, isinstance(read_value, bool)) == (sent, isinstance(sent, bool))
+
+
 @pytest.mark.parametrize(
     ("text", "line", "words"),
     [
