@@ -18,7 +18,7 @@ from fermata.policy.dag import Dag, knowing
 from fermata.policy.decide import Policy, Step, decide
 from fermata.policy.errors import InputError
 from fermata.policy.guardrails import Guardrails
-from fermata.policy.state import ClusterState
+from fermata.policy.state import IDLE, ClusterState
 
 SCHEMA = "fermata.record/1"
 
@@ -28,6 +28,24 @@ _INDEX_FIELDS = frozenset(
     if "IndexArray" in (kind if isinstance(kind, str) else getattr(kind, "__forward_arg__", str(kind)))
 )
 _SCALARS = ("now_s", "free", "estimate_error", "estimate_misses")
+# What the indices in an array are of, and the least of them.
+_INDICES_OF = {
+    "executor_stage": ("stage", IDLE),
+    "executor_job": ("job", IDLE),
+    "stage_job": ("job", 0),
+    "free_executors": ("executor", 0),
+    "active_jobs": ("job", 0),
+    "ready_stages": ("stage", 0),
+}
+_COUNTS = ("job_running", "stage_pending", "stage_running", "stage_cap")
+_AMOUNTS = (
+    "job_work_s",
+    "job_remaining_work_s",
+    "job_critical_path_s",
+    "job_width",
+    "stage_estimate_s",
+    "stage_path_s",
+)
 
 
 class Record(NamedTuple):
@@ -114,7 +132,7 @@ def loads(line: str) -> Record:
             labels=dict(raw["labels"]),
             edges=_edges_in(raw.get("edges"), len(state.stage_job)),
         )
-    except (KeyError, TypeError, ValueError, IndexError) as error:
+    except (KeyError, TypeError, ValueError, IndexError, OverflowError, RecursionError) as error:
         raise InputError(f"not a recorded decision: {type(error).__name__}: {error}") from error
 
 
@@ -125,8 +143,47 @@ def _state_in(raw: dict[str, Any]) -> ClusterState:
     for name in ClusterState._fields:
         if name not in _SCALARS:
             kind = np.int32 if name in _INDEX_FIELDS else np.float64
-            fields[name] = np.array([float(value) for value in raw[name]], dtype=np.float64).astype(kind)
-    return ClusterState(**fields)
+            values = np.array([float(value) for value in raw[name]], dtype=np.float64)
+            if kind is np.int32 and not (np.abs(values) <= np.iinfo(kind).max).all():
+                raise ValueError(f"{name}: expected whole numbers of 32 bits")
+            fields[name] = values.astype(kind)
+    state = ClusterState(**fields)
+    _check(state)
+    return state
+
+
+def _check(state: ClusterState) -> None:
+    """Refuse a state that no scheduler can be in: kernels check nothing, and would be led out of its arrays.
+
+    Raises:
+        ValueError: an array is not as long as those beside it, or holds what cannot be.
+    """
+    sizes = {"executor": state.executors, "job": len(state.job_arrival_s), "stage": len(state.stage_job)}
+    for name, values in state._asdict().items():
+        size = sizes.get(name.partition("_")[0])
+        if size is not None and len(values) != size:
+            raise ValueError(f"{name} has {len(values)} entries, expected {size}")
+    for name, (of, least) in _INDICES_OF.items():
+        indices = getattr(state, name)
+        if ((indices < least) | (indices >= sizes[of])).any():
+            raise ValueError(f"{name}: expected {least} to {sizes[of] - 1}")
+    for name in ("active_jobs", "ready_stages"):
+        if len(np.unique(getattr(state, name))) < len(getattr(state, name)):
+            raise ValueError(f"{name}: an index is there twice")
+    for name in (*_COUNTS, *_AMOUNTS):
+        if not ((getattr(state, name) >= 0) & np.isfinite(getattr(state, name))).all():
+            raise ValueError(f"{name}: expected finite numbers of 0 or more")
+    for name in ("job_weight", "stage_slots"):
+        if not (getattr(state, name) > 0).all():
+            raise ValueError(f"{name}: expected numbers above 0")
+    if not np.isfinite(state.executor_free_at_s[state.executor_stage != IDLE]).all():
+        raise ValueError("executor_free_at_s: expected finite numbers for what is busy")
+    if not np.array_equal(np.sort(state.free_executors), np.flatnonzero(state.executor_stage == IDLE)):
+        raise ValueError("free_executors are not those whose executor_stage is -1")
+    if state.free != len(state.free_executors):
+        raise ValueError(f"free is {state.free}, but free_executors names {len(state.free_executors)}")
+    if len(state.recent_work_s) != len(state.recent_arrival_s):
+        raise ValueError("recent_arrival_s and recent_work_s are not of as many arrivals")
 
 
 def _edges_in(raw: list[list[int]] | None, stages: int) -> tuple[tuple[int, int], ...] | None:

@@ -121,3 +121,37 @@ def test_a_record_with_a_part_missing_is_refused(key: str) -> None:
     del raw[key]
     with pytest.raises(InputError, match=f"not a recorded decision: KeyError: '{key}'"):
         loads(json.dumps(raw))
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "told"),
+    [
+        ("ready_stages", [100_000_000, 1], r"ready_stages: expected 0 to 1"),
+        ("ready_stages", [1, 1], "ready_stages: an index is there twice"),
+        ("active_jobs", [-1, 0], "active_jobs: expected 0 to 1"),
+        ("executor_job", [2, -1], "executor_job: expected -1 to 1"),
+        ("free_executors", [0, 0], "free_executors are not those whose executor_stage is -1"),
+        ("stage_slots", [0, 1], "stage_slots: expected numbers above 0"),
+        ("stage_slots", [1], "stage_slots has 1 entries, expected 2"),
+        ("stage_pending", [1, 1e12], "stage_pending: expected whole numbers of 32 bits"),
+        ("stage_pending", ["nan", 1], "stage_pending: expected whole numbers of 32 bits"),
+        ("job_width", ["nan", 1.0], "job_width: expected finite numbers of 0 or more"),
+        ("job_weight", [-1.0, 1.0], "job_weight: expected numbers above 0"),
+        ("recent_work_s", [], "recent_arrival_s and recent_work_s"),
+        ("free", 7, "free is 7, but free_executors names 2"),
+        ("free", 1e999, "OverflowError"),
+    ],
+)
+def test_a_state_that_cannot_be_is_refused(name: str, value: object, told: str) -> None:
+    raw = json.loads(dumps(record_of(first_state(one_stage_jobs((0.0, 1.0), (0.0, 2.0)), 2))))
+    raw["state"][name] = value
+    with pytest.raises(InputError, match=f"not a recorded decision: .*{told}"):
+        loads(json.dumps(raw))
+
+
+def test_busy_executors_are_due_at_a_time() -> None:
+    states = states_of(one_stage_jobs((0.0, 5.0), (1.0, 2.0)), 2, load("sjf"))
+    raw = json.loads(dumps(record_of(next(state for state in states if state.free == 1))))
+    raw["state"]["executor_free_at_s"] = ["-inf", "-inf"]
+    with pytest.raises(InputError, match="executor_free_at_s: expected finite numbers for what is busy"):
+        loads(json.dumps(raw))
