@@ -529,6 +529,15 @@ class TestPatch:
         assert apply("one") == [defaulted[0]]
         assert apply("two") is None
 
+    def test_an_apply_of_elements_without_a_key_is_refused(self, api: Plain, widgets: str) -> None:
+        query = {"fieldManager": "one"}
+        for wanted in ([{"name": "x"}], [{"name": "y"}]):
+            assert api("PATCH", f"{widgets}/w", widget("w", parts=wanted), kind=APPLY, query=query).code in (200, 201)
+        for odd in (None, "x", {"name": ["x"]}):
+            refused = api("PATCH", f"{widgets}/w", widget("w", parts=[odd]), kind=APPLY, query=query)
+            assert (refused["kind"], refused["status"]) == ("Status", "Failure"), odd
+        assert [part["name"] for part in api("GET", f"{widgets}/w")["spec"]["parts"]] == ["y"]
+
     def test_an_apply_says_who_and_what(self, api: Plain, maps: str) -> None:
         whole = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}}
         nobody = api("PATCH", f"{maps}/a", whole, kind=APPLY)

@@ -10,7 +10,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from fermata.sim.kube.clock import stamp
-from fermata.sim.kube.errors import ApiError, Cause, conflict
+from fermata.sim.kube.errors import ApiError, Cause, bad_request, conflict
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -147,6 +147,10 @@ def _merge(live: Any, wanted: Any, names: tuple[str, ...], list_keys: ListKeys) 
     def identity(item: Any) -> tuple[Any, ...]:
         return tuple(item.get(key) for key in keys)
 
+    for index, item in enumerate(wanted):
+        if not isinstance(item, dict) or any(isinstance(each, dict | list) for each in identity(item)):
+            where = f".{'.'.join(names)}[{index}]"
+            raise bad_request(f"failed to create typed patch object: {where}: expected a map with {', '.join(keys)}")
     asked = {identity(item): item for item in wanted}
     kept = [_merge(item, asked.pop(identity(item), {}), names, list_keys) for item in live]
     return kept + [_merge({}, item, names, list_keys) for item in asked.values()]
