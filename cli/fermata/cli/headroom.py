@@ -92,7 +92,8 @@ def headroom(
         except KeyboardInterrupt:
             if not found:
                 raise
-    rows = [pooled(name, found[i * len(numbers) : (i + 1) * len(numbers)]) for i, name in enumerate(names)]
+    done = [found[i * len(numbers) : (i + 1) * len(numbers)] for i in range(len(names))]
+    rows = [pooled(name, those, conditions.interval) for name, those in zip(names, done, strict=True)]
     rows = [row for row in rows if row.seeds]
     if as_json:
         print(json.dumps({"policy": model, "futures": futures, "scenarios": [row._asdict() for row in rows]}))

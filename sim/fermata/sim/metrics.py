@@ -7,7 +7,7 @@ simulator and a day of a real pool.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -168,7 +168,7 @@ def change_percent(mean: float, base: float) -> float:
 
 
 def paired_percent(
-    values: npt.ArrayLike, base: npt.ArrayLike, interval: Callable[[FloatArray], Interval] = mean_ci95
+    values: npt.ArrayLike, base: npt.ArrayLike, interval: Callable[[Sequence[float]], Interval] = mean_ci95
 ) -> Interval:
     """By how many percent `values` lie above `base`, seed by seed; negative is below, NaN as in `change_percent`.
 
@@ -186,7 +186,7 @@ def paired_percent(
     ours, theirs = np.asarray(values, dtype=np.float64), np.asarray(base, dtype=np.float64)
     if ours.shape != theirs.shape:
         raise InputError(f"{ours.size} values cannot be paired with {theirs.size}")
-    return interval(np.array([change_percent(*pair) for pair in zip(ours.tolist(), theirs.tolist(), strict=True)]))
+    return interval([change_percent(*pair) for pair in zip(ours.tolist(), theirs.tolist(), strict=True)])
 
 
 @lru_cache

@@ -20,6 +20,7 @@ from fermata.policy.learned import START_HEAD, Network, action_of
 from fermata.policy.registry import load
 from fermata.policy.rows import column, peek
 from fermata.sim.engine import DECIDE, advance, apply
+from fermata.sim.metrics import mean_ci95, resampled_ci95
 from fermata.sim.scenarios import Scenario, scenario
 from fermata.sim.simulate import simulate
 from fermata.sim.trace_io import write_trace
@@ -152,6 +153,24 @@ def test_the_command_tells_what_it_found() -> None:
     assert (row["scenario"], row["seeds"]) == ("dag_pods", 2)
     assert row["asked"] >= row["other"]
     assert abs(row["further_pct"]) < 20.0
+
+
+def test_of_a_trace_more_episodes_do_not_know_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "mine.jsonl"
+    write_trace(scenario("express_k2").with_(jobs=300, warm=0).generate(7), file)
+
+    def found(unit: headroom.Unit) -> Found:
+        return Found(9, 1, 1.0 + unit.seed % 3, 80.0 + unit.seed % 3, 100.0)
+
+    monkeypatch.setattr(headroom, "look_into", found)
+    for options, interval in (
+        (["--trace", str(file), "--executors", "2"], resampled_ci95),
+        (["--scenarios", "express_k2"], mean_ci95),
+    ):
+        done = CliRunner().invoke(app, ["headroom", "eager", *options, "--seeds", "0-8", "--jobs", "1", "--json"])
+        (row,) = json.loads(done.stdout)["scenarios"]
+        assert row["further_ci95"] == pytest.approx(interval([1.0, 2.0, 3.0] * 3).ci95)
+        assert row["vs_base_ci95"] == pytest.approx(interval([1.0, 2.0, 3.0] * 3).ci95)
 
 
 def test_nothing_found_is_no_figure() -> None:

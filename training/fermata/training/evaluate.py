@@ -19,7 +19,7 @@ from fermata.policy.registry import load
 from fermata.sim.experiment import Setting, knowing, over_processes
 from fermata.sim.generate.estimates import Noise
 from fermata.sim.json_values import only_finite
-from fermata.sim.metrics import mean_ci95, paired_percent, resampled_ci95
+from fermata.sim.metrics import Interval, mean_ci95, paired_percent, resampled_ci95
 from fermata.sim.scenarios import SCENARIOS, Scenario, scenario
 from fermata.sim.simulate import Episode, simulate
 from fermata.sim.spark.experiment import run_tpch_seed
@@ -68,6 +68,14 @@ class Conditions:
     def corrects(self) -> bool | None:
         """What `simulate` is told: None leaves it to each policy."""
         return None if self.corrections == "policy" else self.corrections == "all"
+
+    @property
+    def interval(self) -> Callable[[Sequence[float]], Interval]:
+        """What makes an interval of a figure by episode.
+
+        Episodes of one's own trace are the same jobs in other orders: more of them do not say more of other jobs.
+        """
+        return mean_ci95 if self.own is None else resampled_ci95
 
     def check(self, name: str) -> None:
         """Raise InputError if a scenario cannot be had under these conditions."""
@@ -255,10 +263,8 @@ def evaluate(
 
 def _score(name: str, pairs: list[Pair], conditions: Conditions) -> Score:
     columns = {field: [getattr(pair, field) for pair in pairs] for field in Pair._fields}
-    # Episodes of one's own trace are the same jobs in other orders: more of them do not say more of other jobs.
-    interval = mean_ci95 if conditions.own is None else resampled_ci95
-    jct = interval(columns["jct_s"])
-    change = paired_percent(columns["jct_s"], columns["base_jct_s"], interval)
+    jct = conditions.interval(columns["jct_s"])
+    change = paired_percent(columns["jct_s"], columns["base_jct_s"], conditions.interval)
     return Score(
         scenario=name,
         base=conditions.base(name),

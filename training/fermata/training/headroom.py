@@ -15,7 +15,7 @@ reinforcement learning", 2002).
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
@@ -44,7 +44,7 @@ from fermata.policy.onnx_policy import OnnxPolicy
 from fermata.policy.rows import column, peek
 from fermata.policy.transition import moldable_duration
 from fermata.sim.engine import DECIDE, advance, apply
-from fermata.sim.metrics import mean_ci95, paired_percent
+from fermata.sim.metrics import Interval, mean_ci95, paired_percent
 from fermata.sim.scenarios import Scenario
 from fermata.sim.simulate import simulate
 from fermata.sim.trace import Trace
@@ -318,11 +318,13 @@ def look_into(unit: Unit) -> Found:
     return room_in(unit.scenario, unit.others, unit.seed, network, unit.effort, corrects)
 
 
-def pooled(scenario: str, found: Sequence[Found]) -> Headroom:
-    """Return the means over the episodes of a scenario."""
+def pooled(
+    scenario: str, found: Sequence[Found], interval: Callable[[Sequence[float]], Interval] = mean_ci95
+) -> Headroom:
+    """Return the means over the episodes of a scenario; `interval` makes one of the percentages by episode."""
     if not found:
         return Headroom(scenario, 0, 0, 0, *[math.nan] * 4)
-    change = paired_percent([each.jct_s for each in found], [each.base_jct_s for each in found])
-    further = mean_ci95([-100.0 * each.saved_s / each.base_jct_s for each in found])
+    change = paired_percent([each.jct_s for each in found], [each.base_jct_s for each in found], interval)
+    further = interval([-100.0 * each.saved_s / each.base_jct_s for each in found])
     asked, other = sum(each.asked for each in found), sum(each.other for each in found)
     return Headroom(scenario, len(found), asked, other, change.mean, change.ci95, further.mean, further.ci95)
