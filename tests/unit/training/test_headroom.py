@@ -124,6 +124,11 @@ def test_a_future_of_tasks_that_were_to_take_no_time_goes_on_from_now() -> None:
     assert float(peek(copy.board.pool).now_s) == now_s
 
 
+def test_where_nothing_was_ever_estimated_tasks_take_what_is_estimated_now() -> None:
+    library = one_stage_trace([0.0, 1.0], [5.0, 60.0], estimate_s=[0.0, 0.0])
+    assert headroom._ratios(library).tolist() == [1.0]
+
+
 def test_a_models_file_decides_as_it_does_in_the_simulator(shipped: Network) -> None:
     some = scenario("k8s_poisson").with_(jobs=400)
     trace = some.generate(21)

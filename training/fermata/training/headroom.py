@@ -283,10 +283,10 @@ class Prober:
 
 
 def _ratios(library: Trace) -> FloatArray:
-    """Return how long each task took over what was estimated, in ascending order."""
+    """Return how long each task took over what was estimated, in ascending order; 1 if nothing ever was."""
     estimate_s = np.repeat(library.stage_estimate_s, np.diff(library.task_ptr))
     known = estimate_s > 0.0
-    return np.sort(library.task_duration_s[known] / estimate_s[known])
+    return np.sort(library.task_duration_s[known] / estimate_s[known]) if known.any() else np.ones(1)
 
 
 def room_in(
