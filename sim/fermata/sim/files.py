@@ -16,7 +16,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO, Literal, cast
+from typing import BinaryIO, Literal, TextIO, cast
 
 from fermata.policy.errors import DISK_FULL, InputError
 
@@ -81,7 +81,7 @@ def open_raw(path: str | Path) -> Iterator[BinaryIO]:
     """
     try:
         if str(path) == STANDARD_STREAM:
-            yield sys.stdin.buffer
+            yield _standard(sys.stdin, "<stdin>")
         else:
             with Path(path).open("rb") as raw:
                 yield raw
@@ -89,6 +89,12 @@ def open_raw(path: str | Path) -> Iterator[BinaryIO]:
         raise  # an OSError by inheritance only: the file could be read, what it holds could not
     except OSError as error:
         raise InputError(f"cannot read it: {error.strerror or error}", file=shown_name(path)) from error
+
+
+def _standard(stream: TextIO | None, name: str) -> BinaryIO:
+    if stream is None:  # whoever started this program had closed it
+        raise InputError("it is closed", file=name)
+    return stream.buffer
 
 
 def _decompressed(raw: BinaryIO, name: str) -> BinaryIO:
@@ -135,8 +141,9 @@ def unwritable(error: OSError, path: str | Path) -> InputError:
 def _whole_output(path: str | Path) -> Iterator[BinaryIO]:
     name = str(path)
     if name == STANDARD_STREAM:
-        yield sys.stdout.buffer
-        sys.stdout.buffer.flush()
+        stream = _standard(sys.stdout, "<stdout>")
+        yield stream
+        stream.flush()
         return
     target = Path(name)
     if _is_pipe_or_device(target):  # to be replaced by a file would take it away from whoever reads there

@@ -158,6 +158,16 @@ def test_too_little_memory_is_one_line(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    ("arguments", "closed", "name"),
+    [("stats -", "<&-", "<stdin>"), ("generate --scenario fig1 --out -", ">&-", "<stdout>")],
+)
+def test_a_standard_stream_that_is_closed_is_one_line(arguments: str, closed: str, name: str) -> None:
+    command = ["sh", "-c", f'"$0" -m fermata.cli trace {arguments} {closed}', sys.executable]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, done.stderr) == (2, f"fermata: {name}: it is closed\n")
+
+
 def test_a_bad_trace_names_file_and_line(tmp_path: Path) -> None:
     (tmp_path / "t.jsonl").write_text('{"id": "a", "arrival_s": 0, "stages": [{"name": "x", "duration_s": 1}]}\n{}\n')
     done = fermata("stats", tmp_path / "t.jsonl")
