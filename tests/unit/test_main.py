@@ -64,6 +64,15 @@ def test_it_says_its_version() -> None:
     assert (done.returncode, done.stdout) == (0, f"fermata {version('fermata')}\n")
 
 
+def test_figures_are_shown_where_standard_output_has_no_letters_for_all() -> None:
+    asked = [sys.executable, "-m", "fermata.cli", "policy", "info", "default"]
+    done = subprocess.run(
+        asked, env={**os.environ, "PYTHONIOENCODING": "ascii"}, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert r"\xb1" in done.stdout
+
+
 def test_no_command_has_options_about_completion() -> None:
     assert "--install-completion" in fermata("--help").stdout
     for verb in VERBS:

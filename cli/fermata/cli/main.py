@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import importlib
+import io
 import os
 import sys
 from typing import Annotated, Any
@@ -96,6 +97,8 @@ def _root(
 
 def run() -> None:
     """Run the command line; a bad input, or a file that cannot be used, exits 2 with one line, Ctrl-C exits 130."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # as on standard error: no ± is worth the figures beside it
     try:
         try:
             with terminable():
