@@ -23,6 +23,7 @@ from fermata.sim.engine import DECIDE, advance, apply
 from fermata.sim.metrics import mean_ci95, resampled_ci95
 from fermata.sim.scenarios import Scenario, scenario
 from fermata.sim.simulate import simulate
+from fermata.sim.trace_builder import one_stage_trace
 from fermata.sim.trace_io import write_trace
 from fermata.sim.world import World, new_world, tables_of
 from fermata.training import headroom
