@@ -219,7 +219,7 @@ def view(
         missing = {name: _unseen(stages.get(name), known.get(name), started.get(name)) for name in names}
     outcome = None
     if not any(job.goes_on for job in removed) and not missing:
-        outcome = _outcome(spec, ordered, removed, expired=expired, now_s=now_s)
+        outcome = _outcome(spec, ordered, removed, deadline_s, now_s)
     if fact.meta.deleting and outcome is not None and not outcome.succeeded:
         outcome = None  # its Jobs may fail because their pods were deleted before them
     blocked = _blocked(fact, spec, ordered, expired=expired)
@@ -342,7 +342,7 @@ def _waiting(blank: StageView, done: Mapping[str, StageView], arrival_s: float) 
 
 
 def _outcome(
-    spec: WorkflowSpec, stages: tuple[StageView, ...], removed: tuple[JobFact, ...], *, expired: bool, now_s: float
+    spec: WorkflowSpec, stages: tuple[StageView, ...], removed: tuple[JobFact, ...], deadline_s: float, now_s: float
 ) -> Outcome | None:
     all_s = (*(stage.end_s for stage in stages), *(job.end_s for job in removed))
     ends_s = [end_s for end_s in all_s if end_s is not None]
@@ -351,12 +351,13 @@ def _outcome(
         return Outcome(True, reasons.ALL_STAGES_SUCCEEDED, f"{counted(len(stages), 'stage')} succeeded", last_s)
     if any(stage.phase == "Running" for stage in stages):
         return None
-    if expired:
-        return Outcome(False, reasons.DEADLINE_EXCEEDED, "activeDeadlineSeconds have passed", max(now_s, last_s))
     failed = [stage for stage in stages if stage.phase == "Failed"]
-    if not failed or (spec.on_failure == "Finish" and any(stage.phase == "Ready" for stage in stages)):
-        return None
-    return Outcome(False, reasons.STAGE_FAILED, _failure(failed), last_s)
+    over = bool(failed) and not (spec.on_failure == "Finish" and any(stage.phase == "Ready" for stage in stages))
+    # What was over by then did not end by the deadline, however late that is seen or can be told.
+    in_time = last_s < deadline_s and all(stage.reason != reasons.DEADLINE_EXCEEDED for stage in failed)
+    if now_s >= deadline_s and not (over and in_time):
+        return Outcome(False, reasons.DEADLINE_EXCEEDED, "activeDeadlineSeconds have passed", max(now_s, last_s))
+    return Outcome(False, reasons.STAGE_FAILED, _failure(failed), last_s) if over else None
 
 
 def _failure(failed: list[StageView]) -> str:

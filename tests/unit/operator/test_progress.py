@@ -185,6 +185,23 @@ def test_nothing_starts_of_a_suspended_or_expired_workflow() -> None:
     assert late.outcome.reason == reasons.DEADLINE_EXCEEDED
 
 
+def test_what_had_failed_by_its_deadline_did_not_end_by_it_however_late_that_is_seen() -> None:
+    failed = {"a": {"outcome": "Failed", "end_s": T0 + 50.25}}
+    seen = _view(stage("a"), jobs=failed, now_s=T0 + 200, activeDeadlineSeconds=100)
+    assert seen.outcome is not None
+    assert (seen.outcome.reason, seen.outcome.end_s) == (reasons.STAGE_FAILED, T0 + 50.25)
+    with_more = _view(
+        stage("a"), stage("b"), jobs=failed, now_s=T0 + 200, activeDeadlineSeconds=100, onFailure="Finish"
+    )
+    assert with_more.outcome is not None
+    assert (with_more.outcome.reason, with_more.outcome.end_s) == (reasons.DEADLINE_EXCEEDED, T0 + 200)
+    # What is stopped for it ends at a time that the API cuts to the second: half a second too early, perhaps.
+    row = {"name": "a", "state": "Failed", "reason": reasons.DEADLINE_EXCEEDED, "completionTime": render(T0 + 99.5)}
+    stopped = _view(stage("a"), status={"stages": [row]}, now_s=T0 + 200, activeDeadlineSeconds=100)
+    assert stopped.outcome is not None
+    assert stopped.outcome.reason == reasons.DEADLINE_EXCEEDED
+
+
 def test_an_arrival_is_known_better_than_to_the_second() -> None:
     assert workflow_fact_of("w", stage("a"), arrival_s=T0, now_s=T0 + 0.4).arrival_s == T0 + 0.4
     assert workflow_fact_of("w", stage("a"), arrival_s=T0, now_s=T0 + 90).arrival_s == T0 + 0.5
