@@ -102,8 +102,7 @@ class WorkflowFact:
     @property
     def finished(self) -> bool:
         """Whether its outcome has been written."""
-        condition = self.status.condition("Succeeded")
-        return condition is not None and condition.status != "Unknown"
+        return _is_finished(self.status)
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,7 +230,9 @@ def workflow_fact(raw: Raw, now_s: float, before: WorkflowFact | None = None) ->
     status = _status(WorkflowStatus, raw)
     body = raw.get("spec")
     pool = str(body.get("poolName", "")) if isinstance(body, Mapping) else ""
-    if before and before.spec and before.meta.generation == meta.generation and before.meta.uid == meta.uid:
+    same = before is not None and before.meta.generation == meta.generation and before.meta.uid == meta.uid
+    # Somebody may take back the status of a finished one, of whose spec the templates are gone.
+    if before and before.spec and same and (_is_finished(status) or not before.finished):
         spec, problem = before.spec, before.problem
     else:
         spec, problem = _spec(WorkflowSpec, body)
@@ -246,6 +247,11 @@ def workflow_fact(raw: Raw, now_s: float, before: WorkflowFact | None = None) ->
         conditions=[_bare(condition) for condition in status.conditions],
     )
     return WorkflowFact(meta, pool, spec, problem, status, seen_s)
+
+
+def _is_finished(status: WorkflowStatus) -> bool:
+    condition = status.condition("Succeeded")
+    return condition is not None and condition.status != "Unknown"
 
 
 _NO_FIELDS: set[str] = set()

@@ -110,6 +110,27 @@ def test_an_edit_of_a_finished_workflow_is_seen_and_changes_nothing_else() -> No
     assert not world.events()
 
 
+@pytest.mark.parametrize("jobs", ["are there", "are gone"])
+def test_a_finished_workflow_whose_status_is_taken_back_is_told_by_its_jobs_or_runs_again(jobs: str) -> None:
+    world = World()
+    world.feed("workflows", "uid-w", workflow("w", stage("a")))
+    run_on(world, 1.25)  # to the second, its Job would not say it exactly
+    complete(world, "w")
+    run_on(world, 1.0)
+    before = status_of(world, "uid-w")
+    assert condition(world, "uid-w", "Succeeded") == ("True", "AllStagesSucceeded")
+    if jobs == "are gone":
+        del world.server.objects[world.server.jobs[-1]["metadata"]["uid"]]
+    world.feed("workflows", "uid-w", {**world.server.objects["uid-w"], "status": {}})
+    run_on(world, 5.0)
+    assert condition(world, "uid-w", "Accepted") == ("True", "Valid")
+    told = status_of(world, "uid-w")
+    if jobs == "are gone":
+        assert [row["state"] for row in told["stages"]] == ["Running"]
+    else:
+        assert (told["stages"], told["jctSeconds"]) == (before["stages"], before["jctSeconds"])
+
+
 def test_workflows_whose_time_is_over_are_deleted_a_few_at_once() -> None:
     world = World()
     names = [f"w{number}" for number in range(40)]
