@@ -165,9 +165,10 @@ def test_wrong_input_is_one_line(folder: Path, tmp_path: Path) -> None:
     assert (text.returncode, text.stderr.count("\n")) == (2, 1)
     assert "a.yaml:1: expected an object, got str" in text.stderr
     (tmp_path / "bad" / "a.yaml").write_text("apiVersion: v1\nkind: Nonsense\n", encoding="utf-8")
-    unknown = local("up", "--dir", str(folder), "--crds", str(tmp_path / "bad"))
-    assert unknown.returncode != 0
-    assert "Nonsense" in unknown.stderr
+    for where in ("--foreground", "--detach"):
+        unknown = local("up", where, "--dir", str(folder), "--crds", str(tmp_path / "bad"))
+        assert unknown.returncode == 2, where
+        assert "Nonsense" in unknown.stderr
     with socket.create_server(("127.0.0.1", 0)) as other:
         taken = local("up", "--dir", str(folder), "--port", str(other.getsockname()[1]))
     assert (taken.returncode != 0, taken.stderr.count("fermata: ")) == (True, 1), "it says once who speaks"

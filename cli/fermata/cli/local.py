@@ -153,7 +153,8 @@ def _start_detached(folder: Path, log: Path, arguments: list[str]) -> State:
     process.wait()
     last = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-1:]
     why = last[0].removeprefix("fermata: ") if last else "no output"
-    raise FermataError(f"the control plane did not start: {why} (see {log})")
+    kind = InputError if process.returncode == InputError.exit_code else FermataError
+    raise kind(f"the control plane did not start: {why} (see {log})")
 
 
 def _own_manifests() -> list[dict[str, Any]]:
