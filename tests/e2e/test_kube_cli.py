@@ -34,14 +34,14 @@ def local(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Iterator[Path]:
-    yield tmp_path / "local"
-    local("down", "--dir", str(tmp_path / "local"))
+    yield tmp_path / "a local one"
+    local("down", "--dir", str(tmp_path / "a local one"))
 
 
 def test_up_status_down(folder: Path) -> None:
     up = local("up", "--dir", str(folder), "--slots", "3", "--nodes", "2")
     assert up.returncode == 0, up.stderr
-    assert f"export KUBECONFIG={folder}/kubeconfig" in up.stdout
+    assert f"export KUBECONFIG='{folder}/kubeconfig'" in up.stdout
     status = json.loads(local("status", "--json", "--dir", str(folder)).stdout)
     assert (status["up"], status["slots"], status["pods"]) == (True, 6, {})
     server = yaml.safe_load((folder / "kubeconfig").read_text(encoding="utf-8"))["clusters"][0]["cluster"]["server"]

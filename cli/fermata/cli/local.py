@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import shlex
 import subprocess
 import sys
 import time
@@ -208,4 +209,4 @@ def _tell(state: State, folder: Path) -> None:
 
 
 def _tell_usage(folder: Path) -> None:
-    print(f"  export KUBECONFIG={(folder / 'kubeconfig').resolve()}", flush=True)
+    print(f"  export KUBECONFIG={shlex.quote(str((folder / 'kubeconfig').resolve()))}", flush=True)

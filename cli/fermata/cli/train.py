@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -81,7 +82,7 @@ def train(
         raise InputError(f"--ray is for graph policies, and {settings.name!r} is a configuration of the teacher")
     else:
         learn_from_teacher(settings, out, device=device)
-    print(f"trained; next: fermata export-onnx {out} --out policy.onnx")
+    print(f"trained; next: fermata export-onnx {shlex.quote(str(out))} --out policy.onnx")
 
 
 def _on_own(settings: Settings, trace: str | None, executors: str | None) -> Settings:

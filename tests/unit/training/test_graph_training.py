@@ -269,6 +269,13 @@ def test_training_again_gives_the_same_network(smoke_run: Path, tmp_path: Path, 
         assert torch.equal(a, b)
 
 
+def test_what_comes_next_can_be_pasted_into_a_shell(smoke_run: Path, tmp_path: Path) -> None:
+    shutil.copytree(smoke_run, tmp_path / "a run")
+    command = [sys.executable, "-m", "fermata.cli", "train", "--config", "graph-smoke", "--device", "cpu"]
+    done = subprocess.run([*command, "--out", "a run"], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "trained; next: fermata export-onnx 'a run' --out policy.onnx"
+
+
 @pytest.mark.slow
 def test_a_killed_run_resumes_to_the_same_network(smoke_run: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
