@@ -21,7 +21,8 @@ from fermata.policy.registry import load, shipped_model
 from fermata.sim.compare.episodes import schedule_of
 from fermata.sim.report.drawing import Drawing, Palette, canvas
 from fermata.sim.report.schedule import Schedule
-from fermata.sim.report.spans import ExecutorSpan, assign_executors
+from fermata.sim.report.spans import ExecutorSpan
+from fermata.sim.report.timelines import Window, spans_in
 from fermata.sim.simulate import simulate
 from fermata.sim.trace_io import read_trace
 
@@ -44,31 +45,25 @@ def hold(told: Mapping[str, Schedule]) -> Drawing:
 
     def draw(palette: Palette) -> Figure:
         figure, axes = canvas(860, 300)
+        end_s = max(schedule.end_s for schedule in told.values())
         top, ticks = 0.0, {}
         for name, schedule in told.items():
-            for span in _spans(schedule):
+            for span in spans_in(schedule, Window(0.0, end_s)):
                 _draw_span(axes, span, top, palette)
             ticks[f"{name}:\n{schedule.jct_s.mean():.1f} s on average"] = top + (EXECUTORS - 1) / 2
             top += EXECUTORS + 0.8
-        # An arrival is the same for both.
-        for job, at_s in zip(schedule.job_ids, schedule.arrival_s, strict=True):
+        either = next(iter(told.values()))
+        for job, at_s in zip(either.job_ids, either.arrival_s, strict=True):
             axes.axvline(at_s, color=_color(job, palette), linewidth=1, linestyle=":", zorder=0)
         axes.set_yticks(list(ticks.values()), list(ticks))
         axes.set_ylim(top - 1.3, -0.6)
-        axes.set_xlim(0.0, max(each.end_s for each in told.values()))
+        axes.set_xlim(0.0, end_s)
         axes.set_xlabel("seconds; dotted: a job arrives")
         axes.legend(handles=_looks(palette), ncols=3, loc="lower left", bbox_to_anchor=(-0.01, 1.0), borderaxespad=0.2)
         return figure
 
     title = "The last free executor, given to a long job or kept for short ones"
     return Drawing("hold", title, title, title, draw)
-
-
-def _spans(schedule: Schedule) -> list[ExecutorSpan]:
-    tasks, holds = schedule.tasks, schedule.holds
-    ids = [schedule.job_ids[job] for job in tasks.job.tolist()]
-    ran = zip(tasks.start_s.tolist(), tasks.end_s.tolist(), ids, strict=True)
-    return assign_executors(ran, zip(holds.start_s.tolist(), holds.end_s.tolist(), strict=True), schedule.executors)
 
 
 def _color(job: str, palette: Palette) -> str:
@@ -128,12 +123,8 @@ def interval(change: float, half: float) -> str:
 def main(out: Path = OUT) -> list[Path]:
     """Write both figures and return their paths."""
     out.mkdir(parents=True, exist_ok=True)
-    paths = []
-    for drawing in (hold(schedules()), scores(OnnxPolicy.load(shipped_model()).metadata["scores"]["scenarios"])):
-        svg, png = drawing.save(out)
-        png.unlink()
-        paths.append(svg)
-    return paths
+    drawings = (hold(schedules()), scores(OnnxPolicy.load(shipped_model()).metadata["scores"]["scenarios"]))
+    return [path for drawing in drawings for path in drawing.save(out, suffixes=[".svg"])]
 
 
 if __name__ == "__main__":

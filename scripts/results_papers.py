@@ -111,8 +111,7 @@ def picture(drawing: Drawing) -> list[str]:
     """Save a drawing and return the line that shows it."""
     folder = DOCS / "papers"
     folder.mkdir(exist_ok=True)
-    svg, png = drawing.save(folder)
-    png.unlink()
+    (svg,) = drawing.save(folder, suffixes=[".svg"])
     return [f"![{drawing.title}](papers/{svg.name})", ""]
 
 

@@ -74,16 +74,12 @@ def main(run: Path, out: Path = OUT) -> list[Path]:
     curves = scalars(run)
     single = {name: curve for name, curve in losses(curves).items() if "single tasks," in name and "DAGs" not in name}
     searches = {name.partition("/")[2]: curve for name, curve in curves.items() if name.startswith("search/")}
-    paths = []
     out.mkdir(parents=True, exist_ok=True)
-    for drawing in (
+    drawings = (
         drawn("loss", "Fits on labels", single, ("epoch", "mean squared error")),
         drawn("search", "Searches on episodes", searches, ("generation", "mean JCT, % of shortest first's")),
-    ):
-        svg, png = drawing.save(out)
-        png.unlink()
-        paths.append(svg)
-    return paths
+    )
+    return [path for drawing in drawings for path in drawing.save(out, suffixes=[".svg"])]
 
 
 if __name__ == "__main__":

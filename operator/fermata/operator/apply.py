@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from fermata.operator import reasons
+from fermata.operator.clock import is_put_off
 from fermata.operator.cluster import Cluster, ClusterError
 from fermata.operator.facts import JobFact, WorkflowFact, job_fact
 from fermata.operator.inflight import InFlight
@@ -27,8 +28,8 @@ from fermata.operator.why import Why
 RETRY_S = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0)
 # An API server in trouble is asked more often: that ends by itself, unlike a quota or a missing right.
 _RETRY_BUSY_S = RETRY_S[:6]
-# Nothing is put off for so long, also where its request took a while: the clock was set back since.
-_TOO_FAR_S = 2 * RETRY_S[-1]
+# A wait counts from an answer, which comes a while after the round has begun: so it is longer than any of these.
+_MOST_S = 2 * RETRY_S[-1]
 _STARTING = Why(reasons.STARTING, "is being started: the API server takes long to take its Job")
 
 log = logging.getLogger(__name__)
@@ -268,7 +269,7 @@ class Applier:
 
 
 def _is_due(failure: Failure | None, now_s: float) -> bool:
-    return failure is None or not now_s < failure.until_s <= now_s + _TOO_FAR_S
+    return failure is None or not is_put_off(failure.until_s, now_s, _MOST_S)
 
 
 def _unwanted(view: WorkflowView, now_s: float) -> Iterator[tuple[JobFact, str]]:

@@ -22,6 +22,17 @@ def steady() -> Callable[[], float]:
     return lambda: epoch_s + time.monotonic()
 
 
+def is_put_off(until_s: float, now_s: float, most_s: float) -> bool:
+    """Tell whether something still waits until a time, for which it waits `most_s` at the most.
+
+    What is farther away than that was put off before the clock was set back, and is due.
+
+    >>> is_put_off(5.0, 4.0, 2.0), is_put_off(5.0, 5.0, 2.0), is_put_off(5.0, -3600.0, 2.0)
+    (True, False, False)
+    """
+    return now_s < until_s <= now_s + most_s
+
+
 class ServerClock:
     """Seconds since the epoch as the API server has them, or this machine's where nothing speaks against it.
 

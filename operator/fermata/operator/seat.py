@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from fermata.operator import reasons
 from fermata.operator.builtin import UnusablePolicyError, load_fallback, without_holds
+from fermata.operator.clock import is_put_off
 from fermata.operator.cluster import Cluster
 from fermata.operator.envelope import Envelope
 from fermata.operator.metrics import Metrics
@@ -144,8 +145,7 @@ class Seat:
             self._verdict = Verdict(False, reasons.POLICY_OFF, "spec.mode is Off")
             self._wanted = None
             return None
-        # A retry that is farther away than any was put off before the clock was set back.
-        put_off = now_s < self._retry_at_s <= now_s + RETRY_LOAD_S
+        put_off = is_put_off(self._retry_at_s, now_s, RETRY_LOAD_S)
         if spec.policy != self._wanted or (self._unusable and not put_off):
             self._drop_loading()
             if spec.policy != self._wanted and self._policy is None:

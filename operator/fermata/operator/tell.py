@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fermata.operator import names, reasons, status
+from fermata.operator.clock import is_put_off
 from fermata.operator.cluster import Cluster, ClusterError
 from fermata.operator.events import Events
 from fermata.operator.facts import PoolFact, WorkflowFact
@@ -173,7 +174,7 @@ class Teller:
         known, held = fact.status.condition(reasons.POLICY_READY), fact.status.condition(reasons.HOLDING_PAUSED)
         # A policy that fails now and then must not make a status that is written all the time.
         next_s = self._pool_written_s + STATUS_INTERVAL_S
-        if known is not None and _is_too_soon(next_s, now_s):
+        if known is not None and is_put_off(next_s, now_s, STATUS_INTERVAL_S):
             self.come_back(next_s)
             return
         self._pool_written_s = now_s
@@ -209,7 +210,7 @@ class Teller:
         if not status.changed(before, before | body):
             return False
         next_s = self._written_s.get(uid, -math.inf) + STATUS_INTERVAL_S
-        if not urgent and _is_too_soon(next_s, now_s):
+        if not urgent and is_put_off(next_s, now_s, STATUS_INTERVAL_S):
             self.mark(uid)
             self.come_back(next_s)
             return False
@@ -274,8 +275,3 @@ class Teller:
         self._metrics.stages.labels(self._pool, "waiting").set(counts["waiting"])
         self._metrics.stages.labels(self._pool, "held").set(counts["held"])
         self._metrics.observe_policy(self._pool, None if verdict.reason == reasons.POLICY_OFF else verdict.ready)
-
-
-def _is_too_soon(next_s: float, now_s: float) -> bool:
-    """Tell whether a status waits for its next write; one that is farther away is of before the clock was set back."""
-    return now_s < next_s <= now_s + STATUS_INTERVAL_S

@@ -189,13 +189,13 @@ class Drawing:
                 figure.savefig(out, format="svg", metadata=metadata)
         return _for_page(out.getvalue(), name, self.label)
 
-    def save(self, folder: Path, prefix: str = "") -> list[Path]:
-        """Write it as SVG and as PNG, in daylight colours, and return the two paths.
+    def save(self, folder: Path, prefix: str = "", suffixes: Sequence[str] = (".svg", ".png")) -> list[Path]:
+        """Write it as SVG and as PNG, or as one of them, in daylight colours, and return the paths.
 
         Raises:
             InputError: they cannot be written there.
         """
-        paths = [folder / f"{prefix}{self.name}{suffix}" for suffix in (".svg", ".png")]
+        paths = [folder / f"{prefix}{self.name}{suffix}" for suffix in suffixes]
         with _style(LIGHT, **{"svg.hashsalt": self.name, "figure.facecolor": LIGHT.paper}):
             figure = self.draw(LIGHT)
             for path in paths:

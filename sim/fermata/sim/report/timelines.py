@@ -72,7 +72,7 @@ def gantt(told: Named, colors: Sequence[int], window: Window, note: str) -> Draw
         note: which schedules these are.
     """
     rows = sum(schedule.executors for _, schedule in told) + len(told) - 1
-    lanes = [(name, schedule.executors, _spans(schedule, window)) for name, schedule in told]
+    lanes = [(name, schedule.executors, spans_in(schedule, window)) for name, schedule in told]
 
     def draw(palette: Palette) -> Figure:
         figure, axes = canvas(_WIDTH, 80 + min(24 * rows, _MOST_HEIGHT))
@@ -103,7 +103,8 @@ def gantt(told: Named, colors: Sequence[int], window: Window, note: str) -> Draw
     )
 
 
-def _spans(schedule: Schedule, window: Window) -> list[ExecutorSpan]:
+def spans_in(schedule: Schedule, window: Window) -> list[ExecutorSpan]:
+    """Return what each executor did in a part of a schedule, cut to it."""
     tasks, holds = schedule.tasks, schedule.holds
     seen = np.flatnonzero((tasks.end_s > window.start_s) & (tasks.start_s < window.end_s))
     rows = np.repeat(seen, tasks.width[seen])
