@@ -52,6 +52,8 @@ class Rows(NamedTuple):
     ints: IndexArray  # [stages, _INTS]
 
 
+# The clocks of a cluster agree within this: what is said to be ready later was seen before the clock was set back.
+_APART_S = 2.0
 _JOB = ("arrival_s", "weight", "work_s", "remaining_work_s", "critical_path_s", "width", "running")
 _FLOATS = ("estimate_s", "ready_s", "path_s")
 _INTS = ("pending", "running", "slots", "cap", "max_cap")
@@ -129,6 +131,8 @@ def build_state(
     jobs = dict(zip(_JOB, _floats([row.job for row in rows]).reshape(-1, len(_JOB)).T.copy(), strict=True))
     floats = _columns(_FLOATS, [row.floats for row in rows], np.float64)
     ints = _columns(_INTS, [row.ints for row in rows], np.int32)
+    ready_s = floats["ready_s"]
+    ready_s[(now_s + _APART_S < ready_s) & (ready_s < math.inf)] = now_s
     place = {uid: j for j, uid in enumerate(keys.jobs)}
     held_s, hold_until_s = np.zeros(len(keys.stages)), np.full(len(keys.stages), -math.inf)
     for (uid, name), hold in stage_holds.items():
@@ -138,7 +142,7 @@ def build_state(
     for uid, name in paused:
         stage = _position(rows, first, place.get(uid), name)
         if stage is not None:
-            floats["ready_s"][stage] = math.inf
+            ready_s[stage] = math.inf
     lanes = [
         (free_at_s, first[j] + s, j)
         for j in np.flatnonzero(jobs["running"]).tolist()
@@ -175,13 +179,13 @@ def build_state(
         stage_serial_fraction=np.full(len(keys.stages), math.nan),
         stage_cap=ints["cap"],
         stage_max_cap=ints["max_cap"],
-        stage_ready_s=floats["ready_s"],
+        stage_ready_s=ready_s,
         stage_held_s=held_s,
         stage_hold_until_s=hold_until_s,
         stage_path_s=floats["path_s"],
         free_executors=free_executor_list(executor_stage),
         active_jobs=np.arange(len(rows), dtype=np.int32),
-        ready_stages=np.flatnonzero((floats["ready_s"] < math.inf) & (ints["pending"] > 0)).astype(np.int32),
+        ready_stages=np.flatnonzero((ready_s < math.inf) & (ints["pending"] > 0)).astype(np.int32),
         recent_arrival_s=_floats([arrival.arrival_s for arrival in recent]),
         recent_work_s=_floats([arrival.work_s for arrival in recent]),
         estimate_error=trust[0],

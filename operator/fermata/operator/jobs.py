@@ -72,7 +72,7 @@ def build_job(
             "labels": {**passed_on, **ours},
             "annotations": {
                 **names.passed_on(meta.annotations),
-                names.ANNOTATION_READY: render(stage.ready_s),
+                names.ANNOTATION_READY: render(min(stage.ready_s, start_s)),  # or the clock was set back in between
                 names.ANNOTATION_START: render(start_s),
                 names.ANNOTATION_HELD: f"{held_s:.6f}",
                 names.ANNOTATION_POLICY: policy,

@@ -113,6 +113,22 @@ def test_a_stage_that_is_ready_by_a_clock_ahead_of_ours_starts_when_ours_is_ther
     assert world.started["next"] == pytest.approx(2.75, abs=0.01)
 
 
+def test_what_became_ready_before_the_clock_was_set_back_does_not_wait_until_it_is_that_late_again() -> None:
+    world = World(executors=3)
+    world.feed("workflows", "uid-w", workflow("w", stage("a", estimateSeconds=9), stage("b", "a", estimateSeconds=9)))
+    asyncio.run(world.run_until(T0 + 2.0))
+    world.feed("workflows", "uid-next", workflow("next", stage("a", estimateSeconds=9), arrival_s=T0 + 2.0))
+    world.now_s -= 3600.0
+    (job,) = [job for job in world.server.jobs if job["metadata"]["labels"]["fermata.dev/workflow"] == "w"]
+    done = {"type": "Complete", "status": "True", "lastTransitionTime": render(world.now_s + 0.5)}
+    uid = job["metadata"]["uid"]
+    world.feed("jobs", uid, {**world.server.objects[uid], "status": {"succeeded": 1, "conditions": [done]}})
+    asyncio.run(world.run_until(world.now_s + 3.0))
+    assert world.started["next"] == world.started["w"] == pytest.approx(-3598.0, abs=0.1)  # of `w` its stage `b`
+    (row,) = world.server.objects["uid-next"]["status"]["stages"]
+    assert row["readyTime"] == row["startTime"]
+
+
 def test_a_busy_api_server_is_not_asked_for_every_status_again_and_again() -> None:
     world = World()
     uids = [f"uid-w{number}" for number in range(100)]
