@@ -110,6 +110,8 @@ class PoolReconciler:
 
     async def _decide(self, spec: ExecutorPoolSpec, now_s: float, *, may_hold: bool) -> Asked:
         limits = limits_of(spec)
+        for uid in self._ledger.follow_clock(now_s):
+            self._teller.mark(uid)
         self._bound_commitments(limits, now_s, may_hold=may_hold and spec.mode == "Enforce")
         holds = self._ledger.stage_holds(now_s)
         if self._observer.released:

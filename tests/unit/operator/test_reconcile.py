@@ -129,6 +129,17 @@ def test_what_became_ready_before_the_clock_was_set_back_does_not_wait_until_it_
     assert row["readyTime"] == row["startTime"]
 
 
+def test_what_is_held_when_the_clock_is_set_back_is_held_no_longer_for_that() -> None:
+    world = _begin(maxHoldSeconds=35)
+    asyncio.run(world.run_until(T0 + 20.0))
+    assert parse(world.long["holdUntil"]) - parse(world.long["heldSince"]) == 20.0
+    world.now_s -= 3600.0
+    asyncio.run(world.run_until(T0 - 3577.0))
+    assert (parse(world.long["heldSince"]), parse(world.long["holdUntil"])) == (T0 - 3580.0, T0 - 3560.0)
+    asyncio.run(world.run_until(T0 - 3500.0))
+    assert world.started["long"] == -3580.0 + 35.0, "how long it was held before is lost"
+
+
 def test_a_busy_api_server_is_not_asked_for_every_status_again_and_again() -> None:
     world = World()
     uids = [f"uid-w{number}" for number in range(100)]
