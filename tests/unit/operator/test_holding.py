@@ -217,6 +217,16 @@ def test_holding_that_pays_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found[2].share == pytest.approx(1 - 30 / 42, abs=0.01)
 
 
+def test_what_is_judged_after_a_long_history_is_the_latest_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    number = holding.REMEMBERED + 1
+    bad = [_job(i, 60.0 * i, 20.0 if i % 2 else 4.0) for i in range(number)]
+    end_s = bad[-1].arrival_s + 60.0
+    good = [job._replace(arrival_s=job.arrival_s + end_s, uid=f"later-{job.uid}") for job in _stream(number)]
+    (found,) = _watch(bad + good, ["hold-follower:delay=4"], monkeypatch)
+    assert found[:2] == (False, reasons.HOLDING_ALLOWED)
+    assert found[2].share == pytest.approx(1 - 30 / 42, abs=0.01)
+
+
 def test_a_policy_that_never_holds_is_not_replayed(monkeypatch: pytest.MonkeyPatch) -> None:
     (found,) = _watch(_stream(WARM + 2 * BLOCK + TAIL), ["sjf"], monkeypatch)
     assert found == (False, reasons.HOLDING_ALLOWED, None)

@@ -170,6 +170,54 @@ def test_a_finished_stage_whose_job_is_gone_is_still_finished() -> None:
     assert seen.stages[1].ready_s == T0 + 4
 
 
+def test_an_end_that_was_written_stays_and_none_is_before_its_start() -> None:
+    jobs = {"a": {"start_s": T0 + 1, "outcome": "Complete", "end_s": T0 + 5.25, "succeeded": 1}}
+    row = {"name": "a", "state": "Succeeded", "completionTime": render(T0 + 5.125)}
+    assert _view(stage("a"), jobs=jobs).stages[0].end_s == T0 + 5.25
+    assert _view(stage("a"), jobs=jobs, status={"stages": [row]}).stages[0].end_s == T0 + 5.125
+    for outcome in ("Complete", "Failed"):
+        jobs["a"] |= {"outcome": outcome, "end_s": T0 + 0.25}
+        assert _view(stage("a"), jobs=jobs).stages[0].end_s == T0 + 1
+
+
+def test_a_stage_of_which_only_the_status_is_left_has_as_many_tasks_as_it_ran() -> None:
+    row = {"name": "a", "state": "Succeeded", "startTime": render(T0 + 1), "completionTime": render(T0 + 4), "tasks": 3}
+    assert _view(stage("a", tasks=9), stage("b", "a"), status={"stages": [row]}).tasks == 3 + 1
+
+
+def test_a_stage_that_failed_has_no_tasks_left_to_run() -> None:
+    seen = _view(stage("a", tasks=4), jobs={"a": {"tasks": 4, "succeeded": 1, "outcome": "Failed", "end_s": T0 + 5.25}})
+    assert (seen.stages[0].succeeded, seen.stages[0].pending) == (1, 0)
+
+
+def test_the_first_failure_is_the_one_that_is_told_and_the_others_are_counted() -> None:
+    jobs = {name: {"outcome": "Failed", "end_s": T0 + end_s} for name, end_s in (("a", 9.25), ("b", 5.25), ("c", 7.25))}
+    seen = _view(stage("a"), stage("b"), stage("c"), jobs=jobs)
+    assert seen.outcome is not None
+    assert seen.outcome.message == "stage 'b': JobFailed: Test (and 2 more failed)"
+
+
+def test_a_stage_that_an_edit_took_out_and_whose_job_is_gone_keeps_no_workflow_from_its_end() -> None:
+    jobs = {"a": {"outcome": "Complete", "end_s": T0 + 5.25, "succeeded": 1}}
+    started = {"gone": job_fact_of("w", "gone")}
+    seen = _view(stage("a"), jobs=jobs, started=started)
+    assert (seen.outcome, list(seen.missing)) == (None, ["gone"]), "it may be there"
+    seen = _view(stage("a"), jobs=jobs, started=started, refused={"gone": DELETED["a"]})
+    assert seen.missing == {}
+    assert seen.outcome is not None
+    assert seen.outcome.succeeded
+
+
+def test_a_workflow_that_is_being_deleted_has_succeeded_all_the_same_if_it_has() -> None:
+    raw = workflow("w", stage("a"))
+    raw["metadata"] |= {"deletionTimestamp": render(T0), "finalizers": ["foregroundDeletion"]}
+    fact = workflow_fact(raw, T0)
+    assert fact.spec is not None
+    for outcome, told in (("Complete", True), ("Failed", False)):
+        jobs = {"a": job_fact_of("w", "a", T0 + 5, outcome=outcome, end_s=T0 + 4.25)}
+        assert (view(fact, fact.spec, jobs, {}, {}, Estimates(), T0 + 5).outcome is not None) is told
+
+
 def test_a_refused_stage_fails_its_workflow() -> None:
     seen = _view(stage("a"), refused={"a": Refusal(reasons.JOB_REJECTED, "bad image")})
     assert seen.outcome is not None

@@ -1,0 +1,90 @@
+"""What is kept of an object, worked by hand: when things began and ended, and what still runs."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+from tests.unit.operator.objects import DONE, T0, job, stage, workflow_fact_of
+
+from fermata.operator import names
+from fermata.operator.facts import JobFact, job_fact, pod_fact
+from fermata.operator.times import render
+
+
+def _second(at_s: float) -> str:
+    """Return a time as Kubernetes stamps it."""
+    return f"{render(at_s)[:19]}Z"
+
+
+def _ended(now_s: float, *conditions: dict[str, Any], before: JobFact | None = None, **spec: Any) -> JobFact:
+    raw = job("w", "a", annotations={names.ANNOTATION_STOPPED: "Stopped"} if spec else None)
+    return job_fact({**raw, "spec": raw["spec"] | spec, "status": {"conditions": list(conditions)}}, now_s, before)
+
+
+def test_when_a_job_ended_is_known_best_when_that_is_first_seen() -> None:
+    done = {"type": "Complete", "status": "True", "lastTransitionTime": _second(T0 + 5)}
+    seen = _ended(T0 + 5.25, done)
+    assert seen.end_s == T0 + 5.25
+    assert _ended(T0 + 90.0, done, before=seen).end_s == T0 + 5.25
+    assert _ended(T0 + 90.0, done).end_s == T0 + 5.5, "by another operator, from the stamp alone"
+
+
+def test_a_job_ended_when_it_was_done_and_not_when_its_condition_says_so() -> None:
+    raw = job("w", "a", outcome="Complete", end_s=T0 + 7.25)
+    assert job_fact(raw, T0 + 90).end_s == T0 + 7.25
+    raw["status"]["completionTime"] = _second(T0 + 5)
+    assert job_fact(raw, T0 + 90).end_s == T0 + 5.5
+
+
+def test_a_job_that_was_stopped_ended_when_it_was_suspended_and_goes_on_if_somebody_resumes_it() -> None:
+    told = {"type": "Suspended", "status": "True", "lastTransitionTime": _second(T0 + 5)}
+    stopped = _ended(T0 + 90, told, suspend=True)
+    assert (stopped.stopped, stopped.end_s, stopped.goes_on) == ("Stopped", T0 + 5.5, False)
+    resumed = _ended(T0 + 90, {**told, "status": "False"}, suspend=False)
+    assert (resumed.stopped, resumed.end_s, resumed.goes_on, resumed.occupied) == ("", None, True, 1)
+
+
+def test_a_condition_that_is_not_true_says_nothing() -> None:
+    fact = _ended(T0 + 90, {"type": "Failed", "status": "False", "lastTransitionTime": _second(T0 + 5)})
+    assert (fact.outcome, fact.ended, fact.end_s) == ("", False, None)
+
+
+def test_a_job_that_is_being_deleted_does_not_go_on() -> None:
+    raw = job("w", "a")
+    assert job_fact(raw, T0).goes_on
+    raw["metadata"]["deletionTimestamp"] = _second(T0)
+    assert not job_fact(raw, T0).goes_on
+
+
+@pytest.mark.parametrize(("parallelism", "succeeded", "occupied"), [(0, 0, 0), (None, 0, 1), (4, 1, 2), (2, 9, 0)])
+def test_a_job_holds_as_many_executors_as_it_may_have_and_has_tasks_left_for(
+    parallelism: int | None, succeeded: int, occupied: int
+) -> None:
+    raw = job("w", "a", tasks=3, succeeded=succeeded)
+    raw["spec"]["parallelism"] = parallelism
+    assert job_fact(raw, T0).occupied == occupied
+
+
+def test_when_a_pod_began_is_known_best_when_that_is_first_seen_and_one_that_is_pending_has_its_executor() -> None:
+    raw = {"metadata": {"uid": "p"}, "status": {"phase": "Pending", "startTime": _second(T0 + 5)}}
+    seen = pod_fact(raw, T0 + 5.25)
+    assert (seen.start_s, seen.running) == (T0 + 5.25, True)
+    assert pod_fact(raw, T0 + 90.0, seen).start_s == T0 + 5.25
+    assert pod_fact(raw, T0 + 90.0).start_s == T0 + 5.5
+    assert not pod_fact({**raw, "status": {"phase": "Succeeded"}}, T0 + 90.0, seen).running
+
+
+def test_a_finished_workflow_that_does_not_say_when_it_ended_is_not_deleted_by_its_time_to_live() -> None:
+    assert workflow_fact_of("w", stage("a"), status=DONE, ttlSecondsAfterFinished=0).expiry_s == math.inf
+    ended = DONE | {"completionTime": render(T0 + 5)}
+    assert workflow_fact_of("w", stage("a"), status=ended, ttlSecondsAfterFinished=60).expiry_s == T0 + 65
+    assert workflow_fact_of("w", stage("a"), status=ended).expiry_s == math.inf
+
+
+def test_stages_are_released_by_name_whatever_stands_between_them() -> None:
+    released = workflow_fact_of(
+        "w", stage("a"), stage("b"), stage("c"), annotations={names.ANNOTATION_RELEASE: "a , c,other"}
+    ).released
+    assert released == {"a", "c"}
