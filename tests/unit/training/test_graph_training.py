@@ -44,6 +44,8 @@ from fermata.sim.explain.graph import _with_next
 from fermata.sim.recording import Recorder
 from fermata.sim.scenarios import scenario
 from fermata.sim.simulate import simulate
+from fermata.sim.trace_builder import one_stage_trace
+from fermata.sim.trace_io import write_trace
 from fermata.training import train as teacher
 from fermata.training.config import TrainConfig, read_config
 from fermata.training.files import write_note
@@ -59,6 +61,7 @@ from fermata.training.graph.rollouts import Unit, drawn_scenario, run_unit, weig
 from fermata.training.graph.scenarios import named
 from fermata.training.graph.update import Chosen, generalised_advantages, judge, ppo
 from fermata.training.graph.workers import workers
+from fermata.training.own import own_trace
 
 pytestmark = pytest.mark.training
 
@@ -237,6 +240,22 @@ def test_rollouts_follow_from_the_unit_alone_and_differ_by_their_actions() -> No
     assert one.advantage.std() > 0.0
     other = run_unit(Unit(config, 3, (1,), weights))
     assert len(other.row) != len(one.row) or (other.row != one.row).any()
+
+
+def in_batches(tmp_path: Path, executors: int) -> GraphConfig:
+    """A configuration of episodes of a trace whose jobs come sixty at a time."""
+    file = tmp_path / "batches.jsonl"
+    arrival_s, duration_s = np.repeat(600.0 * np.arange(1, 11), 60), np.tile([5.0, 5.0, 5.0, 60.0], 150)
+    write_trace(one_stage_trace(arrival_s, duration_s), file)
+    own = own_trace(str(file), (executors, executors))
+    return smoke(workloads=smoke().workloads.model_copy(update={"own": own}))
+
+
+def test_what_comes_all_at_once_is_left_to_the_agent(tmp_path: Path) -> None:
+    config = in_batches(tmp_path, 100)  # so many executors that the warm-up could start everything
+    for iteration in range(3):
+        decisions = run_unit(Unit(config, iteration, (0, 1), weights_of(GraphNetwork(config.network))))
+        assert (decisions.following < 0).sum() == 2 * config.rollouts.repeats
 
 
 @pytest.mark.parametrize("factor", [1e15, math.nan])

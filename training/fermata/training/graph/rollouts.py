@@ -116,8 +116,8 @@ class Player:
         self._x = np.zeros(SIZE)
 
     def begin(self) -> bool:
-        """Go to the first decision; tell whether there is one."""
-        return self._decides(next_decision(self.world, ORDER, True, self._x))
+        """Go to the first decision, which may be one that is open; tell whether there is one."""
+        return self._decides(next_decision(self.world, ORDER, False, self._x))
 
     def take(self, action: Action) -> bool:
         """Take an action and go to the next decision; tell whether there is one."""
@@ -182,9 +182,14 @@ def play(
 
 
 def _warmed(trace: Trace, executors: int, jobs: int) -> World:
-    """Return an episode in which so many jobs have arrived under shortest remaining work first."""
+    """Return an episode in which so many jobs have arrived under shortest remaining work first.
+
+    If all the others arrived with the last of them, what to do then is left open: there may be nothing else to decide.
+    """
     world = new_world(tables_of(trace, executors), executors)
     while peek(world.clock).arrived < jobs and advance(world) == DECIDE:
+        if peek(world.clock).arrived == trace.jobs:
+            break
         while any_startable(world.board):
             apply(world, *choose(world.board, SRWF.rule))
     return world
