@@ -258,6 +258,15 @@ def test_what_comes_all_at_once_is_left_to_the_agent(tmp_path: Path) -> None:
         assert (decisions.following < 0).sum() == 2 * config.rollouts.repeats
 
 
+def test_costs_of_jobs_that_come_all_at_once_are_numbers(tmp_path: Path) -> None:
+    config = in_batches(tmp_path, 2)
+    for iteration in range(3):
+        decisions = run_unit(Unit(config, iteration, (0, 1), weights_of(GraphNetwork(config.network))))
+        for told in (decisions.advantage, decisions.cost, decisions.kept):
+            assert np.isfinite(told).all()
+        assert (decisions.cost > 0.0).all()
+
+
 @pytest.mark.parametrize("factor", [1e15, math.nan])
 def test_a_training_that_has_diverged_says_so(factor: float) -> None:
     config = smoke()

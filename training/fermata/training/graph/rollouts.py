@@ -42,6 +42,7 @@ from fermata.sim.learned_loop import next_decision
 from fermata.sim.scenarios import Scenario
 from fermata.sim.simulate import simulate
 from fermata.sim.trace import Trace
+from fermata.sim.trace_jobs import job_work_s
 from fermata.sim.world import World, new_world, tables_of
 from fermata.training.graph.choices import drawn_choices
 from fermata.training.graph.config import GraphConfig
@@ -240,8 +241,16 @@ def _arrivals(unit: Unit, number: int) -> Arrivals:
     jobs = config.rollouts.warm_jobs + _length(config, unit.iteration, number)
     scenario, seed = drawn_scenario(config, unit.iteration, number, jobs)
     trace = scenario.generate(seed)
-    fade_s = config.update.horizon_jobs * float(trace.job_arrival_s[-1]) / trace.jobs
-    return Arrivals(trace, scenario.executors, fade_s)
+    return Arrivals(trace, scenario.executors, config.update.horizon_jobs * _gap_s(trace, scenario.executors))
+
+
+def _gap_s(trace: Trace, executors: int) -> float:
+    """Return the mean time between arrivals, above 0.
+
+    Of jobs that all come at once it is such that they would just keep the executors busy.
+    """
+    span_s = float(trace.job_arrival_s[-1]) or float(job_work_s(trace).sum()) / executors
+    return span_s / trace.jobs or 1.0
 
 
 def run_unit(unit: Unit) -> Decisions:
