@@ -122,6 +122,15 @@ def test_a_killed_one_is_not_in_the_way(folder: Path) -> None:
     assert again.returncode == 0, again.stderr
 
 
+def test_no_proxy_is_asked_for_it(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    local("up", "--dir", str(folder))
+    status = local("status", "--dir", str(folder))
+    assert (status.returncode, status.stderr) == (0, "")
+    told = fermata("explain", "w", "--kubeconfig", str(folder / "kubeconfig"))
+    assert told.stderr.startswith("fermata: no workflow 'w' in namespace 'default'")
+
+
 def test_one_that_does_not_answer_is_one_line(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     local("up", "--dir", str(folder))
     state = read_state(folder)

@@ -6,6 +6,9 @@ One place for both clients that the operator has, its own and kopf's, so that th
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import suppress
+from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from pathlib import Path
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
@@ -110,7 +113,24 @@ def _check(file: Path) -> None:
 def _proxy(server: str) -> str | None:
     """Return the proxy that the environment names for a server."""
     url = urlsplit(server)
-    return None if proxy_bypass(url.hostname or "") else getproxies().get(url.scheme)
+    return None if _spared(url.hostname or "") else getproxies().get(url.scheme)
+
+
+def _spared(host: str) -> bool:
+    """Return whether kubectl would ask no proxy for a host: this machine, or what NO_PROXY names, networks as well."""
+    if host == "localhost" or proxy_bypass(host):
+        return True
+    try:
+        address = ip_address(host)
+    except ValueError:  # a name
+        return False
+    return address.is_loopback or any(address in network for network in _networks(getproxies().get("no", "")))
+
+
+def _networks(no_proxy: str) -> Iterator[IPv4Network | IPv6Network]:
+    for item in no_proxy.split(","):
+        with suppress(ValueError):  # a name, or an address with its port
+            yield ip_network(item.strip(), strict=False)
 
 
 async def for_kopf(settings: Configuration) -> kopf.ConnectionInfo:

@@ -80,6 +80,30 @@ def test_several_kubeconfigs_are_read_as_one_and_those_that_are_not_there_left_o
         asyncio.run(configuration(str(tmp_path / "none")))
 
 
+@pytest.mark.parametrize(
+    ("server", "no_proxy", "asked"),
+    [
+        ("http://127.0.0.1:1", "", False),
+        ("http://[::1]:1", "", False),
+        ("http://localhost:1", "", False),
+        ("http://10.96.0.1", "", True),
+        ("http://10.96.0.1", ".svc,10.96.0.0/12", False),
+        ("http://[fd00::1]", "10.0.0.0/8, fd00::/8", False),
+        ("http://10.96.0.1", "10.1.0.0/16,odd/12", True),
+        ("http://api.example", "", True),
+        ("http://api.example", "10.96.0.0/12,.example", False),
+    ],
+)
+def test_a_proxy_is_asked_for_the_servers_that_kubectl_asks_it_for(
+    server: str, no_proxy: str, asked: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "kubeconfig"
+    file.write_text(KUBECONFIG.replace("http://127.0.0.1:1", server), encoding="utf-8")
+    monkeypatch.setenv("http_proxy", "http://proxy.example:3128")
+    monkeypatch.setenv("no_proxy", no_proxy)
+    assert asyncio.run(configuration(str(file))).proxy == ("http://proxy.example:3128" if asked else None)
+
+
 @pytest.mark.parametrize("name", ["no-such-context", "empty"])
 def test_an_operator_with_an_unusable_kubeconfig_ends_with_one_line(tmp_path: Path, name: str) -> None:
     file = _write(tmp_path, name)
