@@ -6,7 +6,18 @@ import re
 from pathlib import Path
 
 import pytest
-from tests.operator_rig import Cluster, OperatorProcess, condition_of, stage, stages_of, wait_until
+import yaml
+from tests.operator_rig import (
+    Cluster,
+    OperatorProcess,
+    condition_of,
+    control_plane,
+    operators_own,
+    stage,
+    stages_of,
+    wait_until,
+)
+from tests.real_plane import JOBS
 
 from fermata.operator.times import parse
 from fermata.policy import registry
@@ -244,3 +255,23 @@ def test_recorded_decisions_replay_to_the_same_answers(cluster: Cluster, folder:
         assert {(names[parent], names[child]) for parent, child in record.edges or ()} == {("a", "b")}
         fallback = registry.load(record.labels["fallback"][0])
         assert replay(record, registry.load(record.policy), fallback) == record.steps
+
+
+@pytest.mark.skipif(bool(JOBS), reason="the embedded control plane answers as a proxy would, a real one does not")
+def test_a_server_behind_a_proxy_is_reached_through_it_alone(tmp_path: Path) -> None:
+    with control_plane(tmp_path) as kubeconfig:
+        config = yaml.safe_load(operators_own(kubeconfig).read_text(encoding="utf-8"))
+        of_cluster = config["clusters"][0]["cluster"]
+        of_cluster.update({"proxy-url": of_cluster["server"], "server": "http://nowhere.invalid"})
+        operators_own(kubeconfig).write_text(yaml.safe_dump(config), encoding="utf-8")
+        operator, cluster = OperatorProcess(kubeconfig, tmp_path), Cluster(kubeconfig)
+        try:
+            operator.wait_ready()
+            cluster.pool("p", executors=1, policy={"name": "fifo"})
+            cluster.submit("w", "p", [stage("a", 0.2)])
+            cluster.wait_for("w")
+        finally:
+            assert operator.stop() == 0
+        told = operator.log.read_text(encoding="utf-8")
+        assert "nowhere.invalid" in told
+        assert " E " not in told, told  # kopf asks for what the server has, too

@@ -145,4 +145,5 @@ async def for_kopf(settings: Configuration) -> kopf.ConnectionInfo:
         token=token or None,
         certificate_path=settings.cert_file,
         private_key_path=settings.key_file,
+        proxy_url=settings.proxy,
     )
