@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import shlex
 import subprocess
@@ -15,6 +16,7 @@ from typer.main import get_command
 
 from fermata.cli.admission import problems
 from fermata.cli.main import VERBS, app
+from fermata.sim.scenarios import SCENARIOS
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
@@ -83,6 +85,17 @@ def test_every_command_line_that_is_shown_can_be_read() -> None:
                 command = command.get_command(None, words.pop(0))  # type: ignore[arg-type]
             if "--help" not in words:
                 command.make_context(line, words)  # fails with what cannot be read
+
+
+def test_every_scenario_is_described_with_its_pool_and_load() -> None:
+    text = (ROOT / "docs/traces.md").read_text(encoding="utf-8")
+    told = {}
+    for names, pools in re.findall(r"^\| (`\w+`(?:, `\w+`)*) \| (\d[\d.,; ]*) \|", text, flags=re.MULTILINE):
+        told |= dict(zip(re.findall(r"\w+", names), itertools.cycle(pools.strip().split("; ")), strict=False))
+    assert told == {
+        each.name: ", ".join(f"{value:g}" for value in (each.executors, getattr(each.recipe, "load", None)) if value)
+        for each in SCENARIOS.values()
+    }
 
 
 def test_every_manifest_that_is_shown_is_sound() -> None:
