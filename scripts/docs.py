@@ -26,20 +26,23 @@ from fermata.policy.registry import shipped_model
 
 DOCS = Path(__file__).parents[1] / "docs"
 CLI_EXITS = (
-    "A wrong input exits 2 with one line that names the file, the line and what was expected. Ctrl-C exits 130, or 0 "
-    "where nothing else ends a command: `fermata operator`, `fermata local up --foreground`."
+    "A wrong input exits 2 with one line that names the file, the line and what was expected. Ctrl-C exits 130; what "
+    "runs until it is stopped exits 0 then (`fermata operator`, `fermata local up --foreground`)."
 )
 CLI_OPTIONS = (
-    "Instead of a command, `--version` says which Fermata this is, and `--install-completion` lets the Tab key "
-    "complete commands and options in new shells."
+    "[How to install the command](deploying.md#the-command-fermata), and which extras it needs. `fermata --version` "
+    "says which Fermata this is, `fermata COMMAND --help` says what is below, and `fermata --install-completion` lets "
+    "the Tab key complete commands and options in new shells."
 )
 METRICS_LEAD = (
-    "What the operator serves at `/metrics` (`--metrics-port`), beside `process_*` for its own CPU and memory. "
-    "A histogram's name is followed by `_bucket`, `_sum` or `_count`; beside each histogram and counter a `_created` "
-    "says since when it counts. What is said of a pool ends with the pool and the last of its workflows, and where "
-    "another operator takes over. Policies are called as in a pool's status, "
-    "reasons as in [its conditions](crds.md#conditions-and-reasons). "
-    "[Alerts and a dashboard](deploying.md#metrics-and-alerts) ask for these."
+    "The operator serves these at `/metrics` (`--metrics-port`), and `process_*` for its own CPU and memory. "
+    "[Alerts and a dashboard](deploying.md#metrics-and-alerts) use them.\n\n"
+    "- A histogram's name is followed by `_bucket`, `_sum` or `_count`. Beside each histogram and counter a `_created` "
+    "says since when it counts.\n"
+    "- The metrics of a pool end when the pool and the last of its workflows are gone, and when another operator takes "
+    "over.\n"
+    "- The label `policy` is the policy's name in the pool's status, and `reason` is one of "
+    "[its reasons](crds.md#conditions-and-reasons)."
 )
 SCORES_BEGIN, SCORES_END = "<!-- scores:begin -->", "<!-- scores:end -->"
 

@@ -29,7 +29,7 @@ def evaluate(
     executors: ItsExecutors = None,
     part: Annotated[
         str | None,
-        typer.Option(help="Of that trace: test (default), what fermata train --trace leaves out, or all."),
+        typer.Option(help="Part of that trace: test (default), which fermata train --trace leaves out, or all."),
     ] = None,
     seeds: Annotated[str, typer.Option(help="A-B; the default seeds are seen by no training and no tuning.")] = (
         "2000-2019"
@@ -52,7 +52,7 @@ def evaluate(
     ] = None,
     base: Annotated[str | None, typer.Option(help="Compare with this policy; by default the scenario's own.")] = None,
     corrections: Annotated[
-        str, typer.Option(help="Estimates corrected by what stages took: as the policy has it, for all, or none.")
+        str, typer.Option(help="Who gets estimates corrected by what stages took: policy (learned ones), all, or none.")
     ] = "policy",
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:

@@ -43,7 +43,7 @@ def explain(
     top: Annotated[
         int,
         typer.Option(
-            help="So many features, and all groups, are also kept from it in whole episodes; not graph policies."
+            help="How many features, and all groups, whole episodes also do without (0: none); not of graph policies."
         ),
     ] = 6,
     states: Annotated[int, typer.Option(help="States that are kept of each episode.")] = 500,

@@ -19,7 +19,7 @@ def operator(
     namespace: Annotated[str | None, typer.Option("--namespace", "-n", help="Serve one namespace only.")] = None,
     metrics_host: Annotated[str, typer.Option(help="Address of /metrics, /healthz and /readyz.")] = "127.0.0.1",
     metrics_port: Annotated[
-        int | None, typer.Option(min=0, max=65535, help="Port of them; not served if not given.")
+        int | None, typer.Option(min=0, max=65535, help="Port of these three; without it they are not served.")
     ] = None,
     record: Annotated[Path | None, typer.Option(help="Append every decision to this file, as JSON lines.")] = None,
     lease_namespace: Annotated[

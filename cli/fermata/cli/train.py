@@ -26,13 +26,14 @@ def train(
     out: Annotated[Path, typer.Option(help="Folder of the run; a run that is there is resumed.")],
     config: Annotated[
         str | None,
-        typer.Option(help="YAML file, or the name of a shipped configuration; by default quick, for a trace own."),
+        typer.Option(help="YAML file, or a shipped configuration's name; by default quick, or with --trace own."),
     ] = None,
     trace: Annotated[
         str | None, typer.Option(help="A job trace of one's own to be good on, instead of random scenarios.")
     ] = None,
     executors: Annotated[
-        str | None, typer.Option(metavar="K|A-B", help="Size of the pool for that trace, or from and to.")
+        str | None,
+        typer.Option(metavar="K|A-B", help="Size of the pool for that trace, or the least and the greatest."),
     ] = None,
     processes: Annotated[
         int | None, typer.Option(min=1, help="Worker processes, by default one a core; does not change the result.")
@@ -40,7 +41,8 @@ def train(
     ray: Annotated[
         str | None,
         typer.Option(
-            metavar="ADDRESS", help="Gather experience on a Ray cluster; of graph policies, does not change the result."
+            metavar="ADDRESS",
+            help="Gather experience on a Ray cluster (graph policies only); does not change the result.",
         ),
     ] = None,
     device: Annotated[

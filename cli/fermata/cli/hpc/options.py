@@ -29,7 +29,7 @@ PolicyName = Annotated[
 ]
 CleaningName = Annotated[str, typer.Option(help="How the log is cleaned: archive or schedinspector.")]
 Estimates = Annotated[str, typer.Option(help="exact, user, factor:F, lognormal:SIGMA, round or accuracy.")]
-Stretch = Annotated[float, typer.Option(help="Jobs take so many times as long: more load, with days as they are.")]
+Stretch = Annotated[float, typer.Option(help="Jobs take so many times as long, and arrive when they did: more load.")]
 Kill = Annotated[bool, typer.Option("--kill", help="Jobs that outlive their estimate are ended there.")]
 Part = Annotated[str, typer.Option(help="Part of the log, by time: all, train (first fifth) or test (the rest).")]
 Count = Annotated[int, typer.Option("--sequences", min=1, max=1_000_000, help="Sequences to draw.")]
