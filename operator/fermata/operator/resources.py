@@ -139,27 +139,31 @@ class StageStatus(_Status):
 
     name: Annotated[str, Field(max_length=63)]
     state: StageState
-    reason: Annotated[str, Field(max_length=128)] = ""
-    message: Annotated[str, Field(max_length=1024)] = ""
-    ready_time: Time | None = None
-    start_time: Time | None = None
-    completion_time: Time | None = None
+    reason: Annotated[str, Field(max_length=128)] = Field(default="", description="Why, in a word.")
+    message: Annotated[str, Field(max_length=1024)] = Field(
+        default="", description="Why, with the numbers of the moment when the reason began."
+    )
+    ready_time: Time | None = Field(default=None, description="Since when it could start: all parents had succeeded.")
+    start_time: Time | None = Field(default=None, description="When it was started.")
+    completion_time: Time | None = Field(default=None, description="When it ended.")
     held_since: Time | None = Field(default=None, description="Since when it is held now; adds to heldSeconds.")
     hold_until: Time | None = Field(default=None, description="End of a committed hold.")
-    wait_seconds: SecondsRead | None = None
-    held_seconds: SecondsRead | None = None
-    run_seconds: SecondsRead | None = None
+    wait_seconds: SecondsRead | None = Field(default=None, description="It was ready, and neither ran nor was held.")
+    held_seconds: SecondsRead | None = Field(default=None, description="It was ready, and held on purpose.")
+    run_seconds: SecondsRead | None = Field(default=None, description="From its start to its end.")
     task_seconds: SecondsRead | None = Field(
         default=None, description="What each task took, if all took the same, by runSeconds and all caps until then."
     )
     estimate_seconds: SecondsRead | None = Field(default=None, description="What one task is expected to take.")
     estimate_source: Annotated[str, Field(max_length=128)] = Field(default="", description="Where that comes from.")
     parallelism: CountRead | None = Field(default=None, description="The cap in force.")
-    job_name: Annotated[str, Field(max_length=63)] | None = None
+    job_name: Annotated[str, Field(max_length=63)] | None = Field(
+        default=None, description="Its Job, in the namespace of the workflow."
+    )
     tasks: CountRead = 0
-    active: CountRead = 0
-    succeeded: CountRead = 0
-    failed: CountRead = 0
+    active: CountRead = Field(default=0, description="Tasks that hold executors.")
+    succeeded: CountRead = Field(default=0, description="Tasks that have succeeded.")
+    failed: CountRead = Field(default=0, description="Runs of tasks that failed.")
 
 
 class TaskCounts(_Status):
@@ -174,7 +178,7 @@ class TaskCounts(_Status):
 class _Told(_Status):
     """What is told of an object as conditions, and of which version of it."""
 
-    observed_generation: int = 0
+    observed_generation: int = Field(default=0, description="Which version of the specification this is about.")
     conditions: list[Condition] = _CONDITIONS
 
     def condition(self, kind: str) -> Condition | None:
@@ -189,8 +193,8 @@ class WorkflowStatus(_Told):
         default=None, description="The policy that made the latest decision about it."
     )
     arrival_time: Time | None = Field(default=None, description="Its creation, to the microsecond where known.")
-    start_time: Time | None = None
-    completion_time: Time | None = None
+    start_time: Time | None = Field(default=None, description="When its first stage was started.")
+    completion_time: Time | None = Field(default=None, description="When it ended.")
     jct_seconds: SecondsRead | None = Field(default=None, description="Job completion time: wait + held + run.")
     wait_seconds: SecondsRead | None = Field(default=None, description="No task ran and too few executors were free.")
     held_seconds: SecondsRead | None = Field(default=None, description="No task ran although executors were left free.")
@@ -292,8 +296,8 @@ class ExecutorPoolSpec(_Spec):
     executors: int = Field(ge=1, le=MAX_EXECUTORS, description="How many one-slot tasks run at once.")
     mode: Literal["Off", "Shadow", "Enforce"] = Field(
         default="Enforce",
-        description="Enforce: the policy decides. Shadow: it is asked, the fallback decides. "
-        '"Off", in quotes, as YAML\'s Off is a boolean: fallback.',
+        description="Enforce: the policy decides. Shadow: the policy is asked, the fallback decides. "
+        '"Off", in quotes, as YAML\'s Off is a boolean: nobody is asked, the fallback decides.',
     )
     policy: PolicySource = Field(
         default_factory=lambda: PolicySource(name="default"),
