@@ -146,7 +146,11 @@ def _table(model: str, rows: list[Headroom]) -> Table:
             str(row.seeds),
             f"{row.asked:,}",
             f"{row.other:,}",
-            f"{row.vs_base_pct:+.2f} ± {row.vs_base_ci95:.2f}",
-            f"{row.further_pct:+.2f} ± {row.further_ci95:.2f}",
+            _with_interval(row.vs_base_pct, row.vs_base_ci95),
+            _with_interval(row.further_pct, row.further_ci95),
         )
     return table
+
+
+def _with_interval(percent: float, half: float | None) -> str:
+    return f"{percent:+.2f}" + ("" if half is None else f" ± {half:.2f}")

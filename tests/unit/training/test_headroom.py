@@ -179,6 +179,14 @@ def test_of_a_trace_more_episodes_do_not_know_more(tmp_path: Path, monkeypatch: 
         assert row["vs_base_ci95"] == pytest.approx(interval([1.0, 2.0, 3.0] * 3).ci95)
 
 
+def test_of_a_single_episode_there_is_no_interval() -> None:
+    asked = ["headroom", "default", "--scenarios", "express_k2", "--seeds", "3", "--episode-jobs", "60"]
+    asked += ["--futures", "16", "--jobs", "1"]
+    (row,) = json.loads(CliRunner().invoke(app, [*asked, "--json"]).stdout)["scenarios"]
+    assert (row["seeds"], row["vs_base_ci95"], row["further_ci95"]) == (1, None, None)
+    assert "±" not in CliRunner().invoke(app, asked).stdout
+
+
 def test_nothing_found_is_no_figure() -> None:
     assert pooled("dag_pods", []).seeds == 0
 

@@ -109,9 +109,9 @@ class Headroom(NamedTuple):
     asked: int
     other: int
     vs_base_pct: float
-    vs_base_ci95: float
+    vs_base_ci95: float | None  # of a single episode there is none
     further_pct: float  # of what trying would change more
-    further_ci95: float
+    further_ci95: float | None
 
 
 class _Chance(NamedTuple):
@@ -327,4 +327,5 @@ def pooled(
     change = paired_percent([each.jct_s for each in found], [each.base_jct_s for each in found], interval)
     further = interval([-100.0 * each.saved_s / each.base_jct_s for each in found])
     asked, other = sum(each.asked for each in found), sum(each.other for each in found)
-    return Headroom(scenario, len(found), asked, other, change.mean, change.ci95, further.mean, further.ci95)
+    halves = (change.ci95, further.ci95) if len(found) > 1 else (None, None)
+    return Headroom(scenario, len(found), asked, other, change.mean, halves[0], further.mean, halves[1])
