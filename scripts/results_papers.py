@@ -40,10 +40,14 @@ INTRO = """# Results in the idle-slots papers' terms
 
     make results-papers
 
-Their figures as tables and plots, for the heuristics and for the shipped model `default`, on this project's simulator:
-jobs of one stage, on their synthetic set (10 s and 50 s, 35% long), at 60% load on four executors (`syn_60`) and at 80%
-on three (`syn_80`); seeds 2000 to 2009, which no training and no tuning saw; means with 95% intervals over seeds.
-`pair-committed` is their own rule (Theorem 2, with its committed timer) on pairs of jobs."""
+What we call the idle-slots papers taught an agent with Decima's features and actions to hold a stage for a while before
+it starts. They gave it two features more, critical path and average width, and have theorems on when a hold pays.
+
+These are their figures as tables and plots, for the heuristics and for the shipped model `default`, on this project's
+simulator: jobs of one stage, on their synthetic set (10 s and 50 s, 35% long), at 60% load on four executors (`syn_60`)
+and at 80% on three (`syn_80`). Seeds are 2000 to 2009, which no training and no tuning saw; means have 95% intervals
+over seeds. `pair-committed` is their own rule on pairs of jobs: it holds for the time of their Theorem 2, whatever
+comes."""
 ABLATION = """## The ablation (their Table I)
 
 Percent of the mean JCT against the scenario's base, shortest first on the synthetic set and shortest remaining work
