@@ -19,7 +19,7 @@ from fermata.cli.main import VERBS, app
 from fermata.sim.scenarios import SCENARIOS
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("examples/*.md"), *(ROOT / "docs").rglob("*.md")])
 
 
 def test_the_generated_pages_are_current() -> None:
