@@ -94,6 +94,7 @@ class Observer:
     def _close(self, fact: WorkflowFact) -> None:
         """Keep of a finished workflow what others can learn from it."""
         uid = fact.meta.uid
+        self._teller.ended(uid)
         self._forget(uid)
         if fact.status.observed_generation != fact.meta.generation and not fact.meta.deleting:
             self._teller.mark(uid)

@@ -9,6 +9,7 @@ import logging
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from fermata.operator import names, reasons, status
@@ -55,12 +56,13 @@ class Teller:
         self.next_s = math.inf
         self.troubles = 0  # statuses of workflows that the API server did not take because it was in trouble
         self._written_s: dict[str, float] = {}
+        self._ends: dict[str, Callable[[], None]] = {}  # how workflows ended whose status may say so by now
         self._pool_written_s = -math.inf
 
     def forget(self, uid: str) -> None:
         """Drop what is kept of a workflow."""
-        self._written_s.pop(uid, None)
-        self._stale.pop(uid, None)
+        for kept in (self._written_s, self._stale, self._ends):
+            kept.pop(uid, None)
 
     def mark(self, uid: str) -> None:
         """Note that the status of a workflow may have to be written."""
@@ -122,8 +124,16 @@ class Teller:
         self._stages(view, whys)
         if written and problem is not None:
             self._rejected(view.fact, problem)
-        if written and view.outcome is not None:
-            self._finished(view, account, str(body["policy"]))
+        if view.outcome is not None:
+            self._ends[view.fact.meta.uid] = partial(self._finished, view, account, str(body["policy"]))
+            if written:
+                self.ended(view.fact.meta.uid)
+
+    def ended(self, uid: str) -> None:
+        """Tell how a workflow ended whose status says so, once: it may have been written without an answer."""
+        tell = self._ends.pop(uid, None)
+        if tell is not None:
+            tell()
 
     def started(
         self, view: WorkflowView, stage: StageView, cap: int, account: Account, policy: str, now_s: float

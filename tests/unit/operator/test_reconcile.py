@@ -336,12 +336,41 @@ def test_a_long_history_keeps_nobody_waiting_and_what_happens_meanwhile_counts()
     assert "uid-next" in world.reconciler._observer.views
 
 
+def _end_short(world: World) -> None:
+    """Let the Job of the short workflow succeed now."""
+    (short,) = (job for job in world.server.jobs if job["metadata"]["labels"]["fermata.dev/workflow"] == "short")
+    done = {"type": "Complete", "status": "True", "lastTransitionTime": render(world.now_s)}
+    world.feed("jobs", short["metadata"]["uid"], {**short, "status": {"succeeded": 1, "conditions": [done]}})
+
+
+@pytest.mark.parametrize("written", [True, False])
+def test_an_end_is_told_once_whose_status_was_written_without_an_answer(written: bool) -> None:
+    world = World(executors=2)
+    asyncio.run(world.run_until(T0 + 10.0))
+    write = world.server.patch_workflow_status
+
+    async def lose(*arguments: Any) -> dict[str, Any]:
+        world.server.patch_workflow_status = write  # type: ignore[method-assign]
+        if written:
+            await write(*arguments)
+        raise ClusterError(0, "ServerDisconnectedError", "")
+
+    world.server.patch_workflow_status = lose  # type: ignore[method-assign]
+    _end_short(world)
+    for _ in range(3):
+        asyncio.run(world.reconciler.reconcile())
+        world.store.put("workflows", world.server.objects["uid-short"])  # as the watch tells it
+        world.now_s += 1.0
+    told = [event["reason"] for event in world.events() if event["involvedObject"]["name"] == "short"]
+    assert told.count("AllStagesSucceeded") == 1
+    labels = {"pool": "pool", "result": "succeeded"}
+    assert world.metrics.registry.get_sample_value("fermata_workflows_finished_total", labels) == 1.0
+
+
 def test_one_task_of_one_stage_is_told_in_the_singular() -> None:
     world = World(executors=2)
     asyncio.run(world.run_until(T0 + 10.0))
-    (short,) = (job for job in world.server.jobs if job["metadata"]["labels"]["fermata.dev/workflow"] == "short")
-    done = {"type": "Complete", "status": "True", "lastTransitionTime": render(T0 + 10.0)}
-    world.feed("jobs", short["metadata"]["uid"], {**short, "status": {"succeeded": 1, "conditions": [done]}})
+    _end_short(world)
     asyncio.run(world.reconciler.reconcile())
     told = {event["reason"]: event["message"] for event in world.events() if event["involvedObject"]["name"] == "short"}
     assert told["StageStarted"] == "stage a started by holder: 1 of 1 task at once, after 0.0 s of wait and 0.0 s held"
