@@ -47,6 +47,12 @@ class Account:
         """Whether any of its meters counts now."""
         return self.held.since_s is not None or any(meter.since_s is not None for meter in self.stages.values())
 
+    def stop(self, now_s: float) -> None:
+        """Hold nothing any more."""
+        self.hold_until_s.clear()
+        for meter in (self.held, *self.stages.values()):
+            meter.turn(on=False, now_s=now_s)
+
 
 class Ledger:
     """The accounts of one pool's unfinished workflows, by uid."""

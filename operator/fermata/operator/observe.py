@@ -120,11 +120,12 @@ class Observer:
         problem = self._acceptance.problem(fact)
         if problem is not None:
             self.problems[uid] = problem
+        account = self._ledger.open(fact)
         if fact.spec is None:  # nothing can be told of it but that
+            account.stop(now_s)
             self.views.pop(uid, None)
             self.deadlines_s.pop(uid, None)
             return
-        account = self._ledger.open(fact)
         if account.counting:  # also what an earlier operator left counting
             self.metering.add(uid)
         jobs = self._tools.store.workflow_jobs.get(uid, {})

@@ -12,7 +12,6 @@ import math
 from collections.abc import Collection, Iterable
 from functools import partial
 
-from fermata.operator import reasons
 from fermata.operator.acceptance import pool_problem
 from fermata.operator.apply import Applier
 from fermata.operator.asked import Asked
@@ -30,7 +29,6 @@ from fermata.operator.resources import ExecutorPoolSpec
 from fermata.operator.seat import FOREVER_S, Seat, limits_of
 from fermata.operator.tell import Teller, Whys
 from fermata.operator.tools import Tools
-from fermata.operator.validate import Problem
 from fermata.operator.why import Elsewhere, why_held, why_waiting
 from fermata.policy.decide import corrects_estimates
 from fermata.policy.guardrails import Guardrails
@@ -333,7 +331,8 @@ class PoolReconciler:
             return
         problem = self._observer.problems.get(uid)
         if known is None:
-            await self._teller.unreadable(fact, problem or Problem(reasons.INVALID_SPEC, fact.problem), now_s)
+            if problem is not None:  # else it is unfinished again since it was looked at
+                await self._teller.unreadable(fact, self._ledger.accounts[uid], problem, now_s)
             return
         if asked is not None and problem is None and uid not in asked.jobs and self._tools.pending(self.pool):
             # It came while the policy was asked: the next round decides on it, and tells what was decided.

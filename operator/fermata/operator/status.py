@@ -146,18 +146,36 @@ def _policy(view: WorkflowView, policy: str) -> str:
     return latest.policy if latest else view.fact.status.policy or policy
 
 
-def rejected_status(fact: WorkflowFact, problem: Problem, now_s: float) -> dict[str, Any]:
-    """Return the status of a workflow whose spec cannot be read; what it did before stays."""
+def rejected_status(fact: WorkflowFact, account: Account, problem: Problem, now_s: float) -> dict[str, Any]:
+    """Return the status of a workflow whose spec cannot be read; what it did before stays, and nothing is held."""
     conditions = {
         reasons.ACCEPTED: ("False", problem.reason, problem.message),
         reasons.SUCCEEDED: ("Unknown", problem.reason, problem.message),
     }
-    arrival = fact.status.arrival_time or render(fact.arrival_s)
-    return {
+    running = fact.status.condition(reasons.RUNNING)
+    if running is not None and running.status != "True":
+        conditions |= dict.fromkeys((reasons.RUNNING, reasons.HELD), ("False", reasons.REJECTED, ""))
+    status: dict[str, Any] = {
         "observedGeneration": fact.meta.generation,
         "conditions": _conditions(fact, conditions, now_s),
-        "arrivalTime": arrival,
+        "arrivalTime": fact.status.arrival_time or render(fact.arrival_s),
     }
+    if fact.status.stages:
+        status |= {
+            "heldSeconds": round(account.held.settled_s, 3),
+            "heldSince": None,
+            "stages": [_held_no_more(stage, account) for stage in fact.status.stages],
+        }
+    return status
+
+
+def _held_no_more(stage: StageStatus, account: Account) -> dict[str, Any]:
+    row = stage.model_dump(by_alias=True)
+    if stage.state in ("Waiting", "Held"):
+        meter = account.stages.get(stage.name, Meter())
+        row |= {"state": "Waiting", "reason": reasons.REJECTED, "message": "", "holdUntil": None}
+        row |= {"heldSince": None, "heldSeconds": round(meter.settled_s, 3)}
+    return row
 
 
 def edited_status(fact: WorkflowFact, now_s: float) -> dict[str, Any]:

@@ -82,9 +82,9 @@ class Teller:
         """Ask for another reconciliation at a time."""
         self.next_s = min(self.next_s, at_s)
 
-    async def unreadable(self, fact: WorkflowFact, problem: Problem, now_s: float) -> None:
+    async def unreadable(self, fact: WorkflowFact, account: Account, problem: Problem, now_s: float) -> None:
         """Tell that the spec of a workflow cannot be read."""
-        if await self._write(fact, status.rejected_status(fact, problem, now_s), now_s, urgent=True):
+        if await self._write(fact, status.rejected_status(fact, account, problem, now_s), now_s, urgent=True):
             self._rejected(fact, problem)
 
     async def edited(self, fact: WorkflowFact, now_s: float) -> None:

@@ -728,6 +728,28 @@ def test_nothing_is_held_while_its_pool_is_gone() -> None:
     assert condition(world, "uid-long", "Accepted")[0] == "True"
 
 
+@pytest.mark.parametrize("restarted", [True, False])
+def test_nothing_is_held_of_a_workflow_that_cannot_be_read(restarted: bool) -> None:
+    world = begun()
+    edit(world, "uid-long", priority="that of another version")
+    run_on(world, 58.0)
+    assert condition(world, "uid-long", "Accepted") == ("False", "InvalidSpec")
+    assert condition(world, "uid-long", "Held") == condition(world, "uid-long", "Running") == ("False", "Rejected")
+    status = status_of(world, "uid-long")
+    assert (status["heldSeconds"], status["heldSince"]) == (pytest.approx(1.0), None)
+    assert (world.long["state"], world.long["heldSeconds"]) == ("Waiting", pytest.approx(1.0))
+    assert not {"heldSince", "holdUntil"} & world.long.keys()
+    if restarted:
+        world.start_operator()
+    edit(world, "uid-long", priority=0)
+    run_on(world, 20.0)
+    assert parse(world.long["heldSince"]) == pytest.approx(T0 + 60.0)
+    world.annotate("uid-long", "*")
+    run_on(world, 3.0)
+    assert world.long["waitSeconds"] == pytest.approx(58.0)
+    assert world.long["heldSeconds"] == pytest.approx(1.0 + 20.0)
+
+
 async def loaded(world: World, policy: str) -> None:
     """Reconcile until the pool's policy has been loaded."""
     while world.reconciler._seat.name != policy:

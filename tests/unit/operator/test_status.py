@@ -114,18 +114,19 @@ def test_a_status_reads_back_as_it_was_written() -> None:
 
 
 def test_a_rejected_workflow_keeps_what_it_did_before() -> None:
-    first = _status(_view(stage("a")))
-    fact = workflow_fact_of("w", stage("a"), status=first)
-    written = status.rejected_status(fact, Problem(reasons.CYCLE, "a -> a"), T0 + 40)
+    jobs = {"a": {"start_s": T0 + 1, "outcome": "Complete", "end_s": T0 + 2.5, "succeeded": 1}}
+    first = _status(_view(stage("a"), stage("b", "a"), jobs=jobs))
+    fact = workflow_fact_of("w", stage("a"), stage("b", "a"), status=status.merge_patch(first))
+    written = status.rejected_status(fact, Account(), Problem(reasons.CYCLE, "a -> a"), T0 + 40)
     accepted = next(condition for condition in written["conditions"] if condition["type"] == "Accepted")
     assert (accepted["status"], accepted["reason"], accepted["message"]) == ("False", "Cycle", "a -> a")
-    assert "stages" not in written
+    assert written["stages"][0] == first["stages"][0]
     assert written["arrivalTime"] == first["arrivalTime"]
 
 
 def test_a_message_that_is_too_long_is_cut_before_the_whole_status_is_refused() -> None:
     problem = Problem(reasons.JOB_REJECTED, "x" * 40_000)
-    written = status.rejected_status(workflow_fact_of("w", stage("a")), problem, T0)
+    written = status.rejected_status(workflow_fact_of("w", stage("a")), Account(), problem, T0)
     (workflows, _) = manifests()
     structure = workflows["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["status"]
     assert list(validate(written, structure)) == []
