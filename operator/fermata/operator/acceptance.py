@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from fermata.operator import reasons
 from fermata.operator.facts import PoolFact, WorkflowFact
-from fermata.operator.resources import ExecutorPoolSpec
+from fermata.operator.resources import ExecutorPoolSpec, WorkflowSpec
 from fermata.operator.store import Store
 from fermata.operator.validate import Problem, pool_problems, workflow_problems
 
@@ -21,7 +23,7 @@ class Acceptance:
 
     def __init__(self, pool: str, store: Store) -> None:
         self._pool, self._store = pool, store
-        self._checked: dict[str, tuple[int, ExecutorPoolSpec | None, Problem | None]] = {}
+        self._checked: dict[str, tuple[int, ExecutorPoolSpec | None, list[Problem]]] = {}
 
     def forget(self, uid: str) -> None:
         """Drop what is known of a workflow."""
@@ -35,10 +37,13 @@ class Acceptance:
         spec = pool.spec if pool else None
         checked = self._checked.get(fact.meta.uid)
         if checked is None or checked[:2] != (fact.meta.generation, spec):
-            problem = next(iter(workflow_problems(fact.spec, spec)), None)
-            checked = self._checked[fact.meta.uid] = (fact.meta.generation, spec, problem)
-        if checked[2] is not None:
-            return checked[2]
+            problems = workflow_problems(fact.spec, spec)
+            checked = self._checked[fact.meta.uid] = (fact.meta.generation, spec, problems)
+        if checked[2]:
+            begun = self._begun(fact)
+            problem = next((each for each in checked[2] if not _is_past(each, fact.spec, begun)), None)
+            if problem is not None:
+                return problem
         if pool is None:
             return Problem(reasons.POOL_NOT_FOUND, f"no ExecutorPool is named {self._pool!r}")
         selector = spec.namespace_selector if spec else None
@@ -48,3 +53,16 @@ class Acceptance:
             message = f"pool {self._pool!r} does not take workflows of namespace {fact.meta.namespace!r}"
             return Problem(reasons.NAMESPACE_NOT_ALLOWED, message)
         return None
+
+    def _begun(self, fact: WorkflowFact) -> set[str]:
+        """Return the stages that have been started."""
+        told = {row.name for row in fact.status.stages if row.state in ("Running", "Succeeded", "Failed")}
+        return told | self._store.workflow_jobs.get(fact.meta.uid, {}).keys()
+
+
+def _is_past(problem: Problem, spec: WorkflowSpec, begun: Collection[str]) -> bool:
+    """Tell whether a problem is one of starting a stage that has been started: the pool was large enough then."""
+    if problem.reason != reasons.TOO_MANY_SLOTS:
+        return False
+    index = problem.path[2]
+    return isinstance(index, int) and spec.stages[index].name in begun

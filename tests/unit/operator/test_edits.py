@@ -728,6 +728,33 @@ def test_nothing_is_held_while_its_pool_is_gone() -> None:
     assert condition(world, "uid-long", "Accepted")[0] == "True"
 
 
+@pytest.mark.parametrize("ended", [True, False])
+@pytest.mark.parametrize("how", ["pool", "stage"])
+def test_a_stage_that_has_started_needs_no_room_in_its_pool_any_more(how: str, ended: bool) -> None:
+    world = World(executors=4)
+    wide, then = stage("a", slots=3), stage("b", "a")
+    world.feed("workflows", "uid-w", workflow("w", wide, then))
+    run_on(world, 2.0)
+    assert "w" in world.started
+    if ended:
+        complete(world, "w")
+    if how == "pool":
+        edit(world, "p", executors=2)
+    else:
+        edit(world, "uid-w", stages=[{**wide, "slots": 9}, then])
+    world.feed("workflows", "uid-next", workflow("next", stage("a", slots=3)))
+    run_on(world, 3.0)
+    world.start_operator()  # it knows what the API holds, and nothing else
+    run_on(world, 3.0)
+    assert condition(world, "uid-w", "Accepted") == ("True", "Valid")
+    assert condition(world, "uid-next", "Accepted")[1] == ("TooManySlots" if how == "pool" else "Valid")
+    for _ in range(2):
+        complete(world, "short")
+        complete(world, "w")
+        run_on(world, 3.0)
+    assert condition(world, "uid-w", "Succeeded")[0] == "True"
+
+
 @pytest.mark.parametrize("restarted", [True, False])
 def test_nothing_is_held_of_a_workflow_that_cannot_be_read(restarted: bool) -> None:
     world = begun()
