@@ -13,6 +13,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
+from fermata.operator.clock import is_put_off
 from fermata.operator.cluster import Cluster, ClusterError
 from fermata.operator.facts import Meta
 from fermata.operator.metrics import Metrics
@@ -130,11 +131,12 @@ class Events:
     def _may_say(self, uid: str, reason: str, key: str, kept: int, now_s: float) -> bool:
         """Tell whether an Event may be told, and count it; `kept` tokens are for what matters more."""
         said_s = self._said.get((uid, reason, key))
-        if said_s is not None and now_s - said_s < REPEAT_AFTER_S:
+        if said_s is not None and is_put_off(said_s + REPEAT_AFTER_S, now_s, REPEAT_AFTER_S):
             return False
         most = BURST + FAILURES + _LAST
         before = self._budget.get(uid, Told(most, now_s))
-        tokens = min(before.tokens + (now_s - before.at_s) / REFILL_S, most)
+        tokens = min(before.tokens + max(now_s - before.at_s, 0.0) / REFILL_S, most)  # the clock may be set back
+        self._budget[uid] = Told(tokens, now_s)
         if tokens < 1 + kept:
             self._metrics.events_dropped.inc()
             return False

@@ -255,6 +255,17 @@ def test_an_object_that_talks_too_much_is_cut_short() -> None:
     assert metrics.registry.get_sample_value("fermata_events_dropped_total") == 10
 
 
+def test_an_object_says_what_it_would_have_said_when_the_clock_is_set_back() -> None:
+    server, back_s = _Server(), -3600.0
+    told = [(0.0, "one"), (back_s, "one"), (back_s, "two"), (back_s + 1, "one")]
+    _tell(server, told)
+    assert [event["message"] for event in server.events] == ["one", "one", "two"]
+    many = [(0.0, str(i)) for i in range(BURST + 1)]
+    server = _Server()
+    _tell(server, [*many, (back_s, "cut"), (back_s + REFILL_S + 1, "later")])
+    assert [event["message"] for event in server.events][BURST:] == ["later"]
+
+
 def test_what_fails_and_how_it_ends_is_told_of_an_object_that_has_talked_too_much() -> None:
     server = _Server()
     meta = meta_of(workflow("w", stage("a")))
