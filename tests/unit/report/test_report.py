@@ -228,6 +228,16 @@ def test_names_may_be_of_any_script_and_are_no_formulas() -> None:
         assert f">{name}</text>" in text
 
 
+def test_a_name_that_is_no_text_is_shown_escaped(tmp_path: Path) -> None:
+    name = "b\udcff.onnx"  # Python's name of a file whose bytes are no UTF-8
+    runs = [Run(name, BASE.schedules), OTHER]
+    section = Section(name, "", runs, name, notes=[name], holds={"learned": SECTION.holds["learned"]})
+    report = Report(name, name, [section, section], [name], {"trace": name})
+    write(report, tmp_path / "page.html")
+    assert r">b\udcff.onnx</text>" in (tmp_path / "page.html").read_text("utf-8")
+    assert write_figures(report, tmp_path)
+
+
 @pytest.mark.filterwarnings("error")  # "axes sizes collapsed to zero"
 def test_a_path_of_any_length_leaves_the_axes_their_room() -> None:
     name = f"/home/somebody/{'x' * 200}/policy.onnx"

@@ -29,11 +29,13 @@ from fermata.sim.explain import Explanation, States, Workload, collect, explain
 from fermata.sim.explain.chapter import chapter_of
 from fermata.sim.explain.dependence import a_long_is_the_head, dependence, with_longs, with_next
 from fermata.sim.explain.distributions import Distribution, cumulative, distance, distributions
-from fermata.sim.explain.figures import LINEAR, where_it_holds
+from fermata.sim.explain.explanation import Behaviour
+from fermata.sim.explain.figures import LINEAR, behaviour, where_it_holds
 from fermata.sim.explain.importance import permuted
 from fermata.sim.explain.states import interval
 from fermata.sim.generate.estimates import read_noise
 from fermata.sim.learned_loop import next_decision
+from fermata.sim.metrics import Interval
 from fermata.sim.report import Report, render
 from fermata.sim.report.drawing import LIGHT
 from fermata.sim.scenarios import scenario
@@ -254,6 +256,15 @@ def test_an_axis_says_what_was_counted_and_not_what_the_model_reads_of_it(name: 
     axes = figure.axes[0]
     found = {tick.get_text(): at for tick, at in zip(axes.get_xticklabels(), axes.get_xticks(), strict=True)}
     assert found.get(label, found.get(f"{value:.2f}")) == pytest.approx(value), found
+
+
+@pytest.mark.filterwarnings("error")  # "axes sizes collapsed to zero"
+@pytest.mark.parametrize("name", ["b\udcff.jsonl", "x" * 250])
+def test_a_trace_may_be_called_anything(name: str) -> None:
+    third = Interval(1.0 / 3.0, 0.0)
+    figure = behaviour([Behaviour(name, 3, (third, third, third), third, third)]).draw(LIGHT)
+    figure.draw_without_rendering()
+    assert figure.axes[0].get_position().width > 0.4
 
 
 def test_shares_are_drawn_as_they_are() -> None:

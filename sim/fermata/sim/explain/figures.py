@@ -17,7 +17,7 @@ from fermata.sim.explain.distributions import Distribution, cumulative
 from fermata.sim.explain.explanation import Behaviour
 from fermata.sim.explain.importance import Importance
 from fermata.sim.metrics import Interval
-from fermata.sim.report.drawing import Drawing, Palette, canvas
+from fermata.sim.report.drawing import Drawing, Palette, canvas, in_lines, room_for
 
 _WIDTH, _HEIGHT = 430, 330
 _WIDE, _PANEL_HEIGHT, _PANELS_A_ROW = 1060, 215, 4
@@ -209,7 +209,8 @@ def behaviour(found: Sequence[Behaviour]) -> Drawing:
     """Draw how often a model takes each action, by workload."""
 
     def draw(palette: Palette) -> Figure:
-        figure, axes = canvas(_WIDTH, 95 + 26 * len(found))
+        names = [each.name for each in found]
+        figure, axes = canvas(_WIDTH, 95 + room_for(names, 26) * len(found))
         looks: tuple[dict[str, Any], ...] = (
             {"color": palette.run(_ALL), "alpha": 0.45},
             {"color": palette.run(_OTHER)},
@@ -221,7 +222,7 @@ def behaviour(found: Sequence[Behaviour]) -> Drawing:
                 label = ACTIONS[action].removeprefix("start ") if row == 0 else None
                 axes.barh(row, share.mean, left=left, height=0.66, label=label, **looks[action])
                 left += share.mean
-        axes.set_yticks(range(len(found)), [each.name for each in found])
+        axes.set_yticks(range(len(found)), list(map(in_lines, names)))  # of traces, which may be called anything
         axes.set_ylim(len(found) - 0.5, -0.5)
         axes.set_xlim(0.0, 1.0)
         axes.xaxis.set_major_formatter(FuncFormatter(_percent))

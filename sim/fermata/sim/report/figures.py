@@ -280,7 +280,7 @@ def change_overview(rows: Sequence[tuple[str, str, Difference]], names: Sequence
         axes.axvline(0.0, color=palette.muted, linewidth=1)
         axes.set_yticks(range(len(sections)), [in_lines(name, _LEGEND) for name in sections])
         axes.set_ylim(len(sections) - 0.5, -0.5)
-        axes.set_xlabel(f"change of mean JCT against {base}, percent")
+        axes.set_xlabel(f"change of mean JCT against {shortened(base)}, percent")
         axes.grid(axis="x")
         columns = legend_columns(list(map(shortened, others)), _WIDTH * 1.3)
         axes.legend(ncols=columns, loc="lower left", bbox_to_anchor=(-0.02, 1.0), borderaxespad=0.2)

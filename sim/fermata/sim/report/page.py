@@ -240,7 +240,8 @@ def write(report: Report, path: Path, progress: Progress = lambda _: None) -> No
     """
     text = render(report, progress)
     with atomic_output(path) as stream:
-        stream.write(text.encode("utf-8"))
+        # A file's name need not be text, and is shown as standard output shows it.
+        stream.write(text.encode("utf-8", "backslashreplace"))
 
 
 def write_figures(report: Report, folder: Path, progress: Progress = lambda _: None) -> list[Path]:
