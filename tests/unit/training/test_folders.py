@@ -42,8 +42,20 @@ def test_a_run_whose_configuration_is_none(
     (tmp_path / "config.json").write_bytes(content)
     line = told(["export-onnx", tmp_path, "--out", tmp_path / "p.onnx"], monkeypatch, capsys)
     assert line.startswith(f"fermata: {tmp_path / 'config.json'}:")
-    assert line.endswith(("not JSON: Expecting value\n", "expected UTF-8 text\n", "delete it and train again\n"))
+    assert line.endswith(("not JSON: Expecting value\n", "expected UTF-8 text\n", "use another folder\n"))
     assert line.count("\n") == 1
+
+
+@pytest.mark.parametrize("config", ["smoke", "graph-smoke"])
+@pytest.mark.parametrize("content", ['{"model_type": "bert"}', '{"method": "x"}', "[1]"])
+def test_another_program_s_configuration_is_left_alone(
+    content: str, config: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "config.json").write_text(content)
+    line = told(["train", "--config", config, "--out", tmp_path], monkeypatch, capsys)
+    assert line.startswith(f"fermata: {tmp_path}")
+    assert line.endswith("; use another folder\n")
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".lock", "config.json"]
 
 
 @pytest.mark.parametrize(

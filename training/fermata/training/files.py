@@ -135,12 +135,16 @@ def read_note(path: Path, kind: type[M]) -> M:
     """Read the configuration of a run.
 
     Raises:
-        InputError: it is damaged, or of another version.
+        InputError: it is damaged, or somebody else's.
     """
     try:
         return kind.model_validate_json(path.read_bytes())
     except ValidationError as error:
-        raise damaged(path) from error
+        if any(each["type"] == "json_invalid" for each in error.errors()):
+            raise damaged(path) from error
+        # What is whole may be another program's: not for us to tell anybody to delete.
+        told = "is no configuration that this version of fermata train wrote; use another folder"
+        raise InputError(told, file=path) from error
 
 
 def write_bytes(path: Path, content: bytes) -> None:

@@ -56,7 +56,6 @@ def _prepare(config: TrainConfig, run: Path) -> None:
         InputError: the folder holds a run of another configuration.
     """
     run.mkdir(parents=True, exist_ok=True)
-    (run / "labels").mkdir(exist_ok=True)
     note = run / CONFIG_FILE
     if note.exists():
         if b'"method"' in note.read_bytes():
@@ -64,8 +63,9 @@ def _prepare(config: TrainConfig, run: Path) -> None:
         there = read_note(note, TrainConfig)
         if there.digest != config.digest:
             raise InputError(f"holds a run of another configuration ({there.name}); use another folder", file=run)
-        return
-    write_note(note, config)
+    else:
+        write_note(note, config)
+    (run / "labels").mkdir(exist_ok=True)
 
 
 def _label_round(config: TrainConfig, number: int, network: Network | None, run: Path, progress: Progress) -> None:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, ValidationError
 from rich.console import Console
 
 from fermata.policy.errors import InputError
@@ -25,7 +25,7 @@ from fermata.sim.metrics import Interval, mean_ci95
 from fermata.sim.simulate import simulate
 from fermata.sim.trace import Trace
 from fermata.training.fields import SEEDS
-from fermata.training.files import damaged, read_note, write_bytes
+from fermata.training.files import damaged, write_bytes
 from fermata.training.graph.config import GraphConfig
 from fermata.training.graph.network import GraphNetwork
 from fermata.training.graph.rollouts import play_best
@@ -174,7 +174,10 @@ def _of_agent(config: GraphConfig, run: Path, asked: Sequence[_Asked], key: obje
 
 def _known(note: Path, wanted: object, asked: Sequence[_Asked]) -> list[_Scores] | None:
     """Read the scores of an earlier call, or None if it asked for something else."""
-    kept = read_note(note, _Note)
+    try:
+        kept = _Note.model_validate_json(note.read_bytes())
+    except ValidationError as error:
+        raise damaged(note) from error
     if kept.key != wanted:
         return None
     found = [kept.scores[each.name] for each in asked if each.name in kept.scores]
