@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from pathlib import Path
 
@@ -10,6 +11,8 @@ import pytest
 pytest.importorskip("torch", reason="needs the [training] extra")
 
 from fermata.cli.main import run
+from fermata.sim.scenarios import scenario
+from fermata.sim.trace_io import write_trace
 
 pytestmark = pytest.mark.training
 
@@ -33,6 +36,22 @@ def told(arguments: list[object], monkeypatch: pytest.MonkeyPatch, capsys: pytes
         run()
     assert exit_.value.code == 2
     return capsys.readouterr().err
+
+
+@pytest.mark.parametrize("config", ["smoke", "graph-smoke"])
+@pytest.mark.parametrize("odd", ["--out", "--trace"])
+def test_names_that_are_no_text_are_told_before_anything_is_begun(
+    odd: str, config: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = {"--out": tmp_path / "run", "--trace": tmp_path / "trace"}
+    names[odd] = tmp_path / "\udcff"  # one byte, 0xff, as Python spells it
+    write_trace(scenario("express_k2").with_(jobs=300, warm=0).generate(5), names["--trace"])
+    arguments = [each for pair in names.items() for each in pair]
+    assert isinstance(sys.stderr, io.TextIOWrapper)
+    sys.stderr.reconfigure(errors="backslashreplace")  # as it is outside of tests
+    line = told(["train", "--config", config, "--executors", "2", *arguments], monkeypatch, capsys)
+    assert line == f"fermata: {tmp_path}/\\udcff: expected a name that is UTF-8 text\n"
+    assert not names["--out"].exists()
 
 
 @pytest.mark.parametrize("content", [b"", b"\xff", b"[]", b"3", b"{}", b'{"method": "x"}', b'{"method": "evolution"}'])

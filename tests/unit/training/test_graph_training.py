@@ -765,15 +765,16 @@ def test_an_export_says_nothing_of_torch(smoke_run: Path, tmp_path: Path) -> Non
 
 
 def test_a_card_says_what_a_graph_policy_is_and_where_it_was_taught(smoke_run: Path, tmp_path: Path) -> None:
-    card = tmp_path / "card.md"
-    arguments = [str(smoke_run), "--out", str(tmp_path / "m.onnx"), "--card", str(card)]
+    card, model = tmp_path / "card.md", tmp_path / "m\udcff.onnx"  # a file's name need not be text
+    arguments = [str(smoke_run), "--out", str(model), "--card", str(card)]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("sys.argv", ["fermata", "export-onnx", *arguments])
         with pytest.raises(SystemExit) as stopped:
             run()
     assert not stopped.value.code
     text = card.read_text()
-    assert GraphPolicy.load(tmp_path / "m.onnx").digest in text
+    assert GraphPolicy.load(model).digest in text
+    assert "\\udcff" in text
     assert "nothing until the next event" in text
     assert "2-3 executors, load 0.5-0.6" in text
     assert "begins at shortest remaining work first" in text

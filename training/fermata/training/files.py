@@ -40,8 +40,9 @@ def locked(run: Path) -> Iterator[None]:
     What a process that was killed had half written is deleted.
 
     Raises:
-        InputError: another process is at work there.
+        InputError: another process is at work there, or its name is no text.
     """
+    check_text(run)  # TensorBoard takes no other
     run.mkdir(parents=True, exist_ok=True)
     with (run / ".lock").open("w") as file:
         try:
@@ -51,6 +52,18 @@ def locked(run: Path) -> Iterator[None]:
         for path in unfinished_outputs(run):
             path.unlink()
         yield
+
+
+def check_text(path: Path) -> None:
+    """Refuse a file or folder whose name could not stand in a run's files: Python spells its bytes as half characters.
+
+    Raises:
+        InputError: it is one.
+    """
+    try:
+        str(path).encode()
+    except UnicodeEncodeError as error:
+        raise InputError("expected a name that is UTF-8 text", file=path) from error
 
 
 def write_weights(path: Path, content: Any) -> None:

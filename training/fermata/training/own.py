@@ -22,6 +22,7 @@ from fermata.sim.trace import Trace
 from fermata.sim.trace_io import check_fits, read_trace
 from fermata.sim.trace_jobs import select_jobs
 from fermata.training.config import OwnTrace, Workloads
+from fermata.training.files import check_text
 
 Part = Literal["teach", "choose", "test", "all"]
 SHARES: dict[Part, tuple[float, float]] = {
@@ -62,8 +63,10 @@ def check_teaches(own: OwnTrace) -> None:
     """Check that a policy can be taught on a trace, and chosen on it.
 
     Raises:
-        InputError: the jobs of a part come all at once or take no time, so that they make no load.
+        InputError: the jobs of a part come all at once or take no time, so that they make no load, or the trace's name
+            is no text, which a run's configuration has to hold.
     """
+    check_text(Path(own.path))
     parts: tuple[Part, ...] = ("teach", "choose")
     for part in parts:
         if not 0.0 < offered_load(part_of(own, part), own.executors[0]) < math.inf:
