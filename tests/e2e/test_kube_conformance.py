@@ -474,9 +474,12 @@ class TestPatch:
         add = {"op": "add", "path": "/data/y", "value": "2"}
         wrong = [{"op": "test", "path": "/metadata/uid", "value": "another"}, add]
         right = [{"op": "test", "path": "/metadata/uid", "value": made.meta["uid"]}, add]
-        assert api("PATCH", f"{maps}/a", wrong, kind=JSON_PATCH).code == 422
+        refused = api("PATCH", f"{maps}/a", wrong, kind=JSON_PATCH)
+        told = "the server rejected our request due to an error in our request"
+        assert (refused.code, refused["reason"], refused["message"]) == (422, "Invalid", told)
         assert api("PATCH", f"{maps}/a", right, kind=JSON_PATCH)["data"] == {"x": "1", "y": "2"}
-        assert api("PATCH", f"{maps}/a", {"op": "add"}, kind=JSON_PATCH).code == 400
+        for none in ({"op": "add"}, [1], [{"op": "remove", "path": 5}]):
+            assert api("PATCH", f"{maps}/a", none, kind=JSON_PATCH).code == 400
 
     def test_strategic_merges_lists_by_key(self, api: Plain, namespace: str) -> None:
         path = f"/api/v1/namespaces/{namespace}/pods"

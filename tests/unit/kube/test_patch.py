@@ -50,6 +50,10 @@ def test_patches_leave_their_target_alone() -> None:
         ([{"op": "nonsense", "path": "/a"}], 422),
         ({"op": "remove"}, 400),
         ([{"op": "add", "path": "a", "value": 1}], 422),
+        ([None], 422),
+        ([1], 400),
+        (["remove"], 400),
+        ([{"op": "remove", "path": 5}], 400),
     ],
 )
 def test_json_patches_that_do_not_fit(patch: Any, code: int) -> None:

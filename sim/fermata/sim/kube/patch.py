@@ -81,13 +81,20 @@ def json_patch(target: Any, patch: Any) -> Any:
 
     Source: RFC 6902.
     """
-    if not isinstance(patch, list):
-        raise bad_request("json: a JSON patch must be a list of operations")
+    if not isinstance(patch, list) or not all(map(_is_operation, patch)):
+        raise bad_request("error decoding patch: json: expected a list of operations")
     try:
         return jsonpatch.apply_patch(target, patch)
     except (jsonpatch.JsonPatchException, jsonpatch.JsonPointerException, TypeError) as error:
-        message = f"the server rejected our request due to an error in our request: {error}"
-        raise ApiError(422, "Invalid", message) from error
+        # An API server says no more of it, either.
+        raise ApiError(422, "Invalid", "the server rejected our request due to an error in our request") from error
+
+
+def _is_operation(item: Any) -> bool:
+    """Return whether an element of a JSON patch can be read as an operation, whatever it asks for; null can."""
+    if not isinstance(item, dict):
+        return item is None
+    return all(isinstance(item.get(name), str | None) for name in ("op", "path", "from"))
 
 
 def strategic_patch(target: Any, patch: Any, path: tuple[str, ...] = ()) -> Any:
