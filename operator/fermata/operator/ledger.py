@@ -98,13 +98,13 @@ class Ledger:
             account.held.turn(on=False, now_s=min(starts_s, default=since_s))
 
     def follow_clock(self, now_s: float) -> set[str]:
-        """Let stages that are held since later than now, for the clock was set back, be held since now; tell whose.
+        """Let what is held since later than now, for the clock was set back, be held since now; tell whose that is.
 
         For how long they had been held by then is lost; committed holds end as much earlier.
         """
         uids = set()
         for uid, account in self.accounts.items():
-            for name, meter in account.stages.items():
+            for name, meter in [("", account.held), *account.stages.items()]:
                 if meter.since_s is not None and meter.since_s > now_s:
                     if name in account.hold_until_s:
                         account.hold_until_s[name] -= meter.since_s - now_s

@@ -138,6 +138,7 @@ def test_what_is_held_when_the_clock_is_set_back_is_held_no_longer_for_that() ->
     assert (parse(world.long["heldSince"]), parse(world.long["holdUntil"])) == (T0 - 3580.0, T0 - 3560.0)
     asyncio.run(world.run_until(T0 - 3500.0))
     assert world.started["long"] == -3580.0 + 35.0, "how long it was held before is lost"
+    assert world.server.objects["uid-long"]["status"]["heldSeconds"] == 35.0
 
 
 def test_a_busy_api_server_is_not_asked_for_every_status_again_and_again() -> None:
