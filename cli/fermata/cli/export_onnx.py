@@ -62,7 +62,8 @@ def export_onnx(
         from fermata.training.graph.card import graph_card
 
         text = (model_card if method is None else graph_card)(out.stem, load_model(out).digest, metadata, config)
-        write_bytes(card, text.encode(errors="backslashreplace"))  # the model's name is its file's, which need be no text
+        # The model's name is its file's, which need be no text.
+        write_bytes(card, text.encode(errors="backslashreplace"))
         print(f"{card}: model card")
 
 

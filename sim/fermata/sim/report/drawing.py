@@ -110,7 +110,8 @@ def shortened(name: str, most: int = _MOST_OF_A_NAME) -> str:
     >>> shortened("/home/somebody/runs/monday/policy.onnx", 20)
     '/home/…y/policy.onnx'
     """
-    name = name.encode(errors="backslashreplace").decode()  # a file's name need not be text, which matplotlib insists on
+    # A file's name need not be text, which matplotlib insists on.
+    name = name.encode(errors="backslashreplace").decode()
     if len(name) <= most:
         return name
     begin, end = most // 3, most - most // 3 - 1
