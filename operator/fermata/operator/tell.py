@@ -192,7 +192,8 @@ class Teller:
             version = fact.meta.resource_version
             made = await self._cluster.patch_pool_status(fact.meta.name, version, status.merge_patch(body))
         except ClusterError as error:
-            log.warning("pool %s: status not written: %s", self._pool, error)
+            level = logging.INFO if error.status == 409 else logging.WARNING  # changed meanwhile, which is on its way
+            log.log(level, "pool %s: status not written: %s", self._pool, error)
             self.come_back(self._now() + _RETRY_S)
             return
         self._store.put_own("executorpools", made)
