@@ -236,7 +236,9 @@ class PoolReconciler:
         candidates = asked.unstarted() if asked.plan.waits else [key for key in committed if key in asked.index]
         for key in candidates:
             known = self._observer.views.get(key[0])
-            stage = known.stage(key[1]) if known else None
+            if known is None or (known.spec.parallelism is not None and known.room == 0):
+                continue  # by now its workflow keeps it, not the policy
+            stage = known.stage(key[1])
             if stage is not None and stage.phase == "Ready" and asked.left(key, committed.get(key)):
                 yield key
 

@@ -84,6 +84,19 @@ def test_releasing_another_stage_ends_nothing() -> None:
     assert world.started.keys() == {"short"}
 
 
+def test_a_stage_that_its_workflows_own_parallelism_keeps_is_not_held() -> None:
+    world = _begin(executors=3)
+    two = [stage(name, estimateSeconds=900) for name in ("a", "b")]
+    world.feed("workflows", "uid-two", workflow("two", *two, parallelism=1, arrival_s=T0 + 2.0))
+    asyncio.run(world.run_until(T0 + 5.0))
+    world.annotate("uid-two", "a")
+    asyncio.run(world.run_until(T0 + 60.0))
+    first, second = world.server.objects["uid-two"]["status"]["stages"]
+    assert first["state"] == "Running"
+    assert (second["state"], second["reason"]) == ("Waiting", "ParallelismReached")
+    assert first["heldSeconds"] == second["heldSeconds"] == pytest.approx(3.0)
+
+
 def test_a_lower_cap_counts_at_once() -> None:
     world = _begin()
     spec = {**world.pool["spec"], "maxHoldSeconds": 4}
