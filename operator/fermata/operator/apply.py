@@ -230,10 +230,10 @@ class Applier:
             found = await find(self._cluster, fact, name, self._now())
         except ClusterError as error:
             trouble = error
+        if uid not in self._ledger.accounts:  # it was deleted or has ended meanwhile, and its Job may have, too
+            return
         if found is not None:
             self._store.put_found(found)
-        if uid not in self._ledger.accounts:  # it was deleted meanwhile
-            return
         self._store.touched[self._pool].add(uid)
         if trouble is None and key in self._unanswered:
             self._answered(key)

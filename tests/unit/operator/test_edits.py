@@ -395,6 +395,34 @@ def test_a_job_that_loses_its_labels_gets_them_back_and_its_stage_goes_on(restar
     assert condition(world, SHORT, "Succeeded")[0] == "True"
 
 
+def test_a_late_answer_about_a_job_that_was_not_seen_keeps_no_executors_once_its_workflow_has_ended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("fermata.operator.inflight.PATIENCE_S", 0.0)
+    world = begun(executors=1)
+    patch, late = world.server.patch_job, asyncio.Event()
+
+    async def patch_late(*arguments: Any) -> Any:
+        made = await patch(*arguments)
+        await late.wait()
+        return made
+
+    async def end_before_the_answer() -> None:
+        await world.run_until(world.now_s + 1.0)
+        complete(world, "short")  # the watch shows the Job again, and its end
+        await world.run_until(world.now_s + 3.0)
+        assert condition(world, SHORT, "Succeeded")[0] == "True"
+        late.set()
+        await asyncio.sleep(0.01)
+        await world.run_until(world.now_s + 3.0)
+
+    world.server.patch_job = patch_late  # type: ignore[method-assign]
+    unlabel(world)
+    asyncio.run(end_before_the_answer())
+    assert "long" in world.started
+    assert status_of(world, "p")["busy"] == 1, "that of `long`"
+
+
 def test_nothing_is_made_of_a_job_that_is_not_seen_until_the_api_server_says_what_became_of_it() -> None:
     world = begun()
     uid = unlabel(world)
