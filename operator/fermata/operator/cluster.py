@@ -25,6 +25,8 @@ _PAGE = 500
 _TIMEOUT = aiohttp.ClientTimeout(total=30.0)
 _WATCH_S = 120  # then the API server ends a watch; one that is silent for longer is dead
 _WATCH_TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=30.0, sock_read=_WATCH_S + 15.0)
+# etcd's own words, and those of the protocol by which the API server asks it.
+_TOO_LARGE = re.compile(r"etcdserver: request is too large|message larger than max")
 _DENIAL = re.compile(
     r"^admission webhook .* denied the request|\bValidatingAdmissionPolicy .* denied request", re.DOTALL
 )
@@ -59,6 +61,11 @@ class ClusterError(FermataError):
     def may_pass(self) -> bool:
         """Whether the same request can succeed later: outages, throttling, quotas and missing rights."""
         return self.is_trouble or self.is_denial or self.status in (401, 403, 404)
+
+    @property
+    def is_too_large(self) -> bool:
+        """Whether the object is larger than etcd takes (by default 1.5 MiB), or than the API server does."""
+        return self.status == 413 or _TOO_LARGE.search(self.message) is not None
 
     @property
     def is_denial(self) -> bool:

@@ -74,6 +74,7 @@ STAGE_STARTED: Final = "StageStarted"
 STAGE_SUCCEEDED: Final = "StageSucceeded"
 STAGE_HELD: Final = "StageHeld"
 STAGE_WAITING: Final = "StageWaiting"
+STAGES_NOT_TOLD: Final = "StagesNotTold"
 POLICY_FALLBACK: Final = "PolicyFallback"
 HOLDING_RESUMED: Final = "HoldingResumed"
 
@@ -133,6 +134,7 @@ MEANING: Final[dict[str, str]] = {
     STAGE_SUCCEEDED: "Every task of the stage succeeded.",
     STAGE_HELD: "The policy holds the stage although enough executors are free.",
     STAGE_WAITING: "The stage is ready and waits for executors.",
+    STAGES_NOT_TOLD: "etcd has no room for the status of its stages beside its spec; they run all the same.",
     HOLDING_RESUMED: "The pool's policy may hold again.",
     POLICY_FALLBACK: "The pool's own policy cannot decide; the fallback does.",
 }

@@ -137,6 +137,20 @@ def workflow_status(
     return status
 
 
+def without_stages(status: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the status of a workflow beside whose spec there is no room for its stages, and which says so.
+
+    What an operator that is started again needs of them is also in their Jobs.
+    """
+    conditions = [
+        row | {"message": reasons.MEANING[reasons.STAGES_NOT_TOLD]}
+        if (row["type"], row["status"]) == (reasons.ACCEPTED, "True")
+        else row
+        for row in status["conditions"]
+    ]
+    return {**status, "conditions": conditions, "stages": []}
+
+
 def _policy(view: WorkflowView, policy: str) -> str:
     """Return which policy made the latest decision about a workflow; `policy` is asked about it if it may start."""
     if not view.blocked and any(stage.phase == "Ready" for stage in view.stages):

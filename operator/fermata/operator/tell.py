@@ -57,11 +57,12 @@ class Teller:
         self.troubles = 0  # statuses of workflows that the API server did not take because it was in trouble
         self._written_s: dict[str, float] = {}
         self._ends: dict[str, Callable[[], None]] = {}  # how workflows ended whose status may say so by now
+        self._without_stages: dict[str, int] = {}  # generations of workflows whose whole status finds no room
         self._pool_written_s = -math.inf
 
     def forget(self, uid: str) -> None:
         """Drop what is kept of a workflow."""
-        for kept in (self._written_s, self._stale, self._ends):
+        for kept in (self._written_s, self._stale, self._ends, self._without_stages):
             kept.pop(uid, None)
 
     def mark(self, uid: str) -> None:
@@ -118,16 +119,33 @@ class Teller:
             problem: why it is not accepted, or None.
         """
         body = status.workflow_status(view, account, whys.held, whys.waiting, policy, now_s, problem)
+        brief = self._is_brief(view.fact)
+        if brief:
+            body = status.without_stages(body)
         accepted = view.fact.status.condition(reasons.ACCEPTED)
         urgent = view.outcome is not None or accepted is None or (accepted.status == "True") != (problem is None)
         written = await self._write(view.fact, body, now_s, urgent=urgent)
-        self._stages(view, whys)
+        if not brief:  # what was told of stages is known by their rows
+            self._stages(view, whys)
         if written and problem is not None:
             self._rejected(view.fact, problem)
         if view.outcome is not None:
             self._ends[view.fact.meta.uid] = partial(self._finished, view, account, str(body["policy"]))
             if written:
                 self.ended(view.fact.meta.uid)
+
+    def _is_brief(self, fact: WorkflowFact) -> bool:
+        """Tell whether the status of a workflow is to be written without its stages: an edit makes room, perhaps."""
+        return self._without_stages.get(fact.meta.uid) == fact.meta.generation
+
+    def _shorten(self, fact: WorkflowFact, error: ClusterError) -> None:
+        """Write the status of a workflow without its stages from now on: with them the object is too large."""
+        self._without_stages[fact.meta.uid] = fact.meta.generation
+        text = reasons.MEANING[reasons.STAGES_NOT_TOLD]
+        self._events.tell(names.WORKFLOW, fact.meta, reasons.STAGES_NOT_TOLD, text, "Warning")
+        log.warning("%s: %s (%s)", fact.title, text, error)
+        self.mark(fact.meta.uid)
+        self.come_back(self._now())
 
     def ended(self, uid: str) -> None:
         """Tell how a workflow ended whose status says so, once: it may have been written without an answer."""
@@ -230,13 +248,16 @@ class Teller:
                 fact.meta.namespace, fact.meta.name, fact.meta.resource_version, status.merge_patch(body)
             )
         except ClusterError as error:
-            if error.status != 404:  # deleted meanwhile: the event is on its way
+            if error.is_too_large and body.get("stages") and not self._is_brief(fact):
+                self._shorten(fact, error)
+            elif error.status != 404:  # deleted meanwhile: the event is on its way
                 # One of 409 says that it was changed, or made again, and that event is on its way too.
                 level = logging.INFO if error.status == 409 else logging.WARNING
                 log.log(level, "%s: status not written: %s", fact.title, error)
                 self.troubles += error.is_trouble and error.status != 409
                 self.mark(uid)
-                self.come_back(self._now() + (_RETRY_S if error.may_pass else _RETRY_INVALID_S))
+                passes = error.may_pass and not error.is_too_large
+                self.come_back(self._now() + (_RETRY_S if passes else _RETRY_INVALID_S))
             return False
         self._written_s[uid] = now_s
         self._store.put_own("workflows", made)

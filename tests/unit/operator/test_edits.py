@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import math
 from typing import Any
 
@@ -932,3 +933,36 @@ def test_a_namespace_of_which_nothing_is_known_yet_is_not_taken_for_one_without_
         world.feed("namespaces", "n", {"metadata": {"name": name, "uid": "n", "labels": labels}})
         run_on(world, 1.0)
         assert world.started.keys() == started
+
+
+def test_a_workflow_beside_whose_spec_its_stages_find_no_room_is_told_without_them() -> None:
+    world = World(executors=20)
+    stages = [stage("a"), *(stage(f"b{number}", "a") for number in range(9))]
+    world.feed("workflows", "uid-w", workflow("w", *stages))
+    world.server.room = len(json.dumps(world.server.objects["uid-w"])) + 3000
+    run_on(world, 3.0)
+    assert status_of(world, "uid-w")["stages"] == []
+    told = [event["reason"] for event in world.events() if event["involvedObject"]["name"] == "w"]
+    assert told.count("StagesNotTold") == 1
+    (accepted,) = [row for row in status_of(world, "uid-w")["conditions"] if row["type"] == "Accepted"]
+    assert (accepted["status"], accepted["message"][:21]) == ("True", "etcd has no room for ")
+    world.start_operator()
+    for _ in range(2):
+        complete(world, "w")
+        run_on(world, 3.0)
+    assert condition(world, "uid-w", "Succeeded") == ("True", "AllStagesSucceeded")
+    status = status_of(world, "uid-w")
+    assert (status["stages"], status["progress"]) == ([], "10/10")
+    assert status["runSeconds"] == pytest.approx(status["jctSeconds"], abs=0.01)
+
+
+def test_the_stages_of_a_workflow_are_told_again_when_an_edit_makes_room() -> None:
+    world = World(executors=20)
+    stages = [stage("a"), *(stage(f"b{number}", "a") for number in range(9))]
+    world.feed("workflows", "uid-w", workflow("w", *stages))
+    world.server.room = len(json.dumps(world.server.objects["uid-w"])) + 3000
+    run_on(world, 3.0)
+    edit(world, "uid-w", stages=stages[:3])
+    run_on(world, 3.0)
+    assert len(status_of(world, "uid-w")["stages"]) == 3
+    assert [row["message"] for row in status_of(world, "uid-w")["conditions"] if row["type"] == "Accepted"] == [""]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -36,6 +38,7 @@ class Server:
         self.clock_s: Callable[[], float] = lambda: 0.0
         self.forbids = False  # whether it refuses all patches of Jobs
         self.strips = False  # whether admission takes all labels off a Job
+        self.room = math.inf  # characters of an object, beyond which none is stored
         self.unread = 0  # how many more times it does not answer what asks for a Job
         self.busy: int | None = None  # how many statuses it has refused because it has too much to do, while it has
         self._version = 100
@@ -70,7 +73,10 @@ class Server:
             raise ClusterError(429, "TooManyRequests", "later")
         (raw,) = (raw for raw in self.objects.values() if raw["metadata"]["name"] == name)
         assert raw["metadata"]["resourceVersion"] == version
-        return self.put(raw["metadata"]["uid"], {**raw, "status": {**raw.get("status", {}), **status}})
+        merged = {**raw, "status": {**raw.get("status", {}), **status}}
+        if len(json.dumps(merged)) > self.room:
+            raise ClusterError(500, "", "etcdserver: request is too large")
+        return self.put(raw["metadata"]["uid"], merged)
 
     async def get_job(self, _ns: str, name: str) -> dict[str, Any]:
         if self.unread:
