@@ -95,21 +95,14 @@ def replay(
     from fermata.policy.record import loads
     from fermata.policy.record import replay as ask_again
     from fermata.policy.registry import load
+    from fermata.sim.files import numbered_lines, shown_name
 
     same = different = 0
-    try:
-        lines = file.read_text(encoding="utf-8").splitlines()
-    except OSError as error:
-        raise InputError(error.strerror or str(error), file=file) from error
-    except UnicodeDecodeError as error:
-        raise InputError("expected UTF-8 text, as --record wrote it", file=file) from error
-    if not lines:
-        raise InputError("holds no decisions; expected what --record wrote", file=file)
-    for number, line in enumerate(lines, 1):
+    for number, line in numbered_lines(file, None):
         try:
             record = loads(line)
         except InputError as error:
-            raise InputError(error.message, file=file, line=number) from error
+            raise InputError(error.message, file=shown_name(file), line=number) from error
         fallback = load(record.labels.get("fallback", ["sjf"])[0])
         asked = policy or record.policy
         if ask_again(record, load(asked), fallback) == record.steps:
@@ -118,7 +111,9 @@ def replay(
             different += 1
             # An operator's times are seconds since 1970, of which fewer digits would not be told apart.
             at_s = f"{record.state.now_s:.13g} s"
-            print(f"{file}:{number}: at {at_s} {record.policy} decided otherwise than {asked} does")
+            print(f"{shown_name(file)}:{number}: at {at_s} {record.policy} decided otherwise than {asked} does")
+    if not same + different:
+        raise InputError("holds no decisions; expected what --record wrote", file=shown_name(file))
     print(f"{same} decisions the same, {different} different")
     raise typer.Exit(1 if different else 0)
 

@@ -17,6 +17,7 @@ from fermata.policy.state import IDLE
 from fermata.sim.recording import Recorder
 from fermata.sim.simulate import simulate
 from fermata.sim.trace import Trace
+from fermata.sim.trace_io import write_trace
 
 
 def recorded(trace: Trace, executors: int, policy: str, limits: Guardrails) -> list[Record]:
@@ -85,7 +86,17 @@ def test_what_is_no_text_is_no_record(tmp_path: Path) -> None:
     other.write_bytes(b"\xff\x00")
     done = fermata("policy", "replay", str(other))
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == f"fermata: {other}: expected UTF-8 text, as --record wrote it\n"
+    assert done.stderr == f"fermata: {other}:1: not UTF-8 text (invalid start byte)\n"
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz", ".xz"])
+def test_what_was_recorded_is_replayed_whatever_its_name(suffix: str, tmp_path: Path) -> None:
+    trace, file = tmp_path / "trace.jsonl", tmp_path / f"decisions.jsonl{suffix}"
+    write_trace(one_stage_jobs((0.0, 9.0), (0.0, 1.0)), trace)
+    shown = ("--trace", str(trace), "--executors", "1", "--policy", "sjf", "--record", str(file))
+    assert fermata("simulate", *shown).returncode == 0
+    done = fermata("policy", "replay", str(file))
+    assert (done.returncode, done.stdout, done.stderr) == (0, "2 decisions the same, 0 different\n", "")
 
 
 def test_a_different_answer_is_told_with_its_time_and_by_whom(tmp_path: Path) -> None:
