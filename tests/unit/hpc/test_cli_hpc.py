@@ -20,6 +20,14 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+def test_a_log_on_standard_output_is_one(tmp_path: Path) -> None:
+    done = fermata_hpc("generate", "--jobs", "30", "--out", "-")
+    assert (done.returncode, done.stderr) == (0, "30 jobs written to -\n")
+    (tmp_path / "log.swf").write_text(done.stdout)
+    told = fermata_hpc("simulate", "--log", tmp_path / "log.swf", "--policy", "sjf", "--json")
+    assert json.loads(told.stdout)["jobs"] == 30
+
+
 def test_simulate_writes_the_jobs_it_counts(log: Path, tmp_path: Path) -> None:
     out = tmp_path / "jobs.csv"
     done = fermata_hpc("simulate", "--log", log, "--policy", "saf+easy/skip", "--per-job", out, "--json")

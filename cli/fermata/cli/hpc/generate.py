@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Annotated
 
 import typer
@@ -17,7 +18,7 @@ def generate(
 ) -> None:
     """Draw rigid jobs from the model of Lublin and Feitelson, as a log in Standard Workload Format."""
     from fermata.policy.wording import counted
-    from fermata.sim.files import atomic_output
+    from fermata.sim.files import STANDARD_STREAM, atomic_output
     from fermata.sim.hpc.lublin import generate as draw
     from fermata.sim.hpc.swf import swf_lines
 
@@ -25,4 +26,5 @@ def generate(
     with atomic_output(out) as stream:
         for line in swf_lines(log, f"Lublin-Feitelson model, seed {seed}"):
             stream.write(f"{line}\n".encode())
-    print(f"{counted(jobs, 'job')} written to {out}")
+    # Where the log goes to standard output, nothing else does.
+    print(f"{counted(jobs, 'job')} written to {out}", file=sys.stderr if out == STANDARD_STREAM else sys.stdout)
