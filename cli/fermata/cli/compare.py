@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fermata.cli.extras import need
-from fermata.cli.options import OtherEstimates, check_executors, parameter, seed_range
+from fermata.cli.options import OtherEstimates, check_executors, check_page, parameter, seed_range
 from fermata.cli.progress import progress_bar
 from fermata.policy.errors import InputError
 
@@ -85,8 +85,7 @@ def compare(
     names_of_scenarios = [*(scenario or []), *(more or [])]
     if (trace is None) == (not names_of_scenarios):
         raise InputError("expected either --trace FILE or --scenario NAME...")
-    if not out.resolve().parent.is_dir():
-        raise InputError("cannot write it: no such folder", file=out)
+    check_page(out)
     limits = Guardrails(max_hold, max_wait)
     wrong = None if noise is None else read_noise(noise)
     _load_all(names)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fermata.cli.extras import need
-from fermata.cli.options import seed_range
+from fermata.cli.options import check_page, seed_range
 from fermata.cli.progress import progress_bar
 from fermata.policy.errors import InputError
 
@@ -94,8 +94,8 @@ def _check(top: int, states: int, max_hold: float, max_wait: float, out: Path | 
     for option, seconds in (("--max-hold", max_hold), ("--max-wait", max_wait)):
         if not seconds >= 0.0:
             raise InputError(f"{option}: expected 0 s or more, got {seconds:g}")
-    if out is not None and not out.resolve().parent.is_dir():
-        raise InputError("cannot write it: no such folder", file=out)
+    if out is not None:
+        check_page(out)
 
 
 def _model(spec: str) -> OnnxPolicy | GraphPolicy:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -75,6 +76,20 @@ def check_executors(count: int | None) -> None:
 
     if count is not None and not 1 <= count <= MAX_EXECUTORS:
         raise InputError(f"--executors: expected 1 to {MAX_EXECUTORS:,}, got {count}")
+
+
+def check_page(path: Path) -> None:
+    """Refuse what a page cannot be written to; to be called before what it is of has run.
+
+    Raises:
+        InputError: it is standard output, a folder, or in a folder that is not there.
+    """
+    if str(path) == "-":
+        raise InputError("standard output has the figures; expected the name of a file", file=path)
+    if path.is_dir():
+        raise InputError("cannot write it: is a folder", file=path)
+    if not path.resolve().parent.is_dir():
+        raise InputError("cannot write it: no such folder", file=path)
 
 
 def trace_instead(trace: str | None, executors: int | None, scenarios: str | None) -> OwnTrace | None:

@@ -208,6 +208,8 @@ def test_policies_may_have_parameters_between_commas() -> None:
         (["--policies", "sjf", "--scenario", "tpch_a", "--seeds", "1"], "--scenario tpch_a needs --tpch-dir"),
         (["--policies", "sjf", "--scenario", "syn_60", "--seeds", "1", "--set", "loda=1"], "did you mean 'load'"),
         (["--policies", "sjf", "--scenario", "syn_60", "--seeds", "1", "--out", "/no/x.html"], "/no/x.html: cannot"),
+        (["--policies", "sjf", "--scenario", "syn_60", "--seeds", "1", "--out", "."], ".: cannot write it: is"),
+        (["--policies", "sjf", "--scenario", "syn_60", "--seeds", "1", "--out", "-"], "-: standard output has"),
         (["--policies", "sjf", "--scenario", "syn_60", "--seeds", "1", "--jobs", "0"], "--jobs: expected 1 or more"),
         (["--policies", "sjf", "--trace", "no.jsonl", "--executors", "1"], "no.jsonl: cannot read it"),
         (["--policies", "sjf", "--trace", "no.jsonl"], "--trace needs --executors K"),

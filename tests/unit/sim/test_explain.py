@@ -282,6 +282,8 @@ def test_shares_are_drawn_as_they_are() -> None:
         (["default", "--states", "0"], "--states: expected 1 to 100,000, got 0"),
         (["default", "--max-hold", "nan"], "--max-hold: expected 0 s or more"),
         (["default", "--out", "/nowhere/r.html"], "no such folder"),
+        (["default", "--out", "/"], "is a folder"),
+        (["default", "--out", "-"], "standard output has the figures"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_2(

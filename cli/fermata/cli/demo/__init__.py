@@ -48,10 +48,10 @@ def demo(
     """
     need("operator", "report", "sim")
     from fermata.cli.demo.examples import setup
-    from fermata.policy.errors import FermataError, InputError
+    from fermata.cli.options import check_page
+    from fermata.policy.errors import FermataError
 
-    if not report.resolve().parent.is_dir():  # said now, not when everything has run
-        raise InputError("cannot write it: no such folder", file=report)
+    check_page(report)
     plan = setup(workflows, load, seed, policy)
     keep = folder is not None
     folder = folder or Path(tempfile.mkdtemp(prefix="fermata-demo-"))
