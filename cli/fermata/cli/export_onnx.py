@@ -28,6 +28,7 @@ def export_onnx(
     from fermata.cli.extras import need
 
     need("training")
+    from fermata.sim.files import is_pipe_or_device
     from fermata.training import export, train
     from fermata.training.graph import export as graph_export
     from fermata.training.graph import train as graph_train
@@ -47,6 +48,8 @@ def export_onnx(
         raise InputError("--beside is for runs that allocate executors", file=run)
     if beside is not None and beside.resolve() == out.resolve():
         raise InputError("--beside and --out are the same file; expected two", file=out)
+    if (beside is not None or card is not None) and is_pipe_or_device(out):
+        raise InputError("--beside and --card read the model again; expected the name of a file", file=out)
     metadata = exporter.metadata_of(config, kept)
     difference = exporter.export_onnx(network, metadata, out)
     print(

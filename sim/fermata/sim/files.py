@@ -137,6 +137,15 @@ def unwritable(error: OSError, path: str | Path) -> InputError:
     return InputError(f"cannot write it: {error.strerror or error}", file=path)
 
 
+def is_pipe_or_device(path: Path) -> bool:
+    """Return whether what is written to a path goes to somebody at once, and no file is to take its place."""
+    try:
+        mode = path.stat().st_mode
+    except OSError:
+        return False  # it is not there, or opening it will tell
+    return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
+
+
 @contextmanager
 def _whole_output(path: str | Path) -> Iterator[BinaryIO]:
     name = str(path)
@@ -146,7 +155,7 @@ def _whole_output(path: str | Path) -> Iterator[BinaryIO]:
         stream.flush()
         return
     target = Path(name)
-    if _is_pipe_or_device(target):  # to be replaced by a file would take it away from whoever reads there
+    if is_pipe_or_device(target):  # to be replaced by a file would take it away from whoever reads there
         with _opened(target, target, "wb") as raw, _compressed(raw, name) as stream:
             yield stream
         return
@@ -173,14 +182,6 @@ def _compressed(raw: BinaryIO, name: str) -> Iterator[BinaryIO]:
             yield cast(BinaryIO, stream)
     else:
         yield raw
-
-
-def _is_pipe_or_device(path: Path) -> bool:
-    try:
-        mode = path.stat().st_mode
-    except OSError:
-        return False  # it is not there, or opening it will tell
-    return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
 
 
 def _opened(path: Path, target: Path, mode: Literal["xb", "wb"]) -> BinaryIO:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -76,6 +77,17 @@ def test_a_model_that_fails_its_check_leaves_the_one_before(tmp_path: Path) -> N
         draft.stat().st_size // 0
     assert path.read_text() == "old"
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_model_goes_into_a_pipe_that_stays_one(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with subprocess.Popen(["cat", pipe], stdout=subprocess.PIPE) as reader:
+        with files.draft_of(pipe, b"new") as draft:
+            assert draft.read_bytes() == b"new"
+        assert pipe.is_fifo()
+        assert reader.communicate(timeout=20)[0] == b"new"
+    assert list(tmp_path.iterdir()) == [pipe]
 
 
 @pytest.mark.parametrize("kind", ["weights", "arrays"])

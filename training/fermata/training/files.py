@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ValidationError
 
 from fermata.policy.errors import InputError
-from fermata.sim.files import atomic_output, unfinished_outputs, unwritable
+from fermata.sim.files import atomic_output, is_pipe_or_device, unfinished_outputs, unwritable
 
 if TYPE_CHECKING:
     import torch
@@ -174,11 +174,14 @@ def write_bytes(path: Path, content: bytes) -> None:
 def draft_of(out: Path, content: bytes) -> Iterator[Path]:
     """Yield a file with this content that takes the place of `out` if the block does not raise, and else is gone.
 
+    What is a pipe or a device stays one, and is written to.
+
     Raises:
         InputError: the file cannot be written.
     """
+    passed_on = is_pipe_or_device(out)
     try:
-        folder = tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=out.parent)
+        folder = tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=None if passed_on else out.parent)
     except OSError as error:
         raise unwritable(error, out) from error
     with folder as name:
@@ -188,6 +191,9 @@ def draft_of(out: Path, content: bytes) -> Iterator[Path]:
         except OSError as error:
             raise unwritable(error, out) from error
         yield draft
+        if passed_on:
+            write_bytes(out, content)
+            return
         try:
             draft.replace(out)
         except OSError as error:
