@@ -26,6 +26,9 @@ def explain(workflow: WorkflowFact, pool: PoolFact | str, stage: str | None, now
         now_s: the time.
     """
     lines = [_headline(workflow, now_s), *_pool_lines(workflow, pool)]
+    accepted = workflow.status.condition(reasons.ACCEPTED)
+    if accepted is not None and accepted.status == "True" and accepted.message:
+        lines.append(f"  {accepted.message}")
     seen = None if isinstance(pool, str) else pool
     for row in workflow.status.stages:
         if stage is None or row.name == stage:

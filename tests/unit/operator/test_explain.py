@@ -43,6 +43,11 @@ def test_how_a_workflow_ended_comes_before_that_it_was_not_accepted_any_more(
     assert _explained({"conditions": conditions, **split})[0] == told
 
 
+def test_why_the_stages_of_a_workflow_are_not_told_is_told() -> None:
+    told = _explained({"conditions": [_condition("Accepted", "True", "Valid", "etcd has no room for them.")]})
+    assert told[-1] == "  etcd has no room for them."
+
+
 @pytest.mark.parametrize(
     ("limits", "told"),
     [
