@@ -291,11 +291,13 @@ class Cluster:
 
 
 class Starts:
-    """Counts every Job and every pod that ever appears for a stage, by watching."""
+    """Counts, by watching, every Job and pod that appears for a stage, and the pods that are unfinished at once."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.jobs: Counter[tuple[str, str]] = Counter()
         self.pods: Counter[tuple[str, str, str]] = Counter()
+        self.most: Counter[str] = Counter()  # unfinished pods at once, by pool
+        self._unfinished: dict[str, str] = {}  # pool of each pod, by uid
         self._seen: set[str] = set()
         self._watches = [kubernetes.watch.Watch(), kubernetes.watch.Watch()]
         calls: list[Callable[..., Any]] = [
@@ -311,8 +313,10 @@ class Starts:
 
     def _follow(self, watch: Any, call: Callable[..., Any]) -> None:
         with contextlib.suppress(Exception):  # the control plane goes away at the end of the test
-            for event in watch.stream(call, label_selector=f"{GROUP}/pool", timeout_seconds=240):
+            for event in watch.stream(call, label_selector=f"{GROUP}/pool", timeout_seconds=900):
                 meta = event["object"].metadata
+                if isinstance(event["object"], kubernetes.client.V1Pod):
+                    self._occupy(event["object"], gone=event["type"] == "DELETED")
                 if meta.uid in self._seen:
                     continue
                 self._seen.add(meta.uid)
@@ -322,6 +326,12 @@ class Starts:
                     self.jobs[key] += 1
                 else:
                     self.pods[(*key, index)] += 1
+
+    def _occupy(self, pod: Any, *, gone: bool) -> None:
+        self._unfinished[pod.metadata.uid] = pod.metadata.labels[f"{GROUP}/pool"]
+        if gone or pod.status.phase in ("Succeeded", "Failed"):
+            self._unfinished.pop(pod.metadata.uid)
+        self.most |= Counter(self._unfinished.values())
 
     def stop(self) -> None:
         """Stop watching."""

@@ -8,14 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import random
-import threading
 import time
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import kubernetes.client
 import pytest
 from tests.operator_rig import (
     GROUP,
@@ -38,30 +35,6 @@ POOLS: dict[str, Raw] = {
     "holding": {"executors": 2, "policy": {"name": "sjf-hold:tau=1,split=2"}, "maxHoldSeconds": 3},
     "shadow": {"executors": 2, "policy": {"name": "default"}, "mode": "Shadow"},
 }
-
-
-class Occupancy:
-    """The most pods of each pool that were unfinished at once, by watching."""
-
-    def __init__(self, cluster: Cluster) -> None:
-        self.most: Counter[str] = Counter()
-        self._unfinished: dict[str, str] = {}  # pool of each pod, by uid
-        self._watch = kubernetes.watch.Watch()
-        threading.Thread(target=self._follow, args=(cluster,), daemon=True).start()
-
-    def _follow(self, cluster: Cluster) -> None:
-        call = cluster.core.list_pod_for_all_namespaces
-        with contextlib.suppress(Exception):  # the control plane goes away at the end of the test
-            for event in self._watch.stream(call, label_selector=f"{GROUP}/pool", timeout_seconds=900):
-                meta, phase = event["object"].metadata, event["object"].status.phase
-                self._unfinished[meta.uid] = meta.labels[f"{GROUP}/pool"]
-                if event["type"] == "DELETED" or phase in ("Succeeded", "Failed"):
-                    self._unfinished.pop(meta.uid)
-                self.most |= Counter(self._unfinished.values())
-
-    def stop(self) -> None:
-        """Stop watching."""
-        self._watch.stop()
 
 
 class Stretch:
@@ -161,11 +134,10 @@ def stretch(kubeconfig: Path, folder: Path, seed: int) -> Iterator[Stretch]:
 @pytest.mark.parametrize("seed", [1, 2])
 def test_nothing_is_lost_started_twice_or_beyond_the_pool_in_a_busy_stretch(tmp_path: Path, seed: int) -> None:
     with control_plane(tmp_path, slots=64) as kubeconfig, stretch(kubeconfig, tmp_path, seed) as busy:
-        starts, occupancy = Starts(busy.cluster), Occupancy(busy.cluster)
+        starts = Starts(busy.cluster)
         busy.run(80)
         ends = busy.ends()
         starts.stop()
-        occupancy.stop()
         assert len(busy.operators) > 3, "it was killed"
         assert busy.operators[-1].stop() == 0
     assert {name for name, end in ends.items() if condition_of(end, "Succeeded")["status"] == "False"} == (
@@ -179,5 +151,5 @@ def test_nothing_is_lost_started_twice_or_beyond_the_pool_in_a_busy_stretch(tmp_
             assert {one for of, one in starts.jobs if of == name} == busy.stages[name]
     assert set(starts.jobs.values()) == {1}, "a stage was started twice"
     assert set(starts.pods.values()) == {1}, "a task was started twice"
-    assert all(count <= busy.allowed[pool] for pool, count in occupancy.most.items()), occupancy.most
-    assert occupancy.most.keys() == POOLS.keys()
+    assert all(count <= busy.allowed[pool] for pool, count in starts.most.items()), starts.most
+    assert starts.most.keys() == POOLS.keys()

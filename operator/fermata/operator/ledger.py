@@ -6,6 +6,7 @@ it up where the killed one left it: while no operator runs nothing is started, s
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from fermata.operator.build_state import HoldTimes
@@ -97,20 +98,25 @@ class Ledger:
         if starts_s or any(stage.phase == "Running" for stage in view.stages):
             account.held.turn(on=False, now_s=min(starts_s, default=since_s))
 
-    def follow_clock(self, now_s: float) -> set[str]:
+    def follow_clock(self, uids: Iterable[str], now_s: float) -> set[str]:
         """Let what is held since later than now, for the clock was set back, be held since now; tell whose that is.
 
         For how long they had been held by then is lost; committed holds end as much earlier.
+
+        Args:
+            uids: of the workflows of which something is held.
+            now_s: the time.
         """
-        uids = set()
-        for uid, account in self.accounts.items():
+        moved = set()
+        for uid in uids:
+            account = self.accounts[uid]
             for name, meter in [("", account.held), *account.stages.items()]:
                 if meter.since_s is not None and meter.since_s > now_s:
                     if name in account.hold_until_s:
                         account.hold_until_s[name] -= meter.since_s - now_s
                     meter.since_s = now_s
-                    uids.add(uid)
-        return uids
+                    moved.add(uid)
+        return moved
 
     def stage_holds(self, now_s: float) -> dict[tuple[str, str], HoldTimes]:
         """Return the hold times of all stages that have any."""

@@ -108,7 +108,7 @@ class PoolReconciler:
 
     async def _decide(self, spec: ExecutorPoolSpec, now_s: float, *, may_hold: bool) -> Asked:
         limits = limits_of(spec)
-        for uid in self._ledger.follow_clock(now_s):
+        for uid in self._ledger.follow_clock(self._observer.metering, now_s):
             self._teller.mark(uid)
         self._bound_commitments(limits, now_s, may_hold=may_hold and spec.mode == "Enforce")
         holds = self._ledger.stage_holds(now_s)

@@ -119,13 +119,10 @@ class Teller:
             problem: why it is not accepted, or None.
         """
         body = status.workflow_status(view, account, whys.held, whys.waiting, policy, now_s, problem)
-        brief = self._is_brief(view.fact)
-        if brief:
-            body = status.without_stages(body)
         accepted = view.fact.status.condition(reasons.ACCEPTED)
         urgent = view.outcome is not None or accepted is None or (accepted.status == "True") != (problem is None)
         written = await self._write(view.fact, body, now_s, urgent=urgent)
-        if not brief:  # what was told of stages is known by their rows
+        if not self._is_brief(view.fact):  # what was told of stages is known by their rows
             self._stages(view, whys)
         if written and problem is not None:
             self._rejected(view.fact, problem)
@@ -235,6 +232,8 @@ class Teller:
     async def _write(self, fact: WorkflowFact, body: dict[str, Any], now_s: float, *, urgent: bool) -> bool:
         """Write a status if it changed and is not written too often; tell whether it was written."""
         uid = fact.meta.uid
+        if "stages" in body and self._is_brief(fact):
+            body = status.without_stages(body)
         before = fact.status.model_dump(by_alias=True)
         if not status.changed(before, before | body):
             return False
@@ -248,7 +247,7 @@ class Teller:
                 fact.meta.namespace, fact.meta.name, fact.meta.resource_version, status.merge_patch(body)
             )
         except ClusterError as error:
-            if error.is_too_large and body.get("stages") and not self._is_brief(fact):
+            if error.is_too_large and body.get("stages"):
                 self._shorten(fact, error)
             elif error.status != 404:  # deleted meanwhile: the event is on its way
                 # One of 409 says that it was changed, or made again, and that event is on its way too.

@@ -935,12 +935,18 @@ def test_a_namespace_of_which_nothing_is_known_yet_is_not_taken_for_one_without_
         assert world.started.keys() == started
 
 
-def test_a_workflow_beside_whose_spec_its_stages_find_no_room_is_told_without_them() -> None:
+def cramped() -> World:
+    """A pool with a workflow `w` of ten stages, beside whose spec there is no room for all of them in its status."""
     world = World(executors=20)
     stages = [stage("a"), *(stage(f"b{number}", "a") for number in range(9))]
     world.feed("workflows", "uid-w", workflow("w", *stages))
     world.server.room = len(json.dumps(world.server.objects["uid-w"])) + 3000
     run_on(world, 3.0)
+    return world
+
+
+def test_a_workflow_beside_whose_spec_its_stages_find_no_room_is_told_without_them() -> None:
+    world = cramped()
     assert status_of(world, "uid-w")["stages"] == []
     told = [event["reason"] for event in world.events() if event["involvedObject"]["name"] == "w"]
     assert told.count("StagesNotTold") == 1
@@ -957,12 +963,17 @@ def test_a_workflow_beside_whose_spec_its_stages_find_no_room_is_told_without_th
 
 
 def test_the_stages_of_a_workflow_are_told_again_when_an_edit_makes_room() -> None:
-    world = World(executors=20)
-    stages = [stage("a"), *(stage(f"b{number}", "a") for number in range(9))]
-    world.feed("workflows", "uid-w", workflow("w", *stages))
-    world.server.room = len(json.dumps(world.server.objects["uid-w"])) + 3000
-    run_on(world, 3.0)
-    edit(world, "uid-w", stages=stages[:3])
+    world = cramped()
+    edit(world, "uid-w", stages=world.server.objects["uid-w"]["spec"]["stages"][:3])
     run_on(world, 3.0)
     assert len(status_of(world, "uid-w")["stages"]) == 3
     assert [row["message"] for row in status_of(world, "uid-w")["conditions"] if row["type"] == "Accepted"] == [""]
+
+
+def test_a_workflow_that_an_edit_makes_unreadable_is_told_so_where_its_stages_find_no_room() -> None:
+    world = begun()
+    edit(world, SHORT, priority="x" * 3000)
+    world.server.room = len(json.dumps(world.server.objects[SHORT])) + 100
+    run_on(world, 3.0)
+    assert condition(world, SHORT, "Accepted") == ("False", "InvalidSpec")
+    assert status_of(world, SHORT)["stages"] == []
