@@ -93,6 +93,31 @@ def test_what_needs_no_extra_runs_without_any(command: str) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
+COLLECT = """
+import sys
+class Missing:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {packages}:
+            raise ModuleNotFoundError(name, name=name)
+sys.meta_path.insert(0, Missing())
+import pytest
+sys.exit(pytest.main(sys.argv[1:]))
+"""
+
+
+def test_without_the_training_extra_its_tests_are_skipped_and_break_nothing() -> None:
+    """`WITHOUT_TORCH=1 make test` gets through every file that might ask for one of the extra's packages."""
+    code = COLLECT.format(packages={"onnxscript", "ray", *PACKAGES["training"]})
+    asking = re.compile(r"torch|onnx|tensorboard|fermata\.training")
+    files = [str(path) for path in sorted((ROOT / "tests").rglob("test_*.py")) if asking.search(path.read_text())]
+    options = ["--collect-only", "-qq", "-p", "no:cacheprovider", "--benchmark-disable"]
+    done = subprocess.run(
+        [sys.executable, "-c", code, *options, *files], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == pytest.ExitCode.OK, done.stdout
+    assert "needs the [training] extra" in done.stdout
+
+
 def test_a_pattern_means_without_re2_what_it_means_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
     patterns = set(re.findall(r"pattern: (.+)", "".join(each.read_text() for each in (ROOT / "deploy/crds").glob("*"))))
     texts = [*"a1-.:=,/A \n\xa0é", "a-1", "a\n", "\na", "a:b=1", "a:b=1\n", "/a.onnx", "/a.onnx\n", "0" * 64]

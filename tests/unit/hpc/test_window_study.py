@@ -9,7 +9,6 @@ import sys
 from pathlib import Path
 
 import numpy as np
-import onnx
 import pytest
 
 from fermata.policy.errors import InputError
@@ -33,6 +32,7 @@ from fermata.sim.hpc.window_study import (
 
 pytestmark = pytest.mark.training
 pytest.importorskip("torch")
+onnx = pytest.importorskip("onnx")
 
 from fermata.training.hpc.export import export_window_model
 
