@@ -170,6 +170,8 @@ def test_a_warm_up_of_all_jobs_is_told() -> None:
 def test_a_scenario_without_a_name_is_not_all_of_them(
     command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    if command.startswith("policy"):
+        pytest.importorskip("torch", reason="needs the [training] extra")
     monkeypatch.setattr(sys, "argv", ["fermata", *command.split(), "--scenarios", ""])
     with pytest.raises(SystemExit) as exit_:
         run()
