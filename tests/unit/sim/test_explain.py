@@ -189,6 +189,15 @@ def test_distributions_put_the_most_telling_feature_first(tmp_path: Path) -> Non
     assert sorted(each.name for each in ordered) == sorted(FEATURES)
 
 
+def test_a_feature_that_is_the_same_in_every_held_state_is_a_line() -> None:
+    same = Distribution("free share", np.array([0.0, 0.0, 0.5, 0.5]), np.array([0.5, 0.5]), 0.5)
+    (axes,) = where_it_holds([same]).draw(LIGHT).axes
+    drawn = {str(line.get_label()): np.transpose(line.get_data()).tolist() for line in axes.get_lines()}
+    assert drawn["where it holds"][0] == [0.5, 0.0], "from nothing"
+    assert drawn["where it holds"][-1] == [0.5, 1.0], "to all of them"
+    assert drawn["all states"][:2] == [[0.0, 0.0], [0.0, 0.5]]
+
+
 def test_a_model_that_never_holds(tmp_path: Path) -> None:
     told = explain(linear_model(tmp_path / "m.onnx", {}, at_zero=-1.0), WORKLOADS[:1], [3], most=50, top=0)
     assert told.distributions == ()

@@ -271,6 +271,8 @@ def where_it_holds(found: Sequence[Distribution]) -> Drawing:
 def _draw_distribution(axes: Axes, each: Distribution, palette: Palette) -> None:
     for values, number, label in ((each.every, _ALL, "all states"), (each.held, _HELD, "where it holds")):
         at, share = cumulative(values)
+        # From nothing up: what is the same in every state is to be seen, too.
+        at, share = np.append(at[0], at), np.append(0.0, share)
         axes.step(at, share, where="post", color=palette.run(number), linewidth=2, label=label)
     axes.set_ylim(0.0, 1.02)
     axes.yaxis.set_major_formatter(FuncFormatter(_percent))
