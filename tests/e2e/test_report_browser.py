@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -90,6 +92,25 @@ def learned(tmp_path_factory: pytest.TempPathFactory) -> Path:
     chapter = chapter_of(explain(policy, [workload], [1, 2], most=200, top=1))
     write(Report("Fermata: what it learned", "", [], chapters=[chapter]), path)
     return path
+
+
+# A link at the end of every row: of these a printed page says where they are, whatever else is in it.
+_LINK_ENDS = """
+[...document.querySelectorAll('tr > :last-child')].filter(each => each.checkVisibility()).map(each => {
+  each.innerHTML = '<a href="https://example.org/">' + (each.innerHTML || '.') + '</a>'
+}).length
+"""
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_on_paper_no_column_is_cut_off(tab: Browser, page: Path, width: int) -> None:
+    tab.show(page, width, dark=False)
+    rows = tab.ask(_LINK_ENDS)
+    printed = base64.b64decode(tab.call("Page.printToPDF")["data"])
+    (right,) = {float(found) for found in re.findall(rb"/MediaBox \[0 0 ([\d.]+) ", printed)}
+    ends = [float(found) for found in re.findall(rb"/Rect \[[\d.]+ [\d.]+ ([\d.]+) ", printed)]
+    assert len(ends) >= rows  # one that is broken is in two places
+    assert max(ends) <= right
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
