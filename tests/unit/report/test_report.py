@@ -269,6 +269,21 @@ def test_a_single_job_is_a_line_in_both_distributions() -> None:
         assert np.ptp(np.asarray(line.get_ydata(), float)) > 0.0
 
 
+@pytest.mark.parametrize("first_s", [0.0, 1.7e9])  # as a trace begins that counts from 1970
+def test_a_chart_of_a_whole_schedule_does_not_say_which_part_it_is(first_s: float) -> None:
+    times = ("arrival_s", "start_s", "completion_s")
+    found = schedule([2.0, 4.0, 6.0])
+    later = replace(
+        found,
+        **{name: getattr(found, name) + first_s for name in times},
+        tasks=found.tasks._replace(start_s=found.tasks.start_s + first_s, end_s=found.tasks.end_s + first_s),
+    )
+    (view,) = views_of(replace(REPORT, sections=[Section("s", "", [Run("sjf", [later])], "sjf")]))
+    captions = {drawing.name: drawing.caption for drawing in view.drawings}
+    assert captions["gantt"].strip().endswith("deliberately held.")
+    assert "Shaded" not in captions["queue-utilisation"]
+
+
 def test_runs_of_one_colour_differ_in_their_lines() -> None:
     looks = [tuple(LIGHT.line(number).values()) for number in range(20)]
     assert len(set(looks)) == len(looks)

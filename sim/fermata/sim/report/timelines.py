@@ -62,6 +62,13 @@ def busiest_window(told: Named, tasks_a_lane: float | None = None) -> Window:
     return Window(start_s, start_s + length_s)
 
 
+def shows_all(window: Window, told: Named) -> bool:
+    """Tell whether a window leaves out next to nothing of some schedules, whenever they begin."""
+    first_s = min(float(schedule.arrival_s[0]) for _, schedule in told)
+    end_s = max(schedule.end_s for _, schedule in told)
+    return window.end_s - window.start_s >= 0.98 * (end_s - first_s)
+
+
 def gantt(told: Named, colors: Sequence[int], window: Window, note: str) -> Drawing:
     """Draw what each executor did, holds hatched.
 
@@ -149,8 +156,7 @@ def queue_and_utilisation(told: Named, colors: Sequence[int], window: Window | N
     edges_s = np.linspace(first_s, max(schedule.end_s for _, schedule in told), _BINS + 1)
     waiting = [step_means(each.arrival_s, each.start_s, np.ones(len(each.start_s)), edges_s) for _, each in told]
     busy = [_busy_share(schedule, edges_s) for _, schedule in told]
-    whole_s = float(edges_s[-1] - edges_s[0])
-    shaded = None if window is None or window.end_s - window.start_s >= 0.98 * whole_s else window
+    shaded = None if window is None or shows_all(window, told) else window
 
     def draw(palette: Palette) -> Figure:
         figure, upper = canvas(_WIDTH, _HEIGHT)
