@@ -38,6 +38,11 @@ def mixed(cluster: Cluster) -> None:
     cluster.submit("paused", "mixed", [stage("a", 0.3)], suspend=True)
     cluster.submit("capped", "mixed", [stage("a", 0.5, tasks=3, parallelism=1)])
     cluster.submit("alone", "single", [stage("a", 0.5)])
+    # What is ready waits behind what is more urgent until its workflow's deadline.
+    cluster.pool("hasty", executors=1, policy={"name": "fifo"}, fallback="fifo")
+    cluster.submit("ended", "hasty", [stage("a", 1.0), stage("b", 0.3, "a")], activeDeadlineSeconds=5)
+    cluster.wait_for("ended", "Running", "True")
+    cluster.submit("urgent", "hasty", [stage("a", 8.0)], priority=10)
 
 
 @pytest.fixture(scope="module")
@@ -66,8 +71,9 @@ def kubeconfig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
                     cluster.wait_for(f"{pool}-{name}")
             patch = {"spec": {"suspend": False}}
             cluster.objects.patch_namespaced_custom_object(GROUP, VERSION, "default", "workflows", "paused", patch)
-            for name in ("blocker", "wide-1", "shared", "paused", "capped", "alone"):
+            for name in ("blocker", "wide-1", "shared", "paused", "capped", "alone", "urgent"):
                 cluster.wait_for(name)
+            cluster.wait_for("ended", "Succeeded", "False")
             cluster.submit("wide-2", "mixed", [unknown("a", 1.0, tasks=8)])
             cluster.wait_for("wide-2")
             cluster.submit("acting-endless", "acting", [stage("a", 300.0)])
@@ -127,7 +133,7 @@ def test_what_cannot_be_reported_is_told_in_one_line(kubeconfig: Path, tmp_path:
     at = ("--kubeconfig", str(kubeconfig))
     for arguments, said in (
         (("report", *at), "fermata compare"),
-        (("report", "--from-cluster", *at), "--pool: expected one of acting, asked, mixed, single"),
+        (("report", "--from-cluster", *at), "--pool: expected one of acting, asked, hasty, mixed, single"),
         (("report", "--from-cluster", "--pool", "none", *at), "no ExecutorPool 'none'"),
         (("report", "--from-cluster", "--pool", "asked", "--policies", "what", *at), "no policy 'what'"),
         (("trace", "export", "-o", str(tmp_path / "x"), *at), "either a FILE or --from-cluster"),
@@ -168,6 +174,18 @@ def test_what_no_simulation_answers_for_is_not_counted(kubeconfig: Path, tmp_pat
     page = (tmp_path / "report.html").read_text()
     for words in ("1 workflow with a parallelism over stages side by side", "1 workflow suspended for a while"):
         assert words in page
+
+
+def test_a_workflow_that_its_deadline_ended_is_not_set_against_one_without(kubeconfig: Path, tmp_path: Path) -> None:
+    at = ("--kubeconfig", str(kubeconfig), "--out", str(tmp_path / "report.html"))
+    done = fermata("report", "--from-cluster", "--pool", "hasty", "--json", *at)
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert (told["workflows"], told["deadline"], told["unfinished"]) == (1, 1, 0)
+    # Of the 5 s that "ended" took the simulator knows one.
+    real, base = told["runs"]
+    assert real["avg_jct_s"] == pytest.approx(base["avg_jct_s"], rel=0.25)
+    assert "1 workflow ended by a deadline" in (tmp_path / "report.html").read_text()
 
 
 def test_one_workflow_has_no_interval(kubeconfig: Path, tmp_path: Path) -> None:

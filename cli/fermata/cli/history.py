@@ -26,6 +26,7 @@ _LEAST_HELD_S = 0.1
 # Why a workflow's JCT is not set against a simulated one.
 SHARED_CAP = "with a parallelism over stages side by side, which the simulator does not know"
 SUSPENDED = "suspended for a while, which is no scheduler's doing"
+DEADLINE = "ended by a deadline, which the simulator does not know"
 
 
 @dataclass(frozen=True)
@@ -94,11 +95,16 @@ async def read_history(cluster: Cluster, pool: str | None) -> History:
 
 
 def _apart(job: PastJob, fact: WorkflowFact) -> str:
+    from fermata.operator import reasons
     from fermata.operator.past import shares_cap
 
     if fact.status.suspended_time is not None:
         return SUSPENDED
-    return SHARED_CAP if fact.spec is not None and shares_cap(job, fact.spec.parallelism) else ""
+    if fact.spec is not None and shares_cap(job, fact.spec.parallelism):
+        return SHARED_CAP
+    outcome = fact.status.condition(reasons.SUCCEEDED)
+    # What waited for executors until then, or was stopped at work, is not in what the simulator is given.
+    return DEADLINE if outcome is not None and outcome.reason == reasons.DEADLINE_EXCEEDED else ""
 
 
 def trace_of(history: History) -> Trace:

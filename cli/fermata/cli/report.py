@@ -14,7 +14,7 @@ import typer
 
 from fermata.cli.clusters import Kubeconfig, ask
 from fermata.cli.extras import need
-from fermata.cli.history import SHARED_CAP, SUSPENDED, History, caps_of, read_history, schedule_of, trace_of
+from fermata.cli.history import DEADLINE, SHARED_CAP, SUSPENDED, History, caps_of, read_history, schedule_of, trace_of
 from fermata.cli.options import check_page
 from fermata.policy.errors import InputError
 from fermata.policy.wording import counted
@@ -158,7 +158,7 @@ def _caveats(history: History) -> list[str]:
 
 def _apart(history: History) -> list[str]:
     """Return how many workflows are not compared, and why, in words."""
-    found = [(history.count(why), why) for why in (SHARED_CAP, SUSPENDED)]
+    found = [(history.count(why), why) for why in (SHARED_CAP, SUSPENDED, DEADLINE)]
     return [f"{_workflows(count)} {why}" for count, why in found if count]
 
 
@@ -207,6 +207,7 @@ def _tell(page: Report, history: History, out: Path, *, as_json: bool) -> None:
         facts = {"pool": history.pool.meta.name, "executors": history.executors, "base": view.section.base}
         counts = {"workflows": history.count(""), "unfinished": history.unfinished}
         counts |= {"shared_cap": history.count(SHARED_CAP), "suspended": history.count(SUSPENDED)}
+        counts["deadline"] = history.count(DEADLINE)
         print(json.dumps({**facts, **counts, "runs": rows, "report": str(out)}))
         return
     print(f"{_workflows(history.count(''))} of pool {history.pool.meta.name}, {counted(history.executors, 'executor')}")
