@@ -43,6 +43,7 @@ def mixed(cluster: Cluster) -> None:
     cluster.submit("ended", "hasty", [stage("a", 1.0), stage("b", 0.3, "a")], activeDeadlineSeconds=5)
     cluster.wait_for("ended", "Running", "True")
     cluster.submit("urgent", "hasty", [stage("a", 8.0)], priority=10)
+    cluster.submit("never", "hasty", [stage("a", 0.3)], activeDeadlineSeconds=2)
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +74,8 @@ def kubeconfig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
             cluster.objects.patch_namespaced_custom_object(GROUP, VERSION, "default", "workflows", "paused", patch)
             for name in ("blocker", "wide-1", "shared", "paused", "capped", "alone", "urgent"):
                 cluster.wait_for(name)
-            cluster.wait_for("ended", "Succeeded", "False")
+            for name in ("ended", "never"):
+                cluster.wait_for(name, "Succeeded", "False")
             cluster.submit("wide-2", "mixed", [unknown("a", 1.0, tasks=8)])
             cluster.wait_for("wide-2")
             cluster.submit("acting-endless", "acting", [stage("a", 300.0)])
@@ -185,7 +187,11 @@ def test_a_workflow_that_its_deadline_ended_is_not_set_against_one_without(kubec
     # Of the 5 s that "ended" took the simulator knows one.
     real, base = told["runs"]
     assert real["avg_jct_s"] == pytest.approx(base["avg_jct_s"], rel=0.25)
-    assert "1 workflow ended by a deadline" in (tmp_path / "report.html").read_text()
+    page = (tmp_path / "report.html").read_text()
+    assert "1 workflow ended by a deadline" in page
+    assert "no stage that is told to have run, and left out: 1 workflow." in page
+    done = fermata("trace", "export", "--from-cluster", "--pool", "hasty", "-o", str(tmp_path / "x"), *at[:2])
+    assert "1 workflow left out: finished with no stage that is told to have run" in done.stderr
 
 
 def test_one_workflow_has_no_interval(kubeconfig: Path, tmp_path: Path) -> None:

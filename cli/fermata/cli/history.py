@@ -13,6 +13,7 @@ import numpy as np
 
 from fermata.cli.clusters import find, pool_names, pool_path
 from fermata.policy.errors import InputError
+from fermata.policy.wording import counted
 
 if TYPE_CHECKING:
     from fermata.operator.cluster import Cluster
@@ -38,6 +39,7 @@ class History:
     facts: Sequence[WorkflowFact]  # [jobs]
     unfinished: int
     unfit: int  # finished, but with tasks that do not fit into the pool as it is now
+    untold: int  # finished, but of no stage does the status say that it ran
     apart: Sequence[str]  # [jobs] why its JCT is not set against a simulated one; empty where it is
 
     @property
@@ -84,14 +86,18 @@ async def read_history(cluster: Cluster, pool: str | None) -> History:
         raise InputError(f"ExecutorPool {pool!r}: {fact.problem}")
     rows = [workflow_fact(raw, 0.0) for raw in await cluster.list_all("workflows")]
     mine = [row for row in rows if row.pool == pool]
-    told = [(job, row) for row in mine if row.finished and (job := past_job(row)) is not None]
+    finished = [row for row in mine if row.finished]
+    told = [(job, row) for row in finished if (job := past_job(row)) is not None]
     fit = [(job, row) for job, row in told if all(stage.slots <= fact.spec.executors for stage in job.stages)]
-    if not fit:
+    if not finished:
         raise InputError(f"no workflow of pool {pool!r} has finished on {cluster.server}")
+    if not fit:
+        raise InputError(f"{counted(len(finished), 'workflow')} of pool {pool!r} finished, but nothing is told of what "
+                         "ran, or it does not fit into the pool any more")  # fmt: skip
     fit.sort(key=lambda pair: pair[0])
     jobs, facts = zip(*fit, strict=True)
-    unfinished, unfit = sum(not row.finished for row in mine), len(told) - len(fit)
-    return History(fact, jobs, facts, unfinished, unfit, [_apart(*pair) for pair in fit])
+    unfinished, unfit, untold = len(mine) - len(finished), len(told) - len(fit), len(finished) - len(told)
+    return History(fact, jobs, facts, unfinished, unfit, untold, [_apart(*pair) for pair in fit])
 
 
 def _apart(job: PastJob, fact: WorkflowFact) -> str:

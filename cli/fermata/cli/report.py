@@ -153,6 +153,8 @@ def _caveats(history: History) -> list[str]:
         notes.append(f"Not finished and left out: {_workflows(history.unfinished)}; long ones are likelier to be.")
     if history.unfit:
         notes.append(f"With tasks that do not fit into the pool any more, and left out: {_workflows(history.unfit)}.")
+    if history.untold:
+        notes.append(f"Finished with no stage that is told to have run, and left out: {_workflows(history.untold)}.")
     return notes + [f"Simulated with the others, but not counted: {text}." for text in _apart(history)]
 
 
