@@ -82,12 +82,16 @@ def _wait_until(condition: Callable[[], bool], message: str) -> None:
     raise AssertionError(message)
 
 
-def test_a_stream_runs_to_its_end_and_is_reported(folder: Path) -> None:
+def test_a_stream_runs_to_its_end_and_is_reported(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
     demo = Demo(folder, "--workflows", "8", "--json", "--dir", str(folder / "kept"))
     code, out, err = demo.end()
     assert code == 0, err
     assert demo.family() == {}
     told = json.loads(out.splitlines()[-1])
+    for pool in told["avg_jct_s"]:
+        # Half of a figure is another one, however narrow the terminal is.
+        assert re.search(rf"^{pool}( +[0-9.]+[0-9] s){{5}} +(base|.+%\)) *$", err, re.MULTILINE), err
     assert told["workflows"] == told["succeeded"] == 3 * 9
     assert set(told["avg_jct_s"]) == {"fifo", "sjf", "learned"}
     page = demo.report.read_text()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 from rich.console import Console
 from rich.table import Table
@@ -15,12 +15,16 @@ if TYPE_CHECKING:
 _ANY_WIDTH = 10_000  # columns; a table takes what it needs of them
 
 
-def show(*tables: Table) -> None:
+def show(*tables: Table, file: TextIO | None = None) -> None:
     """Print tables with a line between them, each as wide as its figures: half of a figure is another one.
 
     Where a terminal is narrower, it breaks the lines.
+
+    Args:
+        tables: what to print.
+        file: where to; standard output if not given.
     """
-    console = Console(width=_ANY_WIDTH, markup=False)  # a path may have brackets
+    console = Console(file=file, width=_ANY_WIDTH, markup=False)  # a path may have brackets
     for number, table in enumerate(tables):
         if number:
             console.print()

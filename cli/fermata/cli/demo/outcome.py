@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from fermata.cli.demo.examples import LEARNED, Setup
-from fermata.cli.tables import with_interval
+from fermata.cli.tables import show, with_interval
 from fermata.policy.wording import counted
 from fermata.sim.demo import Result
 from fermata.sim.demo.follow import Span, WorkflowView
@@ -67,7 +67,7 @@ def tell(result: Result, page: Report, path: Path, out: TextIO) -> None:
             console.print(f"  {view.name} failed: {view.reason}")
     if not finished(page):
         return
-    console.print(_table(page))
+    show(_table(page), file=out)
     console.print()
     for caveat in page.caveats:
         console.print(f"- {caveat}")
