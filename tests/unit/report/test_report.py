@@ -262,6 +262,17 @@ def test_milliseconds_and_decades_are_told_as_well_as_minutes() -> None:
         assert words in huge
 
 
+@pytest.mark.parametrize("change_s", [0.003, 0.04, 3.0, 400.0])
+def test_differences_of_any_size_have_a_scale(change_s: float) -> None:
+    runs = [Run("sjf", [schedule([10.0, 20.0, 30.0])]), Run("learned", [schedule([10.0, 20.0 + change_s, 30.0])])]
+    (view,) = views_of(replace(REPORT, sections=[Section("s", "", runs, "sjf")]))
+    figure = next(each for each in view.drawings if each.name == "paired-differences").draw(LIGHT)
+    figure.draw_without_rendering()
+    (axes,) = figure.axes
+    most_s = axes.get_xlim()[1]
+    assert 0.0 < 0.1 * most_s <= max(axes.get_xticks()) <= most_s
+
+
 def test_a_single_job_is_a_line_in_both_distributions() -> None:
     (view,) = views_of(Report("t", "l", [Section("s", "", [Run("sjf", [schedule([4.0])])], "sjf")]))
     for drawing in view.drawings[:2]:

@@ -211,7 +211,8 @@ def _signed_power(value: float) -> str:
 
 def _signed_powers(limits: tuple[float, float], linear: float) -> list[float]:
     """Return the ticks of a symmetric logarithmic axis that is linear up to a power of ten: at most seven."""
-    first, last = round(math.log10(linear)), math.floor(math.log10(max(*np.abs(limits), linear)))
+    last = math.floor(math.log10(max(np.abs(limits))))
+    first = min(round(math.log10(linear)), last)  # all of it may lie in the linear part
     ticks = [10.0**power for power in range(first, last + 1, max((last - first + 3) // 3, 1))]
     return [-tick for tick in ticks if -tick >= limits[0]] + [0.0] + [tick for tick in ticks if tick <= limits[1]]
 
