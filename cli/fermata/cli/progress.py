@@ -1,4 +1,4 @@
-"""The progress of the long commands, on standard error: a bar at a terminal, a line a minute elsewhere."""
+"""The progress of the long commands, on standard error: a bar where there can be one, a line a minute elsewhere."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def progress_bar(what: str) -> Iterator[Callable[[float], object]]:
     from rich.progress import Progress
 
     console = Console(stderr=True)
-    if not console.is_terminal:
+    if not console.is_interactive:
         yield _lines(what)
         return
     what = escape(what)  # a path may have brackets

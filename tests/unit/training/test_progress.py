@@ -52,9 +52,11 @@ def test_the_end_is_told_once_and_so_is_where_a_task_was_left() -> None:
 
 
 def test_a_terminal_has_bars_and_a_log_has_none() -> None:
-    bars, lines = io.StringIO(), io.StringIO()
-    for console in (Console(file=bars, force_terminal=True, width=100), Console(file=lines, width=100)):
+    bars, lines, dumb = io.StringIO(), io.StringIO(), io.StringIO()
+    terminal = Console(file=bars, force_terminal=True, width=100, _environ={"TERM": "xterm"})
+    printer = Console(file=dumb, force_terminal=True, width=100, _environ={"TERM": "dumb"})
+    for console in (terminal, Console(file=lines, width=100), printer):
         with shown(console) as progress:
             progress.add_task("generations", total=2, completed=1)
     assert "━" in bars.getvalue()
-    assert lines.getvalue() == "generations: 1 of 2, 0:00:00 passed\n"
+    assert lines.getvalue() == dumb.getvalue() == "generations: 1 of 2, 0:00:00 passed\n"

@@ -22,7 +22,7 @@ _SPEED_OVER_S = 600.0  # by default a bar goes by 30 s, and a generation of a se
 
 
 def shown(console: Console) -> Progress:
-    """Return the progress of a run, for a `with`: bars if the console is a terminal, else lines."""
+    """Return the progress of a run, for a `with`: bars where lines of the console can be written anew, else lines."""
     columns: tuple[ProgressColumn, ...] = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -30,7 +30,7 @@ def shown(console: Console) -> Progress:
         TimeElapsedColumn(),
         TimeRemainingColumn(),
     )
-    kind = Progress if console.is_terminal else _Lines
+    kind = Progress if console.is_interactive else _Lines
     return kind(*columns, console=console, speed_estimate_period=_SPEED_OVER_S)
 
 

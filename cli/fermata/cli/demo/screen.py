@@ -1,4 +1,4 @@
-"""What is seen while the stream runs: a live table on a terminal, a line every few seconds elsewhere."""
+"""What is seen while the stream runs: a live table where there can be one, a line every few seconds elsewhere."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def screen(stream: Stream, pools: list[str]) -> Iterator[Show]:
     """Give what to call with each moment."""
     console = Console(stderr=True)
     total = len(stream.submissions)
-    if not console.is_terminal:
+    if not console.is_interactive:
         yield _lines(console, pools, total)
         return
     starting = Text("starting an API server and the operator on this machine ...", style="dim")
