@@ -191,7 +191,7 @@ class Cluster:
                 rest = lines.pop()
                 for line in lines:
                     event = _parsed(line)
-                    obj = event.get("object") or {}
+                    obj = _sound(event.get("object"), line)
                     if event.get("type") == "ERROR":
                         code = int(obj.get("code") or 500)
                         raise ClusterError(code, str(obj.get("reason", "")), str(obj.get("message", "")))
@@ -265,7 +265,7 @@ class Cluster:
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise ClusterError(0, type(error).__name__, str(error)) from error
         if 200 <= answer.status < 300:
-            return _parsed(content)
+            return _sound(_parsed(content), content)
         raise _refusal(answer.status, content)
 
     async def _send(
@@ -319,6 +319,20 @@ def _refusal(status: int, content: bytes) -> ClusterError:
     said = _parsed(content)
     text = content[:200].decode(errors="replace").strip()
     return ClusterError(status, str(said.get("reason", "")), str(said.get("message", text)))
+
+
+def _sound(value: Any, content: bytes) -> Json:
+    """Return what was read from an answer, if it is an object of an API server.
+
+    What stands before one may answer in its place, with a page to log in or half an answer, and call that a success. As
+    an empty list it would be taken for a cluster in which nothing is left.
+
+    Raises:
+        ClusterError: it is none, so that nobody knows what was done.
+    """
+    if not isinstance(value, dict) or "kind" not in value:
+        raise ClusterError(0, "UnreadableAnswer", content[:200].decode(errors="replace").strip())
+    return value
 
 
 def _parsed(content: bytes) -> Json:
