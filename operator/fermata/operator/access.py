@@ -5,11 +5,15 @@ One place for both clients that the operator has, its own and kopf's, so that th
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import os
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
@@ -25,6 +29,9 @@ _IN_CLUSTER = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
 # What the client raises over a kubeconfig: its own error, what a file raises that cannot be read, and what Python does
 # where a value is missing or of another type than the client takes for granted.
 _UNUSABLE = (ConfigException, OSError, AttributeError, LookupError, TypeError, ValueError)
+_RENEW_S = 60.0  # as often as the client reads a service account's token again
+
+log = logging.getLogger(__name__)
 
 
 async def configuration(kubeconfig: str | None) -> Configuration:
@@ -81,7 +88,7 @@ async def _read(files: str, settings: Configuration) -> None:
     for file in found:
         _check(file)
     try:
-        await load_kube_config(config_file=files, client_configuration=settings)
+        loader = await load_kube_config(config_file=files, client_configuration=settings)
         scheme = urlsplit(settings.host).scheme
     except _UNUSABLE as error:
         # What Python raises is not a sentence that says what was expected.
@@ -89,6 +96,35 @@ async def _read(files: str, settings: Configuration) -> None:
         raise InputError(f"no usable cluster configuration: {told}", file=files) from error
     if scheme not in ("http", "https"):
         raise InputError(f"server {settings.host!r}: expected a URL of http or https", file=files)
+    settings.refresh_api_key_hook = _Renewal(loader, files)
+
+
+class _Renewal:
+    """Looks again at a kubeconfig's credentials now and then: what a file or a program gives is good for an hour or so.
+
+    No request waits for that: the program may take long, and what there is may still do.
+
+    Args:
+        loader: that read the kubeconfig; it asks a program only for what has expired.
+        files: that it read, for the log.
+    """
+
+    def __init__(self, loader: Any, files: str) -> None:
+        self._loader, self._files = loader, files
+        self._due_s = time.monotonic() + _RENEW_S
+        self._task: asyncio.Task[None] | None = None
+
+    def __call__(self, settings: Configuration) -> None:
+        """Begin to renew credentials that are due; the client calls this before each request."""
+        if time.monotonic() >= self._due_s and (self._task is None or self._task.done()):
+            self._due_s = time.monotonic() + _RENEW_S
+            self._task = asyncio.create_task(self._renew(settings))
+
+    async def _renew(self, settings: Configuration) -> None:
+        try:
+            await self._loader.load_and_set(settings)
+        except _UNUSABLE as error:
+            log.warning("%s: credentials are not renewed: %r", self._files, error)
 
 
 def _check(file: Path) -> None:

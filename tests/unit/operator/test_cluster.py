@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import pytest
+import yaml
 
-from fermata.operator.access import namespace
+from fermata.operator import access
+from fermata.operator.access import configuration, namespace
 from fermata.operator.cluster import Cluster, ClusterError
 
 _JOB = {"metadata": {"namespace": "default", "name": "a"}}
@@ -91,3 +94,74 @@ def test_the_namespace_is_that_of_the_context_as_it_is_for_kubectl(tmp_path: Pat
         contexts = f"contexts: [{{name: x, context: {{cluster: c, user: u{context}}}}}]\ncurrent-context: x\n"
         file.write_text(f"apiVersion: v1\nkind: Config\n{cluster}{contexts}", encoding="utf-8")
         assert namespace(str(file)) == expected
+
+
+def _of_a_program(token: Path) -> dict[str, Any]:
+    """Return a user whose token a program reads from a file; of a token without an end it is asked each time."""
+    credential = (
+        '{"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": {"token": "%s"}}'
+    )
+    script = f"printf '{credential}' $(cat {token})"
+    return {"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": "sh", "args": ["-c", script]}}
+
+
+def _of_a_file(token: Path) -> dict[str, Any]:
+    return {"tokenFile": str(token)}
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Give the clock by which tokens are renewed, in seconds, to be set."""
+    now_s = [0.0]
+    monkeypatch.setattr(access, "time", SimpleNamespace(monotonic=lambda: now_s[0]))
+    return now_s
+
+
+def _kubeconfig(folder: Path, user: dict[str, Any]) -> str:
+    config = {
+        "clusters": [{"name": "c", "cluster": {"server": "http://127.0.0.1:1"}}],
+        "users": [{"name": "u", "user": user}],
+        "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+        "current-context": "x",
+    }
+    file = folder / "kubeconfig"
+    file.write_text(yaml.safe_dump(config), encoding="utf-8")
+    return str(file)
+
+
+@pytest.mark.parametrize("user", [_of_a_file, _of_a_program])
+def test_a_token_that_a_kubeconfig_does_not_hold_itself_is_renewed(
+    tmp_path: Path, user: Callable[[Path], dict[str, Any]], clock: list[float]
+) -> None:
+    token = tmp_path / "token"
+    token.write_text("first", encoding="utf-8")
+
+    async def main() -> None:
+        settings = await configuration(_kubeconfig(tmp_path, user(token)))
+        token.write_text("second", encoding="utf-8")
+        clock[0] += 59.0
+        assert await settings.get_api_key_with_prefix("BearerToken") == "Bearer first"
+        clock[0] += 2.0
+        async with asyncio.timeout(20):
+            while await settings.get_api_key_with_prefix("BearerToken") != "Bearer second":
+                await asyncio.sleep(0.01)
+
+    asyncio.run(main())
+
+
+def test_a_token_that_cannot_be_renewed_is_kept(
+    tmp_path: Path, clock: list[float], caplog: pytest.LogCaptureFixture
+) -> None:
+    token = tmp_path / "token"
+    token.write_text("first", encoding="utf-8")
+
+    async def main() -> None:
+        settings = await configuration(_kubeconfig(tmp_path, _of_a_file(token)))
+        token.unlink()
+        clock[0] += 61.0
+        async with asyncio.timeout(20):
+            while "credentials are not renewed" not in caplog.text:
+                assert await settings.get_api_key_with_prefix("BearerToken") == "Bearer first"
+                await asyncio.sleep(0.01)
+
+    asyncio.run(main())
