@@ -86,7 +86,9 @@ class Watches:
                     elif change != "BOOKMARK":
                         self._store.put(kind, raw)
             except ClusterError as error:
-                level = logging.DEBUG if error.status in (0, 410) else logging.WARNING
+                # Watches are cut and expire now and then; where that goes on, this operator sees nothing any more.
+                usual = error.status in (0, 410) and failures < len(_PAUSES_S)
+                level = logging.DEBUG if usual else logging.WARNING
                 log.log(level, "watch of %s ended, goes on soon: %s", kind, error)
                 # An error of the server's own that stays may come from that version: a change that cannot be decoded.
                 if error.status not in _PASSING or (error.status == 500 and failures >= len(_PAUSES_S)):

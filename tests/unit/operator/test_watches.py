@@ -44,6 +44,38 @@ class _Stuck(_Server):
         await asyncio.Event().wait()
 
 
+class _Unreadable(_Server):
+    """The same, but no watch is answered, and from the second list on no list."""
+
+    async def pages(self, kind: str, namespace: str | None) -> AsyncIterator[tuple[list[dict[str, Any]], str]]:
+        if self.lists:
+            raise ClusterError(0, "UnreadableAnswer", "<h1>Log in</h1>")
+        async for page in super().pages(kind, namespace):
+            yield page
+
+    async def watch(self, kind: str, _version: str, _namespace: str | None) -> AsyncIterator[tuple[str, Any]]:
+        raise ClusterError(410, "Expired", "too old resource version")
+        yield
+
+
+def test_why_nothing_is_seen_any_more_is_told(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(watches, "_PAUSES_S", (0.001, 0.002))
+    monkeypatch.setattr(watches, "KINDS", ("workflows",))
+    looking = Watches(_Unreadable(), Store(lambda: T0, lambda _: None))  # type: ignore[arg-type]
+
+    async def main() -> None:
+        await looking.open()
+        async with asyncio.timeout(10):
+            while "goes on soon: UnreadableAnswer: <h1>Log in</h1>" not in caplog.text:
+                await asyncio.sleep(0.01)
+        await looking.close()
+
+    asyncio.run(main())
+    assert "Expired" not in caplog.text, "one watch that expires is nothing to tell of"
+
+
 def test_a_watch_that_gets_no_further_begins_anew_with_a_list(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watches, "_PAUSES_S", (0.001, 0.002))
     store, server = Store(lambda: T0, lambda _: None), _Stuck()
