@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import suppress
 from typing import Any
 from urllib.parse import quote
 
@@ -295,10 +296,19 @@ class Cluster:
             status = answer.status
             self._clock.note(answer.headers.get("Date"), sent_s)
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            if isinstance(error, aiohttp.ClientConnectorCertificateError):
+                self._trust_anew()
             raise ClusterError(0, type(error).__name__, str(error)) from error
         finally:
             self._observed(method, path, status)
         return answer
+
+    def _trust_anew(self) -> None:
+        """Trust from now on also the authorities that are in their file by now: a cluster that runs may get others."""
+        file = self._client.configuration.ssl_ca_cert
+        if file:
+            with suppress(OSError):  # it may be half written; the next request that fails looks again
+                self._client.rest_client.ssl_context.load_verify_locations(cafile=file)
 
 
 def _collection(kind: str, namespace: str | None) -> tuple[str, dict[str, str]]:

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
+import ssl
+import subprocess
 from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import pytest
 import yaml
+from aiohttp import web
 
 from fermata.operator import access
 from fermata.operator.access import configuration, namespace
@@ -117,9 +122,9 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return now_s
 
 
-def _kubeconfig(folder: Path, user: dict[str, Any]) -> str:
+def _kubeconfig(folder: Path, user: dict[str, Any], cluster: dict[str, Any] | None = None) -> str:
     config = {
-        "clusters": [{"name": "c", "cluster": {"server": "http://127.0.0.1:1"}}],
+        "clusters": [{"name": "c", "cluster": cluster or {"server": "http://127.0.0.1:1"}}],
         "users": [{"name": "u", "user": user}],
         "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
         "current-context": "x",
@@ -163,5 +168,61 @@ def test_a_token_that_cannot_be_renewed_is_kept(
             while "credentials are not renewed" not in caplog.text:
                 assert await settings.get_api_key_with_prefix("BearerToken") == "Bearer first"
                 await asyncio.sleep(0.01)
+
+    asyncio.run(main())
+
+
+def _certificate(folder: Path, name: str) -> tuple[Path, Path]:
+    """Make a certificate for loopback that vouches for itself; return its file and that of its key."""
+    certificate, key = folder / f"{name}.pem", folder / f"{name}-key.pem"
+    command = [
+        "openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2",
+        "-subj", f"/CN={name}", "-addext", "subjectAltName=IP:127.0.0.1",
+        "-addext", "keyUsage=critical,digitalSignature,keyCertSign", "-keyout", str(key), "-out", str(certificate),
+    ]  # fmt: skip
+    subprocess.run(command, check=True, capture_output=True, timeout=60)
+    return certificate, key
+
+
+@asynccontextmanager
+async def _served(port: int, certificate: Path, key: Path) -> AsyncIterator[int]:
+    """Serve objects over TLS at a port (0: a free one), which is given."""
+
+    async def answer(_: web.Request) -> web.Response:
+        return web.json_response({"kind": "Status"})
+
+    app, context = web.Application(), ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(certificate, key)
+    app.router.add_get("/{path:.*}", answer)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", port, ssl_context=context, reuse_address=True).start()
+    try:
+        yield runner.addresses[0][1]
+    finally:
+        await runner.cleanup()
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="needs openssl")
+def test_an_authority_that_takes_the_place_of_another_is_trusted(tmp_path: Path) -> None:
+    authority, (first, first_key), (second, second_key) = (
+        tmp_path / "ca.pem",
+        *(_certificate(tmp_path, n) for n in "ab"),
+    )
+    authority.write_bytes(first.read_bytes())
+
+    async def main() -> None:
+        async with _served(0, first, first_key) as port:
+            server = {"server": f"https://127.0.0.1:{port}", "certificate-authority": str(authority)}
+            cluster = await Cluster.connect(_kubeconfig(tmp_path, {}, server))
+            await cluster.get("/")
+        async with _served(port, second, second_key):
+            with pytest.raises(ClusterError, match="CertificateError"):
+                await cluster.get("/")
+            authority.write_bytes(second.read_bytes())
+            with pytest.raises(ClusterError, match="CertificateError"):
+                await cluster.get("/")
+            await cluster.get("/")
+        await cluster.close()
 
     asyncio.run(main())
