@@ -139,11 +139,16 @@ def mean_ci95(values: npt.ArrayLike) -> Interval:
     return Interval(float(numbers.mean()), student_t975(numbers.size - 1) * error)
 
 
-def resampled_ci95(values: npt.ArrayLike) -> Interval:
+def resampled_ci95(values: npt.ArrayLike, size: float = 1.0) -> Interval:
     """The mean of a figure over resamples of the same data, and how far from it the data let 95% of them be.
 
-    Unlike that of `mean_ci95` the interval does not get narrower with more resamples: what is known is the data.
-    Source: Efron's bootstrap, the standard error with Student's quantile.
+    Unlike that of `mean_ci95` the interval does not get narrower with more resamples, nor with larger ones: what is
+    known is the data.
+    Source: Efron's bootstrap, the standard error with Student's quantile; of m out of n for resamples of another size.
+
+    Args:
+        values: one a resample.
+        size: of a resample, over that of the data.
 
     Raises:
         InputError: there are no values.
@@ -153,7 +158,7 @@ def resampled_ci95(values: npt.ArrayLike) -> Interval:
     (2.0, 4.303)
     """
     mean, ci95 = mean_ci95(values)
-    return Interval(mean, ci95 * math.sqrt(np.size(values)))
+    return Interval(mean, ci95 * math.sqrt(np.size(values) * size))
 
 
 def change_percent(mean: float, base: float) -> float:

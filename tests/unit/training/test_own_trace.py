@@ -16,8 +16,10 @@ from fermata.cli.main import run
 from fermata.policy.errors import InputError
 from fermata.policy.features import SEVERAL
 from fermata.policy.registry import load
+from fermata.sim.metrics import mean_ci95
 from fermata.sim.scenarios import scenario
 from fermata.sim.scenarios.blocks import TraceBlocks, offered_load
+from fermata.sim.trace_builder import one_stage_trace
 from fermata.sim.trace_io import write_trace
 from fermata.training.choose import held_out_cases
 from fermata.training.collect import Unit, label_unit
@@ -207,6 +209,20 @@ def test_a_score_is_of_the_part_that_nothing_was_made_from(own: OwnTrace) -> Non
     assert more.vs_base_ci95 > 0.3 * score.vs_base_ci95
     (same,) = evaluate("srwf", ["own"], range(2), conditions=conditions)
     assert (same.vs_base_pct, same.vs_base_ci95) == (0.0, 0.0)
+
+
+@pytest.mark.parametrize("jobs", [None, 30, 600])
+def test_an_interval_says_what_the_trace_knows_however_short_it_is_and_however_long_its_episodes(
+    tmp_path: Path, jobs: int | None
+) -> None:
+    # Nobody waits, so the JCTs are the durations: independent, and their mean has the error of the textbook.
+    duration_s = np.random.default_rng(3).exponential(10.0, 200)
+    path = tmp_path / "apart.jsonl"
+    write_trace(one_stage_trace(np.arange(200) * 1000.0, duration_s), path)
+    conditions = Conditions(jobs=jobs, own=own_trace(str(path), (1, 1)))
+    (score,) = evaluate("fifo", ["own"], range(40), conditions=conditions)
+    judged_s = duration_s[140:]
+    assert score.ci95_s == pytest.approx(mean_ci95(judged_s).ci95, rel=0.35)
 
 
 def test_what_is_drawn_from_is_no_parameter(own: OwnTrace) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Literal, NamedTuple, get_args
 
 import numpy as np
@@ -26,7 +27,7 @@ from fermata.sim.spark.experiment import run_tpch_seed
 from fermata.sim.spark.peers import PEERS
 from fermata.sim.spark.settings import SETTINGS, SparkSetting
 from fermata.training.config import OwnTrace
-from fermata.training.own import Part, as_scenario
+from fermata.training.own import Part, as_scenario, part_of
 
 Corrections = Literal["policy", "all", "none"]
 
@@ -73,9 +74,15 @@ class Conditions:
     def interval(self) -> Callable[[Sequence[float]], Interval]:
         """What makes an interval of a figure by episode.
 
-        Episodes of one's own trace are the same jobs in other orders: more of them do not say more of other jobs.
+        Episodes of one's own trace are the same jobs in other orders: more or longer ones do not say more of others.
+
+        Raises:
+            InputError: the trace is gone.
         """
-        return mean_ci95 if self.own is None else resampled_ci95
+        if self.own is None:
+            return mean_ci95
+        size = self.scenario("own").jobs / part_of(self.own, self.part).jobs
+        return partial(resampled_ci95, size=size)
 
     def check(self, name: str) -> None:
         """Raise InputError if a scenario cannot be had under these conditions."""

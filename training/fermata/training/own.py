@@ -32,6 +32,7 @@ SHARES: dict[Part, tuple[float, float]] = {
     "all": (0.0, 1.0),
 }
 LEAST_JOBS = 200  # of a trace: fewer are too few to be parted
+_LEAST_BLOCKS = 5  # in an episode to judge on: of a part in one block every other would be the same jobs, as if known
 
 
 def own_trace(path: str, executors: tuple[int, int]) -> OwnTrace:
@@ -115,7 +116,8 @@ def as_scenario(own: OwnTrace, part: Part) -> Scenario:
         InputError: as `part_of`.
     """
     trace = part_of(own, part)
-    return Scenario(Path(own.path).name, own.executors[0], trace.jobs, trace.jobs // 10, "SRWF", TraceBlocks(trace))
+    blocks = TraceBlocks(trace, block=min(TraceBlocks.block, trace.jobs // _LEAST_BLOCKS))
+    return Scenario(Path(own.path).name, own.executors[0], trace.jobs, trace.jobs // 10, "SRWF", blocks)
 
 
 def _digest(path: str) -> str:
