@@ -317,14 +317,15 @@ def _print_table(title: str, figures: dict[str, Any], done: dict[int, dict[str, 
     from rich.table import Table
 
     from fermata.cli.tables import show
+    from fermata.policy.wording import counted
 
-    ci95 = figures.get("ci95")
-    table = Table(title=title if ci95 is None else f"{title}, {len(done)} seeds")
+    several = len(done) > 1  # a single seed, as after an interrupt, has no interval
+    table = Table(title=f"{title}, {counted(len(done), 'seed')}" if "ci95" in figures else title)
     table.add_column("figure")
-    table.add_column("value" if ci95 is None else "mean ± 95%", justify="right")
+    table.add_column("mean ± 95%" if several else "value", justify="right")
     for key, label in FIGURES.items():
         if key not in figures:
             continue
         value = f"{figures[key]:,.4f}" if isinstance(figures[key], float) else f"{figures[key]:,}"
-        table.add_row(label, value + (f" ± {ci95[key]:,.4f}" if ci95 is not None and key in ci95 else ""))
+        table.add_row(label, value + (f" ± {figures['ci95'][key]:,.4f}" if several and key in figures["ci95"] else ""))
     show(table)

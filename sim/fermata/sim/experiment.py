@@ -193,7 +193,7 @@ def pooled(by_seed: Mapping[int, Figures]) -> dict[str, Any]:
 
     Returns:
         Beside the figures, `per_seed`: a list of each seed's figures with its `seed`; and `ci95`: for each mean the
-        half width of its 95% interval (Student's t over the seeds; 0 for one seed).
+        half width of its 95% interval (Student's t over the seeds; None for one seed, whose spread is unknown).
     """
     runs = list(by_seed.values())
     columns = {name: [figures[name] for figures in runs] for name in runs[0]}
@@ -201,5 +201,5 @@ def pooled(by_seed: Mapping[int, Figures]) -> dict[str, Any]:
     return {
         **{name: means[name].mean if name in means else sum(column) for name, column in columns.items()},
         "per_seed": [{"seed": seed, **figures} for seed, figures in by_seed.items()],
-        "ci95": {name: interval.ci95 for name, interval in means.items()},
+        "ci95": {name: interval.ci95 if len(runs) > 1 else None for name, interval in means.items()},
     }

@@ -81,6 +81,19 @@ def test_a_load_is_a_share_of_the_pool_that_was_asked_for(tmp_path: Path) -> Non
     assert offered == pytest.approx(sweep["value"], rel=0.25)
 
 
+def test_a_single_value_has_no_interval_in_the_numbers(tmp_path: Path) -> None:
+    trace = tmp_path / "t.jsonl"
+    write_trace(scenario("express_k2").with_(jobs=1, warm=0).generate(4), trace)
+    arguments = ["--trace", trace, "--executors", 2, "--policies", "sjf,fifo", "--no-sweeps"]
+    done = fermata(*arguments, "--out", tmp_path / "r.html", "--json")
+    (workload,) = json.loads(done.stdout)["workloads"].values()
+    fifo = workload["policies"]["fifo"]
+    assert set(fifo["ci95"].values()) == {None}
+    change = fifo["against_base"]
+    assert change["values"] == 1
+    assert change["percent"] == {"mean": 0.0, "t95": None, "low": None, "high": None}
+
+
 def test_sweeps_leave_out_the_warm_up_that_was_asked_for(tmp_path: Path) -> None:
     trace = tmp_path / "t.jsonl"
     write_trace(scenario("express_k2").with_(jobs=60).generate(4), trace)

@@ -10,13 +10,17 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Generator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.processes import INTERRUPTED, interruptible
+from tests.processes import fermata as in_process
 
 from fermata.cli.main import run
 from fermata.policy.record import loads
+from fermata.sim.experiment import Run, run_seeds
 from fermata.sim.scenarios import scenario
 from fermata.sim.trace_io import write_trace
 
@@ -271,6 +275,20 @@ def test_an_interrupt_keeps_what_is_done(processes: str, tmp_path: Path) -> None
     assert [row["seed"] for row in figures["per_seed"]] == list(range(done))
     assert stderr == f"fermata: interrupted after {done} of 1000000 seeds; the figures are of these\n"
     assert len(out.read_text().splitlines()) == 1 + 2000 * done
+
+
+def test_stopped_after_one_seed_it_claims_no_interval(monkeypatch: pytest.MonkeyPatch) -> None:
+    def stopped(*arguments: Any) -> Generator[Run, None, None]:
+        yield next(run_seeds(*arguments))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("fermata.sim.experiment.run_seeds", stopped)
+    asked = ["simulate", "--policy", "sjf", "--scenario", "syn_60", "--seeds", "1-3", "--warmup", "0"]
+    shown, told = in_process(*asked), in_process(*asked, "--json")
+    assert (shown.returncode, told.returncode) == (130, 130)
+    assert "1 seed " in shown.stdout
+    assert "±" not in shown.stdout
+    assert set(json.loads(told.stdout)["ci95"].values()) == {None}
 
 
 def test_an_interrupt_in_one_episode_keeps_its_jobs_and_decisions(tmp_path: Path) -> None:

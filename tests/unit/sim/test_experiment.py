@@ -103,4 +103,6 @@ def test_figures_over_seeds() -> None:
             assert name not in over["ci95"]
         else:
             assert (over[name], over["ci95"][name]) == mean_ci95(column)
-    assert pooled({0: by_seed[0]})["avg_jct_s"] == by_seed[0]["avg_jct_s"]
+    single = pooled({0: by_seed[0]})
+    assert single["avg_jct_s"] == by_seed[0]["avg_jct_s"]
+    assert set(single["ci95"].values()) == {None}

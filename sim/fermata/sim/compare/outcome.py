@@ -14,7 +14,7 @@ from fermata.sim.compare.run import Point, Sample, Unit, Workload
 from fermata.sim.experiment import pooled
 from fermata.sim.json_values import only_finite
 from fermata.sim.report.holds import HoldEffect, HoldSummary
-from fermata.sim.report.numbers import Difference, above_bound_percent, class_rows, difference
+from fermata.sim.report.numbers import Difference, Paired, above_bound_percent, class_rows, difference
 from fermata.sim.report.records import Bound, Run, Section, Sweep
 
 _NO_SWEEP = {
@@ -181,9 +181,14 @@ def _sweep_note(workload: Workload, kind: str, seeds: int) -> str:
 
 
 def _difference(found: Difference) -> dict[str, Any]:
+    def told(paired: Paired) -> dict[str, float | None]:
+        if found.units > 1:
+            return paired._asdict()
+        return {"mean": paired.mean, "t95": None, "low": None, "high": None}
+
     return {
-        "seconds": found.seconds._asdict(),
-        "percent": found.percent._asdict(),
+        "seconds": told(found.seconds),
+        "percent": told(found.percent),
         "over": found.unit,
         "values": found.units,
     }
