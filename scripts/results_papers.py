@@ -226,11 +226,14 @@ def ablation(found: Mapping[str, Any]) -> list[str]:
     seeds = found["cells"][0]["training_seeds"]
     text = [f"`{found['config']}`, {seeds} training seed{'s' if seeds > 1 else ''}:", ""]
 
+    def half(ci95: float | None) -> str:
+        return "\N{EN DASH}" if ci95 is None else f"{ci95:.2f}"  # of a single seed there is none
+
     def rows(kind: str, key: str, last: Callable[[Mapping[str, Any]], str]) -> list[list[str]]:
         by = {(each[key], each["scenario"]): each for each in found[kind]}
         return [
-            [which, *(f"{by[which, name]['change_pct']:+.2f} ± {by[which, name]['ci95_training']:.2f} / "
-                      f"{by[which, name]['ci95_episodes']:.2f}{last(by[which, name])}" for name in scenarios)]
+            [which, *(f"{by[which, name]['change_pct']:+.2f} ± {half(by[which, name]['ci95_training'])} / "
+                      f"{half(by[which, name]['ci95_episodes'])}{last(by[which, name])}" for name in scenarios)]
             for which in dict.fromkeys(each[key] for each in found[kind])
         ]  # fmt: skip
 

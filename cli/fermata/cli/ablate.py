@@ -65,7 +65,12 @@ def ablate(
             row = [each for each in rows if getattr(each, field) == which]
             table.add_row(
                 which,
-                *(f"{each.change_pct:+.2f} ± {each.ci95_training:.2f} / {each.ci95_episodes:.2f}" for each in row),
+                *(f"{each.change_pct:+.2f} ± {_half(each.ci95_training)} / {_half(each.ci95_episodes)}" for each in row),
             )
         table.add_section()
     show(table)
+
+
+def _half(ci95: float | None) -> str:
+    """Return half an interval; a dash where a single value has none."""
+    return "\N{EN DASH}" if ci95 is None else f"{ci95:.2f}"

@@ -28,6 +28,8 @@ def test_a_table_of_the_ablation_has_both_intervals_and_what_was_held(papers: Mo
     assert "`graph-paper`, 5 training seeds:" in text
     assert "| (1,1) | -1.50 ± 0.25 / 0.50; held 0.12 s |" in text
     assert "| both | +2.00 ± 1.00 / 0.75 |" in text
+    found["effects"] = [effect | {"ci95_training": None}]
+    assert "| both | +2.00 ± \N{EN DASH} / 0.75 |" in papers.ablation(found)
 
 
 def test_means_have_intervals_over_seeds(papers: ModuleType) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.processes import INTERRUPTED, interruptible
+from tests.processes import INTERRUPTED, fermata, interruptible
 
 torch = pytest.importorskip("torch", reason="needs the [training] extra")
 
@@ -573,8 +573,17 @@ def test_an_ablations_intervals_are_over_agents_and_over_episodes_and_its_effect
     assert mean == pytest.approx(-5.0)
     assert training == pytest.approx(12.706 * np.std([-10.0, 0.0], ddof=1) / np.sqrt(2), rel=1e-3)
     assert episodes == pytest.approx(0.0, abs=1e-9)
+    assert ablation._interval(changes[:1]) == (pytest.approx(-10.0), None, pytest.approx(0.0, abs=1e-9))
+    assert ablation._interval(changes[:, :1])[1:] == (pytest.approx(training), None)
     (effect,) = ablation._effects({(name, "x"): each for name, each in scores.items()}, ["x"])
     assert (effect.part, effect.change_pct) == ("idling, with features", pytest.approx(-5.0))
+
+
+def test_of_a_single_agent_the_ablation_claims_no_interval(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    cell = ablation.Cell("(1,1)", "syn_60", 1.5, None, 0.25, 1, 0.0)
+    monkeypatch.setattr(ablation, "ablate", lambda *_, **__: ablation.Table([cell], []))
+    done = fermata("ablate", "--out", str(tmp_path), "--scenarios", "syn_60")
+    assert "+1.50 ± \N{EN DASH} / 0.25" in done.stdout
 
 
 @pytest.mark.parametrize(("name", "message"), [("nothing", "no scenario"), ("mixed@high", "expected a load")])

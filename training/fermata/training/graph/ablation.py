@@ -21,7 +21,7 @@ from rich.console import Console
 from fermata.policy.errors import InputError
 from fermata.policy.registry import load
 from fermata.policy.rows import column
-from fermata.sim.metrics import Interval, mean_ci95
+from fermata.sim.metrics import mean_ci95
 from fermata.sim.simulate import simulate
 from fermata.sim.trace import Trace
 from fermata.training.fields import SEEDS
@@ -68,8 +68,8 @@ class Cell(NamedTuple):
     variant: str
     scenario: str
     change_pct: float
-    ci95_training: float  # over training seeds, each a mean over the episodes; 0 for a single one
-    ci95_episodes: float  # over the episodes' seeds, each a mean over the agents
+    ci95_training: float | None  # over training seeds, each a mean over the episodes; of a single one there is none
+    ci95_episodes: float | None  # over the episodes' seeds, each a mean over the agents; likewise
     training_seeds: int
     held_s: float  # a job
 
@@ -80,8 +80,8 @@ class Effect(NamedTuple):
     part: str
     scenario: str
     change_pct: float
-    ci95_training: float
-    ci95_episodes: float
+    ci95_training: float | None
+    ci95_episodes: float | None
 
 
 class Table(NamedTuple):
@@ -186,10 +186,10 @@ def _known(note: Path, wanted: object, asked: Sequence[_Asked]) -> list[_Scores]
     return found
 
 
-def _interval(changes: Floats) -> tuple[float, float, float]:
+def _interval(changes: Floats) -> tuple[float, float | None, float | None]:
     """Return the mean of [training seeds, episodes], and its intervals over each of the two."""
-    over: list[Interval] = [mean_ci95(changes.mean(axis=axis).tolist()) for axis in (1, 0)]
-    return float(changes.mean()), over[0].ci95, over[1].ci95
+    over = [mean_ci95(column).ci95 if len(column) > 1 else None for column in (changes.mean(1), changes.mean(0))]
+    return float(changes.mean()), over[0], over[1]
 
 
 def _percent(scores: Sequence[_Scores]) -> Floats:
