@@ -31,6 +31,11 @@ def show(*tables: Table, file: TextIO | None = None) -> None:
         console.print(table)
 
 
+def with_half(mean: float, half: float, form: str) -> str:
+    """Return a mean with half of its 95% interval behind it, and alone where it is of one value, which has none."""
+    return f"{mean:{form}}" + ("" if math.isnan(half) else f" ± {half:{form}}")
+
+
 def with_interval(found: Paired, units: int) -> str:
     """Return a mean difference with its 95% interval, which a single value has none of."""
     if math.isnan(found.mean):

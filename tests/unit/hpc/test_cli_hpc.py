@@ -80,6 +80,14 @@ def test_one_sequence_has_no_interval_and_is_json_all_the_same(log: Path) -> Non
     assert json.loads(done.stdout, parse_constant=pytest.fail)["ci95"] == {"bsld": None, "wait_s": None}
 
 
+@pytest.mark.parametrize("command", [("tune",), ("evaluate", "--policy", "sjf")])
+def test_one_sequence_has_no_interval_in_what_people_read(log: Path, command: tuple[str, ...]) -> None:
+    shown = fermata_hpc(*command, "--log", log, "--sequences", "1", "--jobs", "40").stdout
+    assert "bsld" in shown
+    assert "±" not in shown
+    assert "nan" not in shown
+
+
 @pytest.mark.training
 def test_a_trained_inspector_is_put_beside_its_scheduler(log: Path, tmp_path: Path) -> None:
     pytest.importorskip("torch")

@@ -77,17 +77,19 @@ def evaluate(
         return
     from rich.table import Table
 
-    from fermata.cli.tables import show
+    from fermata.cli.tables import show, with_half
+    from fermata.policy.wording import counted
 
-    table = Table(title=f"{given.name}, {part}: {sequences} sequences of {jobs} jobs, mean ± 95%")
+    means_of = ", mean ± 95%" if sequences > 1 else ""  # a single one has no interval
+    table = Table(title=f"{given.name}, {part}: {counted(sequences, 'sequence')} of {counted(jobs, 'job')}{means_of}")
     table.add_column("policy", no_wrap=True)
     for title in ("bsld", "wait s", "max bsld", "utilisation"):
         table.add_column(title, justify="right", no_wrap=True)
     for name, means, halves in results:
         table.add_row(
             name,
-            f"{means['bsld']:.2f} ± {halves['bsld']:.2f}",
-            f"{means['wait_s']:.0f} ± {halves['wait_s']:.0f}",
+            with_half(means["bsld"], halves["bsld"], ".2f"),
+            with_half(means["wait_s"], halves["wait_s"], ".0f"),
             f"{means['mbsld']:.0f}",
             f"{means['utilization']:.3f}",
         )

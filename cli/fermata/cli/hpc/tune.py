@@ -45,8 +45,9 @@ def tune(
         told = {"policy": tuned.policy.name, "tried": tuned.tried, "train": train, "test": test, "ci95": ci95}
         print(json.dumps(only_finite(told)))
         return
+    from fermata.cli.tables import with_half
+
     print(f"{tuned.policy.name}: the best of {tuned.tried}")
     print(f"train: bsld {tuned.bsld:.2f}, wait {tuned.wait_s:.0f} s")
-    print(
-        f"test: bsld {means['bsld']:.2f} ± {halves['bsld']:.2f}, wait {means['wait_s']:.0f} ± {halves['wait_s']:.0f} s"
-    )
+    bsld, wait = (with_half(means[key], halves[key], form) for key, form in (("bsld", ".2f"), ("wait_s", ".0f")))
+    print(f"test: bsld {bsld}, wait {wait} s")
