@@ -33,7 +33,7 @@ class JobShapes(NamedTuple):
     """What jobs are like by their real durations; all arrays are [jobs]."""
 
     work_s: FloatArray  # executor-seconds; moldable stages count their work on one executor
-    critical_path_s: FloatArray  # the least time that a job can take, alone on the executors
+    critical_path_s: FloatArray  # no job takes less, however many executors it has to itself
     width: FloatArray  # work / critical path
 
 
@@ -75,7 +75,7 @@ def summarize(
         start_s: [jobs] when the first task of each job started.
         completion_s: [jobs] when its last task ended.
         held_s: [jobs] time for which it was deliberately kept waiting.
-        ideal_s: [jobs] the least time that it can take: its critical path by real durations.
+        ideal_s: [jobs] its critical path by real durations: with enough executors it takes no more.
         busy_s: executor-seconds in use over the whole episode.
         executors: how many there are.
         warm: number of first jobs to leave out, at least one less than there are jobs.
@@ -109,7 +109,7 @@ def summarize(
 
 
 def bounded_slowdown(jct_s: FloatArray, ideal_s: FloatArray, threshold_s: float = SLOWDOWN_THRESHOLD_S) -> FloatArray:
-    """How many times longer than alone each job took, where jobs below the threshold count as that long.
+    """How many times longer than its ideal each job took, where jobs below the threshold count as that long.
 
     Source: Feitelson et al., "Theory and practice in parallel job scheduling": max(1, JCT / max(run, threshold)).
 

@@ -18,6 +18,12 @@ from fermata.sim.trace_builder import StageSpec
 SMALL = scenario("express_k2").with_(jobs=60, warm=10)
 
 
+def test_a_job_of_more_tasks_than_executors_is_set_against_its_critical_path() -> None:
+    # As the vocabulary says: ten tasks of 10 s on one executor, alone from the first to the last.
+    figures = figures_of(simulate(trace_of((0.0, [StageSpec("a", [10.0] * 10)])), 1, load("fifo")))
+    assert (figures["avg_jct_s"], figures["avg_bounded_slowdown"]) == (100.0, 10.0)
+
+
 def test_figures_of_two_jobs_worked_by_hand() -> None:
     episode = simulate(one_stage_jobs((0.0, 20.0), (2.0, 4.0)), 1, load("hold-follower:delay=4"))
     figures = figures_of(episode)
