@@ -65,7 +65,10 @@ def ablate(
             row = [each for each in rows if getattr(each, field) == which]
             table.add_row(
                 which,
-                *(f"{each.change_pct:+.2f} ± {_half(each.ci95_training)} / {_half(each.ci95_episodes)}" for each in row),
+                *(
+                    f"{each.change_pct:+.2f} ± {_half(each.ci95_training)} / {_half(each.ci95_episodes)}"
+                    for each in row
+                ),
             )
         table.add_section()
     show(table)

@@ -60,6 +60,24 @@ def test_several_seeds_are_the_units_and_long_single_runs_are_cut_into_batches()
     assert (long.units, long.unit) == (20, "batch of 30 jobs")
 
 
+def test_jobs_that_share_a_queue_are_cut_into_batches_of_two_or_three() -> None:
+    # Busy stretches of ten jobs that gain or lose together: as 59 independent values they would seem to say much more.
+    change_s = np.repeat(np.random.default_rng(8).normal(0.0, 10.0, 6), 10)[:59]
+    base = Run("base", [schedule([100.0] * 59)])
+    found = difference(Run("ours", [schedule((100.0 + change_s).tolist())]), base)
+    assert (found.units, found.unit) == (20, "batch of 2 jobs")
+    assert found.seconds.mean == pytest.approx(change_s.mean())
+    assert found.percent.mean == pytest.approx(change_s.mean())
+    as_jobs = paired(change_s.tolist()).t95
+    assert found.seconds.t95 > 1.4 * as_jobs
+
+
+def test_the_mean_of_batches_that_differ_by_a_job_is_that_of_the_jobs() -> None:
+    change_s = np.r_[np.zeros(209), np.full(10, 100.0)]  # the last batch is the shortest
+    found = difference(Run("ours", [schedule((100.0 + change_s).tolist())]), Run("base", [schedule([100.0] * 219)]))
+    assert found.seconds.mean == pytest.approx(1000.0 / 219)
+
+
 def test_jobs_within_a_hundredth_of_the_mean_are_neither_faster_nor_slower() -> None:
     base = Run("base", [schedule([100.0] * 5)])
     found = difference(Run("ours", [schedule([100.0, 100.9, 99.1, 101.1, 50.0])]), base)

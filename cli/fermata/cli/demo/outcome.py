@@ -160,7 +160,7 @@ def _lead(plan: Setup) -> str:
 def _caveats(plan: Setup, result: Result) -> list[str]:
     each = len(plan.stream.submissions) // len(plan.pools)
     few = (
-        f"{each} workflows are few. The interval is over the workflows of this one stream, which share a queue; other "
+        f"{each} workflows are few. The interval is of this one stream, whose workflows share a queue; other "
         "streams differ more than it says, and on some of them holding loses. fermata evaluate measures many."
     )
     fallbacks = result.fallbacks.items()

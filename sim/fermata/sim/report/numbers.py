@@ -16,7 +16,7 @@ from fermata.sim.trace import FloatArray, IntArray
 
 RESAMPLES = 10_000
 BATCHES = 20  # of one schedule's jobs: consecutive jobs share a queue, batches of many hardly do
-_JOBS_FOR_BATCHES = 10 * BATCHES
+_JOBS_FOR_BATCHES = 2 * BATCHES
 SAME = 0.01  # of the base's mean JCT: what differs by less on a real cluster differs by chance
 _MOST_SIZES = 4
 _TAIL_CLASSES = ((0.5, "smallest half"), (0.9, "next 40%"), (0.99, "next 9%"), (1.0, "largest 1%"))
@@ -135,11 +135,22 @@ def difference(run: Run, base: Run, unit: str = "seed") -> Difference:
         percent = np.array([change_percent(base + more, base) for more, base in zip(seconds, bases_s, strict=True)])
         return Difference(run.name, *jobs, paired(seconds), paired(percent), len(pairs), unit)
     batched = len(change_s) >= _JOBS_FOR_BATCHES
-    seconds = np.array([part.mean() for part in np.array_split(change_s, BATCHES)]) if batched else change_s
+    seconds = _batches(change_s) if batched else change_s
     base_s = float(pairs[0][1].mean())
     percent = np.array([change_percent(base_s + more, base_s) for more in seconds.tolist()])
     kind = f"batch of {len(change_s) // BATCHES} jobs" if batched else "job"
     return Difference(run.name, *jobs, paired(seconds), paired(percent), len(seconds), kind)
+
+
+def _batches(change_s: FloatArray) -> FloatArray:
+    """Return what each batch of consecutive jobs says of the mean change; their mean is that of the jobs.
+
+    Batches may differ by one job: each counts by as much as its jobs' sum departs from that of so many average ones.
+    """
+    mean_s = change_s.mean()
+    apart_s = np.array([(part - mean_s).sum() for part in np.array_split(change_s, BATCHES)])
+    values_s: FloatArray = mean_s + apart_s * BATCHES / len(change_s)
+    return values_s
 
 
 def _pairs(ours: Schedule, theirs: Schedule) -> tuple[FloatArray, FloatArray]:
