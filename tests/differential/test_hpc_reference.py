@@ -89,8 +89,11 @@ def test_the_dag_engine_starts_multi_slot_tasks_at_the_same_times(here: str, the
 
 
 @pytest.mark.training
+@pytest.mark.parametrize("classes", [False, True], ids=["each its own length", "as long in classes"])
 @pytest.mark.parametrize("seed", [1, 2])
-def test_the_policy_over_the_queue_decides_the_same_on_a_clusters_state(seed: int, tmp_path: Path) -> None:
+def test_the_policy_over_the_queue_decides_the_same_on_a_clusters_state(
+    seed: int, classes: bool, tmp_path: Path
+) -> None:
     pytest.importorskip("torch")
     from fermata.training.hpc.export import export_queue_model
 
@@ -98,6 +101,8 @@ def test_the_policy_over_the_queue_decides_the_same_on_a_clusters_state(seed: in
     drawn = generate(200, seed, machine_cores=64, load=1.5)
     submit = np.sort(random.uniform(0.0, drawn.submit_s[-1], len(drawn)))
     runtime = drawn.runtime_s + random.uniform(1.0, 2.0, len(drawn))
+    if classes:  # what begins together then ends together, at times that are rounded
+        runtime = np.exp(np.round(np.log(runtime)))
     log = JobLog("dag", 64, drawn.ids, submit, runtime, runtime, drawn.cores, drawn.user, drawn.partition)
     # Random weights, so that every feature counts; above zero unless the head is delayed, because the two simulators
     # bound the idleness of a whole machine differently.

@@ -64,7 +64,7 @@ def choices_of(state: ClusterState) -> Choices:
     pending = state.stage_pending[queue].astype(np.float64)
     fits = (slots <= state.free) & (state.stage_running[queue] < state.stage_max_cap[queue])
     chosen = np.flatnonzero(fits & ~(state.stage_hold_until_s[queue] > state.now_s))
-    left = np.sort(np.maximum(state.executor_free_at_s[state.executor_stage >= 0] - state.now_s, OVERDUE_S))
+    ends_s = np.sort(np.maximum(state.executor_free_at_s[state.executor_stage >= 0], state.now_s + OVERDUE_S))
     wait = np.maximum(state.now_s - state.stage_ready_s[queue], 0.0)
     after = state.free - slots
     rows = np.zeros((len(queue), FEATURES))
@@ -76,10 +76,13 @@ def choices_of(state: ClusterState) -> Choices:
     rows[:, 5] = after / pool
     rows[:, 6] = np.log2(np.maximum(after, 0.0) + 1.0) / math.log2(pool + 1.0)
     for number, horizon in enumerate(HORIZONS_S):
-        free_then = state.free + np.searchsorted(left, horizon, side="right")
+        free_then = state.free + np.searchsorted(ends_s - state.now_s, horizon, side="right")
         rows[:, 7 + number] = (free_then - np.where(estimate > horizon, slots, 0.0)) / pool
-    rows[:, 11] = (after + np.searchsorted(left, estimate, side="right")) / pool
-    _describe_head(rows, slots, estimate, left, state)
+    # Ends are compared, not what is left until them: (now + estimate) - now is the estimate only but for rounding, and
+    # two tasks that begin together and are as long end together.
+    own_end_s = state.now_s + estimate
+    rows[:, 11] = (after + np.searchsorted(ends_s, own_end_s, side="right")) / pool
+    _describe_head(rows, slots, own_end_s, ends_s, state)
     rows[:, 15] = math.log1p(pending.sum()) / 6.0
     rows[:, 16] = np.log1p(np.cumsum(pending) - pending) / 6.0
     rows[:, 17] = np.minimum((np.cumsum(pending * slots) - pending * slots) / pool, 4.0) / 4.0
@@ -99,15 +102,15 @@ def _queue(state: ClusterState) -> IndexArray:
 
 
 def _describe_head(
-    rows: FloatArray, slots: FloatArray, estimate: FloatArray, left: FloatArray, state: ClusterState
+    rows: FloatArray, slots: FloatArray, own_end_s: FloatArray, ends_s: FloatArray, state: ClusterState
 ) -> None:
     """Write what concerns the first task that does not fit: when it will, and who would delay it."""
     blocked = np.flatnonzero(slots > state.free)
-    if not len(blocked) or slots[blocked[0]] > state.free + len(left):
+    if not len(blocked) or slots[blocked[0]] > state.free + len(ends_s):
         return
     head = blocked[0]
-    starts_in = left[int(slots[head]) - state.free - 1]
-    extra = state.free + np.searchsorted(left, starts_in, side="right") - slots[head]
-    rows[:, 12] = (np.arange(len(rows)) > head) & (slots > extra) & (estimate > starts_in)
-    rows[:, 13] = math.log1p(starts_in) / 12.0
+    starts_s = ends_s[int(slots[head]) - state.free - 1]
+    extra = state.free + np.searchsorted(ends_s, starts_s, side="right") - slots[head]
+    rows[:, 12] = (np.arange(len(rows)) > head) & (slots > extra) & (own_end_s > starts_s)
+    rows[:, 13] = math.log1p(starts_s - state.now_s) / 12.0
     rows[:, 14] = slots[head] / state.executors

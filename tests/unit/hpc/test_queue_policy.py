@@ -9,12 +9,14 @@ import pytest
 from onnxruntime import InferenceSession
 from tests.windows import log_of
 
-from fermata.policy.action import WAIT, Action
+from fermata.policy.action import START, WAIT, Action
+from fermata.policy.board import board_of, state_of
 from fermata.policy.errors import InputError
 from fermata.policy.queue_features import FEATURE_NAMES, FEATURES, INTERVAL_S, choices_of
 from fermata.policy.queue_policy import QueuePolicy
 from fermata.policy.registry import load
 from fermata.policy.state import ClusterState
+from fermata.policy.transition import take
 from fermata.sim.hpc import JobLog, Rules, Start, policy, simulate
 from fermata.sim.hpc.estimates import with_estimates
 from fermata.sim.hpc.experiment import draw_sequences, pooled, run_sequences
@@ -25,6 +27,7 @@ from fermata.sim.hpc.orders import order
 from fermata.sim.hpc.queue_models import QueueModel
 from fermata.sim.hpc.scoring import LONGEST_IDLE_S, PARAMETERS
 from fermata.sim.simulate import simulate as simulate_dag
+from fermata.sim.trace import Trace
 from fermata.sim.trace_builder import one_stage_trace
 
 PLACE = {name: number for number, name in enumerate(FEATURE_NAMES)}
@@ -137,9 +140,8 @@ def test_the_file_that_ships_schedules_multi_slot_tasks_of_a_cluster() -> None:
 
 
 def test_a_cluster_that_holds_everything_asks_again_in_ten_minutes() -> None:
-    states: list[ClusterState] = []
     trace = one_stage_trace([0.0, 10.0, 20.0], [50.0, 60.0, 70.0], slots=np.array([3, 2, 4]))
-    simulate_dag(trace, 4, load("sjf"), observer=lambda state, steps: states.append(copied(state)))
+    states = decisions_of(trace, 4)
     choices = choices_of(states[0])
     assert choices.stages.tolist() == [0]
     row = dict(zip(FEATURE_NAMES, choices.rows[0].tolist(), strict=True))
@@ -154,6 +156,22 @@ def test_a_cluster_that_holds_everything_asks_again_in_ten_minutes() -> None:
     assert held.choose(states[0]) == Action(WAIT, until_s=INTERVAL_S)
 
 
+def test_tasks_that_begin_together_and_are_as_long_end_together_however_the_clock_rounds() -> None:
+    # The first of two as long begins, and a short one waits for the whole pool: the second one does not delay it.
+    begun_s = 1.76e9 + 0.1
+    for length_s in np.random.default_rng(1).uniform(10.0, 60.0, 20):
+        duration_s = np.array([length_s, length_s, length_s / 9.0])
+        trace = one_stage_trace(np.full(3, begun_s), duration_s, slots=np.array([3, 3, 8]))
+        board = board_of(decisions_of(trace, 8)[0])
+        take(board, Action(START, 0, 1))
+        row = dict(zip(FEATURE_NAMES, choices_of(state_of(board)).rows[0].tolist(), strict=True))
+        assert row["head_cores"] == 1.0
+        assert (row["delays_head"], row["free_at_end"]) == (0.0, 5 / 8)
+        # The engine of rigid jobs sees it, too: started is what leaves three quarters free at its end.
+        log = log_of((begun_s, length_s, 1), (begun_s, length_s, 1))
+        assert starts(log, theta_of(-6.0, free_at_end=10.0)).tolist() == [begun_s, begun_s]
+
+
 class _Below:
     """A network whose scores are below zero, otherwise the one that it is given."""
 
@@ -162,6 +180,13 @@ class _Below:
 
     def run(self, outputs: list[str], inputs: dict[str, np.ndarray]) -> list[np.ndarray]:
         return [-np.abs(each) - 1.0 for each in self._session.run(outputs, inputs)]
+
+
+def decisions_of(trace: Trace, executors: int) -> list[ClusterState]:
+    """The states in which shortest first was asked."""
+    states: list[ClusterState] = []
+    simulate_dag(trace, executors, load("sjf"), observer=lambda state, steps: states.append(copied(state)))
+    return states
 
 
 def copied(state: ClusterState) -> ClusterState:

@@ -170,7 +170,7 @@ def describe_job(jobs: Jobs, world: World, scorer: Scorer, job: int, before: int
     at_end = after
     for place in range(world.counts[RUNNING] - 1, -1, -1):
         other = world.expected[place]
-        if expected_end(jobs, world, other) - now > estimate:
+        if expected_end(jobs, world, other) > now + estimate:
             break
         at_end += jobs.cores[other]
     seen[11] = at_end / machine
