@@ -106,6 +106,8 @@ def test_conservative_keeps_the_second_reservation_and_easy_does_not() -> None:
 def test_long_jobs_leave_the_reserved_cores_free_unless_the_machine_is_idle() -> None:
     log = log_of((0, 1000, 1000, 3), (1, 1000, 1000, 1), (2, 10, 10, 1), (3000, 1000, 1000, 4))
     assert starts(log, "fcfs/skip+reserve:over_s=100,share=0.25") == [0, 1000, 2, 3000]
+    # Who overtakes by the published rule does, too: 3 would take the last core.
+    assert starts(BLOCKED, "fcfs+published+reserve:over_s=80,share=0.25") == [0, 100, 150, 150]
 
 
 @pytest.mark.parametrize(
@@ -176,6 +178,18 @@ def rejecting_starts(log: JobLog) -> Inspector:
     theta = np.zeros(parameters(8))
     theta[-1] = 1.0
     return InspectorModel("starts", 8, 128.0, theta).inspector(log)
+
+
+@pytest.mark.parametrize("name", ["fcfs+easy", "fcfs+conservative", "fcfs+published", "published-fcfs-backfill"])
+def test_an_inspector_of_starts_is_asked_about_who_overtakes(name: str) -> None:
+    theta = np.zeros(parameters(8))
+    for place in (2, 9 * 32, 9 * 32 + 33 * 16, -18):  # one path through the network: the share of the machine
+        theta[place] = 1.0
+    theta[-1] = 0.5  # less than half of it is rejected
+    chosen, narrow = policy(name), InspectorModel("starts", 8, 128.0, theta).inspector(BLOCKED)
+    schedule = simulate(BLOCKED, chosen.order, chosen.rules, narrow)
+    assert schedule.start_s.tolist() == [0, 100, 150, 240], "held until nothing runs and nothing more will come"
+    assert schedule.rejections > 0
 
 
 @pytest.mark.parametrize("name", ["fcfs", "fcfs/skip", "fcfs+easy/skip", "published-sjf"])

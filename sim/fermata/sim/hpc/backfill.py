@@ -40,26 +40,30 @@ def backfill_easy(jobs: Jobs, config: Config, world: World, inspector: Inspector
 
 
 @kernel
-def backfill_published(jobs: Jobs, config: Config, world: World) -> None:
+def backfill_published(jobs: Jobs, config: Config, world: World, inspector: Inspector) -> None:
     """Start, first come first served, what ends before the shadow time of when the head was picked."""
     now = world.clock[NOW]
+    last = NOBODY
     while True:
         found = NOBODY
         for place in range(world.counts[WAITING]):
             job = world.queue[place]
             if (
-                jobs.cores[job] <= world.counts[FREE]
+                job > last
+                and cores_needed(jobs, config, world, job) <= world.counts[FREE]
                 and now + jobs.estimate[job] < world.clock[SHADOW]
                 and (found == NOBODY or job < world.queue[found])
             ):
                 found = place
         if found == NOBODY:
             return
-        job = world.queue[found]
+        last = world.queue[found]
+        if passed_over(jobs, config, world, inspector, last):
+            continue
         for place in range(found, world.counts[WAITING] - 1):
             world.queue[place] = world.queue[place + 1]
         world.counts[WAITING] -= 1
-        start_job(jobs, config, world, job)
+        start_job(jobs, config, world, last)
 
 
 @kernel

@@ -91,8 +91,8 @@ def _blocked(jobs: Jobs, config: Config, world: World, inspector: Inspector, hea
     """Let others overtake a head that does not fit; it stays picked, or goes back to the queue."""
     if config.backfill == PUBLISHED:
         if world.counts[PICKED] == NOBODY:
-            world.clock[SHADOW] = published_shadow(jobs, world, head)
-        backfill_published(jobs, config, world)
+            world.clock[SHADOW] = published_shadow(jobs, world, cores_needed(jobs, config, world, head))
+        backfill_published(jobs, config, world, inspector)
     elif config.backfill == EASY:
         backfill_easy(jobs, config, world, inspector, head)
     elif config.backfill == CONSERVATIVE:

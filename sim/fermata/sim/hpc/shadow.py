@@ -42,7 +42,7 @@ def shadow(jobs: Jobs, world: World, needed: int) -> tuple[float, int]:
 
 
 @kernel
-def published_shadow(jobs: Jobs, world: World, head: int) -> float:
+def published_shadow(jobs: Jobs, world: World, needed: int) -> float:
     """Return the time before which the published rule lets jobs end: taken once and never renewed (seconds)."""
     free = world.counts[FREE]
     at = world.clock[NOW]
@@ -50,6 +50,6 @@ def published_shadow(jobs: Jobs, world: World, head: int) -> float:
         job = world.expected[place]
         free += jobs.cores[job]
         at = world.start[job] + jobs.estimate[job]
-        if free >= jobs.cores[head]:
+        if free >= needed:
             break
     return float(at)
