@@ -259,3 +259,12 @@ def test_tuning_a_reservation_beats_its_base_where_it_was_tuned() -> None:
 def test_without_a_bound_a_reservation_is_found_where_the_yardstick_never_waits() -> None:
     idle = Tuned(policy("saf"), 1.0, 0.0, 0.0, 1)
     assert best_reservation([idle]) is idle
+
+
+def test_the_slowdown_of_a_job_that_takes_no_time_is_that_of_one_of_a_second() -> None:
+    zeros = np.zeros(3, dtype=np.int64)
+    run = np.array([0.0, 9.0, 0.0])
+    log = JobLog("none", 4, np.arange(1, 4), np.array([0.0, 1.0, 2.0]), run, run, np.array([4, 4, 4]), zeros, zeros)
+    found = figures(run_sequence(log, policy("fcfs"), 0, 3))
+    assert found["max_wait_s"] == 8.0
+    assert found["slowdown"] == pytest.approx((1.0 + 1.0 + (8.0 + 1.0) / 1.0) / 3)

@@ -48,7 +48,7 @@ def figures(schedule: Schedule) -> dict[str, float]:
     bounded = bounded_slowdowns(wait, run)
     first, last = float(log.submit_s[schedule.warm]), float(log.submit_s[-1])
     end = float(schedule.end_s[counted].max())
-    span = max(end - first, 1e-9)
+    span, run_or_second = max(end - first, 1e-9), np.maximum(run, 1.0)
     work = log.cores * _within(first, end, schedule.start_s, schedule.end_s, schedule.runtime_s)
     queued = _within(first, end, log.submit_s, schedule.start_s, schedule.wait_s)
     started = np.maximum(schedule.start_s, first)
@@ -58,7 +58,7 @@ def figures(schedule: Schedule) -> dict[str, float]:
         "bsld": float(bounded.mean()),
         "wait_s": float(wait.mean()),
         "mbsld": float(bounded.max()),
-        "slowdown": float(((wait + run) / np.maximum(run, 1.0)).mean()),
+        "slowdown": float(((wait + run_or_second) / run_or_second).mean()),
         "utilization": float(work.sum() / (span * log.machine_cores)),
         "utilization_no_tail": float(until_last.sum() / (max(last - first, 1e-9) * log.machine_cores)),
         "queue_length": float(queued.sum() / span),
