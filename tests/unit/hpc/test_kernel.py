@@ -166,6 +166,8 @@ def test_a_wide_job_or_a_time_that_runs_backwards_is_refused() -> None:
         log_of((0, 1, 1, 5))
     with pytest.raises(InputError, match="job 2: expected at least 1 core and no negative time"):
         log_of((0, 1, 1, 1), (1, 1, 1, -1))
+    with pytest.raises(InputError, match="job 1: expected at least 1 core and no negative time"):
+        log_of((-1, 1, 1, 1), (1, 1, 1, 1))  # it would wait for the clock to begin
     with pytest.raises(InputError, match="expected a machine of at most 2147483647 cores"):
         log_of((0, 1, 1, 1), machine=10**20)
     with pytest.raises(InputError, match="job 2 is submitted before"):

@@ -46,7 +46,8 @@ class JobLog:
         if self.cores[wide] > self.machine_cores:
             many, job = self.cores[wide], self.ids[wide]
             raise InputError(f"{self.name}: job {job} needs {many} cores, the machine has {self.machine_cores}")
-        wrong = np.flatnonzero((self.cores < 1) | (self.runtime_s < 0.0) | (self.estimate_s < 0.0))
+        negative = (self.submit_s < 0.0) | (self.runtime_s < 0.0) | (self.estimate_s < 0.0)
+        wrong = np.flatnonzero((self.cores < 1) | negative)
         if len(wrong):
             raise InputError(f"{self.name}: job {self.ids[wrong[0]]}: expected at least 1 core and no negative time")
         if not max(each.max() for each in (self.submit_s, self.runtime_s, self.estimate_s)) <= MAX_TIME_S:
