@@ -45,6 +45,14 @@ def test_the_archives_rules_leave_out_what_did_not_run(log_file: Path) -> None:
     assert (log.user.tolist(), log.partition.tolist()) == ([1, 0], [0, 2])
 
 
+@pytest.mark.parametrize(
+    "header", ["; MaxProcs: 8", ";MaxProcs:8", "; MaxProcs: 8 (of 10)", "; MaxProcs: 8.", "; MaxNodes: 8, once 4"]
+)
+def test_the_size_of_the_machine_is_the_number_of_its_header(tmp_path: Path, header: str) -> None:
+    (tmp_path / "sized.swf").write_text(f"{header}\n1 0 -1 1 1 -1 -1 1 1 -1 1\n")
+    assert read_log(tmp_path / "sized.swf").machine_cores == 8
+
+
 def test_the_published_loader_keeps_every_line_but_the_wide_one_is_refused(log_file: Path) -> None:
     with pytest.raises(InputError, match="job 6 needs 9 cores"):
         read_log(log_file, Cleaning.SCHEDINSPECTOR)
@@ -59,6 +67,8 @@ def test_the_published_loader_keeps_every_line_but_the_wide_one_is_refused(log_f
         ("1 2 3\n", "bad.swf:1: expected a job line"),
         ("; MaxProcs: 4\n", "bad.swf: expected at least one job line"),
         ("1 0 -1 1 1 -1 -1 1 1 -1 1 1 -1 -1 -1 -1 -1 -1\n", "bad.swf: expected a header line with MaxProcs"),
+        ("; MaxProcs: 1,024\n1 0 -1 1 1 -1 -1 1 1 -1 1\n", "MaxProcs or MaxNodes, a whole number"),
+        ("; MaxNodes: 1.5\n1 0 -1 1 1 -1 -1 1 1 -1 1\n", "MaxProcs or MaxNodes, a whole number"),
     ],
 )
 def test_a_bad_log_is_one_line_that_says_where(tmp_path: Path, text: str, complaint: str) -> None:

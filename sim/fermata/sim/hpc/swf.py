@@ -16,10 +16,9 @@ from numpy.typing import NDArray
 from fermata.policy.errors import InputError
 from fermata.sim.files import Progress, numbered_lines, shown_name
 from fermata.sim.hpc.jobs import JobLog
-from fermata.sim.importers.swf import parse_line
+from fermata.sim.importers.swf import HEADER, parse_line
 
 _NUMBER, _SUBMIT, _RUN, _ALLOCATED, _REQUESTED, _ESTIMATE, _STATUS, _USER, _PARTITION = 0, 1, 3, 4, 7, 8, 10, 11, 15
-_HEADER = re.compile(r";\s*(MaxProcs|MaxNodes)\s*:\s*(\d+)")
 _PARTIAL = (2.0, 3.0, 4.0)
 _CANCELLED = 5.0
 _UNKNOWN_RUNTIME_S = 10.0
@@ -53,7 +52,7 @@ def read_log(path: str | Path, cleaning: Cleaning = Cleaning.ARCHIVE, progress: 
     for number, line in numbered_lines(path, progress):
         text = line.strip()
         if text.startswith(";"):
-            if match := _HEADER.match(text):
+            if match := HEADER.match(text):
                 header.setdefault(match[1], int(match[2]))
         elif text:
             try:
@@ -62,7 +61,7 @@ def read_log(path: str | Path, cleaning: Cleaning = Cleaning.ARCHIVE, progress: 
                 raise InputError(str(error), file=shown_name(path), line=number) from error
     cores = header.get("MaxProcs") or header.get("MaxNodes")
     if not cores:
-        raise InputError("expected a header line with MaxProcs or MaxNodes", file=shown_name(path))
+        raise InputError("expected a header line with MaxProcs or MaxNodes, a whole number", file=shown_name(path))
     if not rows:
         raise InputError("expected at least one job line", file=shown_name(path))
     fields = np.array(rows)

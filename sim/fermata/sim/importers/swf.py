@@ -29,7 +29,8 @@ UNKNOWN = -1.0
 _NUMBER, _SUBMIT, _RUN, _ALLOCATED, _REQUESTED, _REQUESTED_TIME, _STATUS = 0, 1, 3, 4, 7, 8, 10
 _PARTIAL = (2.0, 3.0, 4.0)
 _CANCELLED = 5.0
-_HEADER = re.compile(r";\s*(MaxProcs|MaxNodes)\s*:\s*(\d+)")
+# A number that goes on after a comma or a point is none that can be read: of 1,024 processors the first is one.
+HEADER = re.compile(r";\s*(MaxProcs|MaxNodes)\s*:\s*(\d+)(?![\d.,]*\d)")
 
 
 def read_swf(path: str | Path, options: ImportOptions = DEFAULTS) -> Imported:
@@ -47,7 +48,7 @@ def read_swf(path: str | Path, options: ImportOptions = DEFAULTS) -> Imported:
     for number, line in numbered_lines(path, options.progress):
         text = line.strip()
         if text.startswith(";"):
-            if match := _HEADER.match(text):
+            if match := HEADER.match(text):
                 header.setdefault(match[1], int(match[2]))
         elif text:
             try:
