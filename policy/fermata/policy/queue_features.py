@@ -62,8 +62,9 @@ def choices_of(state: ClusterState) -> Choices:
     queue, pool = _queue(state), state.executors
     slots, estimate = state.stage_slots[queue].astype(np.float64), state.stage_estimate_s[queue]
     pending = state.stage_pending[queue].astype(np.float64)
-    fits = (slots <= state.free) & (state.stage_running[queue] < state.stage_max_cap[queue])
-    chosen = np.flatnonzero(fits & ~(state.stage_hold_until_s[queue] > state.now_s))
+    # What its own parallelism keeps waits for no executor: it is not the head that others may delay.
+    may_grow = state.stage_running[queue] < state.stage_max_cap[queue]
+    chosen = np.flatnonzero(may_grow & (slots <= state.free) & ~(state.stage_hold_until_s[queue] > state.now_s))
     ends_s = np.sort(np.maximum(state.executor_free_at_s[state.executor_stage >= 0], state.now_s + OVERDUE_S))
     wait = np.maximum(state.now_s - state.stage_ready_s[queue], 0.0)
     after = state.free - slots
@@ -82,7 +83,9 @@ def choices_of(state: ClusterState) -> Choices:
     # two tasks that begin together and are as long end together.
     own_end_s = state.now_s + estimate
     rows[:, 11] = (after + np.searchsorted(ends_s, own_end_s, side="right")) / pool
-    _describe_head(rows, slots, own_end_s, ends_s, state)
+    blocked = np.flatnonzero(may_grow & (slots > state.free))
+    if len(blocked):
+        _describe_head(rows, int(blocked[0]), slots, own_end_s, ends_s, state)
     rows[:, 15] = math.log1p(pending.sum()) / 6.0
     rows[:, 16] = np.log1p(np.cumsum(pending) - pending) / 6.0
     rows[:, 17] = np.minimum((np.cumsum(pending * slots) - pending * slots) / pool, 4.0) / 4.0
@@ -102,13 +105,11 @@ def _queue(state: ClusterState) -> IndexArray:
 
 
 def _describe_head(
-    rows: FloatArray, slots: FloatArray, own_end_s: FloatArray, ends_s: FloatArray, state: ClusterState
+    rows: FloatArray, head: int, slots: FloatArray, own_end_s: FloatArray, ends_s: FloatArray, state: ClusterState
 ) -> None:
     """Write what concerns the first task that does not fit: when it will, and who would delay it."""
-    blocked = np.flatnonzero(slots > state.free)
-    if not len(blocked) or slots[blocked[0]] > state.free + len(ends_s):
+    if slots[head] > state.free + len(ends_s):
         return
-    head = blocked[0]
     starts_s = ends_s[int(slots[head]) - state.free - 1]
     extra = state.free + np.searchsorted(ends_s, starts_s, side="right") - slots[head]
     rows[:, 12] = (np.arange(len(rows)) > head) & (slots > extra) & (own_end_s > starts_s)

@@ -172,6 +172,23 @@ def test_tasks_that_begin_together_and_are_as_long_end_together_however_the_cloc
         assert starts(log, theta_of(-6.0, free_at_end=10.0)).tolist() == [begun_s, begun_s]
 
 
+def test_a_stage_that_its_own_parallelism_keeps_is_not_the_head_that_others_delay() -> None:
+    # 5 of 8 executors run the first of four tasks that go one by one; the next stage needs all 8 for a minute, and the
+    # last one 3 for longer. Of the four, none waits for executors.
+    trace = one_stage_trace(np.zeros(3), [10.0, 60.0, 1000.0], slots=np.array([5, 8, 3]))
+    board = board_of(decisions_of(trace, 8)[0])
+    take(board, Action(START, 0, 1))
+    one_by_one = state_of(board)._replace(
+        stage_pending=np.array([3, 1, 1], np.int32), ready_stages=np.array([0, 1, 2], np.int32)
+    )
+    for most, expected in ((1, (1.0, 1.0)), (4, (0.0, 5 / 8))):  # where it may grow, it waits for 5 more
+        state = one_by_one._replace(stage_max_cap=np.array([most, 1, 1], np.int32))
+        choices = choices_of(state)
+        row = dict(zip(FEATURE_NAMES, choices.rows[0].tolist(), strict=True))
+        assert choices.stages.tolist() == [2]
+        assert (row["delays_head"], row["head_cores"]) == expected
+
+
 class _Below:
     """A network whose scores are below zero, otherwise the one that it is given."""
 
