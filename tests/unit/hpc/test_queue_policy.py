@@ -57,11 +57,11 @@ def test_weights_exist_that_are_the_classical_schedulers(name: str, delays_head:
 def test_waiting_is_an_action_and_an_idle_machine_bounds_it() -> None:
     log = log_of((0, 10, 1), (5, 20, 1), (200_000, 30, 1))
     never = starts(log, theta_of(-1.0))
-    # Asked last at 5 and then every interval; idle again from the end of the first. Nothing follows the last one, so
-    # it starts at once.
-    first = 5 + LONGEST_IDLE_S
-    assert never.tolist() == [first, first + 10 + LONGEST_IDLE_S, 200_000]
-    assert LONGEST_IDLE_S % INTERVAL_S == 0
+    # Asked at every event and interval, and when it has been idle for long enough; idle again from the end of the
+    # first. Nothing follows the last one, so it starts at once.
+    assert never.tolist() == [LONGEST_IDLE_S, LONGEST_IDLE_S + 10 + LONGEST_IDLE_S, 200_000]
+    late = starts(log_of((0, 10, 1), (LONGEST_IDLE_S - 5, 20, 1), (200_000, 30, 1)), theta_of(-1.0))
+    assert late[0] == LONGEST_IDLE_S, "an arrival in the last interval does not begin another one"
 
 
 def test_a_job_is_held_while_it_would_leave_too_little_free() -> None:

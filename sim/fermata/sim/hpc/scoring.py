@@ -91,7 +91,7 @@ def _start_best(jobs: Jobs, config: Config, world: World, scorer: Scorer) -> boo
                 best, place_of_best = value, place
         cores_before += jobs.cores[job]
     if place_of_best < 0:
-        world.clock[WAKE] = now + INTERVAL_S
+        world.clock[WAKE] = min(now + INTERVAL_S, scorer.idle_since[0] + LONGEST_IDLE_S)
         return False
     scorer.idle_since[0] = np.inf
     job = world.queue[place_of_best]
