@@ -9,8 +9,21 @@ import pytest
 
 from fermata.policy.errors import InputError
 from fermata.sim.hpc import JobLog, policy, simulate
-from fermata.sim.hpc.inspect import PICKS, REJECT_IF_BLOCKED, STARTS, Inspector, parameters, rule_inspector
+from fermata.sim.hpc.inspect import (
+    PICKS,
+    REJECT_IF_BLOCKED,
+    STARTS,
+    Inspector,
+    no_inspector,
+    parameters,
+    rule_inspector,
+)
+from fermata.sim.hpc.kernel import run
+from fermata.sim.hpc.lublin import generate
 from fermata.sim.hpc.models import InspectorModel
+from fermata.sim.hpc.queue_models import load_queue_model
+from fermata.sim.hpc.scoring import run_scored
+from fermata.sim.hpc.world import INSTANTS, config_of, jobs_of, new_world
 
 Row = tuple[float, float, float, int]  # submit, runtime, estimate, cores
 
@@ -203,3 +216,17 @@ def test_a_held_start_is_looked_at_again_after_a_job_that_takes_no_time(name: st
     # A third one comes much later: 2 is rejected every 600 s, as if 1 had not ended in between.
     log = log_of((0, 0, 1, 1), (0, 50, 50, 1), (90_000, 1, 1, 1))
     assert simulate(log, chosen.order, chosen.rules, rejecting_starts(log)).start_s[1] == 72 * 600.0
+
+
+@pytest.mark.parametrize("name", ["sjf+conservative", "queue-prompt"])
+def test_a_long_run_comes_back_now_and_then_so_that_ctrl_c_is_heard(name: str) -> None:
+    log, chosen = generate(2 * INSTANTS, 1, machine_cores=256, load=0.9), policy(name)
+    world = new_world(len(log), int(log.user.max()) + 1, log.machine_cores)
+    jobs, config = jobs_of(log, chosen.order, chosen.rules), config_of(log, chosen.order, chosen.rules)
+    calls, ended = 0, False
+    scorer = load_queue_model(name).scorer(log) if chosen.model is not None else None
+    while not ended:
+        ended = run(jobs, config, world, no_inspector()) if scorer is None else run_scored(jobs, config, world, scorer)
+        calls += 1
+    assert calls >= 4, "each job arrives and ends"
+    assert world.start.tolist() == simulate(log, chosen.order, chosen.rules, model=chosen.model).start_s.tolist()

@@ -17,6 +17,7 @@ from fermata.sim.hpc.rules import Backfill, Start
 from fermata.sim.hpc.shadow import cores_needed, published_shadow
 from fermata.sim.hpc.world import (
     FREE,
+    INSTANTS,
     NEXT,
     NOBODY,
     PICKED,
@@ -33,12 +34,15 @@ CONSERVATIVE, PUBLISHED = int(Backfill.CONSERVATIVE), int(Backfill.PUBLISHED)
 
 
 @kernel
-def run(jobs: Jobs, config: Config, world: World, inspector: Inspector) -> None:
-    """Run until every job has started; starts are in `world.start`."""
-    while advance(jobs, config, world):
+def run(jobs: Jobs, config: Config, world: World, inspector: Inspector) -> bool:
+    """Run on for at most `INSTANTS` and tell whether every job has started; starts are in `world.start`."""
+    for _ in range(INSTANTS):
+        if not advance(jobs, config, world):
+            return True
         schedule(jobs, config, world, inspector)
         if world.counts[NEXT] == len(jobs.submit) and world.counts[WAITING] == 0 and world.counts[PICKED] == NOBODY:
-            return
+            return True
+    return False
 
 
 @kernel

@@ -59,7 +59,9 @@ class QueueModel:
 
     def run(self, jobs: Jobs, config: Config, world: World, log: JobLog) -> None:
         """Run the jobs of a log until every one has started."""
-        run_scored(jobs, config, world, self.scorer(log))
+        scorer = self.scorer(log)
+        while not run_scored(jobs, config, world, scorer):
+            pass
 
     def metadata(self) -> str:
         """Return what the file says about itself, as JSON; the weights as base64 of little-endian float32."""

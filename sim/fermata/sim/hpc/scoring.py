@@ -19,6 +19,7 @@ from fermata.sim.hpc.shadow import expected_end, shadow
 from fermata.sim.hpc.world import (
     DECISIONS,
     FREE,
+    INSTANTS,
     MACHINE,
     NEXT,
     NOW,
@@ -50,13 +51,19 @@ class Scorer(NamedTuple):
 
 
 @kernel
-def run_scored(jobs: Jobs, config: Config, world: World, scorer: Scorer) -> None:
-    """Run until every job has started; starts are in `world.start`. The queue's order is that of `jobs.rank`."""
-    while advance(jobs, config, world):
+def run_scored(jobs: Jobs, config: Config, world: World, scorer: Scorer) -> bool:
+    """Run on for at most `INSTANTS` and tell whether every job has started; starts are in `world.start`.
+
+    The queue's order is that of `jobs.rank`.
+    """
+    for _ in range(INSTANTS):
+        if not advance(jobs, config, world):
+            return True
         while world.counts[WAITING] > 0 and _start_best(jobs, config, world, scorer):
             pass
         if world.counts[NEXT] == len(jobs.submit) and world.counts[WAITING] == 0:
-            return
+            return True
+    return False
 
 
 @kernel

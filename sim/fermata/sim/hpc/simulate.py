@@ -83,6 +83,8 @@ def simulate(
     if model is not None:
         model.run(jobs, config, world, log)
     else:
-        run(jobs, config, world, inspector or no_inspector())
+        beside = inspector or no_inspector()
+        while not run(jobs, config, world, beside):
+            pass
     counts: NDArray[np.int64] = world.counts
     return Schedule(log, world.start, jobs.runtime, int(counts[EVENTS]), int(counts[DECISIONS]), world.rejections)

@@ -22,6 +22,7 @@ WAITING, RUNNING, NEXT, FREE, PICKED, EVENTS, DECISIONS, RECORDED, MACHINE = ran
 # Places in World.clock; times in seconds
 NOW, SHADOW, WAKE, USAGE_AT = range(4)
 NOBODY = -1
+INSTANTS = 2_000  # that a compiled call goes through: between two calls Ctrl-C is heard
 
 
 class Jobs(NamedTuple):

@@ -101,7 +101,9 @@ def search_inspector(
     beside = empty.inspector(log)
 
     def inspect(episode: Episode, world: World, theta: FloatArray) -> None:
-        run(episode.jobs, episode.config, world, beside._replace(theta=theta))
+        inspector = beside._replace(theta=theta)
+        while not run(episode.jobs, episode.config, world, inspector):
+            pass
 
     found = search(log, policy, theta, inspect, config, part=part, on_generation=on_generation)
     return replace(empty, theta=found)
