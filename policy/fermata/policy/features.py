@@ -22,7 +22,7 @@ from fermata.policy._jit import COMPILED, inlined, kernel, part
 from fermata.policy.action import startable
 from fermata.policy.board import Board, board_of
 from fermata.policy.forecast import forecast
-from fermata.policy.heuristics.kernel import BY_REMAINING_WORK, FILL, NEVER, Rule, first_stage
+from fermata.policy.heuristics.kernel import BY_REMAINING_WORK, FILL, NEVER, Rule, first_stage, is_before
 from fermata.policy.remaining import expected_left_s
 from fermata.policy.rows import column, listed, read_rows
 from fermata.policy.state import ClusterState
@@ -164,11 +164,8 @@ def candidates(board: Board, order: Rule) -> Candidates:
         work_s = board.jobs[row.job].remaining_work_s
         if work_s <= 2.0 * unit or work_s > least:
             continue
-        if work_s == least:
-            other = board.stages[alternative]
-            is_before = row.path_s > other.path_s if row.job == other.job else stage < alternative
-            if not is_before:
-                continue
+        if work_s == least and not is_before(board, stage, alternative):
+            continue
         # Asked last: of many stages few come so far.
         if startable(board, stage):
             alternative, least = stage, work_s

@@ -71,6 +71,14 @@ def test_the_order_of_lists_does_not_matter() -> None:
         np.testing.assert_allclose(again, row, rtol=1e-6)
 
 
+def test_of_stages_with_equal_paths_the_earlier_one_is_the_alternative() -> None:
+    long = [stage("a", 50.0), stage("b", 50.0, "a"), stage("c", 100.0, slots=2)]
+    state = first_state(trace_of((0.0, long), (0.0, [stage("d", 10.0)])), 3)
+    for ready in state.ready_stages, state.ready_stages[::-1]:
+        choice, _ = observe(state._replace(ready_stages=ready))
+        assert (choice.head, choice.alternative) == (3, 0)
+
+
 def test_every_feature_is_finite_and_moderate() -> None:
     for state in some_states():
         choice, row = observe(state)

@@ -80,7 +80,7 @@ def order_key(board: Board, stage: int, rule: Rule) -> float:
 
 
 @inlined
-def _before(board: Board, stage: int, other: int) -> bool:
+def is_before(board: Board, stage: int, other: int) -> bool:
     """Break a tie: the earlier job, then the longer path, then the earlier stage."""
     one, two = board.stages[stage], board.stages[other]
     if one.job != two.job:
@@ -99,7 +99,7 @@ def first_stage(board: Board, rule: Rule) -> int:
         if not startable(board, stage):
             continue
         key = order_key(board, stage, rule)
-        if best < 0 or key < best_key or (key == best_key and _before(board, stage, best)):
+        if best < 0 or key < best_key or (key == best_key and is_before(board, stage, best)):
             best, best_key = stage, key
     return best
 
@@ -223,7 +223,7 @@ def waiting_by_class(board: Board, split_s: float) -> tuple[int, int, int]:
             continue
         if first_long >= 0:
             best_s = board.jobs[board.stages[first_long].job].remaining_work_s
-            if work_s > best_s or (work_s == best_s and not _before(board, stage, first_long)):
+            if work_s > best_s or (work_s == best_s and not is_before(board, stage, first_long)):
                 continue
         first_long = stage
     for i in range(board.pool[0].active):
@@ -256,7 +256,7 @@ def choose_within_shares(board: Board, rule: Rule) -> tuple[int, int, int, float
         if room < board.stages[stage].slots or not startable(board, stage):
             continue
         key = -math.inf if job == keeper else order_key(board, stage, rule)
-        if best < 0 or key < best_key or (key == best_key and _before(board, stage, best)):
+        if best < 0 or key < best_key or (key == best_key and is_before(board, stage, best)):
             best, best_key, best_room = stage, key, room
     if best < 0:
         spare = first_stage(board, rule) if rule.spare or free == len(board.executors) else -1
