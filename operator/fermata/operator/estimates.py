@@ -63,7 +63,8 @@ class _Recent:
 
     def add(self, lesson: Lesson) -> bool:
         """Take a lesson, unless it is known or older than all that are kept; tell whether it was taken."""
-        if len(self._rows) == self._size and lesson.end_s < self._rows[0].end_s:
+        # Many may have ended at once, as far as the API's whole seconds tell: what was dropped must not look new.
+        if len(self._rows) == self._size and lesson < self._rows[0]:
             return False
         if lesson.uid in self._uids:
             return False

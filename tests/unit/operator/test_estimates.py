@@ -53,6 +53,13 @@ def test_then_the_family_then_its_class_then_the_pool_then_a_guess() -> None:
     assert estimates.of(meta, _stage()) == (5.0, "median of 3 earlier runs", (4.5, 47.5))  # one slow run moves nothing
 
 
+def test_what_was_dropped_of_many_that_ended_at_once_is_not_new() -> None:
+    estimates = Estimates()
+    metas = [meta_of(workflow(f"etl-{number}", stage("a"))) for number in range(30)]
+    assert [estimates.learn(meta, "a", 1, 5.0, T0) for meta in metas] == [True] * 30
+    assert not any(estimates.learn(meta, "a", 1, 5.0, T0) for meta in metas for _ in range(2))
+
+
 def test_waves_are_counted_and_a_stage_teaches_once() -> None:
     estimates, meta = Estimates(), meta_of(workflow("etl-9", stage("a")))
     for _ in range(3):
