@@ -19,7 +19,7 @@ def completions(policy: str, weights: tuple[float, float]) -> list[float]:
     return list(np.asarray(simulate(builder.finish(), 1, load(policy)).job_completion_s)[1:])
 
 
-@pytest.mark.parametrize("policy", ["sjf", "srwf", "sjf-cp"])
+@pytest.mark.parametrize("policy", ["sjf", "srwf", "sjf-cp", "default"])
 def test_a_job_of_more_weight_goes_first_where_its_work_per_weight_is_less(policy: str) -> None:
     assert completions(policy, (1.0, 1.0)) == [5.0, 11.0]
     assert completions(policy, (1.0, 1.4)) == [5.0, 11.0]
