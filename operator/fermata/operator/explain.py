@@ -144,11 +144,13 @@ def _limits(row: StageStatus, pool: PoolFact | None, held_s: float, now_s: float
 
 
 def _length_s(row: StageStatus, workflow: WorkflowFact, pool: PoolFact) -> float:
-    """Return how long a stage would take on the executors that are free now."""
+    """Return how long a stage would take on the executors that are free now, as wide as its workflow may be."""
     spec = next((stage for stage in workflow.spec.stages if stage.name == row.name), None) if workflow.spec else None
     slots, tasks = (spec.slots, spec.tasks) if spec else (1, max(row.tasks, 1))
     free = max(pool.status.executors - pool.status.busy, 0)
-    at_once = min(max(free // slots, 1), tasks, (spec.parallelism if spec else None) or tasks)
+    own = workflow.spec.parallelism if workflow.spec else None
+    room = tasks if own is None else own - sum(other.active for other in workflow.status.stages)
+    at_once = max(min(free // slots, tasks, (spec.parallelism if spec else None) or tasks, room), 1)
     return (row.estimate_seconds or 0.0) * -(-tasks // at_once)
 
 

@@ -72,6 +72,20 @@ def test_a_held_stage_starts_when_the_first_limit_is_reached(limits: dict[str, i
     assert [line.strip() for line in lines if "at the latest" in line] == ([told] if told else [])
 
 
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [({}, "60 s"), ({"parallelism": 3}, "120 s"), ({"parallelism": 2}, "240 s"), ({"parallelism": 1}, "240 s")],
+)
+def test_the_alternative_is_as_wide_as_its_workflow_may_be(fields: Raw, told: str) -> None:
+    held = {"name": "a", "state": "Held", "tasks": 4, "estimateSeconds": 60}
+    rows = [held, {"name": "b", "state": "Running", "active": 1}]
+    accepted = {"conditions": [_condition("Accepted", "True", "Valid")], "stages": rows}
+    fact = workflow_fact_of("w", stage("a", tasks=4), stage("b"), status=accepted, **fields)
+    pool = {"metadata": {"name": "pool"}, "spec": {"executors": 9}, "status": {"executors": 9, "busy": 1}}
+    lines = explain(fact, pool_fact(pool), "a", T0)
+    assert [line for line in lines if f"started now it would be done in about {told}, " in line]
+
+
 READY = _condition("Ready", "True", "Open", "takes workflows")
 
 
