@@ -19,6 +19,8 @@ from tests.processes import INTERRUPTED, fermata, interruptible
 
 torch = pytest.importorskip("torch", reason="needs the [training] extra")
 
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
 from fermata.cli.main import run
 from fermata.policy.action import START, WAIT
 from fermata.policy.board import board_of
@@ -385,6 +387,29 @@ def test_a_run_that_was_cut_short_goes_on_exactly(smoke_run: Path, tmp_path: Pat
     _, first = trainer.read_run(smoke_run)
     for a, b in zip(first.state_dict().values(), again.state_dict().values(), strict=True):
         assert torch.equal(a, b)
+
+
+class KilledError(Exception):
+    pass
+
+
+def test_a_run_that_goes_on_logs_each_step_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config, run = smoke(iterations=4, checkpoint_every=2), tmp_path / "run"
+    iterate = trainer._iterate
+
+    def dies_in_the_last(config: GraphConfig, at: trainer.Progressed, *others: Any) -> Any:
+        if at.iteration == 3:
+            raise KilledError
+        return iterate(config, at, *others)
+
+    monkeypatch.setattr(trainer, "_iterate", dies_in_the_last)
+    with pytest.raises(KilledError):
+        trainer.train(config, run)
+    monkeypatch.setattr(trainer, "_iterate", iterate)
+    trainer.train(config, run)
+    logged = EventAccumulator(str(run / "tensorboard")).Reload()
+    assert [each.step for each in logged.Scalars("training/cost")] == [1, 2, 3, 4]
+    assert [each.step for each in logged.Scalars("held_out/cost_over_base")] == [1, 2, 4]
 
 
 def test_a_folder_of_another_run_is_refused(smoke_run: Path) -> None:

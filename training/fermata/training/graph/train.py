@@ -183,7 +183,8 @@ def train(
 
 def _train(config: GraphConfig, run: Path, console: Console, ray: str | None, learns_on: torch.device) -> None:
     at = _load_checkpoint(run, config, learns_on)
-    log = SummaryWriter(str(run / "tensorboard"), purge_step=at.iteration)
+    # What is logged of an iteration is at the step that it leads to: of those up to the checkpoint nothing is lost.
+    log = SummaryWriter(str(run / "tensorboard"), purge_step=at.iteration + 1)
     try:
         with workers(config.processes, ray) as who, shown(console) as progress:
             announce(learns_on, progress.console)
