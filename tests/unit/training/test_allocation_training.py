@@ -12,6 +12,7 @@ from tests.shared_data import require_shared
 
 torch = pytest.importorskip("torch", reason="needs the [training] extra")
 
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from typer.testing import CliRunner
 
 from fermata.cli.main import app
@@ -71,6 +72,15 @@ def test_a_run_that_was_killed_ends_with_the_same_weights(
     np.testing.assert_array_equal(again, trainer.read_run(finished)[1])
     ours, theirs = (np.load(run / "search.npz")["centre"] for run in (tmp_path / "run", finished))
     np.testing.assert_array_equal(ours, theirs)
+
+
+def test_a_run_that_goes_on_logs_each_step_once(finished: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(finished, run)
+    for _ in range(2):
+        trainer.train(tiny(), run, TPCH)
+    logged = EventAccumulator(str(run / "tensorboard")).Reload()
+    assert [each.step for each in logged.Scalars("centre/tpch_e1")] == [0, 2, 3]
 
 
 def test_a_damaged_state_is_named(finished: Path, tmp_path: Path) -> None:

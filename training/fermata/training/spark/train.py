@@ -113,7 +113,8 @@ def _train(config: AllocationConfig, run: Path, folder: str, console: Console) -
     waits, keeps = config.action_space == "wait", searched(config)
     judged = judged_cases(config, folder)
     state = _read_state(config, run)
-    log = SummaryWriter(str(run / "tensorboard"))
+    # A run that goes on begins by judging the generation at which it was left once more.
+    log = SummaryWriter(str(run / "tensorboard"), purge_step=state.generation)
     with (
         shown(console) as bar,
         nullcontext() if config.processes == 1 else Workers(config.processes) as workers,
