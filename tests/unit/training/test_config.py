@@ -64,11 +64,11 @@ def test_what_is_wrong_with_a_field_is_told_in_one_line(tmp_path: Path, change: 
         ("update: {learning_rate: [1.e+38, 1]}", ": update.learning_rate.0: Input should be less than or equal to 1,"),
         ("network: {prior: 1.e+300}", ": network.prior: Input should be less than or equal to 1000000, got 1e+300"),
         ("network: {first_wait: -1.e+9}", ": network.first_wait: Input should be greater than or equal to -1000000,"),
+        ("scenario: expres_k2", ": scenario: no scenario 'expres_k2'; there are: fig1, "),
+        ("scenario: fig1", ": scenario: scenario 'fig1' has no parameter 'load'; it has: "),
     ],
 )
-def test_numbers_that_torch_or_an_impossible_score_cannot_take_are_told(
-    tmp_path: Path, line: str, expected: str
-) -> None:
+def test_what_no_graph_policy_can_be_trained_with_is_told(tmp_path: Path, line: str, expected: str) -> None:
     path = tmp_path / "train.yaml"
     path.write_text(f"name: x\nmethod: ppo\niterations: 1\n{line}\n")
     with pytest.raises(InputError) as caught:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
+from fermata.policy.errors import InputError
 from fermata.policy.graph_actions import Space
 from fermata.policy.graph_features import CRITICAL_PATH_FEATURES, DECIMA_FEATURES, OPTION_FEATURES, WIDTH_FEATURES
 from fermata.sim.processes import cores
@@ -13,6 +14,7 @@ from fermata.sim.scenarios.base import MAX_JOBS
 from fermata.training.config import TrainConfig, Workloads, digest_of, read_raw, validated
 from fermata.training.fields import Count, Positive, Rate, Section, Seed, Share, Width
 from fermata.training.graph.objectives import Objective
+from fermata.training.graph.scenarios import named
 from fermata.training.spark.config import AllocationConfig
 
 _MOST_SCORE = 1e6  # far from what is impossible (`graph_actions.IMPOSSIBLE`)
@@ -143,6 +145,17 @@ class GraphConfig(Section):
     selection: Selection = Selection()
     checkpoint_every: int = Field(default=5, ge=1)  # iterations; does not change the result
     processes: int = Field(default_factory=cores, ge=1)  # does not change the result
+
+    @field_validator("scenario")
+    @classmethod
+    def _has_a_load(cls, scenario: str | None) -> str | None:
+        # Told before a folder is made for the run: it would then be another one's.
+        try:
+            if scenario is not None:
+                named(scenario).with_(load=0.5)
+        except InputError as error:
+            raise ValueError(str(error)) from error
+        return scenario
 
     @property
     def digest(self) -> str:
