@@ -327,6 +327,14 @@ def test_of_two_scenarios_one_is_left_to_learn_from(states: int) -> None:
     assert all(torch.isfinite(value).all() for value in network.state_dict().values())
 
 
+def test_a_fit_that_diverges_is_told() -> None:
+    x = np.random.default_rng(3).normal(size=(200, SIZE))
+    x[:, [SEVERAL, WIDE]] = 0.0
+    labels = Labels(x, np.abs(x[:, :3]), np.arange(200) // 20)
+    with pytest.raises(InputError, match=r"^the fit has diverged: expected a smaller fit\.learning_rate or"):
+        fit(labels, Fit(hidden=(4, 4), weight_decay=1e30), seed=1)
+
+
 def test_the_same_labels_give_the_same_network_untaught_experts_too() -> None:
     x = np.random.default_rng(3).normal(size=(200, SIZE))
     x[:, [SEVERAL, WIDE]] = 0.0

@@ -21,6 +21,7 @@ from fermata.training.fields import (
     Pools,
     Positive,
     Range,
+    Rate,
     Section,
     Seed,
     Share,
@@ -97,7 +98,7 @@ class Fit(Section):
     hidden: tuple[Width, Width] = (64, 64)
     epochs: int = Field(default=30, ge=1)
     batch: int = Field(default=4096, ge=1)
-    learning_rate: Positive = 4e-3
+    learning_rate: Rate = 4e-3
     weight_decay: float = Field(default=1e-4, ge=0)
     held_out: float = Field(default=0.1, ge=0, lt=1)  # of the scenarios, for early stopping
     patience: int = Field(default=12, ge=1)  # epochs without a better held-out loss

@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from fermata.policy.errors import InputError
 from fermata.policy.features import SEVERAL, WIDE
 from fermata.training.config import Fit
 from fermata.training.network import CostNetwork, Expert
@@ -172,7 +173,11 @@ def fit_expert(
     *,
     device: torch.device | None,
 ) -> Expert:
-    """Return the expert with the lowest loss on held-out scenarios; see `fit`."""
+    """Return the expert with the lowest loss on held-out scenarios; see `fit`.
+
+    Raises:
+        InputError: the fit diverged, so that no epoch had a loss.
+    """
     rng = np.random.default_rng(seed)
     x = torch.from_numpy(labels.x).float().to(device)
     y = torch.from_numpy(labels.y).float().to(device)
@@ -214,5 +219,7 @@ def fit_expert(
             best, best_loss, since = copy.deepcopy(expert), held_loss, 0
         if since >= config.patience:
             break
+    if math.isinf(best_loss):
+        raise InputError("the fit has diverged: expected a smaller fit.learning_rate or fit.weight_decay")
     best.cpu()
     return best
