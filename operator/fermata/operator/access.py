@@ -9,7 +9,7 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from pathlib import Path
@@ -85,18 +85,49 @@ async def _read(files: str, settings: Configuration) -> None:
     found = [file for file in found if file.exists()]
     if not found:
         raise InputError("no such file; expected a kubeconfig", file=files)
-    for file in found:
-        _check(file)
+    contents = [_checked(file) for file in found]
     try:
         loader = await load_kube_config(config_file=files, client_configuration=settings)
-        scheme = urlsplit(settings.host).scheme
+        user = _user(contents, files)
     except _UNUSABLE as error:
         # What Python raises is not a sentence that says what was expected.
         told = error if isinstance(error, ConfigException | OSError) else f"{error!r}; expected a kubeconfig"
         raise InputError(f"no usable cluster configuration: {told}", file=files) from error
-    if scheme not in ("http", "https"):
+    if not _is_url(settings.host):
         raise InputError(f"server {settings.host!r}: expected a URL of http or https", file=files)
+    # The client would take no notice, and ask as somebody who may do more.
+    if "as" in user:
+        raise InputError("user with 'as': expected credentials of one's own, not to impersonate another", file=files)
+    if "exec" in user and not (settings.api_key or settings.cert_file):
+        # The client has logged why, and would ask as nobody.
+        raise InputError(f"the program {user['exec']['command']!r} gave no credentials", file=files)
+    _strip_token(settings)
     settings.refresh_api_key_hook = _Renewal(loader, files)
+
+
+def _user(contents: Sequence[Mapping[str, Any]], files: str) -> Mapping[str, Any]:
+    """Return what kubeconfigs say of the user of the current context; of several of a name the first one counts."""
+    _, current = list_kube_config_contexts(files)
+    name = current["context"].get("user")
+    for content in contents:
+        for each in content.get("users") or ():
+            if each["name"] == name:
+                return dict(each.get("user") or {})
+    return {}
+
+
+def _is_url(server: str) -> bool:
+    try:
+        url = urlsplit(server)
+        port = url.port
+    except ValueError:  # no port, or no address
+        return False
+    return url.scheme in ("http", "https") and port != 0
+
+
+def _strip_token(settings: Configuration) -> None:
+    """Take the end of its line off a token that a file holds: a header has none."""
+    settings.api_key = {key: token.strip() for key, token in settings.api_key.items()}
 
 
 class _Renewal:
@@ -123,12 +154,13 @@ class _Renewal:
     async def _renew(self, settings: Configuration) -> None:
         try:
             await self._loader.load_and_set(settings)
+            _strip_token(settings)
         except _UNUSABLE as error:
             log.warning("%s: credentials are not renewed: %r", self._files, error)
 
 
-def _check(file: Path) -> None:
-    """Raise an InputError unless a file holds a YAML mapping: the client takes that for granted."""
+def _checked(file: Path) -> dict[str, Any]:
+    """Return what a kubeconfig says, or raise an InputError unless it is a mapping, as the client takes for granted."""
     try:
         content = yaml.safe_load(file.read_text(encoding="utf-8"))
     except OSError as error:
@@ -144,6 +176,7 @@ def _check(file: Path) -> None:
     if not isinstance(content, dict):
         given = "nothing" if content is None else f"a {type(content).__name__}"
         raise InputError(f"expected a kubeconfig, got {given}", file=file)
+    return content
 
 
 def _proxy(server: str) -> str | None:

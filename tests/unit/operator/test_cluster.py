@@ -19,6 +19,7 @@ from aiohttp import web
 from fermata.operator import access
 from fermata.operator.access import configuration, namespace
 from fermata.operator.cluster import Cluster, ClusterError
+from fermata.policy.errors import InputError
 
 _JOB = {"metadata": {"namespace": "default", "name": "a"}}
 
@@ -152,6 +153,43 @@ def test_a_token_that_a_kubeconfig_does_not_hold_itself_is_renewed(
                 await asyncio.sleep(0.01)
 
     asyncio.run(main())
+
+
+def test_a_token_file_may_end_in_a_newline(tmp_path: Path, clock: list[float]) -> None:
+    token = tmp_path / "token"
+    token.write_text("first\n", encoding="utf-8")
+
+    async def main() -> None:
+        settings = await configuration(_kubeconfig(tmp_path, _of_a_file(token)))
+        assert await settings.get_api_key_with_prefix("BearerToken") == "Bearer first"
+        token.write_text("second\n", encoding="utf-8")
+        clock[0] += 61.0
+        async with asyncio.timeout(20):
+            while (given := await settings.get_api_key_with_prefix("BearerToken")) == "Bearer first":
+                await asyncio.sleep(0.01)
+        assert given == "Bearer second"
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("user", "server", "expected"),
+    [
+        ({"token": "t", "as": "jane"}, "http://127.0.0.1:1", "user with 'as': expected credentials of one's own, "),
+        ({"exec": {"command": "false"}}, "http://127.0.0.1:1", "the program 'false' gave no credentials"),
+        ({}, "http://127.0.0.1:x", "server 'http://127.0.0.1:x': expected a URL of http or https"),
+        ({}, "http://127.0.0.1:99999", "server 'http://127.0.0.1:99999': expected a URL of http or https"),
+    ],
+)
+def test_a_kubeconfig_that_would_ask_as_somebody_else_or_nowhere_is_refused(
+    tmp_path: Path, user: dict[str, Any], server: str, expected: str
+) -> None:
+    if "exec" in user:
+        user = {"exec": {"apiVersion": "client.authentication.k8s.io/v1", **user["exec"]}}
+    file = _kubeconfig(tmp_path, user, {"server": server})
+    with pytest.raises(InputError) as told:
+        asyncio.run(configuration(file))
+    assert str(told.value).startswith(f"{file}: {expected}")
 
 
 def test_a_token_that_cannot_be_renewed_is_kept(
