@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from urllib.parse import quote
 
 import typer
 
@@ -110,14 +111,30 @@ def namespace_of(given: str | None, kubeconfig: Path | None) -> str:
 
 
 def workflow_path(namespace: str, name: str) -> str:
-    """Return the path of a Workflow."""
+    """Return the path of a Workflow.
+
+    Raises:
+        InputError: a name that none can have, and that would lead elsewhere.
+    """
     from fermata.operator.names import API_VERSION, WORKFLOWS
 
-    return f"/apis/{API_VERSION}/namespaces/{namespace}/{WORKFLOWS}/{name}"
+    return f"/apis/{API_VERSION}/namespaces/{_part(namespace)}/{WORKFLOWS}/{_part(name)}"
 
 
 def pool_path(name: str) -> str:
-    """Return the path of an ExecutorPool."""
+    """Return the path of an ExecutorPool.
+
+    Raises:
+        InputError: a name that none can have, and that would lead elsewhere.
+    """
     from fermata.operator.names import API_VERSION, POOLS
 
-    return f"/apis/{API_VERSION}/{POOLS}/{name}"
+    return f"/apis/{API_VERSION}/{POOLS}/{_part(name)}"
+
+
+def _part(name: str) -> str:
+    from fermata.policy.errors import InputError
+
+    if name in ("", ".", ".."):
+        raise InputError(f"expected a name, got {name!r}")
+    return quote(name, safe="")

@@ -69,8 +69,8 @@ def namespace(kubeconfig: str | None = None) -> str:
 
 def _files(kubeconfig: str | None) -> str | None:
     """Return which kubeconfigs are to be read, written as in $KUBECONFIG; None: the service account is to be used."""
-    files = kubeconfig or os.environ.get("KUBECONFIG")
-    if files is None and _IN_CLUSTER.exists():
+    files = kubeconfig or os.environ.get("KUBECONFIG")  # empty, as a manifest may leave it, says nothing
+    if not files and _IN_CLUSTER.exists():
         return None
     return files or str(Path.home() / ".kube" / "config")
 

@@ -16,6 +16,7 @@ import pytest
 import yaml
 from aiohttp import web
 
+from fermata.cli.clusters import pool_path, workflow_path
 from fermata.operator import access
 from fermata.operator.access import configuration, namespace
 from fermata.operator.cluster import Cluster, ClusterError
@@ -100,6 +101,22 @@ def test_the_namespace_is_that_of_the_context_as_it_is_for_kubectl(tmp_path: Pat
         contexts = f"contexts: [{{name: x, context: {{cluster: c, user: u{context}}}}}]\ncurrent-context: x\n"
         file.write_text(f"apiVersion: v1\nkind: Config\n{cluster}{contexts}", encoding="utf-8")
         assert namespace(str(file)) == expected
+
+
+def test_an_empty_variable_does_not_hide_the_service_account(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    token = tmp_path / "token"
+    token.write_text("t", encoding="utf-8")
+    token.with_name("namespace").write_text("team\n", encoding="utf-8")
+    monkeypatch.setattr(access, "_IN_CLUSTER", token)
+    monkeypatch.setenv("KUBECONFIG", "")
+    assert namespace() == "team"
+
+
+def test_a_name_is_one_part_of_a_path() -> None:
+    assert workflow_path("team", "a/b?c") == "/apis/fermata.dev/v1alpha1/namespaces/team/workflows/a%2Fb%3Fc"
+    for name in ("", ".", ".."):
+        with pytest.raises(InputError, match="expected a name, got "):
+            pool_path(name)
 
 
 def _of_a_program(token: Path) -> dict[str, Any]:
