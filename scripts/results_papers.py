@@ -18,6 +18,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogFormatter
 from numpy.typing import NDArray
 
+from fermata.cli.tables import half
 from fermata.policy.registry import load
 from fermata.sim.generate import GENERATORS
 from fermata.sim.metrics import mean_ci95
@@ -225,9 +226,6 @@ def ablation(found: Mapping[str, Any]) -> list[str]:
     scenarios = list(dict.fromkeys(cell["scenario"] for cell in found["cells"]))
     seeds = found["cells"][0]["training_seeds"]
     text = [f"`{found['config']}`, {seeds} training seed{'s' if seeds > 1 else ''}:", ""]
-
-    def half(ci95: float | None) -> str:
-        return "\N{EN DASH}" if ci95 is None else f"{ci95:.2f}"  # of a single seed there is none
 
     def rows(kind: str, key: str, last: Callable[[Mapping[str, Any]], str]) -> list[list[str]]:
         by = {(each[key], each["scenario"]): each for each in found[kind]}

@@ -63,16 +63,16 @@ def test_a_missing_extra_is_said_first(
             fermata("local", "down", "--dir", str(out))
 
 
-CORE = """
+MISSING = """
 import sys
 class Missing:
     def find_spec(self, name, path=None, target=None):
-        if name in {packages}:
-            raise ModuleNotFoundError(name)
+        if name.partition(".")[0] in {packages}:
+            raise ModuleNotFoundError(name, name=name)
 sys.meta_path.insert(0, Missing())
-from fermata.cli.main import run
-run()
 """
+CORE = f"{MISSING}from fermata.cli.main import run\nrun()\n"
+COLLECT = f"{MISSING}import pytest\nsys.exit(pytest.main(sys.argv[1:]))\n"
 
 
 @pytest.mark.parametrize(
@@ -91,18 +91,6 @@ def test_what_needs_no_extra_runs_without_any(command: str) -> None:
         [sys.executable, "-c", code, *command.split()], cwd=ROOT, capture_output=True, text=True, check=False
     )
     assert (done.returncode, done.stderr) == (0, "")
-
-
-COLLECT = """
-import sys
-class Missing:
-    def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in {packages}:
-            raise ModuleNotFoundError(name, name=name)
-sys.meta_path.insert(0, Missing())
-import pytest
-sys.exit(pytest.main(sys.argv[1:]))
-"""
 
 
 def test_without_the_training_extra_its_tests_are_skipped_and_break_nothing() -> None:

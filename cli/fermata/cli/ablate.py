@@ -40,7 +40,7 @@ def ablate(
 
     from fermata.cli.extras import need
     from fermata.cli.options import seed_range
-    from fermata.cli.tables import show
+    from fermata.cli.tables import half, show
     from fermata.policy.errors import InputError
 
     need("training")
@@ -65,15 +65,7 @@ def ablate(
             row = [each for each in rows if getattr(each, field) == which]
             table.add_row(
                 which,
-                *(
-                    f"{each.change_pct:+.2f} ± {_half(each.ci95_training)} / {_half(each.ci95_episodes)}"
-                    for each in row
-                ),
+                *(f"{each.change_pct:+.2f} ± {half(each.ci95_training)} / {half(each.ci95_episodes)}" for each in row),
             )
         table.add_section()
     show(table)
-
-
-def _half(ci95: float | None) -> str:
-    """Return half an interval; a dash where a single value has none."""
-    return "\N{EN DASH}" if ci95 is None else f"{ci95:.2f}"

@@ -31,6 +31,11 @@ def show(*tables: Table, file: TextIO | None = None) -> None:
         console.print(table)
 
 
+def half(ci95: float | None) -> str:
+    """Return half of a 95% interval; a dash where it is of one value, which has none."""
+    return "\N{EN DASH}" if ci95 is None else f"{ci95:.2f}"
+
+
 def with_half(mean: float, half: float, form: str) -> str:
     """Return a mean with half of its 95% interval behind it, and alone where it is of one value, which has none."""
     return f"{mean:{form}}" + ("" if math.isnan(half) else f" ± {half:{form}}")

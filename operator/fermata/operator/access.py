@@ -100,7 +100,7 @@ async def _read(files: str, settings: Configuration) -> None:
         raise InputError("user with 'as': expected credentials of one's own, not to impersonate another", file=files)
     if "exec" in user and not (settings.api_key or settings.cert_file):
         # The client has logged why, and would ask as nobody.
-        raise InputError(f"the program {user['exec']['command']!r} gave no credentials", file=files)
+        raise InputError("user with 'exec': its program gave no credentials", file=files)
     _strip_token(settings)
     settings.refresh_api_key_hook = _Renewal(loader, files)
 

@@ -193,7 +193,8 @@ def test_a_token_file_may_end_in_a_newline(tmp_path: Path, clock: list[float]) -
     ("user", "server", "expected"),
     [
         ({"token": "t", "as": "jane"}, "http://127.0.0.1:1", "user with 'as': expected credentials of one's own, "),
-        ({"exec": {"command": "false"}}, "http://127.0.0.1:1", "the program 'false' gave no credentials"),
+        ({"exec": {"command": "false"}}, "http://127.0.0.1:1", "user with 'exec': its program gave no credentials"),
+        ({"exec": {}}, "http://127.0.0.1:1", "user with 'exec': its program gave no credentials"),
         ({}, "http://127.0.0.1:x", "server 'http://127.0.0.1:x': expected a URL of http or https"),
         ({}, "http://127.0.0.1:99999", "server 'http://127.0.0.1:99999': expected a URL of http or https"),
     ],

@@ -182,9 +182,8 @@ def _sweep_note(workload: Workload, kind: str, seeds: int) -> str:
 
 def _difference(found: Difference) -> dict[str, Any]:
     def told(paired: Paired) -> dict[str, float | None]:
-        if found.units > 1:
-            return paired._asdict()
-        return {"mean": paired.mean, "t95": None, "low": None, "high": None}
+        # A single value has no interval.
+        return paired._asdict() if found.units > 1 else {**dict.fromkeys(Paired._fields), "mean": paired.mean}
 
     return {
         "seconds": told(found.seconds),
