@@ -1,7 +1,8 @@
 """What a scheduler may do, and what makes an action legal.
 
-Three kinds: start a ready stage with a parallelism cap (or raise the cap of one that runs); hold one stage until a
-committed time; wait until the next event, with an optional wake-up. A wait leaves every free executor idle.
+Three kinds: start a ready stage with a parallelism cap (or raise the cap of one that runs); hold a stage that could
+start now until a committed time; wait until the next event, with an optional wake-up. A wait leaves every free executor
+idle.
 """
 
 from __future__ import annotations
@@ -89,15 +90,15 @@ def problem_of(board: Board, kind: int, stage: int, cap: int, until_s: float) ->
     row = board.stages[stage]
     if row.pending <= 0 or not row.ready_s <= now_s:
         return 3
-    if kind == HOLD:
-        if row.cap > 0:
-            return 8
-        return LEGAL if until_s > now_s and not math.isinf(until_s) else 6
     if row.hold_until_s > now_s:
         return 9
     if free < row.slots:
         return 4
-    return LEGAL if row.running < cap <= row.max_cap else 5
+    if kind == START:
+        return LEGAL if row.running < cap <= row.max_cap else 5
+    if row.cap > 0:
+        return 8
+    return LEGAL if until_s > now_s and not math.isinf(until_s) else 6
 
 
 def check(board: Board, action: Action) -> None:

@@ -85,6 +85,7 @@ def test_what_changes_once_something_runs(busy: ClusterState) -> None:
         (Action(START, A, 1), "the cap is not above what already runs"),
         (Action(START, C, 1), "too few executors are free"),
         (Action(HOLD, A, until_s=9.0), "the stage has been started"),
+        (Action(HOLD, C, until_s=9.0), "too few executors are free"),
     ]:
         with pytest.raises(IllegalActionError, match=problem):
             check(board_of(busy), action)
@@ -95,7 +96,8 @@ def test_a_committed_hold_is_kept(idle: ClusterState) -> None:
     with pytest.raises(IllegalActionError, match="held until a committed time"):
         check(board_of(held), Action(START, A, 1))
     check(board_of(held._replace(now_s=5.0)), Action(START, A, 1))
-    check(board_of(held), Action(HOLD, A, until_s=6.0))  # it may be made longer
+    with pytest.raises(IllegalActionError, match="held until a committed time"):
+        check(board_of(held), Action(HOLD, A, until_s=6.0))
 
 
 def test_the_error_tells_the_whole_story(busy: ClusterState) -> None:

@@ -53,6 +53,16 @@ def test_holding_everything_ends_without_a_wait() -> None:
     assert [(step.action.kind, step.action.stage) for step in steps] == [(HOLD, 0), (HOLD, 1), (HOLD, 2)]
 
 
+def test_what_is_held_is_not_held_again() -> None:
+    """A decision would never end: each of them leaves the others to start."""
+
+    def answer(state: ClusterState) -> Action:
+        return Action(HOLD, 0, until_s=state.now_s + 4.0)
+
+    with pytest.raises(IllegalActionError, match="held until a committed time"):
+        decide(first_state(THREE, 2), Python(answer), Guardrails(max_wait_s=2.0), load("sjf"))
+
+
 def test_nothing_startable_is_no_decision() -> None:
     state = first_state(trace_of((0.0, [stage("a", 1, slots=2)])), 2)
     assert (
