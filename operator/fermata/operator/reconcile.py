@@ -138,7 +138,7 @@ class PoolReconciler:
         )
         edges = partial(dag_of, views, keys)
         decision = await self._seat.decide(state, spec, limits, may_hold=may_hold, dag=edges)
-        self._tools.recorder.write(self.pool, self._seat.fallback.name, state, keys, decision, edges)
+        self._tools.recorder.write(self.pool, self._seat.substitute.name, state, keys, decision, edges)
         index = {key: i for i, key in enumerate(keys.stages)}
         return Asked(state, keys, decision, plan(decision.steps, keys, self._observer.views), index, elsewhere)
 
@@ -207,7 +207,7 @@ class PoolReconciler:
         if policy is None or spec.mode == "Off":
             return None
         base = self._seat.fallback if spec.mode == "Shadow" else self._seat.substitute
-        return Situation(policy, base, self._seat.fallback, limits_of(spec), spec.executors)
+        return Situation(policy, base, self._seat.substitute, limits_of(spec), spec.executors)
 
     def _unfinished(self, now_s: float) -> list[PastJob]:
         sound = (known for uid, known in self._observer.views.items() if uid not in self._observer.problems)

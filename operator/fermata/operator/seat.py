@@ -131,7 +131,7 @@ class Seat:
 
     @property
     def substitute(self) -> Policy:
-        """What acts where the pool's own policy may not hold: its own order without holds, or the fallback."""
+        """What acts where the pool's own policy may not hold, as in the simulator: its own order, or the fallback."""
         return without_holds(self._policy) if isinstance(self._policy, Heuristic) else self._fallback
 
     async def seat(self, spec: ExecutorPoolSpec, now_s: float) -> float | None:
@@ -292,11 +292,11 @@ class Seat:
         begun_s, steps = time.perf_counter(), None
         try:
             if isinstance(policy, Heuristic):  # microseconds: a thread would cost more than it guards
-                steps = decide(state, policy, limits, self._fallback)
+                steps = decide(state, policy, limits, self.substitute)
             else:
                 if self._thread is None:
                     self._thread = ThreadPoolExecutor(1, thread_name_prefix=f"policy-{self._pool}")
-                self._asked = self._thread.submit(decide, state, policy, limits, self._fallback)
+                self._asked = self._thread.submit(decide, state, policy, limits, self.substitute)
                 # shield: a late answer is dropped, but the thread cannot be stopped and must not be taken for free.
                 steps = await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(self._asked)), deadline_s)
             return steps

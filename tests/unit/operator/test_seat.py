@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.episodes import first_state, one_stage_jobs
 from tests.unit.operator.objects import T0, stage, workflow_fact_of
 
 from fermata.operator import reasons
@@ -28,6 +29,7 @@ from fermata.policy.board import Board, state_of
 from fermata.policy.dag import Dag, GraphReader
 from fermata.policy.errors import ModelError
 from fermata.policy.features import SIZE
+from fermata.policy.guardrails import IDLE_POOL
 from fermata.policy.state import ClusterState
 
 
@@ -224,6 +226,16 @@ def test_a_heuristic_that_may_not_hold_keeps_its_order() -> None:
     assert (decision.policy, seat.name) == ("srwf", "srwf")
     holding, seat, _ = _decide(registry.load("sjf-hold:tau=1"), SPEC, may_hold=False)
     assert "without holds" in holding.policy
+
+
+def test_a_heuristic_that_may_not_leave_the_pool_idle_keeps_its_order() -> None:
+    """As in the simulator, and not the fallback's: the shorter of two long jobs goes first."""
+    seat, _ = _seat(registry.load("hold-follower:split=10,delay=5"))
+    seat._fallback = registry.load("fifo")
+    state = first_state(one_stage_jobs((0.0, 30.0), (0.0, 20.0)), 1)
+    decision = asyncio.run(seat.decide(state, SPEC, limits_of(SPEC)))
+    (step,) = decision.steps
+    assert (step.override, step.action) == (IDLE_POOL, Action(START, 1, 1))
 
 
 @pytest.mark.parametrize(
