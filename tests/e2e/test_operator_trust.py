@@ -92,6 +92,18 @@ def test_the_kill_switch_of_a_pool_works_until_it_is_taken_off(
     cluster.wait_for("held-again", "Held", "True")
 
 
+def test_a_pool_that_cannot_be_switched_keeps_no_other_one_held(cluster: Cluster, kubeconfig: Path) -> None:
+    for name in ("first", "last"):
+        cluster.pool(name, executors=2, policy=HOLDING)
+    done = fermata("release-all", "first", "missing", "last", "--kubeconfig", str(kubeconfig))
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert "no ExecutorPool 'missing'" in done.stderr
+    assert [line.partition(":")[0] for line in done.stdout.splitlines()] == ["pool first", "pool last"]
+    for name in ("first", "last"):
+        pool = cluster.objects.get_cluster_custom_object(GROUP, VERSION, "executorpools", name)
+        assert pool["metadata"]["annotations"] == {"fermata.dev/release": "*"}
+
+
 def test_the_age_cap_ends_a_hold(cluster: Cluster) -> None:
     _hold(cluster, "aged", "old", maxWaitSeconds=2)
     row = stages_of(cluster.wait_for("old", "Running", "True"))["a"]

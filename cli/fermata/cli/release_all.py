@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from fermata.cli.clusters import Kubeconfig, ask, find, pool_names, pool_path
+from fermata.policy.errors import InputError
 
 if TYPE_CHECKING:
     from fermata.operator.cluster import Cluster
@@ -26,16 +28,32 @@ def release_all(
 
     Sets the annotation fermata.dev/release of the ExecutorPools.
     """
-    for line in ask(kubeconfig, lambda cluster: _release_all(cluster, pools or [], undo=undo)):
-        print(line)
-
-
-async def _release_all(cluster: Cluster, pools: list[str], *, undo: bool) -> list[str]:
-    names = pools or await pool_names(cluster)
-    for name in names:
-        await _switch(cluster, name, undo=undo)
+    switched, refused = ask(kubeconfig, lambda cluster: _release_all(cluster, pools or [], undo=undo))
     said = "may hold again" if undo else "holds nothing any more; what was held starts as executors get free"
-    return [f"pool {name}: {said}" for name in names]
+    for name in switched:
+        print(f"pool {name}: {said}")
+    for error in refused:
+        print(f"fermata: {error}", file=sys.stderr)
+    if refused:
+        raise typer.Exit(InputError.exit_code)
+
+
+async def _release_all(cluster: Cluster, pools: list[str], *, undo: bool) -> tuple[list[str], list[InputError]]:
+    """Return the pools that were switched, and why others were not: one that says no must not keep the rest held."""
+    from fermata.operator.cluster import ClusterError
+
+    switched: list[str] = []
+    refused: list[InputError] = []
+    for name in pools or await pool_names(cluster):
+        try:
+            await _switch(cluster, name, undo=undo)
+        except ClusterError as error:
+            refused.append(InputError(f"pool {name}: {cluster.server}: {error}"))
+        except InputError as error:
+            refused.append(error)
+        else:
+            switched.append(name)
+    return switched, refused
 
 
 async def _switch(cluster: Cluster, pool: str, *, undo: bool) -> None:
