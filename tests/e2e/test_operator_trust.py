@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import re
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +73,17 @@ def test_a_stage_or_a_workflow_can_be_released(cluster: Cluster, kubeconfig: Pat
     assert (bad.returncode, bad.stderr.count("\n")) == (2, 1)
     assert "it has: a, b" in bad.stderr
     assert "no workflow 'nobody'" in fermata("release", "nobody", *at).stderr
+
+
+def test_explain_goes_by_the_clock_of_the_api_server(cluster: Cluster, kubeconfig: Path) -> None:
+    _hold(cluster, "timed", "punctual", maxHoldSeconds=1200)
+    for hours in (-1, 1):
+        set_ = f"import time; real = time.time; time.time = lambda: real() + {hours * 3600}"
+        code = f"{set_}; from fermata.cli.main import run; run()"
+        command = [sys.executable, "-c", code, "explain", "punctual", "a", "--kubeconfig", str(kubeconfig)]
+        told = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
+        assert re.search(r"0/2 tasks done, [0-9.]+ s after its arrival, of which held [0-9.]+ s\.", told), told
+        assert "  starts in 20 min at the latest (maxHoldSeconds 1200)\n" in told
 
 
 def test_the_kill_switch_of_a_pool_works_until_it_is_taken_off(

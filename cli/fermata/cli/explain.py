@@ -29,8 +29,6 @@ def explain(
 
 
 async def _story(cluster: Cluster, workflow: str, stage: str | None, namespace: str) -> list[str]:
-    import time
-
     from fermata.operator.cluster import ClusterError
     from fermata.operator.explain import explain as tell
     from fermata.operator.explain import stage_names
@@ -41,10 +39,10 @@ async def _story(cluster: Cluster, workflow: str, stage: str | None, namespace: 
     if stage is not None and stage not in stage_names(raw):
         known = ", ".join(stage_names(raw))
         raise InputError(f"workflow {namespace}/{workflow} has no stage {stage!r}; it has: {known}")
-    fact = workflow_fact(raw, time.time())
+    fact = workflow_fact(raw, cluster.now())  # its times are the API server's
     try:
-        return tell(fact, pool_fact(await cluster.get(pool_path(fact.pool))), stage, time.time())
+        return tell(fact, pool_fact(await cluster.get(pool_path(fact.pool))), stage, cluster.now())
     except ClusterError as error:
         if error.status not in _NO_POOL:
             raise
-        return tell(fact, _NO_POOL[error.status], stage, time.time())
+        return tell(fact, _NO_POOL[error.status], stage, cluster.now())

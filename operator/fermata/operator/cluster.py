@@ -124,6 +124,10 @@ class Cluster:
         """URL of the API server."""
         return str(self._client.configuration.host)
 
+    def now(self) -> float:
+        """Return the time by the API server's clock, as its answers have told it; seconds since the epoch."""
+        return self._clock()
+
     async def missing_crds(self) -> str:
         """Say which of our CRDs the API server does not serve; an empty text: it serves both.
 
