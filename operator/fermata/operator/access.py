@@ -9,7 +9,7 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import suppress
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from pathlib import Path
@@ -18,11 +18,10 @@ from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 import kopf
-import yaml
 from kubernetes.aio.client import Configuration
-from kubernetes.aio.config import ConfigException, load_incluster_config, load_kube_config
-from kubernetes.aio.config.kube_config import list_kube_config_contexts
+from kubernetes.aio.config import ConfigException, load_incluster_config, load_kube_config_from_dict
 
+from fermata.operator.kubeconfig import read_current
 from fermata.policy.errors import InputError
 
 _IN_CLUSTER = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
@@ -63,8 +62,7 @@ def namespace(kubeconfig: str | None = None) -> str:
     if files is None:
         own = _IN_CLUSTER.with_name("namespace")
         return own.read_text(encoding="utf-8").strip() if own.exists() else "default"
-    _, current = list_kube_config_contexts(files)
-    return str(current["context"].get("namespace") or "default")
+    return str(read_current(files).namespace or "default")
 
 
 def _files(kubeconfig: str | None) -> str | None:
@@ -81,14 +79,9 @@ async def _read(files: str, settings: Configuration) -> None:
     Raises:
         InputError: there is none, or what it says cannot be used.
     """
-    found = [Path(name).expanduser() for name in files.split(os.pathsep) if name]
-    found = [file for file in found if file.exists()]
-    if not found:
-        raise InputError("no such file; expected a kubeconfig", file=files)
-    contents = [_checked(file) for file in found]
     try:
-        loader = await load_kube_config(config_file=files, client_configuration=settings)
-        user = _user(contents, files)
+        current = read_current(files)
+        loader = await load_kube_config_from_dict(current.alone(), client_configuration=settings)
     except _UNUSABLE as error:
         # What Python raises is not a sentence that says what was expected.
         told = error if isinstance(error, ConfigException | OSError) else f"{error!r}; expected a kubeconfig"
@@ -96,24 +89,13 @@ async def _read(files: str, settings: Configuration) -> None:
     if not _is_url(settings.host):
         raise InputError(f"server {settings.host!r}: expected a URL of http or https", file=files)
     # The client would take no notice, and ask as somebody who may do more.
-    if "as" in user:
+    if "as" in current.user:
         raise InputError("user with 'as': expected credentials of one's own, not to impersonate another", file=files)
-    if "exec" in user and not (settings.api_key or settings.cert_file):
+    if "exec" in current.user and not (settings.api_key or settings.cert_file):
         # The client has logged why, and would ask as nobody.
         raise InputError("user with 'exec': its program gave no credentials", file=files)
     _strip_token(settings)
     settings.refresh_api_key_hook = _Renewal(loader, files)
-
-
-def _user(contents: Sequence[Mapping[str, Any]], files: str) -> Mapping[str, Any]:
-    """Return what kubeconfigs say of the user of the current context; of several of a name the first one counts."""
-    _, current = list_kube_config_contexts(files)
-    name = current["context"].get("user")
-    for content in contents:
-        for each in content.get("users") or ():
-            if each["name"] == name:
-                return dict(each.get("user") or {})
-    return {}
 
 
 def _is_url(server: str) -> bool:
@@ -157,26 +139,6 @@ class _Renewal:
             _strip_token(settings)
         except _UNUSABLE as error:
             log.warning("%s: credentials are not renewed: %r", self._files, error)
-
-
-def _checked(file: Path) -> dict[str, Any]:
-    """Return what a kubeconfig says, or raise an InputError unless it is a mapping, as the client takes for granted."""
-    try:
-        content = yaml.safe_load(file.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(f"cannot be read: {error.strerror}", file=file) from error
-    except UnicodeDecodeError as error:
-        raise InputError(f"not UTF-8 at byte {error.start}; expected a kubeconfig", file=file) from error
-    except yaml.YAMLError as error:
-        mark = error.problem_mark if isinstance(error, yaml.MarkedYAMLError) else None
-        line = mark.line + 1 if mark else None
-        raise InputError("broken YAML; expected a kubeconfig", file=file, line=line) from error
-    except RecursionError as error:
-        raise InputError("nested too deeply; expected a kubeconfig", file=file) from error
-    if not isinstance(content, dict):
-        given = "nothing" if content is None else f"a {type(content).__name__}"
-        raise InputError(f"expected a kubeconfig, got {given}", file=file)
-    return content
 
 
 def _proxy(server: str) -> str | None:

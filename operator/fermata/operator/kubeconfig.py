@@ -1,0 +1,93 @@
+"""What kubeconfigs say of their current context, several of them merged as kubectl merges them.
+
+The client's own merge is another one: there the last file says which context is the current one, so that a command
+would go to another cluster than kubectl does.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import yaml
+
+from fermata.policy.errors import InputError
+
+_CLUSTER_FILES = ("certificate-authority",)
+_USER_FILES = ("client-certificate", "client-key", "tokenFile")
+Said = dict[str, Any]
+
+
+class Current(NamedTuple):
+    """The current context: its cluster, its user (empty: nobody) and its namespace, if it says one."""
+
+    cluster: Said
+    user: Said
+    namespace: str | None
+
+    def alone(self) -> Said:
+        """Return a kubeconfig of nothing else."""
+        return {
+            "current-context": "current",
+            "contexts": [{"name": "current", "context": {"cluster": "its", "user": "its"}}],
+            "clusters": [{"name": "its", "cluster": self.cluster}],
+            "users": [{"name": "its", "user": self.user}],
+        }
+
+
+def read_current(files: str) -> Current:
+    """Read a kubeconfig, or several, written as in $KUBECONFIG: of whatever they say twice, the first one counts.
+
+    Raises:
+        InputError: there is none, or it is none, or names no cluster.
+        AttributeError, LookupError, TypeError, ValueError: a part of one is of another type than it should be.
+    """
+    found = [Path(name).expanduser() for name in files.split(os.pathsep) if name]
+    found = [file for file in found if file.exists()]
+    if not found:
+        raise InputError("no such file; expected a kubeconfig", file=files)
+    contents = [(_content(file), file.absolute().parent) for file in found]
+    name = next((said["current-context"] for said, _ in contents if said.get("current-context")), None)
+    if name is None:
+        raise InputError("expected a kubeconfig with a current-context", file=files)
+    context = _entry(contents, "context", name, ())
+    if context is None:
+        raise InputError(f"current-context: there is no context {name!r}", file=files)
+    cluster = _entry(contents, "cluster", context.get("cluster"), _CLUSTER_FILES)
+    if cluster is None:
+        raise InputError(f"context {name!r}: there is no cluster {context.get('cluster')!r}", file=files)
+    # Without a user, or with one that is not there, kubectl asks as nobody.
+    user = _entry(contents, "user", context.get("user"), _USER_FILES)
+    return Current(cluster, user or {}, context.get("namespace"))
+
+
+def _entry(contents: Sequence[tuple[Said, Path]], kind: str, name: Any, names_of_files: Sequence[str]) -> Said | None:
+    """Return the first entry of a name, with the files that it names relative to its own made absolute; or None."""
+    for said, folder in contents:
+        for each in said.get(f"{kind}s") or ():
+            if each["name"] == name:
+                entry: Mapping[str, Any] = each.get(kind) or {}
+                return {**entry, **{key: str(folder / entry[key]) for key in names_of_files if entry.get(key)}}
+    return None
+
+
+def _content(file: Path) -> Said:
+    """Return what a kubeconfig says, or raise an InputError unless it is a mapping."""
+    try:
+        content = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(f"cannot be read: {error.strerror}", file=file) from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"not UTF-8 at byte {error.start}; expected a kubeconfig", file=file) from error
+    except yaml.YAMLError as error:
+        mark = error.problem_mark if isinstance(error, yaml.MarkedYAMLError) else None
+        line = mark.line + 1 if mark else None
+        raise InputError("broken YAML; expected a kubeconfig", file=file, line=line) from error
+    except RecursionError as error:
+        raise InputError("nested too deeply; expected a kubeconfig", file=file) from error
+    if not isinstance(content, dict):
+        given = "nothing" if content is None else f"a {type(content).__name__}"
+        raise InputError(f"expected a kubeconfig, got {given}", file=file)
+    return content

@@ -1,0 +1,105 @@
+"""What kubeconfigs say, held against what kubectl makes of them.
+
+Source: "Organizing Cluster Access Using kubeconfig Files" in Kubernetes' documentation, and kubectl itself where it is
+on the PATH.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from fermata.operator.access import configuration, namespace
+from fermata.policy.errors import InputError
+
+Raw = dict[str, Any]
+
+
+def _write(
+    file: Path, current: str, cluster: Raw | None = None, user: Raw | None = None, context: Raw | None = None
+) -> str:
+    """Write a kubeconfig, with a cluster, a user and a context named as its folder if there are any."""
+    name = file.parent.name
+    config: Raw = {"apiVersion": "v1", "kind": "Config", "current-context": current}
+    if cluster is not None:
+        config["clusters"] = [{"name": name, "cluster": cluster}]
+        config["users"] = [{"name": name, "user": user}]
+        config["contexts"] = [{"name": name, "context": {"cluster": name, "user": name, **(context or {})}}]
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(yaml.safe_dump(config), encoding="utf-8")
+    return str(file)
+
+
+def test_of_what_several_say_the_first_one_counts(tmp_path: Path) -> None:
+    a = _write(tmp_path / "a" / "config", "a", {"server": "http://127.0.0.1:1"}, context={"namespace": "na"})
+    b = _write(tmp_path / "b" / "config", "b", {"server": "http://127.0.0.1:2"}, context={"namespace": "nb"})
+    again = _write(tmp_path / "c" / "a" / "config", "a", {"server": "http://127.0.0.1:3"})
+    silent = _write(tmp_path / "d" / "config", "")
+    for order, port, expected in (
+        ((a, b), 1, "na"),
+        ((b, a), 2, "nb"),
+        ((a, silent), 1, "na"),
+        ((silent, b, a), 2, "nb"),
+        ((a, again), 1, "na"),
+        ((again, a), 3, "default"),
+    ):
+        files = os.pathsep.join(order)
+        assert asyncio.run(configuration(files)).host == f"http://127.0.0.1:{port}"
+        assert namespace(files) == expected
+        if shutil.which("kubectl"):
+            command = ["kubectl", "config", "view", "--minify", "-o", "json"]
+            done = subprocess.run(command, env=os.environ | {"KUBECONFIG": files}, capture_output=True, check=True)
+            told = json.loads(done.stdout)
+            assert told["clusters"][0]["cluster"]["server"] == f"http://127.0.0.1:{port}"
+            assert told["contexts"][0]["context"].get("namespace", "default") == expected
+
+
+def test_a_file_is_named_relative_to_the_kubeconfig_that_names_it(tmp_path: Path) -> None:
+    a = _write(tmp_path / "a" / "config", "both", {"server": "https://127.0.0.1:1", "certificate-authority": "ca"})
+    named = {"client-certificate": "pki/own", "client-key": str(tmp_path / "key")}
+    b = _write(tmp_path / "b" / "config", "", {"server": "https://127.0.0.1:2"}, named)
+    both = tmp_path / "both"
+    both.write_text("contexts: [{name: both, context: {cluster: a, user: b}}]\n", encoding="utf-8")
+    (tmp_path / "link").symlink_to(b)
+    for folder in (tmp_path / "pki", tmp_path / "b" / "pki"):
+        folder.mkdir()
+        (folder / "own").touch()
+    (tmp_path / "a" / "ca").touch()
+    (tmp_path / "key").touch()
+    for file, folder in ((b, tmp_path / "b"), (str(tmp_path / "link"), tmp_path)):
+        settings = asyncio.run(configuration(os.pathsep.join((a, str(both), file))))
+        found = (settings.ssl_ca_cert, settings.cert_file, settings.key_file)
+        assert found == (str(tmp_path / "a" / "ca"), str(folder / "pki" / "own"), str(tmp_path / "key"))
+
+
+@pytest.mark.parametrize("server", ["http://127.0.0.1:1", "https://127.0.0.1:1"])
+@pytest.mark.parametrize("user", ["a", "missing", None])  # of the first one nothing is said but its name
+def test_a_context_without_a_user_asks_as_nobody(tmp_path: Path, server: str, user: str | None) -> None:
+    file = _write(tmp_path / "a" / "config", "a", {"server": server}, context={"user": user})
+    settings = asyncio.run(configuration(file))
+    assert (settings.host, settings.api_key, settings.cert_file) == (server, {}, None)
+
+
+@pytest.mark.parametrize(
+    ("changed", "expected"),
+    [
+        ({"current-context": ""}, "expected a kubeconfig with a current-context"),
+        ({"current-context": "b"}, "current-context: there is no context 'b'"),
+        ({"clusters": None}, "context 'a': there is no cluster 'a'"),
+    ],
+)
+def test_what_is_not_there_is_named(tmp_path: Path, changed: Raw, expected: str) -> None:
+    file = tmp_path / "a" / "config"
+    _write(file, "a", {"server": "http://127.0.0.1:1"}, {})
+    file.write_text(yaml.safe_dump(yaml.safe_load(file.read_text(encoding="utf-8")) | changed), encoding="utf-8")
+    with pytest.raises(InputError) as told:
+        asyncio.run(configuration(str(file)))
+    assert str(told.value) == f"{file}: {expected}"
