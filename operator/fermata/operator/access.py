@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from contextlib import suppress
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
@@ -21,7 +20,8 @@ import kopf
 from kubernetes.aio.client import Configuration
 from kubernetes.aio.config import ConfigException, load_incluster_config, load_kube_config_from_dict
 
-from fermata.operator.kubeconfig import read_current
+from fermata.operator.credentials import Credentials, ask
+from fermata.operator.kubeconfig import Current, read_current
 from fermata.policy.errors import InputError
 
 _IN_CLUSTER = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
@@ -80,22 +80,15 @@ async def _read(files: str, settings: Configuration) -> None:
         InputError: there is none, or what it says cannot be used.
     """
     try:
-        current = read_current(files)
-        loader = await load_kube_config_from_dict(current.alone(), client_configuration=settings)
+        renewal = _Renewal(read_current(files), files)
+        await renewal.load(settings)
     except _UNUSABLE as error:
         # What Python raises is not a sentence that says what was expected.
         told = error if isinstance(error, ConfigException | OSError) else f"{error!r}; expected a kubeconfig"
         raise InputError(f"no usable cluster configuration: {told}", file=files) from error
     if not _is_url(settings.host):
         raise InputError(f"server {settings.host!r}: expected a URL of http or https", file=files)
-    # The client would take no notice, and ask as somebody who may do more.
-    if "as" in current.user:
-        raise InputError("user with 'as': expected credentials of one's own, not to impersonate another", file=files)
-    if "exec" in current.user and not (settings.api_key or settings.cert_file):
-        # The client has logged why, and would ask as nobody.
-        raise InputError("user with 'exec': its program gave no credentials", file=files)
-    _strip_token(settings)
-    settings.refresh_api_key_hook = _Renewal(loader, files)
+    settings.refresh_api_key_hook = renewal
 
 
 def _is_url(server: str) -> bool:
@@ -107,25 +100,46 @@ def _is_url(server: str) -> bool:
     return url.scheme in ("http", "https") and port != 0
 
 
-def _strip_token(settings: Configuration) -> None:
-    """Take the end of its line off a token that a file holds: a header has none."""
-    settings.api_key = {key: token.strip() for key, token in settings.api_key.items()}
-
-
 class _Renewal:
     """Looks again at a kubeconfig's credentials now and then: what a file or a program gives is good for an hour or so.
 
     No request waits for that: the program may take long, and what there is may still do.
 
     Args:
-        loader: that read the kubeconfig; it asks a program only for what has expired.
-        files: that it read, for the log.
+        current: what the kubeconfig says; of a program that it names only what has ended is asked again.
+        files: that say it, for errors and for the log.
+
+    Raises:
+        InputError: they would have us ask as somebody else.
     """
 
-    def __init__(self, loader: Any, files: str) -> None:
-        self._loader, self._files = loader, files
+    def __init__(self, current: Current, files: str) -> None:
+        # The client would take no notice, and ask as somebody who may do more.
+        if "as" in current.user:
+            told = "user with 'as': expected credentials of one's own, not to impersonate another"
+            raise InputError(told, file=files)
+        self._current, self._files = current, files
+        self._given: Credentials | None = None
         self._due_s = time.monotonic() + _RENEW_S
         self._task: asyncio.Task[None] | None = None
+
+    async def load(self, settings: Configuration) -> None:
+        """Fill in the settings, as the kubeconfig and the files and the program that it names say them now.
+
+        Raises:
+            InputError: the program gives no credentials.
+            ConfigException, OSError, AttributeError, LookupError, TypeError, ValueError: they cannot be used.
+        """
+        user = dict(self._current.user)
+        program = user.pop("exec", None)
+        if program is not None:
+            if self._given is None or self._given.are_due:
+                self._given = await ask(program, self._files)
+            user |= self._given.user
+        alone = self._current._replace(user=user).alone()
+        await load_kube_config_from_dict(alone, client_configuration=settings)
+        # A token that a file holds ends with its line; a header has none.
+        settings.api_key = {key: token.strip() for key, token in settings.api_key.items()}
 
     def __call__(self, settings: Configuration) -> None:
         """Begin to renew credentials that are due; the client calls this before each request."""
@@ -135,8 +149,9 @@ class _Renewal:
 
     async def _renew(self, settings: Configuration) -> None:
         try:
-            await self._loader.load_and_set(settings)
-            _strip_token(settings)
+            await self.load(settings)
+        except InputError as error:
+            log.warning("credentials are not renewed: %s", error)
         except _UNUSABLE as error:
             log.warning("%s: credentials are not renewed: %r", self._files, error)
 

@@ -69,7 +69,10 @@ def _entry(contents: Sequence[tuple[Said, Path]], kind: str, name: Any, names_of
         for each in said.get(f"{kind}s") or ():
             if each["name"] == name:
                 entry: Mapping[str, Any] = each.get(kind) or {}
-                return {**entry, **{key: str(folder / entry[key]) for key in names_of_files if entry.get(key)}}
+                found = {**entry, **{key: str(folder / entry[key]) for key in names_of_files if entry.get(key)}}
+                if os.sep in (found.get("exec") or {}).get("command", ""):  # else it is looked for on the PATH
+                    found["exec"] = {**found["exec"], "command": str(folder / found["exec"]["command"])}
+                return found
     return None
 
 
