@@ -29,6 +29,7 @@ _IN_CLUSTER = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
 # where a value is missing or of another type than the client takes for granted.
 _UNUSABLE = (ConfigException, OSError, AttributeError, LookupError, TypeError, ValueError)
 _RENEW_S = 60.0  # as often as the client reads a service account's token again
+_RENEW_WITHIN_S = 45.0  # a program that hangs would else be the last one that is ever asked
 
 log = logging.getLogger(__name__)
 
@@ -149,7 +150,8 @@ class _Renewal:
 
     async def _renew(self, settings: Configuration) -> None:
         try:
-            await self.load(settings)
+            async with asyncio.timeout(_RENEW_WITHIN_S):
+                await self.load(settings)
         except InputError as error:
             log.warning("credentials are not renewed: %s", error)
         except _UNUSABLE as error:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
+from fermata.operator import access
 from fermata.operator.access import configuration
 from fermata.policy.errors import InputError
 
@@ -67,6 +68,23 @@ def test_a_program_ends_with_whoever_waits_for_it(tmp_path: Path) -> None:
     asyncio.run(impatient())
     with pytest.raises(ProcessLookupError):
         os.kill(int(pid.read_text(encoding="utf-8")), 0)
+
+
+def test_a_program_that_hangs_once_is_asked_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(access, "_RENEW_S", 0.2)
+    monkeypatch.setattr(access, "_RENEW_WITHIN_S", 0.5)
+    calls = shlex.quote(str(tmp_path / "calls"))
+    first, second = _credential(token="first"), _credential(token="second")
+    script = f"echo >> {calls}; case $(wc -l < {calls}) in 1) {first};; 2) exec sleep 100;; *) {second};; esac"
+    file = _kubeconfig(tmp_path, _program(script))
+
+    async def main() -> None:
+        settings = await configuration(file)
+        async with asyncio.timeout(20):
+            while await settings.get_api_key_with_prefix("BearerToken") != "Bearer second":
+                await asyncio.sleep(0.05)
+
+    asyncio.run(main())
 
 
 def test_a_program_beside_its_kubeconfig_is_found_there(tmp_path: Path) -> None:
