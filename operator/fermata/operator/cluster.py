@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -95,6 +96,7 @@ class Cluster:
     ) -> None:
         self._client, self._observed = client, observed
         self._clock = clock or ServerClock()
+        self._shown = b""  # the certificate that was shown instead of the first one
 
     @classmethod
     async def connect(
@@ -299,6 +301,9 @@ class Cluster:
             answer = await self._client.call_api(method, url, headers, body, _request_timeout=timeout)
             status = answer.status
             self._clock.note(answer.headers.get("Date"), sent_s)
+            if status == 401:
+                await answer.read()
+                await self._show_anew()
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             if isinstance(error, aiohttp.ClientConnectorCertificateError):
                 self._trust_anew()
@@ -313,6 +318,25 @@ class Cluster:
         if file:
             with suppress(OSError):  # it may be half written; the next request that fails looks again
                 self._client.rest_client.ssl_context.load_verify_locations(cafile=file)
+
+    async def _show_anew(self) -> None:
+        """Show from now on the certificate that there is by now, if it is another one: each is good for a while only.
+
+        A connection is known by the certificate that it began with, so all of them begin again.
+        """
+        settings, rest = self._client.configuration, self._client.rest_client
+        if not settings.cert_file:
+            return
+        await settings.get_api_key_with_prefix("BearerToken")  # renews it; the client does so only for who has a token
+        with suppress(OSError):  # it may be half written; the next request that is refused looks again
+            found = Path(settings.cert_file).read_bytes()
+            if found == self._shown:
+                return
+            rest.ssl_context.load_cert_chain(settings.cert_file, settings.key_file)
+            self._shown = found
+            session, rest.pool_manager = rest.pool_manager, None
+            if session is not None:
+                await session.close()
 
 
 def _collection(kind: str, namespace: str | None) -> tuple[str, dict[str, str]]:

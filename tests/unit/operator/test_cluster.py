@@ -6,8 +6,9 @@ import asyncio
 import shutil
 import ssl
 import subprocess
+import sys
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar
@@ -241,14 +242,29 @@ def _certificate(folder: Path, name: str) -> tuple[Path, Path]:
 
 
 @asynccontextmanager
-async def _served(port: int, certificate: Path, key: Path) -> AsyncIterator[int]:
-    """Serve objects over TLS at a port (0: a free one), which is given."""
+async def _served(
+    port: int, certificate: Path, key: Path, known: Path | None = None, welcome: Callable[[str], bool] = lambda _: True
+) -> AsyncIterator[int]:
+    """Serve objects over TLS at a port (0: a free one), which is given.
 
-    async def answer(_: web.Request) -> web.Response:
-        return web.json_response({"kind": "Status"})
+    Args:
+        port: where.
+        certificate: of the server.
+        key: of the server.
+        known: certificates of clients; without it nobody is asked for one.
+        welcome: tells by the name in it whether a client gets an answer.
+    """
+
+    async def answer(request: web.Request) -> web.Response:
+        shown = dict(pair for row in (request.get_extra_info("peercert") or {}).get("subject", ()) for pair in row)
+        is_welcome = welcome(shown.get("commonName", ""))
+        return web.json_response({"kind": "Status"}, status=200 if is_welcome else 401)
 
     app, context = web.Application(), ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(certificate, key)
+    if known is not None:
+        context.load_verify_locations(cafile=str(known))
+        context.verify_mode = ssl.CERT_OPTIONAL
     app.router.add_get("/{path:.*}", answer)
     runner = web.AppRunner(app)
     await runner.setup()
@@ -280,5 +296,57 @@ def test_an_authority_that_takes_the_place_of_another_is_trusted(tmp_path: Path)
                 await cluster.get("/")
             await cluster.get("/")
         await cluster.close()
+
+    asyncio.run(main())
+
+
+def _certificate_in_files(certificate: Path, key: Path) -> dict[str, Any]:
+    return {"client-certificate": str(certificate), "client-key": str(key)}
+
+
+def _certificate_of_a_program(certificate: Path, key: Path) -> dict[str, Any]:
+    version = "client.authentication.k8s.io/v1"
+    code = (
+        f"import json; status = dict(clientCertificateData=open({str(certificate)!r}).read(),"
+        f" clientKeyData=open({str(key)!r}).read());"
+        f" print(json.dumps(dict(apiVersion={version!r}, kind='ExecCredential', status=status)))"
+    )
+    return {"exec": {"apiVersion": version, "command": sys.executable, "args": ["-c", code]}}
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="needs openssl")
+@pytest.mark.parametrize("user", [_certificate_in_files, _certificate_of_a_program])
+def test_a_certificate_that_takes_the_place_of_ones_own_is_shown(
+    tmp_path: Path, user: Callable[[Path, Path], dict[str, Any]], clock: list[float]
+) -> None:
+    names = ("server", "first", "second")
+    (server, server_key), *own = (_certificate(tmp_path, name) for name in names)
+    known, certificate, key = tmp_path / "known.pem", tmp_path / "own.pem", tmp_path / "own-key.pem"
+    known.write_bytes(b"".join(file.read_bytes() for file, _ in own))
+    welcome = ["first"]
+
+    def put(pair: tuple[Path, Path]) -> None:
+        for source, target in zip(pair, (certificate, key), strict=True):
+            target.write_bytes(source.read_bytes())
+
+    async def main() -> None:
+        put(own[0])
+        async with _served(0, server, server_key, known, lambda name: name in welcome) as port:
+            where = {"server": f"https://127.0.0.1:{port}", "certificate-authority": str(server)}
+            cluster = await Cluster.connect(_kubeconfig(tmp_path, user(certificate, key), where))
+            await cluster.get("/")
+            welcome[:] = ["second"]
+            with pytest.raises(ClusterError) as told:
+                await cluster.get("/")
+            assert told.value.status == 401
+            put(own[1])
+            clock[0] += 61.0
+            async with asyncio.timeout(20):
+                while True:
+                    with suppress(ClusterError):
+                        await cluster.get("/")
+                        break
+                    await asyncio.sleep(0.05)
+            await cluster.close()
 
     asyncio.run(main())
