@@ -96,7 +96,8 @@ def _is_url(server: str) -> bool:
     try:
         url = urlsplit(server)
         port = url.port
-    except ValueError:  # no port, or no address
+        (url.hostname or "").encode("idna")
+    except ValueError:  # no port, no address, or a name that none can have
         return False
     return url.scheme in ("http", "https") and port != 0
 
@@ -128,7 +129,7 @@ class _Renewal:
         """Fill in the settings, as the kubeconfig and the files and the program that it names say them now.
 
         Raises:
-            InputError: the program gives no credentials.
+            InputError: the program gives no credentials, or a token is none that a request can carry.
             ConfigException, OSError, AttributeError, LookupError, TypeError, ValueError: they cannot be used.
         """
         user = dict(self._current.user)
@@ -137,10 +138,13 @@ class _Renewal:
             if self._given is None or self._given.are_due:
                 self._given = await ask(program, self._files)
             user |= self._given.user
-        alone = self._current._replace(user=user).alone()
+        before, alone = dict(settings.api_key), self._current._replace(user=user).alone()
         await load_kube_config_from_dict(alone, client_configuration=settings)
         # A token that a file holds ends with its line; a header has none.
         settings.api_key = {key: token.strip() for key, token in settings.api_key.items()}
+        if not all(token.isprintable() for token in settings.api_key.values()):
+            settings.api_key = before
+            raise InputError("user's token: expected one line", file=self._files)
 
     def __call__(self, settings: Configuration) -> None:
         """Begin to renew credentials that are due; the client calls this before each request."""

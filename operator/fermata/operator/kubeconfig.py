@@ -44,7 +44,7 @@ def read_current(files: str) -> Current:
         InputError: there is none, or it is none, or names no cluster.
         AttributeError, LookupError, TypeError, ValueError: a part of one is of another type than it should be.
     """
-    found = [Path(name).expanduser() for name in files.split(os.pathsep) if name]
+    found = [Path(os.path.expanduser(name)) for name in files.split(os.pathsep) if name]
     found = [file for file in found if file.exists()]
     if not found:
         raise InputError("no such file; expected a kubeconfig", file=files)

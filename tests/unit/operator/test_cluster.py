@@ -198,6 +198,9 @@ def test_a_token_file_may_end_in_a_newline(tmp_path: Path, clock: list[float]) -
         ({"exec": {}}, "http://127.0.0.1:1", "user with 'exec': its program gave no credentials"),
         ({}, "http://127.0.0.1:x", "server 'http://127.0.0.1:x': expected a URL of http or https"),
         ({}, "http://127.0.0.1:99999", "server 'http://127.0.0.1:99999': expected a URL of http or https"),
+        ({}, "http://.example", "server 'http://.example': expected a URL of http or https"),
+        ({}, f"http://{'a' * 64}.example", f"server 'http://{'a' * 64}.example': expected a URL of http or https"),
+        ({"token": "a\nb"}, "http://127.0.0.1:1", "user's token: expected one line"),
     ],
 )
 def test_a_kubeconfig_that_would_ask_as_somebody_else_or_nowhere_is_refused(
@@ -211,8 +214,9 @@ def test_a_kubeconfig_that_would_ask_as_somebody_else_or_nowhere_is_refused(
     assert str(told.value).startswith(f"{file}: {expected}")
 
 
+@pytest.mark.parametrize("then", [None, "second\nthird"])
 def test_a_token_that_cannot_be_renewed_is_kept(
-    tmp_path: Path, clock: list[float], caplog: pytest.LogCaptureFixture
+    tmp_path: Path, clock: list[float], caplog: pytest.LogCaptureFixture, then: str | None
 ) -> None:
     token = tmp_path / "token"
     token.write_text("first", encoding="utf-8")
@@ -220,6 +224,8 @@ def test_a_token_that_cannot_be_renewed_is_kept(
     async def main() -> None:
         settings = await configuration(_kubeconfig(tmp_path, _of_a_file(token)))
         token.unlink()
+        if then is not None:
+            token.write_text(then, encoding="utf-8")
         clock[0] += 61.0
         async with asyncio.timeout(20):
             while "credentials are not renewed" not in caplog.text:

@@ -103,3 +103,8 @@ def test_what_is_not_there_is_named(tmp_path: Path, changed: Raw, expected: str)
     with pytest.raises(InputError) as told:
         asyncio.run(configuration(str(file)))
     assert str(told.value) == f"{file}: {expected}"
+
+
+def test_the_home_of_nobody_is_a_file_that_is_not_there() -> None:
+    with pytest.raises(InputError, match=r"^~nobody-of-that-name/config: no such file; expected a kubeconfig$"):
+        asyncio.run(configuration("~nobody-of-that-name/config"))
