@@ -81,7 +81,7 @@ async def _read(files: str, settings: Configuration) -> None:
         InputError: there is none, or what it says cannot be used.
     """
     try:
-        renewal = _Renewal(read_current(files), files)
+        renewal = Renewal(read_current(files), files)
         await renewal.load(settings)
     except _UNUSABLE as error:
         # What Python raises is not a sentence that says what was expected.
@@ -102,7 +102,7 @@ def _is_url(server: str) -> bool:
     return url.scheme in ("http", "https") and port != 0
 
 
-class _Renewal:
+class Renewal:
     """Looks again at a kubeconfig's credentials now and then: what a file or a program gives is good for an hour or so.
 
     No request waits for that: the program may take long, and what there is may still do.
@@ -151,6 +151,10 @@ class _Renewal:
         if time.monotonic() >= self._due_s and (self._task is None or self._task.done()):
             self._due_s = time.monotonic() + _RENEW_S
             self._task = asyncio.create_task(self._renew(settings))
+
+    def doubt(self) -> None:
+        """Ask the program again when that is due next, whenever it said that it ends: what it gave was refused."""
+        self._given = None
 
     async def _renew(self, settings: Configuration) -> None:
         try:

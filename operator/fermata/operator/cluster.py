@@ -18,7 +18,7 @@ from kubernetes.aio.client import ApiClient
 from kubernetes.aio.client.rest import RESTResponse
 from pydantic_core import from_json
 
-from fermata.operator.access import configuration
+from fermata.operator.access import Renewal, configuration
 from fermata.operator.clock import ServerClock
 from fermata.operator.names import API_VERSION, GROUP, LABEL_POOL, POOLS, VERSION, WORKFLOWS
 from fermata.policy.errors import FermataError, InputError
@@ -303,7 +303,7 @@ class Cluster:
             self._clock.note(answer.headers.get("Date"), sent_s)
             if status == 401:
                 await answer.read()
-                await self._show_anew()
+                await self._be_known_anew()
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             if isinstance(error, aiohttp.ClientConnectorCertificateError):
                 self._trust_anew()
@@ -319,12 +319,14 @@ class Cluster:
             with suppress(OSError):  # it may be half written; the next request that fails looks again
                 self._client.rest_client.ssl_context.load_verify_locations(cafile=file)
 
-    async def _show_anew(self) -> None:
-        """Show from now on the certificate that there is by now, if it is another one: each is good for a while only.
+    async def _be_known_anew(self) -> None:
+        """Have what was refused renewed, and show the certificate that there is by now, if it is another one.
 
         A connection is known by the certificate that it began with, so all of them begin again.
         """
         settings, rest = self._client.configuration, self._client.rest_client
+        if isinstance(settings.refresh_api_key_hook, Renewal):
+            settings.refresh_api_key_hook.doubt()
         if not settings.cert_file:
             return
         await settings.get_api_key_with_prefix("BearerToken")  # renews it; the client does so only for who has a token

@@ -7,7 +7,7 @@ import shutil
 import ssl
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from types import SimpleNamespace
@@ -190,6 +190,37 @@ def test_a_token_file_may_end_in_a_newline(tmp_path: Path, clock: list[float]) -
     asyncio.run(main())
 
 
+def test_a_token_that_is_refused_before_it_ends_is_asked_for_again(tmp_path: Path, clock: list[float]) -> None:
+    token, good = tmp_path / "token", ["Bearer first"]
+    token.write_text("first", encoding="utf-8")
+    user = _of_a_program(token)
+    ends = '"expirationTimestamp": "2100-01-01T00:00:00Z"'
+    user["exec"]["args"][1] = user["exec"]["args"][1].replace('"%s"}', f'"%s", {ends}}}')
+
+    async def answer(request: web.Request) -> web.Response:
+        is_good = request.headers["Authorization"] in good
+        return web.json_response({"kind": "Status"}, status=200 if is_good else 401)
+
+    async def main() -> None:
+        async with _answering(answer) as port:
+            cluster = await Cluster.connect(_kubeconfig(tmp_path, user, {"server": f"http://127.0.0.1:{port}"}))
+            token.write_text("second", encoding="utf-8")
+            clock[0] += 61.0
+            await cluster.get("/")
+            good[:] = ["Bearer second"]
+            clock[0] += 61.0
+            async with asyncio.timeout(20):
+                while True:
+                    with suppress(ClusterError):
+                        await cluster.get("/")
+                        break
+                    clock[0] += 10.0
+                    await asyncio.sleep(0.05)
+            await cluster.close()
+
+    asyncio.run(main())
+
+
 @pytest.mark.parametrize(
     ("user", "server", "expected"),
     [
@@ -266,11 +297,21 @@ async def _served(
         is_welcome = welcome(shown.get("commonName", ""))
         return web.json_response({"kind": "Status"}, status=200 if is_welcome else 401)
 
-    app, context = web.Application(), ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(certificate, key)
     if known is not None:
         context.load_verify_locations(cafile=str(known))
         context.verify_mode = ssl.CERT_OPTIONAL
+    async with _answering(answer, port, context) as bound:
+        yield bound
+
+
+@asynccontextmanager
+async def _answering(
+    answer: Callable[[web.Request], Awaitable[web.Response]], port: int = 0, context: ssl.SSLContext | None = None
+) -> AsyncIterator[int]:
+    """Answer all that is read at a port (0: a free one), which is given; over TLS with a context."""
+    app = web.Application()
     app.router.add_get("/{path:.*}", answer)
     runner = web.AppRunner(app)
     await runner.setup()
