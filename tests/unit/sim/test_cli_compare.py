@@ -23,8 +23,12 @@ from fermata.cli.compare import policy_names
 from fermata.cli.main import run
 from fermata.policy.errors import InputError
 from fermata.policy.registry import shipped_model
+from fermata.sim.compare.sources import TraceSource
+from fermata.sim.experiment import Setting
 from fermata.sim.scenarios import scenario
+from fermata.sim.trace_builder import one_stage_trace
 from fermata.sim.trace_io import write_trace
+from fermata.sim.trace_stats import trace_stats
 
 FIGURE_ONE = Path(__file__).resolve().parents[3] / "examples" / "figure1.jsonl"
 COMMAND = [sys.executable, "-m", "fermata.cli", "compare"]
@@ -79,6 +83,16 @@ def test_a_load_is_a_share_of_the_pool_that_was_asked_for(tmp_path: Path) -> Non
     mean_work_s = 0.9 * 10.0 + 0.1 * 200.0
     offered = [rate * mean_work_s / 4 for rate in sweep["arrivals_per_s"]]
     assert offered == pytest.approx(sweep["value"], rel=0.25)
+
+
+@pytest.mark.parametrize("begins_s", [0.0, 1.7e9])
+def test_a_trace_at_another_load_offers_that_load_whenever_its_clock_began(begins_s: float) -> None:
+    """By hand: of two jobs of 6 s the second comes 20 s after the first at a load of 0.3 of one executor."""
+    jobs = TraceSource("two", one_stage_trace([begins_s, begins_s + 0.5], [6.0, 6.0]), 1)
+    traces = {each.value: each.source.runs(0, [Setting("fifo", 1)])[0].episode.trace for each in jobs.variations()}
+    assert traces[0.3].job_arrival_s.tolist() == [begins_s, begins_s + 20.0]
+    for value, trace in traces.items():
+        assert trace_stats(trace, 1).load == pytest.approx(value)
 
 
 def test_a_single_value_has_no_interval_in_the_numbers(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ Each source draws its jobs once a seed and runs every policy on them, so all dif
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -18,10 +19,10 @@ from fermata.policy.errors import InputError
 from fermata.policy.registry import load
 from fermata.sim.experiment import Run, Setting, run_trace
 from fermata.sim.scenarios import Scenario
+from fermata.sim.scenarios.blocks import offered_load
 from fermata.sim.spark.experiment import run_tpch_seed
 from fermata.sim.spark.settings import SparkSetting
 from fermata.sim.trace import Trace
-from fermata.sim.trace_jobs import stage_work_s
 
 LOADS = (0.3, 0.45, 0.6, 0.7, 0.8, 0.9)
 RATIOS = (2.0, 5.0, 10.0, 20.0, 50.0, 100.0)
@@ -118,12 +119,14 @@ class TraceSource:
 
     def variations(self) -> Iterator[Variation]:
         """Yield the trace at other loads: all times between arrivals longer or shorter by the same factor."""
-        span_s = float(self.trace.job_arrival_s[-1] - self.trace.job_arrival_s[0])
-        if span_s <= 0.0:
+        load_now = offered_load(self.trace, self.executors)
+        if not 0.0 < load_now < math.inf:
             return
-        load_now = float(stage_work_s(self.trace).sum()) / (self.executors * span_s)
+        # From the first arrival on: a clock that counts from 1970 would be put off by decades, and lose its digits.
+        first_s = self.trace.job_arrival_s[0]
         for value in LOADS:
-            trace = replace(self.trace, job_arrival_s=self.trace.job_arrival_s * (load_now / value))
+            arrival_s = first_s + (self.trace.job_arrival_s - first_s) * (load_now / value)
+            trace = replace(self.trace, job_arrival_s=arrival_s)
             yield Variation("load", value, replace(self, trace=trace), trace.jobs)
 
 
