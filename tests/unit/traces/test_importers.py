@@ -137,6 +137,15 @@ def test_alibaba_names_spell_out_the_dag(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.parametrize("name", ["R2_1_Stg1", "R2_1_3b", "R2_1_", "R2_1__3"])
+def test_a_part_of_an_alibaba_name_that_is_no_number_ends_the_list_of_parents(name: str, tmp_path: Path) -> None:
+    row = "{},1,j,1,Terminated,100,110,100,0.5\n"
+    rows = "".join(row.format(each) for each in ("M1", name, "R3_2"))
+    trace = read_alibaba(_file(tmp_path, "batch_task.csv", rows)).trace
+    assert parents(trace, name) == ["M1"]
+    assert parents(trace, "R3_2") == [name]
+
+
 @pytest.mark.parametrize(
     ("names", "reason"),
     [

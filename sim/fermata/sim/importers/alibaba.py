@@ -32,7 +32,7 @@ from fermata.sim.trace_builder import MAX_TASKS, StageSpec
 
 COLUMNS = 9
 OPEN_JOBS = 10_000
-_DAG_NAME = re.compile(r"[A-Za-z]+(\d{1,9})((?:_\d{1,9})*)(?:_\D.*)?")
+_DAG_NAME = re.compile(r"[A-Za-z]+(\d{1,9})((?:_\d{1,9}(?=_|$))*)(?:_.*)?")
 
 
 class _Row(NamedTuple):
@@ -168,8 +168,8 @@ def _duration_s(row: _Row) -> float:
 def _dag(task: str) -> tuple[int | None, list[int]]:
     """The number of a task within its job and those of its parents, from its name.
 
-    >>> _dag("J4_2_3"), _dag("M1"), _dag("task_x"), _dag("R3_2_Stg1")
-    ((4, [2, 3]), (1, []), (None, []), (3, [2]))
+    >>> _dag("J4_2_3"), _dag("M1"), _dag("task_x"), _dag("R3_2_Stg1"), _dag("R3_2_1b")
+    ((4, [2, 3]), (1, []), (None, []), (3, [2]), (3, [2]))
     """
     match = _DAG_NAME.fullmatch(task)
     if match is None:
