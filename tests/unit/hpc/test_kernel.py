@@ -218,6 +218,15 @@ def test_a_held_start_is_looked_at_again_after_a_job_that_takes_no_time(name: st
     assert simulate(log, chosen.order, chosen.rules, rejecting_starts(log)).start_s[1] == 72 * 600.0
 
 
+@pytest.mark.parametrize(("gap_s", "held_s"), [(600.0, 72 * 600.0), (599.0, 71 * 1198.0 + 599.0)])
+def test_an_inspector_of_starts_holds_for_half_a_day_or_nearly_a_whole_one(gap_s: float, held_s: float) -> None:
+    """By hand: asked every 600 s every rejection counts; every 599 s each second one does, and the 72nd is the last."""
+    log = log_of(*((number * gap_s, 1, 1, 1) for number in range(200)), machine=200)
+    chosen = policy("fcfs/skip")
+    schedule = simulate(log, chosen.order, chosen.rules, rejecting_starts(log))
+    assert schedule.start_s[0] == held_s < 24 * 3600.0
+
+
 @pytest.mark.parametrize("name", ["sjf+conservative", "queue-prompt"])
 def test_a_long_run_comes_back_now_and_then_so_that_ctrl_c_is_heard(name: str) -> None:
     log, chosen = generate(2 * INSTANTS, 1, machine_cores=256, load=0.9), policy(name)

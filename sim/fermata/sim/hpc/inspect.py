@@ -210,9 +210,10 @@ def _rejects(jobs: Jobs, config: Config, world: World, inspector: Inspector, job
 def rejected(jobs: Jobs, config: Config, world: World, inspector: Inspector, job: int) -> bool:
     """Ask the inspector about a job; a rejection is counted and wakes the scheduler in time.
 
-    Where starts are inspected, a job is asked about at every event, so rejections within one interval count as one: in
-    both scopes a job is held for 12 hours at most. A job that was just rejected, at this instant, stays so. A job that
-    was rejected too often is not inspected, nor is one when nothing runs and nothing more will come.
+    Where starts are inspected, a job is asked about at every event, so rejections within one interval count as one.
+    The next one that counts comes less than two intervals later, so a job that fits is held for less than 24 hours; in
+    the other scope its own rejections are 12 at most. A job that was just rejected, at this instant, stays so. A job
+    that was rejected too often is not inspected, nor is one when nothing runs and nothing more will come.
     """
     if world.counts[RUNNING] == 0 and next_submission(jobs, world) == np.inf:
         return False
