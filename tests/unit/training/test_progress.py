@@ -60,3 +60,11 @@ def test_a_terminal_has_bars_and_a_log_has_none() -> None:
             progress.add_task("generations", total=2, completed=1)
     assert "━" in bars.getvalue()
     assert lines.getvalue() == dumb.getvalue() == "generations: 1 of 2, 0:00:00 passed\n"
+
+
+def test_brackets_of_a_configuration_s_name_are_shown_as_they_are() -> None:
+    bars = io.StringIO()
+    terminal = Console(file=bars, force_terminal=True, width=100, _environ={"TERM": "xterm"})
+    with shown(terminal) as progress:
+        progress.add_task("express [v2] [/long]: ppo", total=2)
+    assert "express [v2] [/long]: ppo" in bars.getvalue()

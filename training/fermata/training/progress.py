@@ -24,7 +24,7 @@ _SPEED_OVER_S = 600.0  # by default a bar goes by 30 s, and a generation of a se
 def shown(console: Console) -> Progress:
     """Return the progress of a run, for a `with`: bars where lines of the console can be written anew, else lines."""
     columns: tuple[ProgressColumn, ...] = (
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),  # a configuration's name may have brackets
         BarColumn(),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
