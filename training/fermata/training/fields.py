@@ -5,9 +5,9 @@ None of it changes what a valid configuration says, nor its digest.
 
 from __future__ import annotations
 
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, TypeVar
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
 from fermata.sim.scenarios.base import MAX_JOBS
 from fermata.sim.trace import MAX_EXECUTORS
@@ -19,6 +19,17 @@ class Section(BaseModel):
     """A part of a configuration."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _no_truth_for_a_number(cls, given: Any, info: ValidationInfo) -> Any:
+        # To Python yes is a 1: `epochs: yes` would train for one epoch.
+        values = given if isinstance(given, list | tuple) else (given,)
+        if cls.model_fields[str(info.field_name)].annotation is not bool:
+            for value in values:
+                if isinstance(value, bool):
+                    raise ValueError(f"expected neither true nor false, got {value}")
+        return given
 
 
 def _rising(ends: tuple[N, N]) -> tuple[N, N]:
