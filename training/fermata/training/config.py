@@ -30,6 +30,7 @@ from fermata.training.fields import (
 )
 
 Model = TypeVar("Model", bound=BaseModel)
+_MOST_SHOWN = 80  # characters of what was given
 
 
 class OwnTrace(Section):
@@ -182,7 +183,19 @@ def shipped_configs() -> dict[str, Path]:
 
 
 class _Loader(yaml.SafeLoader):
-    """Reads YAML in which no key stands twice; the last one would count, and nobody would know."""
+    """Reads YAML in which no key stands twice; the last one would count, and nobody would know.
+
+    What looks like a value and is none, such as the 30th of February, is told as what else is wrong.
+    """
+
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        try:
+            return super().construct_object(node, deep)
+        except (ValueError, KeyError, AttributeError) as error:  # what PyYAML lets Python say of a scalar
+            if not isinstance(node, yaml.ScalarNode):
+                raise
+            problem = f"{node.value[:_MOST_SHOWN]!r} is no value"
+            raise yaml.MarkedYAMLError(problem=problem, problem_mark=node.start_mark) from error
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen: set[str] = set()
