@@ -25,10 +25,9 @@ class Section(BaseModel):
     def _no_truth_for_a_number(cls, given: Any, info: ValidationInfo) -> Any:
         # To Python yes is a 1: `epochs: yes` would train for one epoch.
         values = given if isinstance(given, list | tuple) else (given,)
-        if cls.model_fields[str(info.field_name)].annotation is not bool:
-            for value in values:
-                if isinstance(value, bool):
-                    raise ValueError(f"expected neither true nor false, got {value}")
+        truth = next((value for value in values if isinstance(value, bool)), None)
+        if truth is not None and cls.model_fields[str(info.field_name)].annotation is not bool:
+            raise ValueError(f"expected neither true nor false, got {truth}")
         return given
 
 
