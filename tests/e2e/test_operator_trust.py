@@ -76,7 +76,7 @@ def test_a_stage_or_a_workflow_can_be_released(cluster: Cluster, kubeconfig: Pat
 
 
 def test_explain_goes_by_the_clock_of_the_api_server(cluster: Cluster, kubeconfig: Path) -> None:
-    _hold(cluster, "timed", "punctual", maxHoldSeconds=1200)
+    _hold(cluster, "by-their-clock", "punctual", maxHoldSeconds=1200)
     for hours in (-1, 1):
         set_ = f"import time; real = time.time; time.time = lambda: real() + {hours * 3600}"
         code = f"{set_}; from fermata.cli.main import run; run()"
@@ -107,13 +107,13 @@ def test_the_kill_switch_of_a_pool_works_until_it_is_taken_off(
 
 
 def test_a_pool_that_cannot_be_switched_keeps_no_other_one_held(cluster: Cluster, kubeconfig: Path) -> None:
-    for name in ("first", "last"):
+    for name in ("switch-a", "switch-b"):
         cluster.pool(name, executors=2, policy=HOLDING)
-    done = fermata("release-all", "first", "missing", "last", "--kubeconfig", str(kubeconfig))
-    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    done = fermata("release-all", "switch-a", "missing", "switch-b", "--kubeconfig", str(kubeconfig))
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
     assert "no ExecutorPool 'missing'" in done.stderr
-    assert [line.partition(":")[0] for line in done.stdout.splitlines()] == ["pool first", "pool last"]
-    for name in ("first", "last"):
+    assert [line.partition(":")[0] for line in done.stdout.splitlines()] == ["pool switch-a", "pool switch-b"]
+    for name in ("switch-a", "switch-b"):
         pool = cluster.objects.get_cluster_custom_object(GROUP, VERSION, "executorpools", name)
         assert pool["metadata"]["annotations"] == {"fermata.dev/release": "*"}
 
