@@ -109,9 +109,9 @@ def test_the_kill_switch_of_a_pool_works_until_it_is_taken_off(
 def test_a_pool_that_cannot_be_switched_keeps_no_other_one_held(cluster: Cluster, kubeconfig: Path) -> None:
     for name in ("switch-a", "switch-b"):
         cluster.pool(name, executors=2, policy=HOLDING)
-    done = fermata("release-all", "switch-a", "missing", "switch-b", "--kubeconfig", str(kubeconfig))
+    done = fermata("release-all", "switch-a", "switch-of-nobody", "switch-b", "--kubeconfig", str(kubeconfig))
     assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
-    assert "no ExecutorPool 'missing'" in done.stderr
+    assert "no ExecutorPool 'switch-of-nobody'" in done.stderr
     assert [line.partition(":")[0] for line in done.stdout.splitlines()] == ["pool switch-a", "pool switch-b"]
     for name in ("switch-a", "switch-b"):
         pool = cluster.objects.get_cluster_custom_object(GROUP, VERSION, "executorpools", name)
