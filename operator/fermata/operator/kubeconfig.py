@@ -7,7 +7,7 @@ would go to another cluster than kubectl does.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,8 +15,6 @@ import yaml
 
 from fermata.policy.errors import InputError
 
-_CLUSTER_FILES = ("certificate-authority",)
-_USER_FILES = ("client-certificate", "client-key", "tokenFile")
 Said = dict[str, Any]
 
 
@@ -52,28 +50,34 @@ def read_current(files: str) -> Current:
     name = next((said["current-context"] for said, _ in contents if said.get("current-context")), None)
     if name is None:
         raise InputError("expected a kubeconfig with a current-context", file=files)
-    context = _entry(contents, "context", name, ())
+    context, _ = _entry(contents, "context", name)
     if context is None:
         raise InputError(f"current-context: there is no context {name!r}", file=files)
-    cluster = _entry(contents, "cluster", context.get("cluster"), _CLUSTER_FILES)
+    cluster, folder = _entry(contents, "cluster", context.get("cluster"))
     if cluster is None:
         raise InputError(f"context {name!r}: there is no cluster {context.get('cluster')!r}", file=files)
+    cluster = _from(folder, cluster, "certificate-authority")
+    user, folder = _entry(contents, "user", context.get("user"))
     # Without a user, or with one that is not there, kubectl asks as nobody.
-    user = _entry(contents, "user", context.get("user"), _USER_FILES)
-    return Current(cluster, user or {}, context.get("namespace"))
+    user = _from(folder, user or {}, "client-certificate", "client-key", "tokenFile")
+    program = user.get("exec") or {}
+    if os.sep in program.get("command", ""):  # else it is looked for on the PATH
+        user["exec"] = _from(folder, program, "command")
+    return Current(cluster, user, context.get("namespace"))
 
 
-def _entry(contents: Sequence[tuple[Said, Path]], kind: str, name: Any, names_of_files: Sequence[str]) -> Said | None:
-    """Return the first entry of a name, with the files that it names relative to its own made absolute; or None."""
+def _entry(contents: Sequence[tuple[Said, Path]], kind: str, name: Any) -> tuple[Said | None, Path]:
+    """Return the first entry of a name, and the folder of the file that has it; None if there is none."""
     for said, folder in contents:
         for each in said.get(f"{kind}s") or ():
             if each["name"] == name:
-                entry: Mapping[str, Any] = each.get(kind) or {}
-                found = {**entry, **{key: str(folder / entry[key]) for key in names_of_files if entry.get(key)}}
-                if os.sep in (found.get("exec") or {}).get("command", ""):  # else it is looked for on the PATH
-                    found["exec"] = {**found["exec"], "command": str(folder / found["exec"]["command"])}
-                return found
-    return None
+                return each.get(kind) or {}, folder
+    return None, Path()
+
+
+def _from(folder: Path, said: Said, *names: str) -> Said:
+    """Return what is said, with the files that it names relative to a folder made absolute."""
+    return {**said, **{name: str(folder / said[name]) for name in names if said.get(name)}}
 
 
 def _content(file: Path) -> Said:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
+
+import yaml
 
 from fermata.operator import names
 from fermata.operator.facts import JobFact, WorkflowFact, job_fact, workflow_fact
@@ -10,6 +13,19 @@ from fermata.operator.times import render
 
 Raw = dict[str, Any]
 T0 = 1_800_000_000.0  # a whole second
+
+
+def write_kubeconfig(folder: Path, user: Raw, cluster: Raw | None = None) -> str:
+    """Write a kubeconfig of one context into a folder; by default nobody answers where it leads."""
+    config = {
+        "clusters": [{"name": "c", "cluster": cluster or {"server": "http://127.0.0.1:1"}}],
+        "users": [{"name": "u", "user": user}],
+        "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+        "current-context": "x",
+    }
+    file = folder / "kubeconfig"
+    file.write_text(yaml.safe_dump(config), encoding="utf-8")
+    return str(file)
 
 
 def template() -> Raw:

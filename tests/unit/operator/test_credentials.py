@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
+from tests.unit.operator.objects import write_kubeconfig
 
 from fermata.operator import access
 from fermata.operator.access import configuration
@@ -30,15 +30,7 @@ def _program(script: str, **more: Any) -> dict[str, Any]:
 
 
 def _kubeconfig(folder: Path, program: dict[str, Any]) -> str:
-    """Write a kubeconfig whose user a program speaks for."""
-    config = {
-        "current-context": "x",
-        "clusters": [{"name": "c", "cluster": {"server": "http://127.0.0.1:1"}}],
-        "users": [{"name": "u", "user": {"exec": program}}],
-        "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
-    }
-    (folder / "config").write_text(yaml.safe_dump(config), encoding="utf-8")
-    return str(folder / "config")
+    return write_kubeconfig(folder, {"exec": program})
 
 
 def test_what_a_program_says_to_people_is_shown_however_much_it_is(

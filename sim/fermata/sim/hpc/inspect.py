@@ -211,9 +211,9 @@ def rejected(jobs: Jobs, config: Config, world: World, inspector: Inspector, job
     """Ask the inspector about a job; a rejection is counted and wakes the scheduler in time.
 
     Where starts are inspected, a job is asked about at every event, so rejections within one interval count as one.
-    The next one that counts comes less than two intervals later, so a job that fits is held for less than 24 hours; in
-    the other scope its own rejections are 12 at most. A job that was just rejected, at this instant, stays so. A job
-    that was rejected too often is not inspected, nor is one when nothing runs and nothing more will come.
+    The next one that counts comes less than two intervals later, so 72 of them hold a job that fits for less than 24
+    hours; where picks are inspected they are 12 hours at most. A job that was just rejected, at this instant, stays so.
+    A job that was rejected too often is not inspected, nor is one when nothing runs and nothing more will come.
     """
     if world.counts[RUNNING] == 0 and next_submission(jobs, world) == np.inf:
         return False
