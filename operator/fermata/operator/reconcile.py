@@ -79,8 +79,9 @@ class PoolReconciler:
         # 5. Settle: who is held from now on?
         held = self._settle(asked, now_s)
         # 6. Tell: statuses, Events, metrics.
-        await self._tell(fact, asked, held, now_s)
-        await self._observer.observe(now_s)
+        await self._tell_workflows(asked, held, now_s)
+        await self._observer.observe(now_s)  # what has ended by its status is none of the pool's any more
+        await self._tell_pool(fact, asked, held)
         await self._expiry.delete_due(now_s)
         self._whole = False
         # 7. Look back: what is holding worth here?
@@ -286,7 +287,7 @@ class PoolReconciler:
         stages = fact.spec.stages if fact and fact.spec else []
         return next((stage.slots for stage in stages if stage.name == job.stage), 1)
 
-    async def _tell(self, fact: PoolFact | None, asked: Asked | None, held: set[StageKey], now_s: float) -> None:
+    async def _tell_workflows(self, asked: Asked | None, held: set[StageKey], now_s: float) -> None:
         # What has ended comes first: people wait for that, and until it is written each decision looks at it again.
         stale = sorted(self._teller.take_stale(), key=self._goes_on)
         while stale:
@@ -298,6 +299,8 @@ class PoolReconciler:
             if self._tools.pending(self.pool) or self._teller.troubles - before > len(some) / 2:
                 self._teller.put_back(stale)
                 break
+
+    async def _tell_pool(self, fact: PoolFact | None, asked: Asked | None, held: set[StageKey]) -> None:
         if fact is None:
             self._tools.metrics.withdraw(self.pool)
             return

@@ -381,6 +381,18 @@ def test_an_end_is_told_once_whose_status_was_written_without_an_answer(written:
     assert world.metrics.registry.get_sample_value("fermata_workflows_finished_total", labels) == 1.0
 
 
+def test_the_last_workflow_of_a_pool_does_not_count_any_more_once_it_has_ended() -> None:
+    world = World(executors=2)
+    del world.server.objects["uid-long"]
+    world.store.remove("workflows", "uid-long")
+    asyncio.run(world.run_until(T0 + 10.0))
+    assert world.server.objects["p"]["status"]["workflows"] == 1
+    _end_short(world)
+    again_s = asyncio.run(world.reconciler.reconcile())
+    assert world.server.objects["uid-short"]["status"]["completionTime"]
+    assert world.server.objects["p"]["status"]["workflows"] == 0, f"and it comes back at {again_s}"
+
+
 def test_one_task_of_one_stage_is_told_in_the_singular() -> None:
     world = World(executors=2)
     asyncio.run(world.run_until(T0 + 10.0))
