@@ -76,6 +76,11 @@ class Asked:
         fits = (state.stage_cap[rows] == 0) & (state.stage_slots[rows] <= self.free)
         return [self.keys.stages[i] for i in rows[fits].tolist()]
 
+    def lacks_executors(self, key: StageKey) -> bool:
+        """Tell whether too few executors were left free for a stage that could have been started on others."""
+        i, state = self.index.get(key), self.state
+        return i is not None and bool(state.stage_ready_s[i] <= state.now_s) and int(state.stage_slots[i]) > self.free
+
     def left(self, key: StageKey, committed_s: float | None) -> bool:
         """Tell whether the policy could have started a stage and did not.
 

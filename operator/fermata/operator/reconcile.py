@@ -29,7 +29,7 @@ from fermata.operator.resources import ExecutorPoolSpec
 from fermata.operator.seat import FOREVER_S, Seat, limits_of
 from fermata.operator.tell import Teller, Whys
 from fermata.operator.tools import Tools
-from fermata.operator.why import Elsewhere, why_held, why_waiting
+from fermata.operator.why import PARALLELISM_REACHED, Elsewhere, why_held, why_waiting
 from fermata.policy.decide import corrects_estimates
 from fermata.policy.guardrails import Guardrails
 
@@ -237,7 +237,7 @@ class PoolReconciler:
         candidates = asked.unstarted() if asked.plan.waits else [key for key in committed if key in asked.index]
         for key in candidates:
             known = self._observer.views.get(key[0])
-            if known is None or (known.spec.parallelism is not None and known.room == 0):
+            if known is None or known.room == 0:
                 continue  # by now its workflow keeps it, not the policy
             stage = known.stage(key[1])
             if stage is not None and stage.phase == "Ready" and asked.left(key, committed.get(key)):
@@ -356,17 +356,20 @@ class PoolReconciler:
         for stage in known.stages:
             name = stage.spec.name
             key = (known.fact.meta.uid, name)
-            index = asked.index.get(key)
-            if stage.phase != "Ready" or index is None:
+            if stage.phase != "Ready":
                 continue
             if key in paused:
                 whys.waiting[name] = paused[key]
+            elif known.room == 0:  # whatever is free: else it would have to be told again whenever that changes
+                whys.waiting[name] = PARALLELISM_REACHED
             elif key in held:
                 until_s = asked.plan.holds.get(key, asked.plan.wake_s)
                 limits = asked.decision.limits
-                whys.held[name] = why_held(asked.after, index, asked.elsewhere, limits, until_s, asked.argument)
-            elif asked.state.stage_ready_s[index] <= asked.state.now_s:  # else it has become so since the decision
-                whys.waiting[name] = why_waiting(asked.after, index, asked.elsewhere)
+                whys.held[name] = why_held(
+                    asked.after, asked.index[key], asked.elsewhere, limits, until_s, asked.argument
+                )
+            elif asked.lacks_executors(key):  # else it will be decided on in a moment
+                whys.waiting[name] = why_waiting(asked.after, asked.index[key], asked.elsewhere)
         return whys
 
     def _next_wake(self, asked: Asked | None, retry_s: float | None, begun_s: float) -> float:

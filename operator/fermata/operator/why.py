@@ -22,6 +22,9 @@ class Why(NamedTuple):
     message: str
 
 
+PARALLELISM_REACHED = Why(reasons.PARALLELISM_REACHED, "the workflow runs as many tasks as spec.parallelism allows")
+
+
 class Elsewhere(NamedTuple):
     """Executors of a pool that a policy does not see, by what has them."""
 
@@ -80,17 +83,14 @@ def why_held(
 
 
 def why_waiting(state: ClusterState, stage: int, elsewhere: Elsewhere) -> Why:
-    """Return why a ready stage does not start although the policy did not hold it.
+    """Return why a ready stage waits for which too few executors are free.
 
     Args:
         state: after the decision.
         stage: its index there.
         elsewhere: executors of the pool that the state does not have.
     """
-    slots = int(state.stage_slots[stage])
-    need = counted(slots, "executor")
-    if state.free >= slots:
-        return Why(reasons.PARALLELISM_REACHED, "the workflow runs as many tasks as spec.parallelism allows")
+    need = counted(int(state.stage_slots[stage]), "executor")
     others = len(state.ready_stages) - 1
     line = "" if others <= 0 else f"; {others} more ready" if others > 1 else "; 1 more ready"
     free = f"{state.free} of {state.executors + sum(elsewhere)} free"

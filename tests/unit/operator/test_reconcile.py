@@ -16,6 +16,7 @@ from fermata.operator.cluster import ClusterError
 from fermata.operator.past import past_job
 from fermata.operator.reasons import MEANING
 from fermata.operator.times import parse, render
+from fermata.policy import registry
 
 
 def _begin(**pool: Any) -> World:
@@ -95,6 +96,39 @@ def test_a_stage_that_its_workflows_own_parallelism_keeps_is_not_held() -> None:
     assert first["state"] == "Running"
     assert (second["state"], second["reason"]) == ("Waiting", "ParallelismReached")
     assert first["heldSeconds"] == second["heldSeconds"] == pytest.approx(3.0)
+
+
+def _waits(world: World, name: str) -> list[tuple[str, str]]:
+    """State and reason of the stages of a workflow."""
+    return [(row["state"], row["reason"]) for row in world.server.objects[f"uid-{name}"]["status"]["stages"]]
+
+
+def test_a_stage_that_its_workflows_own_parallelism_keeps_says_so_whether_executors_are_free_or_not() -> None:
+    world = World(executors=2)
+    asyncio.run(world.run_until(T0 + 2.0))
+    two = [stage(name, estimateSeconds=9) for name in ("a", "b")]
+    world.feed("workflows", "uid-two", workflow("two", *two, parallelism=1, arrival_s=T0 + 2.0))
+    asyncio.run(world.run_until(T0 + 5.0))
+    assert world.server.objects["p"]["status"]["busy"] == 2
+    before = _waits(world, "two")
+    _end_short(world)
+    asyncio.run(world.run_until(T0 + 9.0))
+    assert world.server.objects["p"]["status"]["busy"] == 1
+    assert before == _waits(world, "two") == [("Running", ""), ("Waiting", "ParallelismReached")]
+
+
+def test_a_stage_is_not_kept_by_the_parallelism_of_another_workflow_that_was_given_its_executor() -> None:
+    world = World(executors=4)
+    world.reconciler._seat._policy = registry.load("fifo")
+    asyncio.run(world.run_until(T0 + 2.0))
+    for name, stages, spec in (("two", "ab", {"parallelism": 1}), ("x", "a", {})):
+        some = [stage(each, estimateSeconds=9) for each in stages]
+        world.feed("workflows", f"uid-{name}", workflow(name, *some, arrival_s=T0 + 2.0, **spec))
+    assert asyncio.run(world.reconciler.reconcile()) <= world.now_s, "b cannot have the last executor: another may"
+    assert world.started.keys() == {"short", "long", "two"}
+    assert _waits(world, "x") == [("Waiting", "ExecutorsBusy")]
+    asyncio.run(world.reconciler.reconcile())
+    assert "x" in world.started
 
 
 def test_a_lower_cap_counts_at_once() -> None:
