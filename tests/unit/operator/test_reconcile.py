@@ -29,6 +29,11 @@ def _begin(**pool: Any) -> World:
     return world
 
 
+def _waits(world: World, name: str) -> list[tuple[str, str]]:
+    """State and reason of the stages of a workflow."""
+    return [(row["state"], row["reason"]) for row in world.server.objects[f"uid-{name}"]["status"]["stages"]]
+
+
 def test_why_a_stage_is_held_is_true_of_the_pool_after_what_was_started_with_it() -> None:
     told = "held: a stage of about 15 min a task; the next executor frees in about 9.0 s; decided again in 10 s"
     assert _begin().long["message"] == told
@@ -78,6 +83,18 @@ def test_a_release_ends_a_committed_hold_at_once(uid: str) -> None:
     assert world.started["long"] == 2.0
 
 
+def test_a_release_starts_what_a_policy_keeps_from_executors_that_nobody_else_may_have() -> None:
+    world = World(executors=4)
+    world.reconciler._seat._policy = registry.load("srwf-work-share:grain=3600,spare=0")
+    two = [stage(name, estimateSeconds=9) for name in ("a", "b")]
+    world.feed("workflows", "uid-two", workflow("two", *two, arrival_s=T0 + 1.0))
+    asyncio.run(world.run_until(T0 + 5.0))
+    assert _waits(world, "two") == [("Running", ""), ("Held", "HeldByPolicy")]
+    world.annotate("p", "*")
+    asyncio.run(world.run_until(T0 + 9.0))
+    assert _waits(world, "two") == [("Running", "")] * 2
+
+
 def test_releasing_another_stage_ends_nothing() -> None:
     world = _begin()
     world.annotate("uid-long", "b")
@@ -96,11 +113,6 @@ def test_a_stage_that_its_workflows_own_parallelism_keeps_is_not_held() -> None:
     assert first["state"] == "Running"
     assert (second["state"], second["reason"]) == ("Waiting", "ParallelismReached")
     assert first["heldSeconds"] == second["heldSeconds"] == pytest.approx(3.0)
-
-
-def _waits(world: World, name: str) -> list[tuple[str, str]]:
-    """State and reason of the stages of a workflow."""
-    return [(row["state"], row["reason"]) for row in world.server.objects[f"uid-{name}"]["status"]["stages"]]
 
 
 def test_a_stage_that_its_workflows_own_parallelism_keeps_says_so_whether_executors_are_free_or_not() -> None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.episodes import first_state, one_stage_jobs
+from tests.episodes import first_state, one_stage_jobs, stage, trace_of
 
-from fermata.policy.action import START, Action
+from fermata.policy.action import START, WAIT, Action
+from fermata.policy.decide import decide
 from fermata.policy.errors import InputError, ModelError
+from fermata.policy.guardrails import NO_LIMITS
 from fermata.policy.heuristics.base import Heuristic
 from fermata.policy.heuristics.kernel import NEVER
 from fermata.policy.queue_policy import QueuePolicy
@@ -95,7 +97,16 @@ def test_the_eager_form_is_the_same_order_without_the_hold() -> None:
         assert eager.choose(first_state(one_stage_jobs((0.0, 3.0)), 1)) == Action(START, 0, 1)
 
 
-@pytest.mark.parametrize("spec", ["sjf", "sjf-hold:tau=1.2345678,split=2", "pair-committed"])
+@pytest.mark.parametrize("spec", ["srwf-work-share:spare=0,grain=60", "srwf-equal-share:spare=0"])
+def test_shares_without_holds_leave_no_executor_idle_on_purpose(spec: str) -> None:
+    policy = heuristic(spec)
+    state = first_state(trace_of((0.0, [stage(name, 9.0) for name in "abc"]), (0.0, [stage("a", 9.0)])), 4)
+    asked, eager = (decide(state, one, NO_LIMITS, one) for one in (policy, policy.eager()))
+    assert asked[-1].action.kind == WAIT
+    assert [step.action.kind for step in eager] == [START] * 4
+
+
+@pytest.mark.parametrize("spec", ["sjf", "sjf-hold:tau=1.2345678,split=2", "pair-committed", "srwf-work-share:spare=0"])
 def test_the_name_of_a_policy_gives_that_policy_also_without_its_holds(spec: str) -> None:
     policy = load(spec)
     assert isinstance(policy, Heuristic)

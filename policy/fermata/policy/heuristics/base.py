@@ -51,7 +51,10 @@ class Heuristic(BoardPolicy):
 
     def eager(self) -> Heuristic:
         """Return the work-conserving heuristic of the same order."""
-        return Heuristic(f"{self.name}{WITHOUT_HOLDS}", self.summary, self.rule._replace(hold=NEVER))
+        rule = self.rule._replace(hold=NEVER)
+        if rule.fill in (WORK_SHARE, EQUAL_SHARE) and not rule.spare:
+            rule = rule._replace(spare=1)  # to leave them idle is to hold what could have them
+        return Heuristic(f"{self.name}{WITHOUT_HOLDS}", self.summary, rule)
 
     def with_parameters(self, values: Mapping[str, float]) -> Heuristic:
         """Return the heuristic with some parameters set.
