@@ -7,7 +7,7 @@ status, and the status more than nothing; a stage that was ever seen started is 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
@@ -189,7 +189,8 @@ def view(
         started: the latest that this operator has seen of the Job of each stage that was started.
         estimates: of its pool.
         now_s: the time.
-        before: an earlier view, whose shape still holds where neither spec nor estimates have changed.
+        before: an earlier view, whose shape still holds where neither spec nor estimates have changed, and which says
+            what had ended while the workflow went on; without one its status does.
     """
     known = {status.name: status for status in fact.status.stages}
     guesses = [estimates.of(fact.meta, stage) for stage in spec.stages]
@@ -219,7 +220,10 @@ def view(
         missing = {name: _unseen(stages.get(name), known.get(name), started.get(name)) for name in names}
     outcome = None
     if not any(job.goes_on for job in removed) and not missing:
-        outcome = _outcome(spec, ordered, removed, deadline_s, now_s)
+        ends_s = _ends_s(ordered, removed)
+        went_on_s = _went_on_s(fact, before, ends_s.keys(), now_s)
+        last_s = max((went_on_s, *ends_s.values())) if ends_s else now_s
+        outcome = _outcome(spec, ordered, last_s, deadline_s, now_s)
     if fact.meta.deleting and outcome is not None and not outcome.succeeded:
         outcome = None  # its Jobs may fail because their pods were deleted before them
     blocked = _blocked(fact, spec, ordered, expired=expired)
@@ -341,12 +345,28 @@ def _waiting(blank: StageView, done: Mapping[str, StageView], arrival_s: float) 
     return replace(blank, phase="Ready", ready_s=max([arrival_s, *(parent.end_s or 0.0 for parent in parents)]))
 
 
+def _ends_s(stages: Iterable[StageView], removed: Iterable[JobFact]) -> dict[str, float]:
+    """Return when the stages ended that have, also of those that an edit took out."""
+    rows = [(stage.spec.name, stage.end_s) for stage in stages] + [(job.stage, job.end_s) for job in removed]
+    return {name: end_s for name, end_s in rows if end_s is not None}
+
+
+def _went_on_s(fact: WorkflowFact, before: WorkflowView | None, ended: Set[str], now_s: float) -> float:
+    """Return until when a workflow is known to have gone on, -inf if that is not known.
+
+    Until now, if it still went on after all of its stages that have ended: what ends it then is an edit.
+    """
+    if before is not None and before.outcome is not None:
+        return before.outcome.end_s
+    known: Set[str] = {status.name for status in fact.status.stages if status.completion_time is not None}
+    if before is not None:  # statuses are told a little later
+        known = _ends_s(before.stages, before.removed).keys()
+    return now_s if ended <= known else -math.inf
+
+
 def _outcome(
-    spec: WorkflowSpec, stages: tuple[StageView, ...], removed: tuple[JobFact, ...], deadline_s: float, now_s: float
+    spec: WorkflowSpec, stages: tuple[StageView, ...], last_s: float, deadline_s: float, now_s: float
 ) -> Outcome | None:
-    all_s = (*(stage.end_s for stage in stages), *(job.end_s for job in removed))
-    ends_s = [end_s for end_s in all_s if end_s is not None]
-    last_s = max(ends_s, default=now_s)
     if all(stage.phase == "Succeeded" for stage in stages):
         return Outcome(True, reasons.ALL_STAGES_SUCCEEDED, f"{counted(len(stages), 'stage')} succeeded", last_s)
     if any(stage.phase == "Running" for stage in stages):

@@ -220,6 +220,40 @@ def test_a_workflow_has_not_ended_before_the_last_stage_that_an_edit_takes_out()
     assert (status["jctSeconds"], status["runSeconds"]) == (pytest.approx(30.0), pytest.approx(30.0))
 
 
+@pytest.mark.parametrize("restarted", [False, True])
+@pytest.mark.parametrize("how", ["stage", "onFailure"])
+def test_a_workflow_that_an_edit_ends_has_ended_then_and_lives_on_from_then(how: str, restarted: bool) -> None:
+    world = World(executors=4)
+    stages = [stage("a", estimateSeconds=9), stage("b", estimateSeconds=900)]
+    spec = {"onFailure": "Finish", "ttlSecondsAfterFinished": 8}
+    world.feed("workflows", "uid-w", workflow("w", *stages, arrival_s=T0 + 1.0, **spec))
+    run_on(world, 9.0)
+    if how == "stage":
+        complete(world, "w")
+    else:
+        (job,) = [job for job in world.server.jobs if job["metadata"]["labels"]["fermata.dev/workflow"] == "w"]
+        raw = world.server.objects[job["metadata"]["uid"]]
+        failed = {"type": "Failed", "status": "True", "lastTransitionTime": render(world.now_s)}
+        world.feed("jobs", raw["metadata"]["uid"], {**raw, "status": {"failed": 1, "conditions": [failed]}})
+    run_on(world, 31.0)
+    assert condition(world, "uid-w", "Succeeded") == ("Unknown", "Held")
+    edit(world, "uid-w", **({"stages": stages[:1]} if how == "stage" else {"onFailure": "Stop"}))
+    if restarted:
+        world.start_operator()
+    world.server.busy = 0  # the API server does not take its status at once
+    run_on(world, 1.0)
+    world.server.busy = None
+    run_on(world, 3.0)
+    status = status_of(world, "uid-w")
+    assert condition(world, "uid-w", "Succeeded")[0] == ("True" if how == "stage" else "False")
+    assert parse(status["completionTime"]) - T0 == pytest.approx(41.0, abs=0.1)
+    parts = [status[f"{part}Seconds"] for part in ("jct", "run", "held", "wait")]
+    assert parts == pytest.approx([40.0, 9.0, 31.0, 0.0], abs=0.1)
+    assert world.server.deleted == []
+    run_on(world, 6.0)
+    assert world.server.deleted == ["uid-w"]
+
+
 def test_a_stage_that_an_edit_takes_out_is_stopped_and_keeps_its_executors_until_then() -> None:
     world = World(executors=1)
     run_on(world, 1.0)
