@@ -30,6 +30,14 @@ class InFlight:
         self._gate = asyncio.Semaphore(AT_ONCE)
         self._tasks: dict[Hashable, asyncio.Task[None]] = {}
 
+    def __contains__(self, key: Hashable) -> bool:
+        """Tell whether a request is in flight."""
+        return key in self._tasks
+
+    def __len__(self) -> int:
+        """Return how many requests are in flight."""
+        return len(self._tasks)
+
     async def send(self, requests: Mapping[Any, Callable[[], Coroutine[Any, Any, None]]]) -> None:
         """Send requests side by side, and return when each has been answered or is late; those in flight are left out.
 

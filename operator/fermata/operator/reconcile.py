@@ -7,7 +7,6 @@ pool's trouble stays its own.
 
 from __future__ import annotations
 
-import asyncio
 import math
 from collections.abc import Collection, Iterable
 from functools import partial
@@ -19,7 +18,6 @@ from fermata.operator.build_state import HoldTimes, build_state, dag_of
 from fermata.operator.expiry import Expiry
 from fermata.operator.facts import JobFact, PoolFact
 from fermata.operator.holding import Holding, Situation
-from fermata.operator.inflight import AT_ONCE
 from fermata.operator.ledger import Ledger, Meter
 from fermata.operator.observe import Observer
 from fermata.operator.past import PastJob, present_job
@@ -43,7 +41,7 @@ class PoolReconciler:
         self._seat = Seat(pool, tools.cluster, tools.metrics, tools.wake)
         self._holding = Holding(pool, tools.metrics, tools.wake)
         self._expiry = Expiry(pool, tools)
-        self._teller = Teller(pool, tools.store, tools.cluster, tools.events, tools.metrics, tools.now)
+        self._teller = Teller(pool, tools.store, tools.cluster, tools.events, tools.metrics, tools.now, tools.wake)
         self._applier = Applier(
             pool, tools.store, tools.cluster, tools.metrics, self._teller, self._ledger, tools.now, tools.wake
         )
@@ -105,6 +103,7 @@ class PoolReconciler:
         self._seat.close()
         self._holding.close()
         self._applier.close()
+        self._teller.close()
         self._expiry.close()
 
     async def _decide(self, spec: ExecutorPoolSpec, now_s: float, *, may_hold: bool) -> Asked:
@@ -290,15 +289,15 @@ class PoolReconciler:
     async def _tell_workflows(self, asked: Asked | None, held: set[StageKey], now_s: float) -> None:
         # What has ended comes first: people wait for that, and until it is written each decision looks at it again.
         stale = sorted(self._teller.take_stale(), key=self._goes_on)
-        while stale:
-            some, stale = stale[:AT_ONCE], stale[AT_ONCE:]
+        while stale and self._teller.room:
+            some, stale = stale[: self._teller.room], stale[self._teller.room :]
             before = self._teller.troubles
-            await asyncio.gather(*(self._tell_workflow(uid, asked, held, now_s) for uid in some))
+            await self._teller.write({uid: partial(self._tell_workflow, uid, asked, held, now_s) for uid in some})
             # Something happened: deciding comes before telling, and the next round tells the rest. So it does where the
             # API server is in trouble: to be asked for each of hundreds of statuses would not help it.
             if self._tools.pending(self.pool) or self._teller.troubles - before > len(some) / 2:
-                self._teller.put_back(stale)
                 break
+        self._teller.put_back(stale)
 
     async def _tell_pool(self, fact: PoolFact | None, asked: Asked | None, held: set[StageKey]) -> None:
         if fact is None:

@@ -1,13 +1,14 @@
 """What a pool's reconciliation tells the world: statuses, Events and metrics, written only when something changed.
 
-Holds nothing that matters: what was told is in the statuses, and what is told too often is told a little later.
+Holds nothing that matters: what was told is in the statuses, and what is told too often is told a little later. Nobody
+waits for long for a status to be written: a decision may start something, and a status only says so.
 """
 
 from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -17,6 +18,7 @@ from fermata.operator.clock import is_put_off
 from fermata.operator.cluster import Cluster, ClusterError
 from fermata.operator.events import Events
 from fermata.operator.facts import PoolFact, WorkflowFact
+from fermata.operator.inflight import AT_ONCE, InFlight
 from fermata.operator.ledger import Account, Meter
 from fermata.operator.metrics import Metrics
 from fermata.operator.progress import StageView, WorkflowView
@@ -48,7 +50,14 @@ class Teller:
     """
 
     def __init__(
-        self, pool: str, store: Store, cluster: Cluster, events: Events, metrics: Metrics, now: Callable[[], float]
+        self,
+        pool: str,
+        store: Store,
+        cluster: Cluster,
+        events: Events,
+        metrics: Metrics,
+        now: Callable[[], float],
+        wake: Callable[[str], None],
     ) -> None:
         self._pool, self._store, self._cluster = pool, store, cluster
         self._events, self._metrics, self._now = events, metrics, now
@@ -59,6 +68,11 @@ class Teller:
         self._ends: dict[str, Callable[[], None]] = {}  # how workflows ended whose status may say so by now
         self._without_stages: dict[str, int] = {}  # generations of workflows whose whole status finds no room
         self._pool_written_s = -math.inf
+        self._writes = InFlight(lambda: wake(pool))  # of statuses, by uid
+
+    def close(self) -> None:
+        """Let go of what is being written."""
+        self._writes.close()
 
     def forget(self, uid: str) -> None:
         """Drop what is kept of a workflow."""
@@ -70,14 +84,24 @@ class Teller:
         self._stale[uid] = None
 
     def take_stale(self) -> list[str]:
-        """Return the stale workflows, longest first, and count them as told."""
-        stale = list(self._stale)
-        self._stale.clear()
+        """Return the stale workflows, longest first, and count them as told; not those that are being told of now."""
+        stale = [uid for uid in self._stale if uid not in self._writes]
+        for uid in stale:
+            del self._stale[uid]
         return stale
 
     def put_back(self, uids: list[str]) -> None:
         """Count workflows as stale for longer than any other."""
         self._stale = dict.fromkeys([*uids, *self._stale])
+
+    @property
+    def room(self) -> int:
+        """How many more statuses may be written at once; those that are late have their part of it."""
+        return max(AT_ONCE - len(self._writes), 0)
+
+    async def write(self, tellings: Mapping[str, Callable[[], Coroutine[Any, Any, None]]]) -> None:
+        """Tell of some workflows, by uid, and return when all statuses are written or late."""
+        await self._writes.send(tellings)
 
     def come_back(self, at_s: float) -> None:
         """Ask for another reconciliation at a time."""
@@ -121,15 +145,15 @@ class Teller:
         body = status.workflow_status(view, account, whys.held, whys.waiting, policy, now_s, problem)
         accepted = view.fact.status.condition(reasons.ACCEPTED)
         urgent = view.outcome is not None or accepted is None or (accepted.status == "True") != (problem is None)
+        if view.outcome is not None:
+            self._ends[view.fact.meta.uid] = partial(self._finished, view, account, str(body["policy"]))
         written = await self._write(view.fact, body, now_s, urgent=urgent)
         if not self._is_brief(view.fact):  # what was told of stages is known by their rows
             self._stages(view, whys)
         if written and problem is not None:
             self._rejected(view.fact, problem)
-        if view.outcome is not None:
-            self._ends[view.fact.meta.uid] = partial(self._finished, view, account, str(body["policy"]))
-            if written:
-                self.ended(view.fact.meta.uid)
+        if written and view.outcome is not None:
+            self.ended(view.fact.meta.uid)
 
     def _is_brief(self, fact: WorkflowFact) -> bool:
         """Tell whether the status of a workflow is to be written without its stages: an edit makes room, perhaps."""
@@ -187,21 +211,25 @@ class Teller:
             paused: whether nothing may be held, reason and message.
             saved: share of the mean JCT that holding saves, if that is known.
         """
-        told = verdict.condition
         now_s = self._now()
         self._metrics.announce(self._pool, policy)
         self._gauge(fact, verdict, counts)
         self._metrics.holding_paused.labels(self._pool).set(paused[0])
-        body = status.pool_status(fact, told, policy, counts, problem, paused, saved, now_s)
+        body = status.pool_status(fact, verdict.condition, policy, counts, problem, paused, saved, now_s)
         before = fact.status.model_dump(by_alias=True)
         if not status.changed(before, before | body):
             return
-        known, held = fact.status.condition(reasons.POLICY_READY), fact.status.condition(reasons.HOLDING_PAUSED)
         # A policy that fails now and then must not make a status that is written all the time.
         next_s = self._pool_written_s + STATUS_INTERVAL_S
-        if known is not None and is_put_off(next_s, now_s, STATUS_INTERVAL_S):
+        if fact.status.condition(reasons.POLICY_READY) is not None and is_put_off(next_s, now_s, STATUS_INTERVAL_S):
             self.come_back(next_s)
             return
+        told = partial(self._pool_told, fact, verdict, problem, paused, now_s)
+        await self._writes.send({fact.meta.uid: partial(self._write_pool, fact, body, now_s, told)})
+
+    async def _write_pool(
+        self, fact: PoolFact, body: Mapping[str, Any], now_s: float, told: Callable[[], None]
+    ) -> None:
         self._pool_written_s = now_s
         try:
             version = fact.meta.resource_version
@@ -212,6 +240,14 @@ class Teller:
             self.come_back(self._now() + _RETRY_S)
             return
         self._store.put_own("executorpools", made)
+        told()
+
+    def _pool_told(
+        self, fact: PoolFact, verdict: Verdict, problem: Problem | None, paused: tuple[bool, str, str], now_s: float
+    ) -> None:
+        """Write the Events of what is new in the status of a pool; `fact` is from before."""
+        known, held = fact.status.condition(reasons.POLICY_READY), fact.status.condition(reasons.HOLDING_PAUSED)
+        told = verdict.condition
         news = known is None or known.reason != told.reason or known.message != told.message
         if news and verdict.ready:
             self._events.tell(names.POOL, fact.meta, reasons.POLICY_LOADED, verdict.message)
@@ -258,7 +294,8 @@ class Teller:
                 passes = error.may_pass and not error.is_too_large
                 self.come_back(self._now() + (_RETRY_S if passes else _RETRY_INVALID_S))
             return False
-        self._written_s[uid] = now_s
+        if uid in self._store.workflows:  # or it was deleted meanwhile
+            self._written_s[uid] = now_s
         self._store.put_own("workflows", made)
         return True
 

@@ -403,6 +403,43 @@ def _end_short(world: World) -> None:
     world.feed("jobs", short["metadata"]["uid"], {**short, "status": {"succeeded": 1, "conditions": [done]}})
 
 
+@pytest.mark.parametrize("whose", ["workflow", "pool"])
+def test_a_status_that_takes_long_to_be_written_keeps_nobody_waiting_and_is_told_as_it_is_then(
+    monkeypatch: pytest.MonkeyPatch, whose: str
+) -> None:
+    monkeypatch.setattr("fermata.operator.inflight.PATIENCE_S", 0.0)
+    world = World(executors=4)
+    asyncio.run(world.run_until(T0 + 10.0))
+    write, late, sent = getattr(world.server, f"patch_{whose}_status"), asyncio.Event(), []
+
+    async def write_late(*arguments: Any) -> Any:
+        if {"short", "pool"}.isdisjoint(arguments[:2]):
+            return await write(*arguments)
+        sent.append(world.now_s)
+        await late.wait()
+        return await write(*arguments)
+
+    async def go_on() -> None:
+        async with asyncio.timeout(20.0):
+            await world.reconciler.reconcile()
+            world.feed("workflows", "uid-next", workflow("next", stage("a", estimateSeconds=9), arrival_s=T0 + 10.0))
+            await world.run_until(T0 + 20.0)
+            assert "next" in world.started
+            assert _waits(world, "next") == [("Running", "")]
+            assert len(sent) == 1, "the next one waits for its answer"
+            late.set()
+            await asyncio.sleep(0.01)
+            await world.run_until(T0 + 30.0)
+
+    setattr(world.server, f"patch_{whose}_status", write_late)
+    _end_short(world)
+    asyncio.run(go_on())
+    assert world.server.objects["uid-short"]["status"]["completionTime"] == render(T0 + 10.0)
+    assert world.server.objects["p"]["status"]["workflows"] == 2
+    told = [event["reason"] for event in world.events() if event["involvedObject"]["name"] == "short"]
+    assert told.count("AllStagesSucceeded") == 1
+
+
 @pytest.mark.parametrize("written", [True, False])
 def test_an_end_is_told_once_whose_status_was_written_without_an_answer(written: bool) -> None:
     world = World(executors=2)
