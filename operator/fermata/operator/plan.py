@@ -1,7 +1,8 @@
 """From a decision to the requests that carry it out: which Jobs to create, which to widen, what to hold until when.
 
 Pure. The one thing that a policy does not know of is a workflow's own parallelism cap over several stages, so starts
-are cut here to what it leaves.
+are cut here to what it leaves. A cap may also be above what is free: what it begins is then what fits, but a Job would
+make pods for all of it.
 """
 
 from __future__ import annotations
@@ -29,13 +30,14 @@ class Plan:
     cut: bool = False  # a start was cut, so the policy can be asked again at once
 
 
-def plan(steps: tuple[Step, ...], keys: Keys, views: Mapping[str, WorkflowView]) -> Plan:
+def plan(steps: tuple[Step, ...], keys: Keys, views: Mapping[str, WorkflowView], free: int) -> Plan:
     """Return what a decision asks for.
 
     Args:
         steps: the decision.
         keys: what its indices stand for.
         views: workflows by uid.
+        free: executors that were free.
     """
     starts: dict[StageKey, int] = {}
     holds: dict[StageKey, float] = {}
@@ -53,10 +55,12 @@ def plan(steps: tuple[Step, ...], keys: Keys, views: Mapping[str, WorkflowView])
         uid, name = key
         stage = next(stage for stage in views[uid].stages if stage.spec.name == name)
         before = starts.get(key, stage.occupied)
-        cap = min(action.cap, before + room.get(uid, action.cap))
-        cut = cut or cap < action.cap
+        fits = min(action.cap, before + free // stage.slots)
+        cap = min(fits, before + room.get(uid, fits))
+        cut = cut or cap < fits
         if cap > before:
             starts[key] = cap
+            free -= (cap - before) * stage.slots
             if uid in room:
                 room[uid] -= cap - before
     return Plan(starts, holds, wake_s, waits, cut)

@@ -140,7 +140,8 @@ class PoolReconciler:
         decision = await self._seat.decide(state, spec, limits, may_hold=may_hold, dag=edges)
         self._tools.recorder.write(self.pool, self._seat.substitute.name, state, keys, decision, edges)
         index = {key: i for i, key in enumerate(keys.stages)}
-        return Asked(state, keys, decision, plan(decision.steps, keys, self._observer.views), index, elsewhere)
+        made = plan(decision.steps, keys, self._observer.views, state.free)
+        return Asked(state, keys, decision, made, index, elsewhere)
 
     def _bound_commitments(self, limits: Guardrails, now_s: float, *, may_hold: bool) -> None:
         """Shorten committed holds to what the limits leave by now, and end those that must not be.

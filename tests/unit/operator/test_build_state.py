@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.episodes import any_legal_action
 from tests.unit.operator.objects import T0, job_fact_of, stage, workflow_fact_of
 
 from fermata.operator.build_state import Arrival, HoldTimes, Keys, Rows, build_state, dag_of
@@ -23,7 +24,7 @@ from fermata.operator.progress import WorkflowView, view
 from fermata.operator.times import render
 from fermata.policy import registry
 from fermata.policy.action import HOLD, START, WAIT, Action
-from fermata.policy.decide import Step, decide
+from fermata.policy.decide import Policy, Step, decide
 from fermata.policy.guardrails import Guardrails
 from fermata.policy.state import IDLE, ClusterState
 
@@ -185,7 +186,7 @@ def test_a_plan_cuts_starts_to_the_workflows_parallelism() -> None:
     seen = _view("w", stage("a", tasks=4), stage("b", tasks=4), parallelism=5)
     _, keys = _build([seen], executors=8)
     starts = (Action(START, 0, 4), Action(START, 1, 4))
-    made = plan(tuple(Step(action, action) for action in starts), keys, {"uid-w": seen})
+    made = plan(tuple(Step(action, action) for action in starts), keys, {"uid-w": seen}, 8)
     assert made.starts == {("uid-w", "a"): 4, ("uid-w", "b"): 1}
     assert made.cut
 
@@ -194,7 +195,7 @@ def test_a_plan_keeps_holds_and_the_wake_up() -> None:
     seen = _view("w", stage("a"), stage("b"))
     _, keys = _build([seen])
     actions = (Action(HOLD, 0, 0, NOW + 4), Action(WAIT, -1, 0, NOW + 2))
-    made = plan(tuple(Step(action, action) for action in actions), keys, {"uid-w": seen})
+    made = plan(tuple(Step(action, action) for action in actions), keys, {"uid-w": seen}, 8)
     assert (made.starts, made.holds, made.wake_s) == ({}, {("uid-w", "a"): NOW + 4}, NOW + 2)
 
 
@@ -223,9 +224,13 @@ def _pools(draw: st.DrawFn) -> tuple[list[WorkflowView], int]:
 
 
 @settings(max_examples=150, deadline=None)
-@given(_pools(), st.sampled_from(["fifo", "sjf", "srwf", "sjf-hold:tau=1,split=20"]))
-def test_every_pool_makes_a_state_in_which_policies_decide_legally(
-    pool: tuple[list[WorkflowView], int], policy: str
+@given(
+    _pools(),
+    st.sampled_from(["fifo", "sjf", "srwf", "sjf-hold:tau=1,split=20"]).map(registry.load)
+    | st.integers(0, 99).map(any_legal_action),
+)
+def test_every_pool_makes_a_state_in_which_policies_decide_legally_and_no_plan_has_more_than_is_free(
+    pool: tuple[list[WorkflowView], int], policy: Policy
 ) -> None:
     views, executors = pool
     state, keys = _build(views, executors)
@@ -238,10 +243,10 @@ def test_every_pool_makes_a_state_in_which_policies_decide_legally(
         assert state.stage_pending[index] > 0
         assert state.stage_ready_s[index] <= NOW
     before = {name: np.copy(value) for name, value in state._asdict().items()}
-    steps = decide(state, registry.load(policy), Guardrails(hold_when_idle=False), registry.load("sjf"))
+    steps = decide(state, policy, Guardrails(hold_when_idle=False), registry.load("sjf"))
     for name, value in state._asdict().items():
         np.testing.assert_array_equal(value, before[name])
-    made = plan(steps, keys, {view.fact.meta.uid: view for view in views})
+    made = plan(steps, keys, {view.fact.meta.uid: view for view in views}, state.free)
     used = sum(
         (cap - int(state.stage_running[keys.stages.index(key)])) * int(state.stage_slots[keys.stages.index(key)])
         for key, cap in made.starts.items()

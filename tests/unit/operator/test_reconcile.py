@@ -39,6 +39,14 @@ def test_why_a_stage_is_held_is_true_of_the_pool_after_what_was_started_with_it(
     assert _begin().long["message"] == told
 
 
+def test_a_job_has_no_more_tasks_at_once_than_executors_are_free_whatever_cap_a_policy_gives_it() -> None:
+    world = _begin(executors=6)
+    world.feed("workflows", "uid-many", workflow("many", stage("a", tasks=9, slots=2), arrival_s=T0 + 2.0))
+    asyncio.run(world.reconciler.reconcile())
+    (many,) = [job for job in world.server.jobs if job["metadata"]["labels"]["fermata.dev/workflow"] == "many"]
+    assert many["spec"]["parallelism"] == 2, "the short one has an executor, too"
+
+
 def test_why_a_stage_waits_is_true_of_the_pool_after_what_was_started_before_it() -> None:
     world = World(executors=1)
     asyncio.run(world.reconciler.reconcile())
