@@ -82,7 +82,7 @@ class Applier:
         self._searches: dict[StageKey, Failure] = {}  # for Jobs that were not seen
         self._stops: dict[StageKey, Failure] = {}
         self._unanswered: set[StageKey] = set()  # of `starting`
-        self._paused: set[StageKey] = set()  # at the latest decision
+        self._paused: set[StageKey] = set()  # after the latest decision
         self.starting: dict[StageKey, Start] = {}
         self._requests = InFlight(lambda: wake(pool))
 
@@ -134,12 +134,12 @@ class Applier:
         for (uid, name), until_s in plan.holds.items():
             self._ledger.accounts[uid].hold_until_s[name] = until_s
             self._teller.mark(uid)
-        before, self._paused = self._paused, set(self.paused(now_s))
-        for uid, _ in before - self._paused:  # why it waits from now on, if it does, is something else
-            self._teller.mark(uid)
         await self._requests.send(
             {key: partial(self._start, views[key[0]], key, cap, policy, now_s) for key, cap in plan.starts.items()}
         )
+        before, self._paused = self._paused, set(self.paused(now_s))
+        for uid, _ in before ^ self._paused:  # why it waits from now on, if it does, is something else
+            self._teller.mark(uid)
 
     async def find_missing(self, views: Iterable[WorkflowView], now_s: float) -> None:
         """Look for the Jobs of stages that run and are not seen: they were deleted, or have lost their labels.

@@ -415,7 +415,7 @@ def _end_short(world: World) -> None:
 def test_a_status_that_takes_long_to_be_written_keeps_nobody_waiting_and_is_told_as_it_is_then(
     monkeypatch: pytest.MonkeyPatch, whose: str
 ) -> None:
-    monkeypatch.setattr("fermata.operator.inflight.PATIENCE_S", 0.0)
+    monkeypatch.setattr("fermata.operator.inflight.PATIENCE_S", 0.02)
     world = World(executors=4)
     asyncio.run(world.run_until(T0 + 10.0))
     write, late, sent = getattr(world.server, f"patch_{whose}_status"), asyncio.Event(), []
@@ -446,6 +446,32 @@ def test_a_status_that_takes_long_to_be_written_keeps_nobody_waiting_and_is_told
     assert world.server.objects["p"]["status"]["workflows"] == 2
     told = [event["reason"] for event in world.events() if event["involvedObject"]["name"] == "short"]
     assert told.count("AllStagesSucceeded") == 1
+
+
+def test_a_stage_that_waited_and_is_started_late_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fermata.operator.inflight.PATIENCE_S", 0.02)
+    world = World(executors=1)
+    asyncio.run(world.run_until(T0 + 2.0))
+    world.feed("workflows", "uid-x", workflow("x", stage("a", estimateSeconds=9), arrival_s=T0 + 2.0))
+    asyncio.run(world.run_until(T0 + 5.0))
+    assert _waits(world, "x") == [("Waiting", "ExecutorsBusy")]
+    create, late = world.server.create_job, asyncio.Event()
+
+    async def create_late(job: dict[str, Any]) -> dict[str, Any]:
+        await late.wait()
+        return await create(job)
+
+    async def go_on() -> None:
+        await world.run_until(T0 + 10.0)
+        assert _waits(world, "x") == [("Waiting", "Starting")]
+        late.set()
+        await asyncio.sleep(0.01)
+        await world.run_until(T0 + 15.0)
+
+    world.server.create_job = create_late  # type: ignore[method-assign]
+    _end_short(world)
+    asyncio.run(go_on())
+    assert _waits(world, "x") == [("Running", "")]
 
 
 @pytest.mark.parametrize("written", [True, False])
