@@ -155,6 +155,13 @@ def test_slurms_parameters_are_finite_and_what_divides_is_above_zero(wrong: str)
         policy(f"multifactor:{wrong}+easy/skip")
 
 
+@pytest.mark.parametrize("number", ["1e+06", "1E+6", "+1000000", "+.1e7"])
+def test_a_plus_in_a_number_begins_no_backfilling(number: str) -> None:
+    for rest in ("", "/skip", "+easy", "+easy/skip", "+easy+reserve:over_s=1e+06,share=0.4"):
+        chosen, plain = (policy(f"multifactor:half_life_s={each}{rest}") for each in (number, "1000000"))
+        assert (chosen.order, chosen.rules) == (plain.order, plain.rules)
+
+
 def test_rejecting_a_blocked_head_undoes_its_commitment() -> None:
     log = log_of((0, 100, 100, 3), (1, 50, 50, 4), (2, 10, 10, 4))
     chosen = policy("sjf")

@@ -8,6 +8,7 @@ a Deep Back-Filling agent, which sees a window of the queue.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 E = TypeVar("E", Start, Backfill)
 
 _RESERVE = "reserve"
+_PLUS = re.compile(r"\+(?![\d.])")  # one before a digit is of a parameter's number, as in 1e+06
 QUEUE, WINDOW = "queue-", "window"
 GRAMMAR = "ORDER[+BACKFILL][/START][+reserve:over_s=TAU,share=PHI], queue-SETTING, FILE.onnx or window:FILE.onnx"
 
@@ -67,13 +69,13 @@ def policy(text: str, *, kill_at_estimate: bool = False) -> Policy:
         return Policy(text, order(name), replace(rules, kill_at_estimate=kill_at_estimate))
     rest, reserve = _split_reserve(text)
     rest, slash, start = rest.partition("/")
-    name, plus, backfill = rest.partition("+")
+    name, *backfill = _PLUS.split(rest, maxsplit=1)
     return Policy(
         text,
         order(name),
         Rules(
             start=_choice(Start, start, "start") if slash else Start.COMMIT,
-            backfill=_choice(Backfill, backfill, "backfill") if plus else Backfill.NONE,
+            backfill=_choice(Backfill, backfill[0], "backfill") if backfill else Backfill.NONE,
             reserve_over_s=reserve.get("over_s", float("inf")),
             reserve_share=reserve.get("share", 0.0),
             kill_at_estimate=kill_at_estimate,
