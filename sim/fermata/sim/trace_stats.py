@@ -63,7 +63,7 @@ class TraceStats:
     sizes: SizeClasses
     estimate_ratio: float  # median of estimate / mean duration over stages
     estimate_error: float  # standard deviation of the logarithm of that ratio
-    load: float | None  # share of the executors that the work keeps busy while jobs arrive; None without executors
+    load: float | None  # mean work of a job over the mean gap and the executors; None without executors
 
 
 def trace_stats(trace: Trace, executors: int | None = None) -> TraceStats:

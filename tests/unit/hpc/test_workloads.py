@@ -18,6 +18,8 @@ from fermata.sim.hpc.lublin import WHOLE, generate
 from fermata.sim.hpc.metrics import figures
 from fermata.sim.hpc.swf import Cleaning, read_log, swf_lines
 from fermata.sim.hpc.tune import Tuned, best_reservation, try_reservations
+from fermata.sim.trace_builder import one_stage_trace
+from fermata.sim.trace_stats import trace_stats
 
 SWF = """; MaxNodes: 4
 ; MaxProcs: 8
@@ -137,6 +139,12 @@ def test_the_load_is_what_was_asked_for() -> None:
     log = generate(5000, 2, load=0.7)
     offered = (log.runtime_s * log.cores).sum() / (256 * (log.submit_s[-1] - log.submit_s[0]))
     assert offered == pytest.approx(0.7, rel=0.01)
+
+
+def test_the_load_of_a_trace_counts_a_gap_for_each_job_and_that_of_a_log_the_span() -> None:
+    log = generate(5, 2, load=0.7)
+    told = trace_stats(one_stage_trace(log.submit_s, log.runtime_s, slots=log.cores), 256).load
+    assert told == pytest.approx(0.7 * 4 / 5, rel=1e-3)
 
 
 @pytest.mark.parametrize("kind", ["factor:3", "lognormal:0.7", "round", "accuracy", "exact", "user"])

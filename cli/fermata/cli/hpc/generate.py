@@ -14,7 +14,10 @@ def generate(
     seed: Annotated[int, typer.Option(min=0, help="Same seed, same jobs.")] = 0,
     cores: Annotated[int, typer.Option(min=2, max=10_000_000, help="Size of the machine.")] = 256,
     population: Annotated[str, typer.Option(help="whole, or types: batch and interactive jobs apart.")] = "whole",
-    load: Annotated[float | None, typer.Option(help="Work over capacity; default: as the model gives it.")] = None,
+    load: Annotated[
+        float | None,
+        typer.Option(help="Work over what the machine can do until the last arrival; default: as the model gives it."),
+    ] = None,
 ) -> None:
     """Draw rigid jobs from the model of Lublin and Feitelson, as a log in Standard Workload Format."""
     from fermata.policy.wording import counted

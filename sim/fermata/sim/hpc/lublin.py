@@ -93,7 +93,9 @@ def generate(
         seed: same seed, same jobs.
         machine_cores: size of the machine, at least 2; the largest job takes all of it.
         population: see `POPULATIONS`.
-        load: work submitted over capacity; gaps are scaled to meet it. Default: as the model gives it.
+        load: all work over what the machine can do from the first submission to the last; gaps are scaled to meet it.
+            Over one gap for each job, as in a trace's figures, it is (jobs - 1) / jobs of that. Default: as the model
+            gives it.
 
     Raises:
         InputError: a number out of range, or no such population.
