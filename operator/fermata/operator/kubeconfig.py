@@ -81,7 +81,7 @@ def _from(folder: Path, said: Said, *names: str) -> Said:
 
 
 def _content(file: Path) -> Said:
-    """Return what a kubeconfig says, or raise an InputError unless it is a mapping."""
+    """Return what a kubeconfig says, which may be nothing, or raise an InputError unless it is a mapping."""
     try:
         content = yaml.safe_load(file.read_text(encoding="utf-8"))
     except OSError as error:
@@ -94,7 +94,8 @@ def _content(file: Path) -> Said:
         raise InputError("broken YAML; expected a kubeconfig", file=file, line=line) from error
     except RecursionError as error:
         raise InputError("nested too deeply; expected a kubeconfig", file=file) from error
+    if content is None:
+        return {}
     if not isinstance(content, dict):
-        given = "nothing" if content is None else f"a {type(content).__name__}"
-        raise InputError(f"expected a kubeconfig, got {given}", file=file)
+        raise InputError(f"expected a kubeconfig, got a {type(content).__name__}", file=file)
     return content

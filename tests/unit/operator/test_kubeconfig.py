@@ -43,11 +43,14 @@ def test_of_what_several_say_the_first_one_counts(tmp_path: Path) -> None:
     b = _write(tmp_path / "b" / "config", "b", {"server": "http://127.0.0.1:2"}, context={"namespace": "nb"})
     again = _write(tmp_path / "c" / "a" / "config", "a", {"server": "http://127.0.0.1:3"})
     silent = _write(tmp_path / "d" / "config", "")
+    empty = str(tmp_path / "e")
+    Path(empty).touch()
     for order, port, expected in (
         ((a, b), 1, "na"),
         ((b, a), 2, "nb"),
         ((a, silent), 1, "na"),
         ((silent, b, a), 2, "nb"),
+        ((empty, a, b), 1, "na"),
         ((a, again), 1, "na"),
         ((again, a), 3, "default"),
     ):
