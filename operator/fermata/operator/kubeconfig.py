@@ -35,6 +35,13 @@ class Current(NamedTuple):
         }
 
 
+class _Loader(yaml.SafeLoader):
+    """Reads what looks like a date as the text that it is, as kubectl does: it may be none, as 2026-02-30."""
+
+
+_Loader.add_constructor("tag:yaml.org,2002:timestamp", lambda _, node: str(node.value))
+
+
 def read_current(files: str) -> Current:
     """Read a kubeconfig, or several, written as in $KUBECONFIG: of whatever they say twice, the first one counts.
 
@@ -83,7 +90,7 @@ def _from(folder: Path, said: Said, *names: str) -> Said:
 def _content(file: Path) -> Said:
     """Return what a kubeconfig says, which may be nothing, or raise an InputError unless it is a mapping."""
     try:
-        content = yaml.safe_load(file.read_text(encoding="utf-8"))
+        content = yaml.load(file.read_text(encoding="utf-8"), _Loader)  # noqa: S506 - a safe one
     except OSError as error:
         raise InputError(f"cannot be read: {error.strerror}", file=file) from error
     except UnicodeDecodeError as error:

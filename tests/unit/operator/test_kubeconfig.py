@@ -91,6 +91,15 @@ def test_a_context_without_a_user_asks_as_nobody(tmp_path: Path, server: str, us
     assert (settings.host, settings.api_key, settings.cert_file) == (server, {}, None)
 
 
+@pytest.mark.parametrize("date", ["2026-02-20", "2026-02-30"])
+def test_what_looks_like_a_date_is_text(tmp_path: Path, date: str) -> None:
+    file = tmp_path / "a" / "config"
+    _write(file, "a", {"server": "http://127.0.0.1:1"}, {"token": "DATE"}, {"namespace": "DATE", "made": "DATE"})
+    file.write_text(file.read_text(encoding="utf-8").replace("DATE", date), encoding="utf-8")
+    assert asyncio.run(configuration(str(file))).api_key == {"BearerToken": f"Bearer {date}"}
+    assert namespace(str(file)) == date
+
+
 @pytest.mark.parametrize(
     ("changed", "expected"),
     [
