@@ -17,6 +17,16 @@ from fermata.policy.errors import InputError
 
 Said = dict[str, Any]
 
+# What is used of a context, a cluster and a user, and the types that kubectl takes.
+_TEXTS = (
+    *("cluster", "user", "namespace"),
+    *("server", "tls-server-name", "proxy-url", "certificate-authority", "certificate-authority-data"),
+    *("client-certificate", "client-certificate-data", "client-key", "client-key-data"),
+    *("token", "tokenFile", "username", "password", "as"),
+)
+_TYPES = {**dict.fromkeys(_TEXTS, str), "insecure-skip-tls-verify": bool, "exec": dict, "auth-provider": dict}
+_NAMES = {str: "text", bool: "true or false", dict: "a mapping"}
+
 
 class Current(NamedTuple):
     """The current context: its cluster, its user (empty: nobody) and its namespace, if it says one."""
@@ -53,7 +63,7 @@ def read_current(files: str) -> Current:
     found = [file for file in found if file.exists()]
     if not found:
         raise InputError("no such file; expected a kubeconfig", file=files)
-    contents = [(_content(file), file.absolute().parent) for file in found]
+    contents = [(_content(file), file) for file in found]
     name = next((said["current-context"] for said, _ in contents if said.get("current-context")), None)
     if name is None:
         raise InputError("expected a kubeconfig with a current-context", file=files)
@@ -75,11 +85,21 @@ def read_current(files: str) -> Current:
 
 def _entry(contents: Sequence[tuple[Said, Path]], kind: str, name: Any) -> tuple[Said | None, Path]:
     """Return the first entry of a name, and the folder of the file that has it; None if there is none."""
-    for said, folder in contents:
+    for said, file in contents:
         for each in said.get(f"{kind}s") or ():
-            if each["name"] == name:
-                return each.get(kind) or {}, folder
+            if each.get("name") == name:
+                return _sound(each.get(kind) or {}, f"{kind} {name!r}", file), file.absolute().parent
     return None, Path()
+
+
+def _sound(said: Said, what: str, file: Path) -> Said:
+    """Return what is said without what is null or empty, or raise an InputError that names what is of a wrong type."""
+    said = {key: value for key, value in said.items() if value not in (None, "")}
+    for key, expected in _TYPES.items():
+        if not isinstance(said.get(key, expected()), expected):
+            given = type(said[key]).__name__  # and not the value, which may be a secret
+            raise InputError(f"{what}: {key}: expected {_NAMES[expected]}, got {given}", file=file)
+    return said
 
 
 def _from(folder: Path, said: Said, *names: str) -> Said:

@@ -117,6 +117,37 @@ def test_what_is_not_there_is_named(tmp_path: Path, changed: Raw, expected: str)
     assert str(told.value) == f"{file}: {expected}"
 
 
+@pytest.mark.parametrize(
+    ("cluster", "user", "context", "told"),
+    [
+        ({"insecure-skip-tls-verify": "false"}, {}, {}, "cluster 'a': insecure-skip-tls-verify: expected true"),
+        ({"proxy-url": 5}, {}, {}, "cluster 'a': proxy-url: expected text, got int"),
+        ({"tls-server-name": 5}, {}, {}, "cluster 'a': tls-server-name: expected text, got int"),
+        ({}, {"token": 4321}, {}, "user 'a': token: expected text, got int"),
+        ({}, {"token": ["t"]}, {}, "user 'a': token: expected text, got list"),
+        ({}, {"exec": "login"}, {}, "user 'a': exec: expected a mapping, got str"),
+        ({}, {}, {"namespace": True}, "context 'a': namespace: expected text, got bool"),
+    ],
+)
+def test_what_is_of_another_type_than_kubectl_takes_is_refused(
+    tmp_path: Path, cluster: Raw, user: Raw, context: Raw, told: str
+) -> None:
+    file = _write(tmp_path / "a" / "config", "a", {"server": "https://127.0.0.1:1", **cluster}, user, context)
+    with pytest.raises(InputError) as caught:
+        asyncio.run(configuration(file))
+    assert str(caught.value).startswith(f"{file}: {told}")
+
+
+@pytest.mark.parametrize("nothing", [None, ""])
+def test_what_is_null_or_empty_is_as_if_it_were_not_there(tmp_path: Path, nothing: str | None) -> None:
+    token = tmp_path / "token"
+    token.write_text("t", encoding="utf-8")
+    cluster = dict.fromkeys(("tls-server-name", "proxy-url", "certificate-authority-data"), nothing)
+    user = {**dict.fromkeys(("token", "as", "client-certificate", "username"), nothing), "tokenFile": str(token)}
+    file = _write(tmp_path / "a" / "config", "a", {"server": "https://127.0.0.1:1", **cluster}, user)
+    assert asyncio.run(configuration(file)).api_key == {"BearerToken": "Bearer t"}
+
+
 def test_the_home_of_nobody_is_a_file_that_is_not_there() -> None:
     with pytest.raises(InputError, match=r"^~nobody-of-that-name/config: no such file; expected a kubeconfig$"):
         asyncio.run(configuration("~nobody-of-that-name/config"))
