@@ -6,6 +6,7 @@ One place for both clients that the operator has, its own and kopf's, so that th
 from __future__ import annotations
 
 import asyncio
+import base64
 import logging
 import os
 import time
@@ -13,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from pathlib import Path
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 import kopf
@@ -87,9 +88,16 @@ async def _read(files: str, settings: Configuration) -> None:
         # What Python raises is not a sentence that says what was expected.
         told = error if isinstance(error, ConfigException | OSError) else f"{error!r}; expected a kubeconfig"
         raise InputError(f"no usable cluster configuration: {told}", file=files) from error
-    if not _is_url(settings.host):
-        raise InputError(f"server {settings.host!r}: expected a URL of http or https", file=files)
     settings.refresh_api_key_hook = renewal
+
+
+def _move_credentials(settings: Configuration) -> None:
+    """Show a name and a password in the server's URL in a header instead, in the place of a token, as kubectl does."""
+    url = urlsplit(settings.host)
+    if "@" in url.netloc:
+        settings.host = url._replace(netloc=url.netloc.rpartition("@")[2]).geturl()
+        known = f"{unquote(url.username or '')}:{unquote(url.password or '')}"
+        settings.api_key["BearerToken"] = f"Basic {base64.b64encode(known.encode()).decode()}"
 
 
 def _is_url(server: str) -> bool:
@@ -129,7 +137,8 @@ class Renewal:
         """Fill in the settings, as the kubeconfig and the files and the program that it names say them now.
 
         Raises:
-            InputError: the program gives no credentials, or a token is none that a request can carry.
+            InputError: the program gives no credentials, the server is no URL, or a token is none that a request can
+                carry.
             ConfigException, OSError, AttributeError, LookupError, TypeError, ValueError: they cannot be used.
         """
         user = dict(self._current.user)
@@ -140,6 +149,9 @@ class Renewal:
             user |= self._given.user
         before, alone = dict(settings.api_key), self._current._replace(user=user).alone()
         await load_kube_config_from_dict(alone, client_configuration=settings)
+        if not _is_url(settings.host):
+            raise InputError(f"server {settings.host!r}: expected a URL of http or https", file=self._files)
+        _move_credentials(settings)
         # A token that a file holds ends with its line; a header has none.
         settings.api_key = {key: token.strip() for key, token in settings.api_key.items()}
         if not all(token.isprintable() for token in settings.api_key.values()):

@@ -223,6 +223,7 @@ def test_a_token_that_is_refused_before_it_ends_is_asked_for_again(tmp_path: Pat
         ({"exec": {}}, "http://127.0.0.1:1", "user with 'exec': its program gave no credentials"),
         ({}, "http://127.0.0.1:x", "server 'http://127.0.0.1:x': expected a URL of http or https"),
         ({}, "http://127.0.0.1:99999", "server 'http://127.0.0.1:99999': expected a URL of http or https"),
+        ({}, "http://[::1", "server 'http://[::1': expected a URL of http or https"),
         ({}, "http://.example", "server 'http://.example': expected a URL of http or https"),
         ({}, f"http://{'a' * 64}.example", f"server 'http://{'a' * 64}.example': expected a URL of http or https"),
         ({"token": "a\nb"}, "http://127.0.0.1:1", "user's token: expected one line"),

@@ -83,6 +83,16 @@ def test_a_file_is_named_relative_to_the_kubeconfig_that_names_it(tmp_path: Path
         assert found == (str(tmp_path / "a" / "ca"), str(folder / "pki" / "own"), str(tmp_path / "key"))
 
 
+@pytest.mark.parametrize("user", [{}, {"token": "t"}, {"username": "other", "password": "one"}])
+@pytest.mark.parametrize(("known", "shown"), [("us%40er:p%3Aw", "dXNAZXI6cDp3"), ("us", "dXM6")])  # by kubectl 1.32
+def test_a_name_and_a_password_in_the_servers_url_are_what_is_shown(
+    tmp_path: Path, user: Raw, known: str, shown: str
+) -> None:
+    file = _write(tmp_path / "a" / "config", "a", {"server": f"http://{known}@[::1]:1"}, user)
+    settings = asyncio.run(configuration(file))
+    assert (settings.host, settings.api_key) == ("http://[::1]:1", {"BearerToken": f"Basic {shown}"})
+
+
 @pytest.mark.parametrize("server", ["http://127.0.0.1:1", "https://127.0.0.1:1"])
 @pytest.mark.parametrize("user", ["a", "missing", None])  # of the first one nothing is said but its name
 def test_a_context_without_a_user_asks_as_nobody(tmp_path: Path, server: str, user: str | None) -> None:
