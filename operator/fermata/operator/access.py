@@ -85,8 +85,9 @@ async def _read(files: str, settings: Configuration) -> None:
         renewal = Renewal(read_current(files), files)
         await renewal.load(settings)
     except _UNUSABLE as error:
-        # What Python raises is not a sentence that says what was expected.
-        told = error if isinstance(error, ConfigException | OSError) else f"{error!r}; expected a kubeconfig"
+        # What Python raises is not a sentence that says what was expected; its repr may hold the secret it is about.
+        is_sentence = isinstance(error, ConfigException | OSError)
+        told = error if is_sentence else f"{type(error).__name__}: {error}; expected a kubeconfig"
         raise InputError(f"no usable cluster configuration: {told}", file=files) from error
     settings.refresh_api_key_hook = renewal
 
@@ -175,7 +176,7 @@ class Renewal:
         except InputError as error:
             log.warning("credentials are not renewed: %s", error)
         except _UNUSABLE as error:
-            log.warning("%s: credentials are not renewed: %r", self._files, error)
+            log.warning("%s: credentials are not renewed: %s: %s", self._files, type(error).__name__, error)
 
 
 def _proxy(server: str) -> str | None:

@@ -240,9 +240,9 @@ def test_a_kubeconfig_that_would_ask_as_somebody_else_or_nowhere_is_refused(
     assert str(told.value).startswith(f"{file}: {expected}")
 
 
-@pytest.mark.parametrize("then", [None, "second\nthird"])
+@pytest.mark.parametrize("then", [None, b"second\nthird", b"second\xff"])
 def test_a_token_that_cannot_be_renewed_is_kept(
-    tmp_path: Path, clock: list[float], caplog: pytest.LogCaptureFixture, then: str | None
+    tmp_path: Path, clock: list[float], caplog: pytest.LogCaptureFixture, then: bytes | None
 ) -> None:
     token = tmp_path / "token"
     token.write_text("first", encoding="utf-8")
@@ -251,12 +251,13 @@ def test_a_token_that_cannot_be_renewed_is_kept(
         settings = await configuration(write_kubeconfig(tmp_path, _of_a_file(token)))
         token.unlink()
         if then is not None:
-            token.write_text(then, encoding="utf-8")
+            token.write_bytes(then)
         clock[0] += 61.0
         async with asyncio.timeout(20):
             while "credentials are not renewed" not in caplog.text:
                 assert await settings.get_api_key_with_prefix("BearerToken") == "Bearer first"
                 await asyncio.sleep(0.01)
+        assert "second" not in caplog.text
 
     asyncio.run(main())
 

@@ -158,6 +158,14 @@ def test_what_is_null_or_empty_is_as_if_it_were_not_there(tmp_path: Path, nothin
     assert asyncio.run(configuration(file)).api_key == {"BearerToken": "Bearer t"}
 
 
+def test_a_token_file_that_is_no_text_is_not_shown(tmp_path: Path) -> None:
+    (tmp_path / "token").write_bytes(b"secret\xff")
+    file = _write(tmp_path / "a" / "config", "a", {"server": "http://[::1]:1"}, {"tokenFile": str(tmp_path / "token")})
+    with pytest.raises(InputError, match="can't decode byte 0xff in position 6: ") as caught:
+        asyncio.run(configuration(file))
+    assert "secret" not in str(caught.value)
+
+
 def test_the_home_of_nobody_is_a_file_that_is_not_there() -> None:
     with pytest.raises(InputError, match=r"^~nobody-of-that-name/config: no such file; expected a kubeconfig$"):
         asyncio.run(configuration("~nobody-of-that-name/config"))
