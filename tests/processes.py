@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import os
 import signal
 import subprocess
 import sys
@@ -15,6 +16,14 @@ from fermata.cli.main import run
 # What a child ends with: where the interrupt went through text that Python executes, as it does to make a dataclass,
 # Python ends by SIGINT itself in the end, whoever caught it. To a shell both are 130.
 INTERRUPTED = (130, -signal.SIGINT)
+# The command line as a user without an entry runs it, who only root could be for real: a container's, as a rule.
+AS_NOBODY = "import pwd; pwd.getpwuid = {}.__getitem__; from fermata.cli.main import run; run()"
+_OF_A_USER = ("HOME", "LOGNAME", "USER", "LNAME", "USERNAME", "XDG_CACHE_HOME", "KUBECONFIG")
+
+
+def of_nobody() -> dict[str, str]:
+    """Return the environment of a user without an entry, whom no variable names, either."""
+    return {key: value for key, value in os.environ.items() if key not in _OF_A_USER}
 
 
 def interruptible(command: Sequence[str], **options: Any) -> subprocess.Popen[str]:

@@ -6,10 +6,12 @@ import asyncio
 import json
 import logging
 from datetime import UTC, datetime
+from typing import Any
 
 import kopf
 
 from fermata.operator import handlers
+from fermata.operator.lease import identity
 from fermata.operator.options import Options
 from fermata.operator.runtime import Operator
 from fermata.policy.errors import InputError
@@ -63,6 +65,8 @@ async def _run(options: Options) -> None:
         raise
     settings = kopf.OperatorSettings()
     settings.process.ultimate_exiting_timeout = _EXIT_TIMEOUT_S
+    # Or kopf would ask for the name of the user, and end where it has none, as in a container.
+    own_name: Any = identity()
     await kopf.operator(
         registry=kopf.get_default_registry(),
         memo=kopf.Memo(operator=operator),
@@ -70,6 +74,7 @@ async def _run(options: Options) -> None:
         clusterwide=options.namespace is None,
         namespaces=[options.namespace] if options.namespace else [],
         standalone=True,
+        identity=own_name,
     )
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from aiohttp import ClientSession
-from tests.processes import fermata
+from tests.processes import AS_NOBODY, fermata, of_nobody
 from typer.testing import CliRunner
 
 from fermata.cli.explain import app as explain
@@ -137,11 +137,16 @@ def test_a_port_that_is_taken_ends_it_with_one_line(tmp_path: Path) -> None:
     assert f"cannot serve metrics on 127.0.0.1, port {port}" in done.stderr
 
 
-def test_one_that_is_stopped_while_it_waits_closes_what_it_opened(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_known", [True, False], ids=["user", "user-without-an-entry"])
+def test_one_that_is_stopped_while_it_waits_closes_what_it_opened(tmp_path: Path, is_known: bool) -> None:
     kubeconfig = tmp_path / "kubeconfig"
     kubeconfig.write_text(KUBECONFIG, encoding="utf-8")
-    command = [sys.executable, "-m", "fermata.cli", "operator", "--kubeconfig", str(kubeconfig)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+    program = ("-m", "fermata.cli") if is_known else ("-c", AS_NOBODY)
+    command = [sys.executable, *program, "operator", "--kubeconfig", str(kubeconfig)]
+    environment = dict(os.environ) if is_known else of_nobody()
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment
+    ) as process:
         assert process.stdout is not None
         assert any("waiting for http://127.0.0.1:1" in line for line in process.stdout)
         process.terminate()
