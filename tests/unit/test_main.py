@@ -6,9 +6,10 @@ import os
 import subprocess
 import sys
 from importlib.metadata import version
+from pathlib import Path
 
 import pytest
-from tests.processes import INTERRUPTED, fermata, interruptible
+from tests.processes import AS_NOBODY, INTERRUPTED, fermata, interruptible, of_nobody
 from typer.main import get_command
 
 from fermata.cli.main import VERBS, app, run
@@ -28,6 +29,7 @@ def invoke(group, context):
 main.TyperGroup.invoke = invoke
 main.run()
 """
+ROOT = Path(__file__).resolve().parents[2]
 RUN = "import sys; sys.argv = ['fermata']; from fermata.cli.main import run; run()"
 
 
@@ -71,6 +73,19 @@ def test_figures_are_shown_where_standard_output_has_no_letters_for_all() -> Non
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert r"\xb1" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("command", "told"),
+    [
+        (["trace", "stats", "examples/figure1.jsonl"], "jobs, stages, tasks"),
+        (["explain", "w"], "fermata: /.kube/config: no such file; expected a kubeconfig"),
+    ],
+)
+def test_a_user_without_a_home_and_without_an_entry_needs_none(command: list[str], told: str) -> None:
+    as_nobody = [sys.executable, "-c", AS_NOBODY, *command]
+    done = subprocess.run(as_nobody, capture_output=True, text=True, check=False, env=of_nobody(), cwd=ROOT)
+    assert (done.stdout or done.stderr).startswith(told)
 
 
 def test_no_command_has_options_about_completion() -> None:

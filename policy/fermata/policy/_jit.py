@@ -36,11 +36,11 @@ def _cache_folder() -> Path | None:
     for folder in (here, *rooms):
         for source in sorted(folder.rglob("*.py")):
             digest.update(source.read_bytes())
-    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    folder = Path(home) / "fermata" / f"compiled-{digest.hexdigest()[:16]}"
     try:
+        home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+        folder = Path(home) / "fermata" / f"compiled-{digest.hexdigest()[:16]}"
         folder.mkdir(parents=True, exist_ok=True)
-    except OSError:
+    except (OSError, RuntimeError):  # RuntimeError: there is no home
         return None
     return folder if os.access(folder, os.W_OK) else None
 
