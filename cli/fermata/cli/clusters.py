@@ -21,6 +21,7 @@ Namespace = Annotated[
     str | None, typer.Option("--namespace", "-n", help="Its namespace; that of the kubeconfig's context if not given.")
 ]
 Answer = TypeVar("Answer")
+_PATIENCE = 10  # as kubectl's
 
 
 def ask(kubeconfig: Path | None, what: Callable[[Cluster], Awaitable[Answer]]) -> Answer:
@@ -44,7 +45,7 @@ async def _connection(kubeconfig: Path | None) -> AsyncIterator[Cluster]:
     from fermata.operator.cluster import Cluster, ClusterError
     from fermata.policy.errors import InputError
 
-    cluster = await Cluster.connect(str(kubeconfig) if kubeconfig else None)
+    cluster = await Cluster.connect(str(kubeconfig) if kubeconfig else None, patience=_PATIENCE)
     try:
         yield cluster
     except ClusterError as error:

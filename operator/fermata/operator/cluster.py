@@ -6,6 +6,7 @@ went wrong in one exception type that knows whether trying again can help. Decid
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import suppress
@@ -27,6 +28,7 @@ _PAGE = 500
 _TIMEOUT = aiohttp.ClientTimeout(total=30.0)
 _WATCH_S = 120  # then the API server ends a watch; one that is silent for longer is dead
 _WATCH_TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=30.0, sock_read=_WATCH_S + 15.0)
+_MOST_LATER_S = 30
 # etcd's own words, and those of the protocol by which the API server asks it.
 _TOO_LARGE = re.compile(r"etcdserver: request is too large|message larger than max")
 _DENIAL = re.compile(
@@ -86,6 +88,7 @@ class Cluster:
         client: of the official library.
         observed: called after each request with its verb, resource and HTTP status (0: no answer).
         clock: told the dates of the answers.
+        patience: how often a request comes again that is to come later, as an API server with too many of them says.
     """
 
     def __init__(
@@ -93,8 +96,9 @@ class Cluster:
         client: ApiClient,
         observed: Callable[[str, str, int], None] = lambda *_: None,
         clock: ServerClock | None = None,
+        patience: int = 0,
     ) -> None:
-        self._client, self._observed = client, observed
+        self._client, self._observed, self._patience = client, observed, patience
         self._clock = clock or ServerClock()
         self._shown = b""  # the certificate that was shown instead of the first one
 
@@ -104,6 +108,7 @@ class Cluster:
         kubeconfig: str | None = None,
         observed: Callable[[str, str, int], None] = lambda *_: None,
         clock: ServerClock | None = None,
+        patience: int = 0,
     ) -> Cluster:
         """Return a connection by a kubeconfig, or by the service account inside a cluster.
 
@@ -115,7 +120,7 @@ class Cluster:
             client = ApiClient(settings)
         except OSError as error:  # that of ssl is one, too
             raise InputError(f"no usable certificates for {settings.host}: {error}", file=kubeconfig) from error
-        return cls(client, observed, clock)
+        return cls(client, observed, clock, patience)
 
     async def close(self) -> None:
         """Close the connections."""
@@ -260,8 +265,9 @@ class Cluster:
         *,
         query: Mapping[str, str] | None = None,
         body: Mapping[str, Any] | None = None,
+        attempt: int = 0,
     ) -> Json:
-        """Send one request and return its JSON.
+        """Send one request, again where it is to come later, and return its JSON.
 
         Raises:
             ClusterError: no answer, or one that is not 2xx.
@@ -273,6 +279,10 @@ class Cluster:
             raise ClusterError(0, type(error).__name__, str(error)) from error
         if 200 <= answer.status < 300:
             return _sound(_parsed(content), content)
+        later_s = answer.headers.get("Retry-After", "")
+        if answer.status == 429 and attempt < self._patience and later_s.isdecimal() and int(later_s) <= _MOST_LATER_S:
+            await asyncio.sleep(int(later_s))
+            return await self._request(method, path, query=query, body=body, attempt=attempt + 1)
         raise _refusal(answer.status, content)
 
     async def _send(

@@ -8,7 +8,7 @@ import ssl
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, nullcontext, suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar
@@ -19,7 +19,7 @@ from tests.unit.operator.objects import write_kubeconfig
 
 from fermata.cli.clusters import pool_path, workflow_path
 from fermata.operator import access
-from fermata.operator.access import configuration, namespace
+from fermata.operator.access import configuration
 from fermata.operator.cluster import Cluster, ClusterError
 from fermata.policy.errors import InputError
 
@@ -93,24 +93,6 @@ def test_a_success_that_no_api_server_tells_is_none(content: bytes) -> None:
         with pytest.raises(ClusterError, match=r"^UnreadableAnswer: ") as told:
             asyncio.run(asked)
         assert told.value.is_unsure, "a Job may have been created"
-
-
-def test_the_namespace_is_that_of_the_context_as_it_is_for_kubectl(tmp_path: Path) -> None:
-    file = tmp_path / "kubeconfig"
-    cluster = "clusters: [{name: c, cluster: {server: 'http://127.0.0.1:1'}}]\nusers: [{name: u, user: {}}]\n"
-    for context, expected in (("", "default"), (", namespace: team", "team")):
-        contexts = f"contexts: [{{name: x, context: {{cluster: c, user: u{context}}}}}]\ncurrent-context: x\n"
-        file.write_text(f"apiVersion: v1\nkind: Config\n{cluster}{contexts}", encoding="utf-8")
-        assert namespace(str(file)) == expected
-
-
-def test_an_empty_variable_does_not_hide_the_service_account(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    token = tmp_path / "token"
-    token.write_text("t", encoding="utf-8")
-    token.with_name("namespace").write_text("team\n", encoding="utf-8")
-    monkeypatch.setattr(access, "_IN_CLUSTER", token)
-    monkeypatch.setenv("KUBECONFIG", "")
-    assert namespace() == "team"
 
 
 def test_a_name_is_one_part_of_a_path() -> None:
@@ -210,6 +192,25 @@ def test_a_token_that_is_refused_before_it_ends_is_asked_for_again(tmp_path: Pat
                 await cluster.get("/")
             clock[0] += 61.0
             await _until_welcome(cluster)
+            await cluster.close()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(("refusals", "later_s", "told"), [(2, "0", ""), (3, "0", "429: "), (1, "3600", "429: ")])
+def test_who_is_patient_comes_again_when_told_to(tmp_path: Path, refusals: int, later_s: str, told: str) -> None:
+    left = [429] * refusals
+
+    async def answer(request: web.Request) -> web.Response:
+        status = left.pop() if left else 200
+        return web.json_response({"kind": "Status"}, status=status, headers={"Retry-After": later_s})
+
+    async def main() -> None:
+        async with _answering(answer) as port:
+            file = write_kubeconfig(tmp_path, {}, {"server": f"http://127.0.0.1:{port}"})
+            cluster = await Cluster.connect(file, patience=2)
+            with pytest.raises(ClusterError, match=told) if told else nullcontext():
+                await cluster.get("/")
             await cluster.close()
 
     asyncio.run(main())

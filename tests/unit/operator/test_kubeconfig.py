@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 import yaml
 
+from fermata.operator import access
 from fermata.operator.access import configuration, namespace
 from fermata.policy.errors import InputError
 
@@ -63,6 +64,24 @@ def test_of_what_several_say_the_first_one_counts(tmp_path: Path) -> None:
             told = json.loads(done.stdout)
             assert told["clusters"][0]["cluster"]["server"] == f"http://127.0.0.1:{port}"
             assert told["contexts"][0]["context"].get("namespace", "default") == expected
+
+
+def test_the_namespace_is_that_of_the_context_as_it_is_for_kubectl(tmp_path: Path) -> None:
+    file = tmp_path / "kubeconfig"
+    cluster = "clusters: [{name: c, cluster: {server: 'http://127.0.0.1:1'}}]\nusers: [{name: u, user: {}}]\n"
+    for context, expected in (("", "default"), (", namespace: team", "team")):
+        contexts = f"contexts: [{{name: x, context: {{cluster: c, user: u{context}}}}}]\ncurrent-context: x\n"
+        file.write_text(f"apiVersion: v1\nkind: Config\n{cluster}{contexts}", encoding="utf-8")
+        assert namespace(str(file)) == expected
+
+
+def test_an_empty_variable_does_not_hide_the_service_account(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    token = tmp_path / "token"
+    token.write_text("t", encoding="utf-8")
+    token.with_name("namespace").write_text("team\n", encoding="utf-8")
+    monkeypatch.setattr(access, "_IN_CLUSTER", token)
+    monkeypatch.setenv("KUBECONFIG", "")
+    assert namespace() == "team"
 
 
 def test_a_file_is_named_relative_to_the_kubeconfig_that_names_it(tmp_path: Path) -> None:
