@@ -146,7 +146,7 @@ class Renewal:
         program = user.pop("exec", None)
         if program is not None:
             if self._given is None or self._given.are_due:
-                self._given = await ask(program, self._files)
+                self._given = await ask(program, self._current.cluster, self._files)
             user |= self._given.user
         before, alone = dict(settings.api_key), self._current._replace(user=user).alone()
         await load_kube_config_from_dict(alone, client_configuration=settings)

@@ -16,6 +16,7 @@ import os
 import sys
 import time
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from fermata.operator.times import parse
@@ -23,6 +24,10 @@ from fermata.policy.errors import InputError
 
 # Renewed that much earlier than they end, as the client does: a request may be on its way for long.
 _EARLY_S = 300.0
+_AUTHORITY = "certificate-authority-data"
+_FLAGS = ("insecure-skip-tls-verify", "disable-compression")
+_OF_A_CLUSTER = ("server", "tls-server-name", "proxy-url", *_FLAGS, _AUTHORITY)
+_FOR_PROGRAMS = "client.authentication.k8s.io/exec"
 _MALFORMED = (OSError, AttributeError, LookupError, TypeError, ValueError)
 
 
@@ -38,18 +43,19 @@ class Credentials(NamedTuple):
         return self.ends_s - _EARLY_S <= time.time()
 
 
-async def ask(program: Mapping[str, Any], files: str) -> Credentials:
+async def ask(program: Mapping[str, Any], cluster: Mapping[str, Any], files: str) -> Credentials:
     """Run a program and return what it gives; whoever stops waiting for it ends it.
 
     Args:
         program: the `exec` of a user.
+        cluster: that the credentials are for, of which the program is told if it wants to know.
         files: the kubeconfigs that name it, for the error.
 
     Raises:
         InputError: it cannot be run, fails, or gives no credentials.
     """
     try:
-        return _read(await _run(program), program)
+        return _read(await _run(program, cluster), program)
     except _MALFORMED as error:
         # What this module raises is a sentence. Of all else the text, and no repr, which may hold what it is about.
         own = isinstance(error, OSError) or type(error) is ValueError
@@ -57,13 +63,16 @@ async def ask(program: Mapping[str, Any], files: str) -> Credentials:
         raise InputError(f"user with 'exec': its program gave no credentials: {told}", file=files) from error
 
 
-async def _run(program: Mapping[str, Any]) -> bytes:
+async def _run(program: Mapping[str, Any], cluster: Mapping[str, Any]) -> bytes:
     """Return what a program writes to standard output; what it says on standard error is for people, and goes there."""
     mode = program.get("interactiveMode")
     interactive = mode != "Never" and sys.stdin is not None and sys.stdin.isatty()
     if mode == "Always" and not interactive:
         raise ValueError("its interactiveMode is Always, and standard input is no terminal")
-    info = {"apiVersion": program["apiVersion"], "kind": "ExecCredential", "spec": {"interactive": interactive}}
+    spec: dict[str, Any] = {"interactive": interactive}
+    if program.get("provideClusterInfo"):
+        spec["cluster"] = _told_of(cluster)
+    info = {"apiVersion": program["apiVersion"], "kind": "ExecCredential", "spec": spec}
     transport, output = await asyncio.get_running_loop().subprocess_exec(
         _Output,
         program["command"],
@@ -84,6 +93,16 @@ async def _run(program: Mapping[str, Any]) -> bytes:
     if transport.get_returncode():
         raise ValueError(f"it ended with {transport.get_returncode()}")
     return bytes(output.said)
+
+
+def _told_of(cluster: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a program is told of a cluster: its entry, with no names of files, and what is there for programs."""
+    told = {key: cluster[key] for key in _OF_A_CLUSTER if key in cluster}
+    if "certificate-authority" in cluster:
+        told.setdefault(_AUTHORITY, _encoded(Path(cluster["certificate-authority"]).read_text(encoding="utf-8")))
+    extensions = cluster.get("extensions") or ()
+    told["config"] = next((each["extension"] for each in extensions if each["name"] == _FOR_PROGRAMS), None)
+    return told
 
 
 class _Output(asyncio.SubprocessProtocol):

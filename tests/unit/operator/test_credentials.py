@@ -88,6 +88,26 @@ def test_a_program_beside_its_kubeconfig_is_found_there(tmp_path: Path) -> None:
     assert asyncio.run(configuration(file)).api_key == {"BearerToken": "Bearer t"}
 
 
+@pytest.mark.parametrize("by_file", [True, False])
+def test_a_program_that_wants_to_know_the_cluster_is_told_it(tmp_path: Path, by_file: bool) -> None:
+    """Expected is what kubectl 1.32 tells."""
+    said, authority = tmp_path / "said", tmp_path / "ca.pem"
+    authority.write_text("certificate\n", encoding="utf-8")
+    known = {"server": "https://127.0.0.1:1", "tls-server-name": "api", "proxy-url": "http://127.0.0.1:2"}
+    config = {"audience": "a", "scopes": [1, True]}
+    cluster = known | {
+        **({"certificate-authority": "ca.pem"} if by_file else {"certificate-authority-data": "Y2VydGlmaWNhdGUK"}),
+        "extensions": [{"name": "client.authentication.k8s.io/exec", "extension": config}],
+    }
+    script = f"printenv KUBERNETES_EXEC_INFO > {shlex.quote(str(said))}; {_credential(token='t')}"
+    for wanted in (True, False):
+        program = _program(script, provideClusterInfo=wanted)
+        asyncio.run(configuration(write_kubeconfig(tmp_path, {"exec": program}, cluster)))
+        spec = json.loads(said.read_text(encoding="utf-8"))["spec"]
+        told = {**known, "certificate-authority-data": "Y2VydGlmaWNhdGUK", "config": config}
+        assert spec == {"interactive": False} | ({"cluster": told} if wanted else {})
+
+
 @pytest.mark.parametrize(
     ("program", "told"),
     [
