@@ -30,6 +30,8 @@ SMOKE = shipped_configs()["smoke"].read_text()
         (("name: smoke", "name: 2026-02-30"), ":2: broken YAML: '2026-02-30' is no value"),
         (("futures: 2", "futures: " + 5000 * "1"), f":5: broken YAML: '{80 * '1'}' is no value"),
         (("futures: 2", "futures: !!int two"), ":5: broken YAML: 'two' is no value"),
+        (("name: smoke", r'name: "\ud800"'), r":2: broken YAML: '\ud800' is no value"),
+        (("seed: 1", r'"\ud800": 1'), r":3: broken YAML: '\ud800' is no value"),
         (("futures", "futurs"), ": teacher.futurs: no such key"),
         (("name: smoke", ""), ": name: is missing"),
         (("[2, 3]", "[2]"), ": workloads.executors.1: is missing"),

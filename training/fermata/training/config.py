@@ -188,6 +188,11 @@ class _Loader(yaml.SafeLoader):
     What looks like a value and is none, such as the 30th of February, is told as what else is wrong.
     """
 
+    def construct_scalar(self, node: yaml.ScalarNode | yaml.MappingNode) -> Any:
+        value = super().construct_scalar(node)
+        value.encode()  # half a character, such as "\\ud800", could not be written into the run's folder
+        return value
+
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
         try:
             return super().construct_object(node, deep)
