@@ -44,6 +44,17 @@ SMOKE = shipped_configs()["smoke"].read_text()
             ("0.0}", "0.0, long_share: [.5, 2]}"),
             ": workloads.long_share.1: Input should be less than or equal to 1, got 2",
         ),
+        (("futures: 2", "doubt: 1.e+300"), ": teacher.doubt: expected 0, or 1e-12 to 1e+10 in size, got 1e+300"),
+        (("futures: 2", "doubt: -1.e+300"), ": teacher.doubt: expected 0, or 1e-12 to 1e+10 in size, got -1e+300"),
+        (("futures: 2", "sample: 1.e-300"), ": teacher.sample: expected 0, or 1e-12 to 1e+10 in size, got 1e-300"),
+        (
+            ("0.0}", "0.0, size_ratio: [2, 1.e+300]}"),
+            ": workloads.size_ratio: expected 0, or 1e-12 to 1e+10 in size, got 1e+300",
+        ),
+        (
+            ("epochs: 10", "epochs: " + 4000 * "1"),
+            f": fit.epochs: expected 0, or 1e-12 to 1e+10 in size, got {80 * '1'}",
+        ),
         (("futures: 2", "doubt: .inf"), ": teacher.doubt: Input should be a finite number, got inf"),
         (("seed: 1", "seed: 5000000000"), ": seed: Input should be less than 4294967296, got 5000000000"),
         (("epochs: 10", "epochs: yes"), ": fit.epochs: expected neither true nor false, got True"),

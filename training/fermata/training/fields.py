@@ -1,4 +1,4 @@
-"""What configurations are made of: sections in which every key is known and every number finite, and kinds of numbers.
+"""What configurations are made of: sections in which every key is known and every number bounded, and kinds of numbers.
 
 None of it changes what a valid configuration says, nor its digest.
 """
@@ -13,6 +13,8 @@ from fermata.sim.scenarios.base import MAX_JOBS
 from fermata.sim.trace import MAX_EXECUTORS
 
 N = TypeVar("N", int, float)
+LEAST, MOST = 1e-12, 1e10  # of a number but 0, whatever its sign: beyond, their products are soon none any more
+_MOST_SHOWN = 80  # characters of a number
 
 
 class Section(BaseModel):
@@ -28,6 +30,14 @@ class Section(BaseModel):
         truth = next((value for value in values if isinstance(value, bool)), None)
         if truth is not None and cls.model_fields[str(info.field_name)].annotation is not bool:
             raise ValueError(f"expected neither true nor false, got {truth}")
+        return given
+
+    @field_validator("*", mode="after")
+    @classmethod
+    def _no_size_beyond_arithmetic(cls, given: Any) -> Any:
+        for value in given if isinstance(given, tuple) else (given,):
+            if isinstance(value, int | float) and value != 0 and not LEAST <= abs(value) <= MOST:
+                raise ValueError(f"expected 0, or {LEAST:g} to {MOST:g} in size, got {value!r:.{_MOST_SHOWN}}")
         return given
 
 
