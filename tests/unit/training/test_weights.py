@@ -49,6 +49,12 @@ def test_without_a_floor_all_labels_count_alike() -> None:
     assert weighed(labels, Fit(hidden=(4, 4), epochs=1), seed=1) is labels
 
 
+def test_where_there_are_no_labels_there_is_nothing_to_weigh() -> None:
+    labels = noisy(np.ones(SCENARIOS))
+    none = labels.where(labels.scenario < 0)
+    assert weighed(none, Fit(hidden=(4, 4), epochs=1, floor=FLOOR), seed=1) is none
+
+
 def test_a_scenario_of_which_nothing_was_labelled_takes_nothing_from_the_others() -> None:
     labels = noisy(np.full(SCENARIOS, 0.1))
     some = labels.where((labels.scenario > 3) & (labels.scenario != 7))

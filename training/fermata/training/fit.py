@@ -75,12 +75,12 @@ def weighed(
 
     Args:
         labels: of all rounds.
-        config: sizes and steps; without a floor all labels count alike.
+        config: sizes and steps; without a floor all labels count alike, as where there is none.
         seed: of that fit, and the rest, as of `fit`.
         on_epoch: as of `fit`.
         device: as of `fit`.
     """
-    if config.floor is None:
+    if config.floor is None or not len(labels.x):
         return labels
     network = fit(labels, config, seed, on_epoch, device)
     with torch.no_grad():
