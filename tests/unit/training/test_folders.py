@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import sys
 from pathlib import Path
 
@@ -30,11 +31,13 @@ def test_a_folder_that_cannot_be_made(
     assert capsys.readouterr().err == f"fermata: {file / 'run'}: Not a directory\n"
 
 
-def told(arguments: list[object], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> str:
+def told(
+    arguments: list[object], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], code: int = 2
+) -> str:
     monkeypatch.setattr(sys, "argv", ["fermata", *map(str, arguments)])
     with pytest.raises(SystemExit) as exit_:
         run()
-    assert exit_.value.code == 2
+    assert exit_.value.code == code
     return capsys.readouterr().err
 
 
@@ -75,6 +78,41 @@ def test_another_program_s_configuration_is_left_alone(
     assert line.startswith(f"fermata: {tmp_path}")
     assert line.endswith("; use another folder\n")
     assert sorted(path.name for path in tmp_path.iterdir()) == [".lock", "config.json"]
+
+
+TEACHER = """
+name: tiny
+seed: 1
+workloads: {executors: [2, 2], load: [0.5, 0.6], dag_share: 0.0}
+teacher: {futures: 1, horizon: [60, 100], library: 1000}
+rounds: [{behaviour: tuned, rollouts: tuned, scenarios: 2, states: 5}]
+fit: {hidden: [4, 4], epochs: 1}
+"""
+GRAPH = """
+name: tiny
+method: reinforce
+seed: 1
+iterations: 1
+network: {width: 4, hidden: 4, rounds: 0}
+workloads: {executors: [2, 2], load: [0.5, 0.6], dag_share: 0.0}
+rollouts: {sequences: 1, repeats: 2, jobs: [8, 8], warm_jobs: 2}
+selection: {episodes: 2, jobs: 8}
+"""
+
+
+@pytest.mark.parametrize("config", [TEACHER, GRAPH], ids=["teacher", "graph"])
+def test_a_folder_where_nothing_was_learned_takes_the_corrected_configuration(
+    config: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, out = tmp_path / "tiny.yaml", tmp_path / "run"
+    arguments = ["train", "--config", file, "--out", out, "--processes", 1]
+    file.write_text(config.replace("0.5, 0.6", "1.e-12, 1.e-12"))  # jobs come later than any trace may say
+    assert "arrival_s must be a number of seconds" in told(arguments, monkeypatch, capsys)
+    file.write_text(config)
+    told(arguments, monkeypatch, capsys, code=0)
+    assert json.loads((out / "config.json").read_text())["workloads"]["load"] == [0.5, 0.6]
+    file.write_text(config.replace("seed: 1", "seed: 2"))
+    assert "holds a run of another configuration" in told(arguments, monkeypatch, capsys)
 
 
 @pytest.mark.parametrize(

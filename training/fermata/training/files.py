@@ -160,6 +160,14 @@ def read_note(path: Path, kind: type[M]) -> M:
         raise InputError(told, file=path) from error
 
 
+def has_learned(run: Path) -> bool:
+    """Tell whether a run holds labels, weights or a search; one that does not may still be given another configuration.
+
+    What ended before it had learned anything may have ended because of its configuration.
+    """
+    return any(path.suffix in (".npz", ".pt") for path in run.rglob("*"))
+
+
 def write_bytes(path: Path, content: bytes) -> None:
     """Write a file.
 

@@ -30,6 +30,7 @@ from fermata.training.collect import Unit, label_unit
 from fermata.training.config import TrainConfig
 from fermata.training.device import CPU, announce, chosen
 from fermata.training.files import (
+    has_learned,
     locked,
     put_weights,
     read_arrays,
@@ -53,7 +54,7 @@ def _prepare(config: TrainConfig, run: Path) -> None:
     """Create the run's folder, or check that it belongs to this configuration.
 
     Raises:
-        InputError: the folder holds a run of another configuration.
+        InputError: the folder holds what a run of another configuration has learned, or another method's.
     """
     run.mkdir(parents=True, exist_ok=True)
     note = run / CONFIG_FILE
@@ -61,17 +62,18 @@ def _prepare(config: TrainConfig, run: Path) -> None:
         if b'"method"' in note.read_bytes():
             raise InputError("holds a run of another configuration and method; use another folder", file=run)
         there = read_note(note, TrainConfig)
-        if there.digest != config.digest:
+        if there.digest == config.digest:
+            return
+        if has_learned(run):
             raise InputError(f"holds a run of another configuration ({there.name}); use another folder", file=run)
-    else:
-        write_note(note, config)
-    (run / "labels").mkdir(exist_ok=True)
+    write_note(note, config)
 
 
 def _label_round(config: TrainConfig, number: int, network: Network | None, run: Path, progress: Progress) -> None:
     """Do all units of a round that are not there yet, in parallel processes."""
     units = [Unit(number, i) for i in range(config.rounds[number].scenarios)]
     folder = run / "labels"
+    folder.mkdir(exist_ok=True)
     left = [unit for unit in units if not (folder / unit.file_name).exists()]
     task = progress.add_task(f"round {number + 1}: labels", total=len(units), completed=len(units) - len(left))
     if not left:

@@ -24,6 +24,7 @@ from fermata.policy.graph_actions import NO_IDLING
 from fermata.policy.graph_state import join
 from fermata.training.device import CPU, announce, chosen
 from fermata.training.files import (
+    has_learned,
     locked,
     put_weights,
     read_note,
@@ -89,7 +90,7 @@ def _prepare(config: GraphConfig, run: Path) -> None:
     """Create the run's folder, or check that it belongs to this configuration.
 
     Raises:
-        InputError: the folder holds a run of another configuration.
+        InputError: the folder holds what a run of another configuration has learned, or another method's.
     """
     run.mkdir(parents=True, exist_ok=True)
     note = run / CONFIG_FILE
@@ -97,9 +98,10 @@ def _prepare(config: GraphConfig, run: Path) -> None:
         content = note.read_bytes()
         # Of the other kinds of runs the teacher's have no method, and an allocation's is this one.
         mine = b'"method"' in content and b'"method": "evolution"' not in content
-        if not mine or read_note(note, GraphConfig).digest != config.digest:
+        if mine and read_note(note, GraphConfig).digest == config.digest:
+            return
+        if not mine or has_learned(run):
             raise InputError("holds a run of another configuration; use another folder", file=run)
-        return
     write_note(note, config)
 
 

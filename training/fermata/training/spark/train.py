@@ -20,7 +20,7 @@ from torch.utils.tensorboard import SummaryWriter
 from fermata.policy.allocation import ANSWERS, DECIMA_FEATURES, FEATURES, FULL, HIDDEN, LAYER, LINEAR, PARAMETERS, SIZE
 from fermata.policy.errors import InputError
 from fermata.sim.processes import Workers
-from fermata.training.files import locked, read_arrays, unfitting, write_arrays, write_note
+from fermata.training.files import has_learned, locked, read_arrays, unfitting, write_arrays, write_note
 from fermata.training.files import read_note as read_config
 from fermata.training.hpc.evolution import Evolution, single
 from fermata.training.progress import shown
@@ -171,13 +171,20 @@ def _judge(state: _State, judged: Sequence[Case], waits: bool, log: SummaryWrite
 
 
 def _prepare(config: AllocationConfig, run: Path) -> None:
-    """Create the run's folder, or check that it belongs to this configuration."""
+    """Create the run's folder, or check that it belongs to this configuration.
+
+    Raises:
+        InputError: the folder holds what a run of another configuration has learned, or another method's.
+    """
     run.mkdir(parents=True, exist_ok=True)
     note = run / CONFIG_FILE
-    if not note.exists():
-        write_note(note, config)
-    elif (there := read_note(run)) is None or there.digest != config.digest:
-        raise InputError("holds a run of another configuration; use another folder", file=run)
+    if note.exists():
+        there = read_note(run)
+        if there is not None and there.digest == config.digest:
+            return
+        if there is None or has_learned(run):
+            raise InputError("holds a run of another configuration; use another folder", file=run)
+    write_note(note, config)
 
 
 def read_note(run: Path) -> AllocationConfig | None:
