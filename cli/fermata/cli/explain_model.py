@@ -79,7 +79,7 @@ def explain(
         else:
             found = look_into(policy, chosen, numbers, limits=limits, most=states, top=top, progress=progress)
     if out is not None:
-        _write_page(found, out)
+        _write_page(found, seeds, out)
     if as_json:
         print(json.dumps(found.as_dict() | {"report": None if out is None else str(out)}))
     else:
@@ -122,7 +122,7 @@ def _scenarios(names: list[str]) -> list[Scenario]:
     return list(found.values())
 
 
-def _write_page(found: Explanation, out: Path) -> None:
+def _write_page(found: Explanation, seeds: str, out: Path) -> None:
     from importlib.metadata import version
 
     from fermata.sim.explain.chapter import chapter_of
@@ -130,7 +130,7 @@ def _write_page(found: Explanation, out: Path) -> None:
 
     facts = {
         "command": shlex.join(["fermata", *sys.argv[1:]]),
-        "seeds": f"{found.states.seeds[0]}-{found.states.seeds[-1]}",
+        "seeds": seeds,
         f"model {found.name}": f"sha256 {found.digest}",
         "versions": f"fermata {version('fermata')}, Python {platform.python_version()}, "
         + ", ".join(f"{package} {version(package)}" for package in ("numpy", "onnxruntime")),

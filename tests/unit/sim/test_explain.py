@@ -311,7 +311,10 @@ def test_the_command_prints_numbers_and_writes_a_page(tmp_path: Path, capsys: py
     numbers = json.loads(capsys.readouterr().out)
     assert (numbers["model"], numbers["states"], numbers["report"]) == ("default", 50, str(out))
     assert numbers["sha256"] == default().digest
-    assert numbers["sha256"] in out.read_text()
+    page = out.read_text()
+    assert numbers["sha256"] in page
+    assert "Seed 3; each workload" in page
+    assert "95% intervals" not in page, "of one seed there are none"
     assert fermata(*arguments) == 0
     text = capsys.readouterr().out
     assert "what the decisions depend on" in text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -45,8 +46,12 @@ def _lead(found: Explanation) -> str:
     held = int(states.held.sum())
     return (
         f"From {len(states.rows):,} states in which it decided, in {', '.join(states.workloads)}; it waited in "
-        f"{held:,}. Seeds {states.seeds[0]} to {states.seeds[-1]}; each workload counts the same."
+        f"{held:,}. {_seeds(states.seeds)}; each workload counts the same."
     )
+
+
+def _seeds(seeds: Sequence[int]) -> str:
+    return f"Seed {seeds[0]}" if len(seeds) == 1 else f"Seeds {seeds[0]} to {seeds[-1]}"
 
 
 def _notes(found: Explanation) -> list[str]:
@@ -86,7 +91,8 @@ def _behaviour_table(found: Explanation) -> Table:
         for each in found.behaviour
     ]
     header = ["workload", "decisions", *(name.capitalize() for name in ACTIONS), "held, s a job", "mean JCT, s"]
-    return Table("How often it does what", "Means over seeds with 95% intervals.", header, rows)
+    told = _seeds(found.states.seeds) if len(found.states.seeds) == 1 else "Means over seeds with 95% intervals"
+    return Table("How often it does what", f"{told}.", header, rows)
 
 
 def _importance_table(found: Explanation) -> Table:

@@ -87,6 +87,11 @@ def _short(name: str, most: int = 36) -> str:
     return f"{name[:cut]}\n{name[cut + 1 :]}"
 
 
+def _where_known(told: str, intervals: Sequence[Interval]) -> str:
+    """Return what is told of intervals if there is one: of a single seed there is none."""
+    return "" if all(math.isnan(each.ci95) for each in intervals) else told
+
+
 def permutation(features: Sequence[Importance]) -> Drawing:
     """Draw how many decisions change where a feature is dealt out anew."""
     rows = [(each.name, each.changed) for each in features[:_MOST_BARS]]
@@ -94,7 +99,7 @@ def permutation(features: Sequence[Importance]) -> Drawing:
         "importance",
         "What the decisions depend on",
         f"Share of the decisions that change where a feature is dealt out anew among the states of a workload, the "
-        f"{len(rows)} largest; with 95% intervals over seeds.",
+        f"{len(rows)} largest{_where_known('; with 95% intervals over seeds', [each for _, each in rows])}.",
         "Share of decisions that change without each feature",
         _bars(rows, "percent of decisions changed", shares=True),
     )
@@ -113,7 +118,8 @@ def worth(tried: Sequence[Importance]) -> Drawing:
         "worth",
         "What knowing it is worth",
         "Change of the mean JCT where the model reads a feature's median instead of the feature, in whole episodes; "
-        "paired, with 95% intervals over seeds. Right of zero: knowing it pays. “All” is a group of features together.",
+        f"paired{_where_known(', with 95% intervals over seeds', [each for _, each in rows])}. Right of zero: knowing "
+        "it pays. “All” is a group of features together.",
         "Change of mean JCT without each group of features and without single ones",
         _bars(rows, "change of mean JCT, percent", shares=False),
     )
@@ -125,7 +131,8 @@ def dependence_on_next(curves: Sequence[Curve]) -> Drawing:
         "hold-next-completion",
         "The hold and the next completion",
         "Share of the states in which the model would wait if the next executor freed after so much of the head's "
-        "length, by the number of jobs of the head's size that wait; bands are 95% intervals over seeds.",
+        "length, by the number of jobs of the head's size that wait"
+        f"{_where_known('; bands are 95% intervals over seeds', [each for curve in curves for each in curve.held])}.",
         "Share of states held over the next completion, by number of waiting longs",
         _curves(curves, _NEXT, "states in which it waits", _waiting, log=True, shares=True),
     )
