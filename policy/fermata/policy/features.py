@@ -29,6 +29,8 @@ from fermata.policy.state import ClusterState
 
 SCHEMA = "fermata.head-alternative-wait/7"
 
+# "Startable" in these names means ready: stages that are held, or are wider than what is free, count, too. The names
+# stay, because models hold them.
 FEATURES: tuple[str, ...] = (
     "log executors",
     "free share",
@@ -274,7 +276,7 @@ def _has_more(board: Board, index: int) -> bool:
 
 @part
 def _of_several_tasks(board: Board) -> float:
-    """Return the share of the busy executors and startable stages whose job is or was more than one task."""
+    """Return the share of the busy executors and ready stages whose job is or was more than one task."""
     several, seen = 0, 0
     for i in range(len(board.executors)):
         index = board.executors[i].stage
