@@ -9,6 +9,7 @@ import contextlib
 import hashlib
 import importlib
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -23,9 +24,11 @@ if os.environ.get("FERMATA_NO_JIT", "0") in ("", "0"):
 
 COMPILED = _numba is not None
 
+_ROOM_BYTES = 64 * 2**20  # twice what all kernels take
+
 
 def _cache_folder() -> Path | None:
-    """Return a writable folder for compiled code of exactly these sources, or None.
+    """Return a folder for compiled code of exactly these sources; None where the user has no home.
 
     Numba's own cache looks only at the file of the outermost function, so a change in a kernel that it calls would go
     unnoticed; a folder a digest of all sources cannot be stale.
@@ -37,20 +40,28 @@ def _cache_folder() -> Path | None:
         for source in sorted(folder.rglob("*.py")):
             digest.update(source.read_bytes())
     try:
-        home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-        folder = Path(home) / "fermata" / f"compiled-{digest.hexdigest()[:16]}"
-        folder.mkdir(parents=True, exist_ok=True)
-    except (OSError, RuntimeError):  # RuntimeError: there is no home
+        home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    except RuntimeError:
         return None
-    return folder if os.access(folder, os.W_OK) else None
+    return home / "fermata" / f"compiled-{digest.hexdigest()[:16]}"
+
+
+def _can_hold_code(folder: Path) -> bool:
+    """Tell whether a folder can be written and has room; Numba would end the program where its disk is full."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        return os.access(folder, os.W_OK) and shutil.disk_usage(folder).free >= _ROOM_BYTES
+    except OSError:
+        return False
 
 
 _CACHED = False
 FIRST_RUN = False  # nothing of these sources has been compiled here before: kernels take seconds to begin
 if _numba is not None:
-    if not _numba.config.CACHE_DIR:
-        _numba.config.CACHE_DIR = str(_cache_folder() or "")
-    _CACHED = bool(_numba.config.CACHE_DIR)
+    _folder = Path(_numba.config.CACHE_DIR) if _numba.config.CACHE_DIR else _cache_folder()
+    if _folder is not None and _can_hold_code(_folder):
+        _CACHED = True
+        _numba.config.CACHE_DIR = str(_folder)
     FIRST_RUN = not (_CACHED and any(Path(_numba.config.CACHE_DIR).glob("*")))
 
 

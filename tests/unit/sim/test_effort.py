@@ -44,6 +44,24 @@ def test_a_small_episode_needs_no_compiler(tmp_path: Path) -> None:
     assert loads_numba("--scenario", "express_k2", "--seeds", "1-2")
 
 
+def test_where_the_disk_is_full_code_is_compiled_and_not_kept(tmp_path: Path) -> None:
+    pytest.importorskip("numba")
+    (tmp_path / "adding.py").write_text(
+        "from fermata.policy._jit import jit\n\n\n@jit\ndef add(a, b):\n    return a + b\n\n\nprint(add(1, 2))\n"
+    )
+    full = tmp_path / "full"
+    full.mkdir()
+    script = f"mount -t tmpfs -o size=64k none {full} && yes >{full}/file; {sys.executable} {tmp_path}/adding.py"
+    apart = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c"]
+    try:
+        subprocess.run([*apart, f"mount -t tmpfs none {full}"], check=True, timeout=60)
+    except (OSError, subprocess.CalledProcessError):
+        pytest.skip("no file system can be mounted here")
+    environment = os.environ | {"NUMBA_CACHE_DIR": str(full), "FERMATA_NO_JIT": "0"}
+    done = subprocess.run([*apart, script], env=environment, capture_output=True, text=True, timeout=240, check=False)
+    assert (done.returncode, done.stdout) == (0, "3\n"), done.stderr
+
+
 def test_more_of_anything_is_more_effort() -> None:
     alone = interpreted_s(EXPRESS, 2)
     assert 0.0 < alone < WORTH_COMPILING_S
