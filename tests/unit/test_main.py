@@ -18,6 +18,7 @@ from fermata.cli.main import VERBS, app, run
 LOST = """
 import signal, sys, time
 from fermata.cli import main
+from fermata.cli.interrupts import resumable
 class Final:
     def __del__(self):
         signal.raise_signal(signal.SIGINT)
@@ -26,7 +27,7 @@ def invoke(group, context):
     if sys.argv[1] == "fail":
         raise RuntimeError("no compiled object yet")
     time.sleep(60)
-main.TyperGroup.invoke = invoke
+main.TyperGroup.invoke = resumable()(invoke) if sys.argv[2] == "resumes" else invoke
 main.run()
 """
 ROOT = Path(__file__).resolve().parents[2]
@@ -55,9 +56,12 @@ def test_words_are_completed(words: str, expected: list[str]) -> None:
 
 
 @pytest.mark.parametrize("then", ["fail", "go on"])
-def test_an_interrupt_is_not_lost_in_a_callback(then: str) -> None:
-    child = interruptible([sys.executable, "-c", LOST, then], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    assert child.communicate(timeout=30) == ("", "fermata: interrupted\n")
+@pytest.mark.parametrize(
+    ("command", "hint"), [("begins anew", ""), ("resumes", "; the same command goes on where it was")]
+)
+def test_an_interrupt_is_not_lost_in_a_callback(command: str, hint: str, then: str) -> None:
+    child = interruptible([sys.executable, "-c", LOST, then, command], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert child.communicate(timeout=30) == ("", f"fermata: interrupted{hint}\n")
     assert child.returncode in INTERRUPTED
 
 
@@ -108,13 +112,14 @@ def test_the_help_of_every_command_has_its_options_and_their_meaning_in_full() -
             assert "".join(param.help.split()) in text, (words, param.opts)
 
 
+@pytest.mark.parametrize("where", ["fermata.cli.main.app", "typer.core.TyperGroup.make_context"])
 def test_an_interrupt_around_a_command_is_one_line(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    where: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def interrupted() -> None:
+    def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("fermata.cli.main.app", interrupted)
+    monkeypatch.setattr(where, interrupted)
     with pytest.raises(SystemExit) as exit_:
         run()
     assert exit_.value.code == 130

@@ -65,13 +65,25 @@ def never_lost() -> Iterator[None]:
 
 
 @contextmanager
+def told(message: str = "interrupted") -> Iterator[None]:
+    """Let an interrupt of this block say so in one line.
+
+    Raises:
+        InterruptError: Ctrl-C came.
+    """
+    try:
+        with never_lost():
+            yield
+    except KeyboardInterrupt as cut:
+        raise InterruptError(message) from cut
+
+
+@contextmanager
 def resumable() -> Iterator[None]:
     """Let an interrupt of this block say that nothing of what was done is lost.
 
     Raises:
         InterruptError: Ctrl-C came.
     """
-    try:
+    with told("interrupted; the same command goes on where it was"):
         yield
-    except KeyboardInterrupt as cut:
-        raise InterruptError("interrupted; the same command goes on where it was") from cut

@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from fermata.cli.interrupts import InterruptError, never_lost, terminable
+from fermata.cli.interrupts import InterruptError, terminable, told
 from fermata.policy.errors import DISK_FULL, FermataError
 
 # verb -> module that holds a typer application called `app`
@@ -59,12 +59,13 @@ class _LazyGroup(TyperGroup):
         command.name = cmd_name
         return command
 
+    def make_context(self, *args: Any, **options: Any) -> Any:
+        with told():  # it reads the options, and imports what for
+            return super().make_context(*args, **options)
+
     def invoke(self, ctx: Any) -> Any:
-        try:
-            with never_lost():
-                return super().invoke(ctx)
-        except KeyboardInterrupt as cut:
-            raise InterruptError("interrupted") from cut
+        with told():
+            return super().invoke(ctx)
 
 
 app = typer.Typer(
