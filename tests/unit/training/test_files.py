@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
@@ -51,12 +52,7 @@ def write_arrays(path: Path) -> None:
     files.write_arrays(path, {"x": LARGE, "y": LARGE[:3]})
 
 
-def write_model(path: Path) -> None:
-    with files.draft_of(path, LARGE.tobytes()):
-        pass
-
-
-@pytest.mark.parametrize("write", [write_weights, write_arrays, write_model])
+@pytest.mark.parametrize("write", [write_weights, write_arrays])
 def test_a_full_disk_leaves_what_was_there(write: object, tmp_path: Path) -> None:
     assert callable(write)
     path = tmp_path / "file"
@@ -77,6 +73,36 @@ def test_a_model_that_fails_its_check_leaves_the_one_before(tmp_path: Path) -> N
         draft.stat().st_size // 0
     assert path.read_text() == "old"
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_full_disk_leaves_the_model_that_was_there(tmp_path: Path) -> None:
+    path = tmp_path / "model.onnx"
+    path.write_text("old")
+    with (
+        files_end_at(10_000),
+        pytest.raises(InputError, match=r"draft\.onnx: cannot write it: File too large$"),
+        files.draft_of(path, LARGE.tobytes()),
+    ):
+        pass
+    with (
+        ExitStack() as later,
+        pytest.raises(InputError, match=f"^{path}: cannot write it: File too large$"),
+        files.draft_of(path, LARGE.tobytes()),
+    ):
+        later.enter_context(files_end_at(10_000))
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_an_export_that_is_killed_leaves_nothing_beside_the_model(tmp_path: Path) -> None:
+    out = tmp_path / "model.onnx"
+    killed = "import os, sys, pathlib\nfrom fermata.training.files import draft_of\n"
+    killed += "with draft_of(pathlib.Path(sys.argv[1]), b'model'): os.kill(os.getpid(), 9)"
+    (tmp_path / "tmp").mkdir()
+    environment = os.environ | {"TMPDIR": str(tmp_path / "tmp")}
+    subprocess.run([sys.executable, "-c", killed, str(out)], env=environment, check=False)
+    assert list((tmp_path / "tmp").rglob("draft.onnx")), "it was at work"
+    assert [path.name for path in tmp_path.iterdir()] == ["tmp"]
 
 
 def test_a_model_goes_into_a_pipe_that_stays_one(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ValidationError
 
 from fermata.policy.errors import InputError
-from fermata.sim.files import atomic_output, is_pipe_or_device, unfinished_outputs, unwritable
+from fermata.sim.files import atomic_output, unfinished_outputs, unwritable
 
 if TYPE_CHECKING:
     import torch
@@ -180,32 +180,25 @@ def write_bytes(path: Path, content: bytes) -> None:
 
 @contextmanager
 def draft_of(out: Path, content: bytes) -> Iterator[Path]:
-    """Yield a file with this content that takes the place of `out` if the block does not raise, and else is gone.
+    """Yield a file with this content; `out` is written with the same if the block does not raise.
 
-    What is a pipe or a device stays one, and is written to.
+    The file lies where the system keeps what is temporary, and cleans up after a process that was killed.
 
     Raises:
-        InputError: the file cannot be written.
+        InputError: a file cannot be written.
     """
-    passed_on = is_pipe_or_device(out)
     try:
-        folder = tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=None if passed_on else out.parent)
+        folder = tempfile.TemporaryDirectory(prefix="fermata-")
     except OSError as error:
-        raise unwritable(error, out) from error
+        raise unwritable(error, error.filename or out) from error
     with folder as name:
         draft = Path(name) / "draft.onnx"
         try:
             draft.write_bytes(content)
         except OSError as error:
-            raise unwritable(error, out) from error
+            raise unwritable(error, draft) from error
         yield draft
-        if passed_on:
-            write_bytes(out, content)
-            return
-        try:
-            draft.replace(out)
-        except OSError as error:
-            raise unwritable(error, out) from error
+    write_bytes(out, content)
 
 
 def _intact(path: Path) -> io.BytesIO:
