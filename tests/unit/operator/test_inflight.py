@@ -80,12 +80,14 @@ def test_late_ones_keep_nobody_waiting_and_are_not_sent_again(caplog: pytest.Log
         many = dict.fromkeys(range(3 * inflight.AT_ONCE), late)
         await requests.send(many)
         await requests.send(many)
-        assert (sent, landed) == (len(many), [])
+        assert (sent, landed, len(requests)) == (len(many), [], len(many))
         answer.set()
         while len(landed) < len(many):
             await asyncio.sleep(0.001)
+        assert 0 not in requests
         answer.clear()
         await requests.send({0: late})
+        assert 0 in requests
         assert sent == len(many) + 1, "what has been answered may be asked again"
         requests.close()
         await asyncio.sleep(0.01)
