@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import stat
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,14 @@ def test_what_is_written_is_read(tmp_path: Path, token: str | None) -> None:
     write_kubeconfig(tmp_path / "kubeconfig", "http://127.0.0.1:8080", token)
 
     assert read_kubeconfig(tmp_path / "kubeconfig") == ("http://127.0.0.1:8080", None, token)
+
+
+def test_only_its_owner_may_read_what_is_written(tmp_path: Path) -> None:
+    file = _written(tmp_path, "of before")
+    file.chmod(0o644)
+    write_kubeconfig(file, "http://127.0.0.1:8080", "secret")
+
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
 
 
 def test_a_user_of_whom_nothing_is_said(tmp_path: Path) -> None:

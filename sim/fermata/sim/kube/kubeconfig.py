@@ -78,7 +78,7 @@ class Endpoint(NamedTuple):
 
 
 def write_kubeconfig(path: Path, server: str, token: str | None = None) -> None:
-    """Write a kubeconfig that names one server.
+    """Write a kubeconfig that names one server and only its owner may read, as clients expect of one.
 
     Args:
         path: the file; its folder is made.
@@ -94,6 +94,8 @@ def write_kubeconfig(path: Path, server: str, token: str | None = None) -> None:
         "current-context": _NAME,
     }
     path.parent.mkdir(parents=True, exist_ok=True)
+    path.touch()
+    path.chmod(0o600)
     path.write_text(yaml.safe_dump(config, sort_keys=False), encoding="utf-8")
 
 
