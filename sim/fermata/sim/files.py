@@ -33,12 +33,15 @@ def shown_name(path: str | Path) -> str:
     return "<stdin>" if str(path) == STANDARD_STREAM else str(path)
 
 
-def numbered_lines(path: str | Path, progress: Progress | None) -> Iterator[tuple[int, str]]:
+def numbered_lines(
+    path: str | Path, progress: Progress | None, errors: Literal["strict", "replace"] = "strict"
+) -> Iterator[tuple[int, str]]:
     """The lines of a text file with their numbers from 1, one at a time.
 
     Args:
         path: a file, decompressed by its suffix `.xz` or `.gz`; `-` for standard input.
         progress: called now and then with the share of the file that has been read, 0 to 1.
+        errors: what is done with bytes that are no UTF-8.
 
     Raises:
         InputError: it cannot be opened, is cut short or not UTF-8; names file and line.
@@ -48,7 +51,7 @@ def numbered_lines(path: str | Path, progress: Progress | None) -> Iterator[tupl
         with open_raw(path) as raw, _decompressed(raw, str(path)) as stream:
             size = os.fstat(raw.fileno()).st_size if progress is not None and str(path) != STANDARD_STREAM else 0
             for number, line in enumerate(stream, start=1):
-                yield number, line.decode("utf-8-sig" if number == 1 else "utf-8")
+                yield number, line.decode("utf-8-sig" if number == 1 else "utf-8", errors)
                 if progress is not None and size and number % LINES_A_REPORT == 0:
                     progress(raw.tell() / size)
     except UnicodeDecodeError as error:

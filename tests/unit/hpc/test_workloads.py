@@ -18,6 +18,7 @@ from fermata.sim.hpc.lublin import WHOLE, generate
 from fermata.sim.hpc.metrics import figures
 from fermata.sim.hpc.swf import Cleaning, read_log, swf_lines
 from fermata.sim.hpc.tune import Tuned, best_reservation, try_reservations
+from fermata.sim.importers.swf import read_swf
 from fermata.sim.trace_builder import one_stage_trace
 from fermata.sim.trace_stats import trace_stats
 
@@ -53,6 +54,16 @@ def test_the_archives_rules_leave_out_what_did_not_run(log_file: Path) -> None:
 def test_the_size_of_the_machine_is_the_number_of_its_header(tmp_path: Path, header: str) -> None:
     (tmp_path / "sized.swf").write_text(f"{header}\n1 0 -1 1 1 -1 -1 1 1 -1 1\n")
     assert read_log(tmp_path / "sized.swf").machine_cores == 8
+
+
+def test_a_comment_may_be_in_latin_1_and_a_number_may_not(tmp_path: Path) -> None:
+    path = tmp_path / "latin.swf"
+    path.write_bytes("; Installation: Université\n".encode("latin-1") + SWF.encode())
+    assert read_log(path).machine_cores == read_swf(path).executors == 8
+    path.write_bytes(SWF.encode() + "é 0 -1 1 1 -1 -1 1 -1 -1 1".encode("latin-1"))
+    for read in (read_log, read_swf):
+        with pytest.raises(InputError, match=r"latin[.]swf:9: expected 18 numbers"):
+            read(path)
 
 
 def test_the_published_loader_keeps_every_line_but_the_wide_one_is_refused(log_file: Path) -> None:

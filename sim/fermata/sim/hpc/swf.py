@@ -49,7 +49,7 @@ def read_log(path: str | Path, cleaning: Cleaning = Cleaning.ARCHIVE, progress: 
     """
     header: dict[str, int] = {}
     rows: list[list[float]] = []
-    for number, line in numbered_lines(path, progress):
+    for number, line in numbered_lines(path, progress, "replace"):  # comments may be in Latin-1
         text = line.strip()
         if text.startswith(";"):
             if match := HEADER.match(text):

@@ -45,7 +45,7 @@ def read_swf(path: str | Path, options: ImportOptions = DEFAULTS) -> Imported:
     """
     sink = JobSink(path, options)
     header: dict[str, int] = {}
-    for number, line in numbered_lines(path, options.progress):
+    for number, line in numbered_lines(path, options.progress, "replace"):  # comments may be in Latin-1
         text = line.strip()
         if text.startswith(";"):
             if match := HEADER.match(text):
