@@ -243,8 +243,10 @@ def one_stage_trace(
         serial_fraction: makes every stage moldable.
 
     Raises:
-        InputError: a time is negative or above MAX_TIME_S.
+        InputError: a time is negative or above MAX_TIME_S, or the serial fraction is none.
     """
+    if serial_fraction is not None and not 0.0 <= serial_fraction <= 1.0:
+        raise InputError(f"serial_fraction must be in [0, 1], not {serial_fraction}")
     arrivals = np.asarray(arrival_s, dtype=np.float64)
     order = np.argsort(arrivals, kind="stable")
     durations = np.asarray(duration_s, dtype=np.float64)

@@ -138,6 +138,8 @@ def test_variations_are_refused_when_they_make_no_sense() -> None:
         bursty.with_(**{"sizes.shares": (0.5,)})
     with pytest.raises(InputError, match="burst_share"):
         bursty.with_(**{"arrivals.burst_share": 1.0}).generate(1)
+    with pytest.raises(InputError, match=r"serial_fraction must be in \[0, 1\], not 2.0"):
+        SCENARIOS["mold_80"].with_(serial_fraction=2.0).generate(1)
     with pytest.raises(InputError, match="exceed a load"):
         SCENARIOS["k8s_cron"].with_(load=0.01).generate(1)
     with pytest.raises(InputError, match="seed must be 0 or more"):
