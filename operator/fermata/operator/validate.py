@@ -16,10 +16,10 @@ from pydantic import ValidationError
 from fermata.operator import reasons
 from fermata.operator.names import API_VERSION, POOL, WORKFLOW
 from fermata.operator.resources import ExecutorPoolSpec, LabelSelector, WorkflowSpec
+from fermata.policy.wording import cycle
 
 _LABEL_KEY = re.compile(r"([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-\w.]{0,61}[A-Za-z0-9])?", re.ASCII)
 _WANTS_TEXT = ("literal_error", "string_type")  # all literals of the resources are text
-_NAMED = 10  # stages of a circle that a message names: all of them can be more than a status or an Event takes
 
 
 class Problem(NamedTuple):
@@ -175,9 +175,7 @@ def _cycles(spec: WorkflowSpec) -> list[Problem]:
     except CycleError as error:
         circle = error.args[1]  # from parent to child, the first one again at the end
         index = next(i for i, stage in enumerate(spec.stages) if stage.name == circle[0])
-        more = len(circle) - 1 - _NAMED
-        told = " -> ".join(circle) if more <= 0 else f"{' -> '.join(circle[:_NAMED])} and {more} more"
-        message = f"stages depend on each other in a circle: {told}"
+        message = f"stages depend on each other in a circle: {cycle(circle)}"
         return [Problem(reasons.CYCLE, message, ("spec", "stages", index, "dependsOn"))]
     return []
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+_NAMED = 10  # stages of a cycle that a message names: all of them can be more than a status or an Event takes
+
 
 def counted(number: int, word: str) -> str:
     """Return how many there are of something.
@@ -15,3 +19,13 @@ def counted(number: int, word: str) -> str:
 def plural(number: int, word: str) -> str:
     """Return a word as it is said after a number, for numbers that are written in a form of their own."""
     return word if number == 1 else f"{word}s"
+
+
+def cycle(stages: Sequence[str]) -> str:
+    """Return the stages of a cycle, from parent to child, the first one again at the end; of a long one the first ten.
+
+    >>> cycle(["a", "b", "a"])
+    'a -> b -> a'
+    """
+    more = len(stages) - 1 - _NAMED
+    return " -> ".join(stages) if more <= 0 else f"{' -> '.join(stages[:_NAMED])} and {more} more"

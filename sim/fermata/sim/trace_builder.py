@@ -18,6 +18,7 @@ import numpy.typing as npt
 from numpy.typing import NDArray
 
 from fermata.policy.errors import InputError
+from fermata.policy.wording import cycle
 from fermata.sim.trace import Trace
 from fermata.sim.trace_jobs import in_order_of_arrival
 
@@ -192,8 +193,8 @@ def _check_acyclic(stages: Sequence[StageSpec], index: dict[str, int]) -> None:
             forward |= parent_position >= position
         if len(stage.depends_on) > 1 and len(set(stage.depends_on)) < len(stage.depends_on):
             raise InputError(f"stage {stage.name!r} names a parent twice in depends_on")
-    if forward and (cycle := _find_cycle({stage.name: stage.depends_on for stage in stages})):
-        raise InputError(f"the stages form a cycle: {' -> '.join(cycle)}")
+    if forward and (found := _find_cycle({stage.name: stage.depends_on for stage in stages})):
+        raise InputError(f"the stages form a cycle: {cycle(found)}")
 
 
 def _find_cycle(parents: dict[str, Sequence[str]]) -> list[str] | None:

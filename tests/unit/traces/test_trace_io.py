@@ -150,6 +150,10 @@ BAD = {
         ),
         "the stages form a cycle: a -> b -> c -> a",
     ),
+    "long cycle": (
+        job(", ".join(f'{{"name": "{i}", "duration_s": 1, "depends_on": ["{(i - 1) % 3000}"]}}' for i in range(3000))),
+        "-> 9 and 2990 more",
+    ),
 }
 
 
