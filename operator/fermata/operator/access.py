@@ -143,6 +143,8 @@ class Renewal:
             ConfigException, OSError, AttributeError, LookupError, TypeError, ValueError: they cannot be used.
         """
         user = dict(self._current.user)
+        if "tokenFile" in user and Path(user["tokenFile"]).is_file():
+            user.pop("token", None)  # what the file says is newer
         program = user.pop("exec", None)
         if program is not None:
             if self._given is None or self._given.are_due:

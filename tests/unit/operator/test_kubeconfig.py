@@ -177,6 +177,15 @@ def test_what_is_null_or_empty_is_as_if_it_were_not_there(tmp_path: Path, nothin
     assert asyncio.run(configuration(file)).api_key == {"BearerToken": "Bearer t"}
 
 
+def test_a_token_file_comes_before_a_token_while_it_is_there(tmp_path: Path) -> None:
+    """Expected is what kubectl 1.32 shows."""
+    token = tmp_path / "token"
+    file = _write(tmp_path / "a" / "config", "a", {"server": "http://[::1]:1"}, {"token": "t", "tokenFile": str(token)})
+    assert asyncio.run(configuration(file)).api_key == {"BearerToken": "Bearer t"}
+    token.write_text("newer", encoding="utf-8")
+    assert asyncio.run(configuration(file)).api_key == {"BearerToken": "Bearer newer"}
+
+
 def test_a_token_file_that_is_no_text_is_not_shown(tmp_path: Path) -> None:
     (tmp_path / "token").write_bytes(b"secret\xff")
     file = _write(tmp_path / "a" / "config", "a", {"server": "http://[::1]:1"}, {"tokenFile": str(tmp_path / "token")})
