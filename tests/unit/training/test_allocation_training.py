@@ -156,6 +156,16 @@ def test_the_command_line_trains_exports_and_simulates(finished: Path, tmp_path:
     assert told["avg_jct_s"] < json.loads(run("simulate", *setting, "--policy", "spark-fair"))["avg_jct_s"]
 
 
+def test_a_folder_where_nothing_was_searched_takes_another_configuration(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    with pytest.raises(InputError, match="no-data"):
+        trainer.train(tiny(seed=2), run, str(tmp_path / "no-data"))
+    trainer.train(tiny(), run, TPCH)
+    assert trainer.read_run(run)[0].seed == 1
+    with pytest.raises(InputError, match="holds a run of another configuration"):
+        trainer.train(tiny(seed=2), run, TPCH)
+
+
 def test_training_without_the_data_is_an_input_error(tmp_path: Path) -> None:
     answer = CliRunner().invoke(app, ["train", "--config", "spark-default", "--out", str(tmp_path / "run")])
     assert isinstance(answer.exception, InputError)
