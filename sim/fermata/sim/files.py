@@ -158,6 +158,8 @@ def _whole_output(path: str | Path) -> Iterator[BinaryIO]:
         stream.flush()
         return
     target = Path(name)
+    if os.path.isdir(target):  # to replace "." or "/" would be refused in words of its own
+        raise InputError("cannot write it: is a folder", file=target)
     if is_pipe_or_device(target):  # to be replaced by a file would take it away from whoever reads there
         with _opened(target, target, "wb") as raw, _compressed(raw, name) as stream:
             yield stream

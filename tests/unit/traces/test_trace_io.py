@@ -14,6 +14,7 @@ import pytest
 from tests.disk import files_end_at
 
 from fermata.policy.errors import InputError
+from fermata.sim.files import atomic_output
 from fermata.sim.scenarios import SCENARIOS
 from fermata.sim.trace import Trace
 from fermata.sim.trace_io import check_fits, read_trace, write_trace
@@ -204,6 +205,13 @@ def test_a_missing_file_and_a_folder_are_refused(tmp_path: Path) -> None:
         read_trace(tmp_path / "none.jsonl")
     with pytest.raises(InputError, match="Is a directory"):
         read_trace(tmp_path)
+
+
+@pytest.mark.parametrize("folder", ["", ".", "/"])
+def test_a_folder_is_no_output(folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError, match=r"^[./]: cannot write it: is a folder$"), atomic_output(folder):
+        pytest.fail("it was opened")
 
 
 def test_a_task_that_fits_nowhere_is_refused(tmp_path: Path) -> None:
