@@ -213,6 +213,10 @@ def test_recorded_decisions_and_per_job_times_of_one_episode(tmp_path: Path) -> 
             ["--policy", "sjf", "--trace", "-", "--executors", "1", "--per-job", "same", "--record", "./same"],
             "--per-job and --record name one file",
         ),
+        (
+            ["--policy", "sjf", "--trace", "same", "--executors", "1", "--record", "./same"],
+            "--trace and --record name one file",
+        ),
         (["--policy", "sjf", "--trace", "-", "--executors", "1", "--max-hold", "nan"], "--max-hold: expected 0 s"),
         (["--policy", "sjf", "--trace", str(FIGURE_ONE), "--executors", "1", "--warmup", "2"], "a warm-up of 2 jobs"),
         (
