@@ -332,7 +332,7 @@ def test_a_fit_that_diverges_is_told() -> None:
     x[:, [SEVERAL, WIDE]] = 0.0
     labels = Labels(x, np.abs(x[:, :3]), np.arange(200) // 20)
     with pytest.raises(InputError, match=r"^the fit has diverged: expected a smaller fit\.learning_rate or"):
-        fit(labels, Fit(hidden=(4, 4), weight_decay=1e30), seed=1)
+        fit(labels, Fit(hidden=(4, 4), weight_decay=1e10), seed=1)
 
 
 def test_the_same_labels_give_the_same_network_untaught_experts_too() -> None:
