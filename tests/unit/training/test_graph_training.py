@@ -686,6 +686,14 @@ def test_ray_that_is_missing_or_not_there_is_told_in_a_line(monkeypatch: pytest.
         workers(1, "local")
 
 
+@pytest.mark.slow
+def test_a_ray_cluster_is_like_processes_to_signals() -> None:
+    pytest.importorskip("ray", reason="needs the [ray] extra")
+    before = signal.getsignal(signal.SIGTERM)
+    with workers(1, "local"):
+        assert signal.getsignal(signal.SIGTERM) is before
+
+
 def test_a_margin_makes_waits_and_holds_less_likely_and_nothing_else() -> None:
     network = GraphNetwork(NetworkConfig(width=8, hidden=8))
     holder = GraphNetwork(NetworkConfig(width=8, hidden=8, space=ActionSpace(kind="paper")))

@@ -6,8 +6,10 @@ Results come back in the order of the units, and a unit's result does not depend
 from __future__ import annotations
 
 import os
+import signal
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -62,6 +64,18 @@ class Processes(Workers):
         self._pool.__exit__(kind, error, at)
 
 
+@contextmanager
+def _sigterm_kept() -> Iterator[None]:
+    """Let SIGTERM mean what it did before Ray took it: Ray exits without a word, or aborts three seconds later."""
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    except SystemExit as ended:
+        raise KeyboardInterrupt from ended
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
 class RayCluster(Workers):
     """The tasks of a Ray cluster; one core each.
 
@@ -80,7 +94,8 @@ class RayCluster(Workers):
             raise MissingExtraError("ray", "ray") from error
         self._ray: Any = ray
         try:
-            ray.init(address=address, include_dashboard=False, log_to_driver=False, logging_level="error")
+            with _sigterm_kept():
+                ray.init(address=address, include_dashboard=False, log_to_driver=False, logging_level="error")
         except (ConnectionError, ValueError, RuntimeError) as error:
             raise InputError(f"no Ray cluster at {address!r}: {str(error).partition(chr(10))[0]}") from error
 
