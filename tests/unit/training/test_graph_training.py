@@ -5,6 +5,7 @@ import math
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -684,6 +685,14 @@ def test_ray_that_is_missing_or_not_there_is_told_in_a_line(monkeypatch: pytest.
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(MissingExtraError, match=r"fermata\[ray\]"):
         workers(1, "local")
+
+
+def test_an_address_where_nobody_listens_is_told_at_once() -> None:
+    pytest.importorskip("ray", reason="needs the [ray] extra")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+    with pytest.raises(InputError, match=f"^no Ray cluster at '{address}': .*refused$"):
+        workers(1, address)
 
 
 @pytest.mark.slow

@@ -7,17 +7,20 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Self, TypeVar
+from urllib.parse import urlsplit
 
 from fermata.policy.errors import InputError, MissingExtraError
 from fermata.sim.processes import Workers as Pool
 
 U = TypeVar("U")
 R = TypeVar("R")
+_REACH_S = 10.0
 
 
 class Workers(ABC):
@@ -64,6 +67,13 @@ class Processes(Workers):
         self._pool.__exit__(kind, error, at)
 
 
+def _reach(address: str) -> None:
+    """Look whether somebody listens at an address: Ray itself would try for minutes, and not heed Ctrl-C."""
+    place = urlsplit(address if "://" in address else f"//{address}")
+    if place.hostname is not None and place.port is not None:
+        socket.create_connection((place.hostname, place.port), timeout=_REACH_S).close()
+
+
 @contextmanager
 def _sigterm_kept() -> Iterator[None]:
     """Let SIGTERM mean what it did before Ray took it: Ray exits without a word, or aborts three seconds later."""
@@ -94,10 +104,11 @@ class RayCluster(Workers):
             raise MissingExtraError("ray", "ray") from error
         self._ray: Any = ray
         try:
+            _reach(address)
             with _sigterm_kept():
                 ray.init(address=address, include_dashboard=False, log_to_driver=False, logging_level="error")
-        except (ConnectionError, ValueError, RuntimeError) as error:
-            raise InputError(f"no Ray cluster at {address!r}: {str(error).partition(chr(10))[0]}") from error
+        except (OSError, ValueError, RuntimeError, ray.exceptions.RayError) as error:
+            raise InputError(f"no Ray cluster at {address!r}: {error}") from error
 
     def map(self, function: Callable[[U], R], units: Sequence[U]) -> list[R]:
         """Return `function(unit)` for each unit, in order."""
