@@ -44,6 +44,7 @@ from fermata.sim.experiment import knowing
 from fermata.sim.explain import Workload, explain_graph
 from fermata.sim.explain.chapter import chapter_of
 from fermata.sim.explain.graph import _with_next
+from fermata.sim.processes import LostWorkerError
 from fermata.sim.recording import Recorder
 from fermata.sim.scenarios import scenario
 from fermata.sim.simulate import simulate
@@ -696,11 +697,15 @@ def test_an_address_where_nobody_listens_is_told_at_once() -> None:
 
 
 @pytest.mark.slow
-def test_a_ray_cluster_is_like_processes_to_signals() -> None:
+def test_a_ray_cluster_is_like_processes_to_signals_and_errors() -> None:
     pytest.importorskip("ray", reason="needs the [ray] extra")
     before = signal.getsignal(signal.SIGTERM)
-    with workers(1, "local"):
+    with workers(1, "local") as who:
         assert signal.getsignal(signal.SIGTERM) is before
+        with pytest.raises(InputError, match=r"^none\.yaml: "):
+            who.map(read_any, ["none.yaml"])
+        with pytest.raises(LostWorkerError, match=r"^the Ray cluster has lost a task: .+"):
+            who.map(lambda code: os._exit(code), [1])
 
 
 def test_a_margin_makes_waits_and_holds_less_likely_and_nothing_else() -> None:

@@ -16,6 +16,7 @@ from typing import Any, Self, TypeVar
 from urllib.parse import urlsplit
 
 from fermata.policy.errors import InputError, MissingExtraError
+from fermata.sim.processes import LostWorkerError
 from fermata.sim.processes import Workers as Pool
 
 U = TypeVar("U")
@@ -111,9 +112,18 @@ class RayCluster(Workers):
             raise InputError(f"no Ray cluster at {address!r}: {error}") from error
 
     def map(self, function: Callable[[U], R], units: Sequence[U]) -> list[R]:
-        """Return `function(unit)` for each unit, in order."""
+        """Return `function(unit)` for each unit, in order.
+
+        Raises:
+            LostWorkerError: the cluster has lost a task more often than it tries.
+        """
         remote = self._ray.remote(num_cpus=1)(function)
-        results: list[R] = self._ray.get([remote.remote(unit) for unit in units])
+        try:
+            results: list[R] = self._ray.get([remote.remote(unit) for unit in units])
+        except self._ray.exceptions.RayTaskError as error:
+            raise error.cause from error  # what the function raised, as from a process of this machine
+        except self._ray.exceptions.RayError as error:
+            raise LostWorkerError(f"the Ray cluster has lost a task: {str(error).partition(chr(10))[0]}") from error
         return results
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
