@@ -75,12 +75,16 @@ class Workers(ProcessPoolExecutor):
         super().__init__(processes, mp_context=context, initializer=_begin, initargs=(then,))
 
     def submit(self, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
-        """Submit a call. A process that is started for it inherits that SIGINT is blocked here."""
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-        try:
-            return super().submit(fn, *args, **kwargs)
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        """Submit a call. A process that is started for it inherits that SIGINT is blocked here.
+
+        An interrupt waits: in between, a process might have been started that nobody knows of, and ends.
+        """
+        with uninterrupted():
+            before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+            try:
+                return super().submit(fn, *args, **kwargs)
+            finally:
+                signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         """End the processes.
@@ -102,8 +106,11 @@ class Workers(ProcessPoolExecutor):
 def uninterrupted() -> Generator[None, None, None]:
     """Let Ctrl-C or SIGTERM in this block wait until its end: what is written and what is counted stay the same.
 
-    To be used in the main thread, the only one that Python interrupts.
+    In other threads, which Python never interrupts, there is nothing to do.
     """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
     came: list[int] = []
     before = {
         number: signal.signal(number, lambda which, frame: came.append(which))

@@ -14,6 +14,7 @@ from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 
 import pytest
+from tests.processes import interruptible
 
 from fermata.cli.interrupts import terminable
 from fermata.sim import processes
@@ -52,6 +53,31 @@ if __name__ == "__main__":
             pool.submit(bytes, 1_000_000)
             time.sleep(0.5)
             signal.raise_signal(signal.SIGINT)
+    except KeyboardInterrupt:
+        print("ended", flush=True)
+"""
+
+# The signal comes when the worker is up, and nobody has noted yet which process it is.
+STARTED = """
+import functools, os, pathlib, sys, threading, time
+from multiprocessing.process import BaseProcess
+from fermata.cli.interrupts import terminable
+from fermata.sim.processes import Workers
+
+up = pathlib.Path(sys.argv[2])
+
+def start(process, really=BaseProcess.start):
+    really(process)
+    while not up.exists():
+        time.sleep(0.01)
+    os.kill(os.getpid(), int(sys.argv[1]))
+
+if __name__ == "__main__":
+    threading.Thread(target=time.sleep, args=(60.0,), daemon=True).start()  # takes what the main thread blocks
+    BaseProcess.start = start
+    try:
+        with terminable(), Workers(1, functools.partial(up.touch)) as pool:
+            pool.submit(abs, 1)
     except KeyboardInterrupt:
         print("ended", flush=True)
 """
@@ -140,6 +166,19 @@ def test_a_worker_that_is_killed_is_one_line() -> None:
     told = "^a worker process was killed, perhaps for lack of memory$"
     with pytest.raises(LostWorkerError, match=told), Workers(2) as pool:
         pool.submit(os._exit, 1).result()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_while_a_worker_is_started_ends_that_one_too(number: int, tmp_path: Path) -> None:
+    script = tmp_path / "started.py"
+    script.write_text(STARTED)
+    command = [sys.executable, str(script), str(int(number)), str(tmp_path / "up")]
+    child = interruptible(command, stdout=subprocess.PIPE, start_new_session=True)
+    try:
+        assert child.communicate(timeout=30.0) == ("ended\n", None)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(child.pid, signal.SIGKILL)
 
 
 @pytest.mark.parametrize(
