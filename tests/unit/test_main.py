@@ -14,19 +14,22 @@ from typer.main import get_command
 
 from fermata.cli.main import VERBS, app, run
 
-# Ctrl-C falls into a finaliser, as it may into a callback of Numba's compiler, which then fails or goes on.
+# Ctrl-C falls into a finaliser, as it may into a callback of Numba's compiler, which then fails, goes on or ends.
 LOST = """
 import signal, sys, time
 from fermata.cli import main
 from fermata.cli.interrupts import resumable
 class Final:
     def __del__(self):
-        signal.raise_signal(signal.SIGINT)
-def invoke(group, context):
+        signal.raise_signal(signal.SIGINT if len(sys.argv) == 3 else signal.SIGTERM)
+def invoke(*arguments, **options):
     Final()
     if sys.argv[1] == "fail":
         raise RuntimeError("no compiled object yet")
-    time.sleep(60)
+    if sys.argv[1] == "go on":
+        time.sleep(60)
+if sys.argv[2] == "is not reached":
+    main.TyperGroup.main = invoke
 main.TyperGroup.invoke = resumable()(invoke) if sys.argv[2] == "resumes" else invoke
 main.run()
 """
@@ -55,14 +58,22 @@ def test_words_are_completed(words: str, expected: list[str]) -> None:
     assert done.stdout.split() == expected
 
 
-@pytest.mark.parametrize("then", ["fail", "go on"])
+@pytest.mark.parametrize("then", ["fail", "go on", "end"])
 @pytest.mark.parametrize(
-    ("command", "hint"), [("begins anew", ""), ("resumes", "; the same command goes on where it was")]
+    ("command", "hint"),
+    [("is not reached", ""), ("begins anew", ""), ("resumes", "; the same command goes on where it was")],
 )
 def test_an_interrupt_is_not_lost_in_a_callback(command: str, hint: str, then: str) -> None:
     child = interruptible([sys.executable, "-c", LOST, then, command], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert child.communicate(timeout=30) == ("", f"fermata: interrupted{hint}\n")
     assert child.returncode in INTERRUPTED
+
+
+def test_sigterm_is_not_lost_in_a_callback_of_a_job_in_the_background() -> None:
+    script = f"import signal; signal.signal(signal.SIGINT, signal.SIG_IGN){LOST}"
+    command = [sys.executable, "-c", script, "go on", "resumes", "SIGTERM"]
+    told = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    assert (told.returncode, told.stderr) == (130, "fermata: interrupted; the same command goes on where it was\n")
 
 
 def test_it_says_its_version() -> None:

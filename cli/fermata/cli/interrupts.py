@@ -33,6 +33,12 @@ def terminable() -> Iterator[None]:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
+def _interrupt() -> None:
+    """Interrupt the main thread once more; what ignores SIGINT, as jobs in the background do, was sent SIGTERM."""
+    number = signal.SIGTERM if signal.getsignal(signal.SIGINT) is signal.SIG_IGN else signal.SIGINT
+    signal.pthread_kill(threading.main_thread().ident or 0, number)
+
+
 @contextmanager
 def never_lost() -> Iterator[None]:
     """Let Ctrl-C end this block also where it falls into a callback or a finaliser, which Python then only tells of.
@@ -40,14 +46,14 @@ def never_lost() -> Iterator[None]:
     Where it fell into one of Numba's compiler, the compiler fails soon after, for want of what the callback was to do.
     """
     again: list[threading.Timer] = []
-    tell, main = sys.unraisablehook, threading.main_thread().ident
+    tell = sys.unraisablehook
 
     def note(unraisable: Any) -> None:
         if not issubclass(unraisable.exc_type, KeyboardInterrupt):
             tell(unraisable)
             return
         # Not at once, which would be within this hook and be lost, too.
-        again.append(threading.Timer(_AGAIN_S, signal.pthread_kill, (main, signal.SIGINT)))
+        again.append(threading.Timer(_AGAIN_S, _interrupt))
         again[-1].daemon = True
         again[-1].start()
 
@@ -58,6 +64,9 @@ def never_lost() -> Iterator[None]:
         if again:
             raise KeyboardInterrupt from error
         raise
+    else:
+        if again and not again[-1].finished.is_set():  # the block has ended first
+            raise KeyboardInterrupt
     finally:
         sys.unraisablehook = tell
         for timer in again:

@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from fermata.cli.interrupts import InterruptError, terminable, told
+from fermata.cli.interrupts import InterruptError, never_lost, terminable, told
 from fermata.policy.errors import DISK_FULL, FermataError
 
 # verb -> module that holds a typer application called `app`
@@ -102,7 +102,7 @@ def run() -> None:
         sys.stdout.reconfigure(errors="backslashreplace")  # as on standard error: no ± is worth the figures beside it
     try:
         try:
-            with terminable():
+            with terminable(), never_lost():
                 app()
         finally:
             _flush()
