@@ -35,6 +35,7 @@ from fermata.sim.report import (
     write_figures,
 )
 from fermata.sim.report.drawing import LIGHT, Palette, canvas
+from fermata.sim.report.page import overview_of
 
 
 def schedule(
@@ -248,6 +249,35 @@ def test_a_path_of_any_length_leaves_the_axes_their_room() -> None:
         figure = drawing.draw(LIGHT)
         figure.draw_without_rendering()
         assert all(axes.get_position().width > 0.4 for axes in figure.axes), drawing.name
+
+
+def test_legends_lie_beside_what_is_drawn_however_many_runs_there_are() -> None:
+    names = [f"rule-{number}:tau={number},tau_per_long=40" for number in range(24)]
+    points = dict.fromkeys(names, POINTS["sjf"])
+    section = replace(
+        SECTION,
+        runs=[Run(name, BASE.schedules) for name in names],
+        base=names[0],
+        holds={},
+        sweeps=[replace(sweep, jct_s=points, held_s=points) for sweep in SECTION.sweeps],
+    )
+    report = Report("t", "l", [section, replace(section, name="again")])
+    views = views_of(report)
+    overview = overview_of(views)
+    assert overview is not None
+    for drawing in [*views[0].drawings, overview]:
+        figure = drawing.draw(LIGHT)
+        figure.draw_without_rendering()
+        for axes in figure.axes:
+            assert axes.get_window_extent().height > 80.0, drawing.name
+            if legend := axes.get_legend():
+                assert len(legend.get_texts()) in (2, 3, 23, 24)
+                box = legend.get_window_extent()
+                assert not any(box.overlaps(each.get_window_extent()) for each in figure.axes), drawing.name
+                assert 0.0 <= box.y0 <= box.y1 <= figure.bbox.y1, drawing.name
+        labels = [each.get_window_extent() for each in figure.axes[0].get_yticklabels()]
+        if drawing.name == "gantt":
+            assert not any(upper.overlaps(lower) for upper, lower in pairwise(labels))
 
 
 def test_milliseconds_and_decades_are_told_as_well_as_minutes() -> None:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import matplotlib as mpl
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -136,9 +137,24 @@ def in_lines(name: str, width: int = 18) -> str:
     return "\n".join(line.rstrip() for line in lines)
 
 
-def legend_columns(names: Sequence[str], width: float) -> int:
-    """Return in how many columns a legend of these names fits into so many CSS pixels: at most four."""
-    widest = 50 + 7.5 * max(map(len, names), default=0)
+def legend_above(axes: Axes, width: float) -> None:
+    """Put a legend above the axes, of what is drawn in them, in as many columns as fit into so many CSS pixels."""
+    handles, labels = axes.get_legend_handles_labels()
+    columns = _legend_columns(labels, width)
+    axes.legend(handles, labels, ncols=columns, loc="lower left", bbox_to_anchor=(-0.02, 1.0), borderaxespad=0.2)
+
+
+def legend_room(labels: Sequence[str], width: float) -> float:
+    """Return how many CSS pixels such a legend is high, so that the axes under it keep theirs."""
+    lines = [label.count("\n") + 1 for label in labels]
+    # Filled column by column, the first ones longer by one, as matplotlib does.
+    parts = np.array_split(np.array(lines), _legend_columns(labels, width))
+    return 20.0 * max(int(part.sum()) for part in parts)
+
+
+def _legend_columns(labels: Sequence[str], width: float) -> int:
+    """Return in how many columns a legend fits into so many CSS pixels: at most four."""
+    widest = 50 + 7.5 * max((len(line) for label in labels for line in label.split("\n")), default=0)
     return min(max(int(width // widest), 1), 4)
 
 

@@ -16,17 +16,27 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocator
 
 from fermata.sim.metrics import mean_ci95
-from fermata.sim.report.drawing import SERIES, Drawing, Palette, canvas, in_lines, legend_columns, room_for, shortened
+from fermata.sim.report.drawing import (
+    SERIES,
+    Drawing,
+    Palette,
+    canvas,
+    in_lines,
+    legend_above,
+    legend_room,
+    room_for,
+    shortened,
+)
 from fermata.sim.report.numbers import SAME, Difference
 from fermata.sim.report.records import Run, Sweep
 from fermata.sim.trace import FloatArray
 
 UNKNOWN = "\N{EN DASH}"
 _WIDTH = 430
-_CDF_HEIGHT, _TAIL_HEIGHT = 380, 260
+_CDF_HEIGHT, _TAIL_HEIGHT = 360, 260
 _SWEEP_WIDTH, _SWEEP_HEIGHT = 340, 290
 _MOST_POINTS, _MOST_DOTS = 200, 150
-_LEGEND = 26  # letters in a line of a legend inside of the axes
+_LEGEND = 26  # letters in a line of a legend
 _MARKERS = "Dos"  # the next one where the colours are used up
 
 
@@ -81,20 +91,21 @@ def _log_seconds(axes: Axes) -> None:
 def jct_cdf(runs: Sequence[Run]) -> Drawing:
     """Draw which share of each run's jobs was done within which JCT, warm-ups left out."""
     columns = [np.sort(np.concatenate([each.jct_s[each.warm :] for each in run.schedules])) for run in runs]
+    labels = [in_lines(run.name, _LEGEND) for run in runs]
 
     def draw(palette: Palette) -> Figure:
-        figure, axes = canvas(_WIDTH, _CDF_HEIGHT)
-        for number, (run, jct_s) in enumerate(zip(runs, columns, strict=True)):
+        figure, axes = canvas(_WIDTH, _CDF_HEIGHT + legend_room(labels, 0.9 * _WIDTH))
+        for number, (label, jct_s) in enumerate(zip(labels, columns, strict=True)):
             place = _places(len(jct_s))
             # From nothing up: a single job's step is to be seen, too.
             jct, share = np.append(jct_s[0], jct_s[place]), np.append(0.0, (place + 1) / len(jct_s))
-            axes.step(jct, share, where="post", **palette.line(number), linewidth=2, label=in_lines(run.name, _LEGEND))
+            axes.step(jct, share, where="post", **palette.line(number), linewidth=2, label=label)
         _log_seconds(axes)
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:.0f}%"))
         axes.set_ylim(0, 1.02)
         axes.set_xlabel("JCT in seconds")
         axes.grid(axis="y")
-        axes.legend(loc="lower right")
+        legend_above(axes, 0.9 * _WIDTH)
         return figure
 
     return Drawing(
@@ -266,9 +277,10 @@ def change_overview(rows: Sequence[tuple[str, str, Difference]], names: Sequence
     """
     sections = list(dict.fromkeys(section for section, _, _ in rows))
     others = list(dict.fromkeys(run for _, run, _ in rows))
+    legend = legend_room(list(map(shortened, others)), _WIDTH * 1.3)
 
     def draw(palette: Palette) -> Figure:
-        figure, axes = canvas(_WIDTH * 1.6, 90 + (10 + 17 * len(others)) * len(sections))
+        figure, axes = canvas(_WIDTH * 1.6, 70 + legend + (10 + 17 * len(others)) * len(sections))
         for section, run, each in rows:
             row = sections.index(section) + 0.72 * ((others.index(run) + 0.5) / len(others) - 0.5)
             number = list(names).index(run)
@@ -283,8 +295,7 @@ def change_overview(rows: Sequence[tuple[str, str, Difference]], names: Sequence
         axes.set_ylim(len(sections) - 0.5, -0.5)
         axes.set_xlabel(f"change of mean JCT against {shortened(base)}, percent")
         axes.grid(axis="x")
-        columns = legend_columns(list(map(shortened, others)), _WIDTH * 1.3)
-        axes.legend(ncols=columns, loc="lower left", bbox_to_anchor=(-0.02, 1.0), borderaxespad=0.2)
+        legend_above(axes, _WIDTH * 1.3)
         return figure
 
     return Drawing(
@@ -343,18 +354,19 @@ def _over_seeds(sweep: Sweep) -> str:
 def _curves(
     x: FloatArray, by_run: Mapping[str, FloatArray], names: Sequence[str], x_label: str, y_label: str, log: bool = False
 ) -> Callable[[Palette], Figure]:
+    shown = {name: in_lines(name, _LEGEND) for name in names if name in by_run}
+
     def draw(palette: Palette) -> Figure:
-        figure, axes = canvas(_SWEEP_WIDTH, _SWEEP_HEIGHT)
+        figure, axes = canvas(_SWEEP_WIDTH, _SWEEP_HEIGHT + legend_room(list(shown.values()), 0.9 * _SWEEP_WIDTH))
         for number, name in enumerate(names):
-            if name not in by_run:
+            if name not in shown:
                 continue
             intervals = [mean_ci95(row) for row in by_run[name]]
             mean, ci95 = np.array([each.mean for each in intervals]), np.array([each.ci95 for each in intervals])
             low = np.maximum(mean - ci95, mean * 0.2) if log else np.maximum(mean - ci95, 0.0)
             axes.fill_between(x, low, mean + ci95, color=palette.run(number), alpha=0.18, linewidth=0)
-            axes.plot(
-                x, mean, **palette.line(number), marker="o", markersize=4.5, linewidth=2, label=in_lines(name, _LEGEND)
-            )
+            style = {**palette.line(number), "marker": "o", "markersize": 4.5, "linewidth": 2, "label": shown[name]}
+            axes.plot(x, mean, **style)
         if log:
             axes.set_yscale("log")
             axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
@@ -365,7 +377,7 @@ def _curves(
         axes.set_xlabel(x_label)
         axes.set_ylabel(y_label)
         axes.grid(axis="y")
-        axes.legend(loc="upper left")
+        legend_above(axes, 0.9 * _SWEEP_WIDTH)
         return figure
 
     return draw

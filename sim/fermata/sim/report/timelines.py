@@ -12,13 +12,22 @@ from matplotlib.patches import Patch, PathPatch
 from matplotlib.path import Path
 from matplotlib.ticker import FuncFormatter
 
-from fermata.sim.report.drawing import Drawing, Palette, canvas, in_lines, legend_columns, shortened
+from fermata.sim.report.drawing import (
+    Drawing,
+    Palette,
+    canvas,
+    in_lines,
+    legend_above,
+    legend_room,
+    room_for,
+    shortened,
+)
 from fermata.sim.report.schedule import Schedule, step_integral, step_means
 from fermata.sim.report.spans import ExecutorSpan, assign_executors
 from fermata.sim.trace import FloatArray
 
 _WIDTH = 1060
-_HEIGHT = 300
+_HEIGHT = 280
 _TASKS_A_LANE, _MOST_TASKS = 45, 1200  # as many as can be told apart
 _MOST_HEIGHT = 620
 _BINS = 160
@@ -79,10 +88,11 @@ def gantt(told: Named, colors: Sequence[int], window: Window, note: str) -> Draw
         note: which schedules these are.
     """
     rows = sum(schedule.executors for _, schedule in told) + len(told) - 1
+    height = max(min(24 * rows, _MOST_HEIGHT), len(told) * room_for([name for name, _ in told], 24))
     lanes = [(name, schedule.executors, spans_in(schedule, window)) for name, schedule in told]
 
     def draw(palette: Palette) -> Figure:
-        figure, axes = canvas(_WIDTH, 80 + min(24 * rows, _MOST_HEIGHT))
+        figure, axes = canvas(_WIDTH, 80 + height)
         top, ticks = 0, []
         for number, (_, executors, spans) in zip(colors, lanes, strict=True):
             _draw_lanes(axes, spans, top, palette, palette.run(number))
@@ -157,9 +167,10 @@ def queue_and_utilisation(told: Named, colors: Sequence[int], window: Window | N
     waiting = [step_means(each.arrival_s, each.start_s, np.ones(len(each.start_s)), edges_s) for _, each in told]
     busy = [_busy_share(schedule, edges_s) for _, schedule in told]
     shaded = None if window is None or shows_all(window, told) else window
+    legend = legend_room([shortened(name) for name, _ in told], 0.9 * _WIDTH)
 
     def draw(palette: Palette) -> Figure:
-        figure, upper = canvas(_WIDTH, _HEIGHT)
+        figure, upper = canvas(_WIDTH, _HEIGHT + legend)
         upper.remove()
         upper, lower = figure.subplots(2, 1, sharex=True)
         for number, (name, _), queue, share in zip(colors, told, waiting, busy, strict=True):
@@ -179,8 +190,7 @@ def queue_and_utilisation(told: Named, colors: Sequence[int], window: Window | N
         lower.set_xlabel("seconds")
         for axes in (upper, lower):
             axes.grid(axis="y")
-        columns = legend_columns([shortened(name) for name, _ in told], 0.9 * _WIDTH)
-        upper.legend(ncols=columns, loc="lower left", bbox_to_anchor=(-0.01, 1.0), borderaxespad=0.2)
+        legend_above(upper, 0.9 * _WIDTH)
         return figure
 
     shown_above = "" if shaded is None else "Shaded: what the chart above shows. "
