@@ -190,12 +190,33 @@ def test_jobs_that_take_no_time_have_no_percentage(tmp_path: Path, lengths_s: li
     assert not re.search(r"\bnan\b", out.read_text().lower())
 
 
-def test_a_trace_in_which_nothing_takes_time_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("first_s", "warmup", "of"), [(0, 0, "z.jsonl"), (3, 1, "z.jsonl after the warm-up")])
+def test_a_trace_in_which_nothing_takes_time_is_refused(tmp_path: Path, first_s: int, warmup: int, of: str) -> None:
     trace, out = tmp_path / "z.jsonl", tmp_path / "z.html"
-    trace.write_text('{"id":"z","arrival_s":0,"stages":[{"name":"a","duration_s":0}]}\n')
-    done = fermata("--trace", trace, "--executors", 1, "--policies", "sjf,fifo", "--out", out)
-    assert (done.returncode, "no job of z.jsonl takes any time: nothing to compare" in done.stderr) == (2, True)
+    lengths = enumerate((first_s, 0))
+    lines = [{"id": f"j{i}", "arrival_s": 5 * i, "stages": [{"name": "a", "duration_s": s}]} for i, s in lengths]
+    trace.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    done = fermata("--trace", trace, "--executors", 1, "--policies", "sjf,fifo", "--warmup", warmup, "--out", out)
+    assert (done.returncode, f"no job of {of} takes any time: nothing to compare" in done.stderr) == (2, True)
+    assert "Warning" not in done.stderr
     assert not out.exists()
+
+
+def test_jobs_of_no_length_that_wait_are_compared(tmp_path: Path) -> None:
+    trace, out = tmp_path / "z.jsonl", tmp_path / "z.html"
+    lines = [{"id": f"j{i}", "arrival_s": i, "stages": [{"name": "a", "duration_s": 3 - 3 * i}]} for i in (0, 1)]
+    trace.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    done = fermata("--trace", trace, "--executors", 1, "--policies", "sjf", "--warmup", 1, "--no-sweeps", "--out", out)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "<strong>2.00</strong>" in out.read_text()
+
+
+def test_a_clock_as_late_as_a_trace_may_have_is_drawn_in_silence(tmp_path: Path) -> None:
+    trace, out = tmp_path / "late.jsonl", tmp_path / "late.html"
+    lines = [{"id": f"j{i}", "arrival_s": 1e15 - i, "stages": [{"name": "a", "duration_s": 5}]} for i in (9, 7, 0)]
+    trace.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    done = fermata("--trace", trace, "--executors", 1, "--policies", "sjf,fifo", "--no-sweeps", "--out", out)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_one_job_has_no_interval(tmp_path: Path) -> None:

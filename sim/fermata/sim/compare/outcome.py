@@ -53,13 +53,16 @@ class Comparison:
         """Return a section for each workload of which some seed is done.
 
         Raises:
-            InputError: there is none, or no job of one takes any time.
+            InputError: there is none, or no job that counts of one takes any time under any policy.
         """
         if not self.samples:
             raise InputError("no episode is done")
         for number, samples in self.samples.items():
-            if not any(each.schedules[0].work_s.any() for each in samples):
-                raise InputError(f"no job of {self.workloads[number].source.name} takes any time: nothing to compare")
+            schedules = [found for each in samples for found in each.schedules]
+            if not any(found.jct_s[found.warm :].any() for found in schedules):
+                jobs = f"no job of {self.workloads[number].source.name}"
+                after = " after the warm-up" if schedules[0].warm else ""
+                raise InputError(f"{jobs}{after} takes any time: nothing to compare")
         return [self._section(number) for number in sorted(self.samples)]
 
     def _section(self, number: int) -> Section:

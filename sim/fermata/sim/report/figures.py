@@ -371,9 +371,9 @@ def _curves(
             axes.set_yscale("log")
             axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
             axes.yaxis.set_minor_locator(NullLocator())
-            axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: _power(value)))
         else:
             axes.set_ylim(bottom=0.0)
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: _power(value)))
         axes.set_xlabel(x_label)
         axes.set_ylabel(y_label)
         axes.grid(axis="y")

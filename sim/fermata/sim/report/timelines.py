@@ -163,7 +163,8 @@ def queue_and_utilisation(told: Named, colors: Sequence[int], window: Window | N
         note: which schedules these are.
     """
     first_s = min(float(schedule.arrival_s[0]) for _, schedule in told)
-    edges_s = np.linspace(first_s, max(schedule.end_s for _, schedule in told), _BINS + 1)
+    # Of a clock as late as a trace may have, there are fewer instants than that between two seconds.
+    edges_s = np.unique(np.linspace(first_s, max(schedule.end_s for _, schedule in told), _BINS + 1))
     waiting = [step_means(each.arrival_s, each.start_s, np.ones(len(each.start_s)), edges_s) for _, each in told]
     busy = [_busy_share(schedule, edges_s) for _, schedule in told]
     shaded = None if window is None or shows_all(window, told) else window
