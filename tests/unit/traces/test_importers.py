@@ -63,6 +63,18 @@ def test_swf_jobs_wider_than_the_machine_are_left_out(tmp_path: Path) -> None:
     assert "20" in read_swf(file, ImportOptions(one_slot=True)).trace.job_ids
 
 
+def test_the_size_of_a_swf_machine_may_stand_below_its_jobs(tmp_path: Path) -> None:
+    """As in a log put together of two."""
+    jobs = SWF.replace("; MaxNodes: 4\n; MaxProcs: 8\n", "")
+    file = _file(tmp_path, "log.swf", jobs + "; MaxProcs: 3\n20 9 -1 10 4 -1 -1 4 20 -1 1\n")
+    imported = read_swf(file)
+    assert (list(imported.trace.job_ids), imported.trace.stage_slots.tolist()) == (["8", "2"], [1, 2])
+    assert (imported.executors, imported.skipped["wider than the machine"]) == (3, 2)
+    assert list(read_swf(file, ImportOptions(one_slot=True)).trace.job_ids) == ["1", "8", "2", "20"]
+    with pytest.raises(InputError, match=r"log.swf: no usable jobs \(no job fits into MaxProcs, 3\)"):
+        read_swf(_file(tmp_path, "log.swf", "1 0 -1 10 4 -1 -1 4 20 -1 1\n; MaxProcs: 3\n"))
+
+
 def test_swf_options(tmp_path: Path) -> None:
     file = _file(tmp_path, "log.swf", SWF)
     kept = read_swf(file, ImportOptions(keep_incomplete=True)).trace

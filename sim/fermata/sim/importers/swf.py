@@ -19,22 +19,26 @@ import math
 import re
 from pathlib import Path
 
+import numpy as np
+
 from fermata.policy.errors import InputError
 from fermata.sim.files import numbered_lines, shown_name
 from fermata.sim.importers.base import DEFAULTS, Imported, ImportOptions, JobSink
 from fermata.sim.trace_builder import StageSpec
+from fermata.sim.trace_jobs import select_jobs
 
 FIELDS = 18
 UNKNOWN = -1.0
 _NUMBER, _SUBMIT, _RUN, _ALLOCATED, _REQUESTED, _REQUESTED_TIME, _STATUS = 0, 1, 3, 4, 7, 8, 10
 _PARTIAL = (2.0, 3.0, 4.0)
 _CANCELLED = 5.0
+_WIDER = "wider than the machine"
 # A number that goes on after a comma or a point is none that can be read: of 1,024 processors the first is one.
 HEADER = re.compile(r";\s*(MaxProcs|MaxNodes)\s*:\s*(\d+)(?![\d.,]*\d)")
 
 
 def read_swf(path: str | Path, options: ImportOptions = DEFAULTS) -> Imported:
-    """Read a log in Standard Workload Format; `executors` of the result is MaxProcs of its header, else MaxNodes.
+    """Read a log in Standard Workload Format; `executors` of the result is MaxProcs, else MaxNodes, of any comment.
 
     Args:
         path: the log, possibly `.xz` or `.gz`; `-` for standard input.
@@ -58,7 +62,20 @@ def read_swf(path: str | Path, options: ImportOptions = DEFAULTS) -> Imported:
             _add(sink, fields, options, number, header.get("MaxProcs") or header.get("MaxNodes") or math.inf)
             if sink.full:
                 break
-    return sink.finish(header.get("MaxProcs") or header.get("MaxNodes"))
+    machine = header.get("MaxProcs") or header.get("MaxNodes") or None
+    imported = sink.finish(machine)
+    return imported if machine is None or options.one_slot else _fitting(imported, machine, path)
+
+
+def _fitting(imported: Imported, machine: int, path: str | Path) -> Imported:
+    """Leave out what is wider than a machine whose size was told below it; every job is one stage."""
+    fits = imported.trace.stage_slots <= machine
+    if fits.all():
+        return imported
+    skipped = imported.skipped | {_WIDER: imported.skipped.get(_WIDER, 0) + int((~fits).sum())}
+    if not fits.any():
+        raise InputError(f"no usable jobs (no job fits into MaxProcs, {machine})", file=shown_name(path))
+    return Imported(select_jobs(imported.trace, np.flatnonzero(fits)), machine, skipped)
 
 
 def parse_line(text: str) -> list[float]:
@@ -88,7 +105,7 @@ def _add(sink: JobSink, fields: list[float], options: ImportOptions, line: int, 
         processors = max(processors, 1.0)
     reason = _why_not(fields, run_s, processors)
     if reason is None and processors > machine and not options.one_slot:
-        reason = "wider than the machine"
+        reason = _WIDER
     if reason:
         sink.skip(reason)
         return
