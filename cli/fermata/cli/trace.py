@@ -181,8 +181,12 @@ def generate(
     wrong = None if noise is None else read_noise(noise)
     changes: dict[str, Any] = dict(parameter(text) for text in settings or [])
     changes.update({key: value for key, value in (("jobs", jobs), ("executors", executors)) if value is not None})
-    trace = _workload(scenario, kind).with_(**changes).generate(seed)
+    workload = _workload(scenario, kind).with_(**changes)
+    trace = workload.generate(seed)
     write_trace(trace if wrong is None else wrong(trace, seed), out)
+    if "jobs" in changes and trace.jobs != workload.jobs:
+        written = f"{counted(trace.jobs, 'job')} written, not {workload.jobs:,}"
+        _say(f"{written}: {workload.name} makes no such number of them")
 
 
 @app.command("list")

@@ -43,6 +43,21 @@ def test_a_generated_scenario_is_the_one_of_the_library(tmp_path: Path) -> None:
     assert list(job_lines(read_trace(out))) == list(job_lines(expected))
 
 
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["pairs_k1_30", "--jobs", "3"], "2 jobs written, not 3: pairs_k1_30 makes no such number of them\n"),
+        (["fig1", "--set", "jobs=1"], "2 jobs written, not 1: fig1 makes no such number of them\n"),
+        (["pairs_k1_30", "--jobs", "4"], ""),
+        (["fig1"], ""),
+    ],
+)
+def test_another_number_of_jobs_than_was_asked_for_is_told(arguments: list[str], told: str) -> None:
+    done = fermata("generate", "--scenario", *arguments, "--out", "-")
+    assert (done.returncode, done.stderr) == (0, told)
+    assert len(done.stdout.splitlines()) == (4 if "4" in arguments else 2)
+
+
 def test_a_trace_goes_through_a_pipe() -> None:
     made = fermata("generate", "--kind", "bursty", "--jobs", "50", "--noise", "lognormal=0.5", "--out", "-")
     assert made.returncode == 0
