@@ -137,6 +137,11 @@ def in_lines(name: str, width: int = 18) -> str:
     return "\n".join(line.rstrip() for line in lines)
 
 
+def legend_label(name: str) -> str:
+    """Return a name for a legend, out of which matplotlib leaves whatever begins with an underscore."""
+    return f" {name}" if name.startswith("_") else name
+
+
 def legend_above(axes: Axes, width: float) -> None:
     """Put a legend above the axes, of what is drawn in them, in as many columns as fit into so many CSS pixels."""
     handles, labels = axes.get_legend_handles_labels()

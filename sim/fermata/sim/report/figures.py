@@ -23,6 +23,7 @@ from fermata.sim.report.drawing import (
     canvas,
     in_lines,
     legend_above,
+    legend_label,
     legend_room,
     room_for,
     shortened,
@@ -91,7 +92,7 @@ def _log_seconds(axes: Axes) -> None:
 def jct_cdf(runs: Sequence[Run]) -> Drawing:
     """Draw which share of each run's jobs was done within which JCT, warm-ups left out."""
     columns = [np.sort(np.concatenate([each.jct_s[each.warm :] for each in run.schedules])) for run in runs]
-    labels = [in_lines(run.name, _LEGEND) for run in runs]
+    labels = [legend_label(in_lines(run.name, _LEGEND)) for run in runs]
 
     def draw(palette: Palette) -> Figure:
         figure, axes = canvas(_WIDTH, _CDF_HEIGHT + legend_room(labels, 0.9 * _WIDTH))
@@ -287,7 +288,7 @@ def change_overview(rows: Sequence[tuple[str, str, Difference]], names: Sequence
             color, marker = palette.run(number), _MARKERS[number // SERIES % len(_MARKERS)]
             _, t95, low, high = each.percent
             axes.plot([low, high], [row, row], color=color, linewidth=7, alpha=0.35, solid_capstyle="butt")
-            label = shortened(run) if section == sections[0] else None
+            label = legend_label(shortened(run)) if section == sections[0] else None
             style: dict[str, Any] = {"marker": marker, "markersize": 5, "capsize": 3, "linewidth": 1.5}
             axes.errorbar(each.percent.mean, row, xerr=t95, color=color, label=label, linestyle="none", **style)
         axes.axvline(0.0, color=palette.muted, linewidth=1)
@@ -354,7 +355,7 @@ def _over_seeds(sweep: Sweep) -> str:
 def _curves(
     x: FloatArray, by_run: Mapping[str, FloatArray], names: Sequence[str], x_label: str, y_label: str, log: bool = False
 ) -> Callable[[Palette], Figure]:
-    shown = {name: in_lines(name, _LEGEND) for name in names if name in by_run}
+    shown = {name: legend_label(in_lines(name, _LEGEND)) for name in names if name in by_run}
 
     def draw(palette: Palette) -> Figure:
         figure, axes = canvas(_SWEEP_WIDTH, _SWEEP_HEIGHT + legend_room(list(shown.values()), 0.9 * _SWEEP_WIDTH))

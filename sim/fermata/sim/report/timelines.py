@@ -18,6 +18,7 @@ from fermata.sim.report.drawing import (
     canvas,
     in_lines,
     legend_above,
+    legend_label,
     legend_room,
     room_for,
     shortened,
@@ -176,7 +177,7 @@ def queue_and_utilisation(told: Named, colors: Sequence[int], window: Window | N
         upper, lower = figure.subplots(2, 1, sharex=True)
         for number, (name, _), queue, share in zip(colors, told, waiting, busy, strict=True):
             style = {**palette.line(number), "linewidth": 1.6, "baseline": None}
-            upper.stairs(queue, edges_s, label=shortened(name), **style)
+            upper.stairs(queue, edges_s, label=legend_label(shortened(name)), **style)
             if share is not None:
                 lower.stairs(share, edges_s, **style)
         if shaded is not None:
