@@ -33,6 +33,16 @@ if sys.argv[2] == "is not reached":
 main.TyperGroup.invoke = resumable()(invoke) if sys.argv[2] == "resumes" else invoke
 main.run()
 """
+# Ctrl-C comes as soon as the first of what the command line needs is looked for.
+EARLY = """
+import runpy, signal, sys
+class Finder:
+    def find_spec(name, path, target=None):
+        if name == "typer":
+            signal.raise_signal(signal.SIGINT)
+sys.meta_path.insert(0, Finder)
+runpy.run_module("fermata.cli", run_name="__main__")
+"""
 ROOT = Path(__file__).resolve().parents[2]
 RUN = "import sys; sys.argv = ['fermata']; from fermata.cli.main import run; run()"
 
@@ -66,6 +76,12 @@ def test_words_are_completed(words: str, expected: list[str]) -> None:
 def test_an_interrupt_is_not_lost_in_a_callback(command: str, hint: str, then: str) -> None:
     child = interruptible([sys.executable, "-c", LOST, then, command], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert child.communicate(timeout=30) == ("", f"fermata: interrupted{hint}\n")
+    assert child.returncode in INTERRUPTED
+
+
+def test_an_interrupt_before_the_command_line_is_there_is_told() -> None:
+    child = interruptible([sys.executable, "-c", EARLY], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert child.communicate(timeout=30) == ("", "fermata: interrupted\n")
     assert child.returncode in INTERRUPTED
 
 
