@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import base64
+import io
 import re
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
+from PIL import Image
 from tests.browser import Browser, browser
 from tests.unit.report.test_report import SECTION
 
@@ -16,6 +19,7 @@ from fermata.policy.registry import load
 from fermata.sim.explain import Workload, explain
 from fermata.sim.explain.chapter import chapter_of
 from fermata.sim.report import Chapter, Report, write
+from fermata.sim.report.drawing import LIGHT
 from fermata.sim.scenarios import scenario
 
 pytestmark = pytest.mark.e2e
@@ -111,6 +115,33 @@ def test_on_paper_no_column_is_cut_off(tab: Browser, page: Path, width: int) -> 
     ends = [float(found) for found in re.findall(rb"/Rect \[[\d.]+ [\d.]+ ([\d.]+) ", printed)]
     assert len(ends) >= rows  # one that is broken is in two places
     assert max(ends) <= right
+
+
+# Where a class of jobs ends, as the bar that a screenshot shows: nearly the table's width (a screenshot has no
+# scroll bar, which moves it by a few pixels), from above to below the line.
+_CLASS_ENDS = """
+[...document.querySelectorAll('tr:not(.first) + tr.first')].map(each => {
+  const box = each.getBoundingClientRect(), seen = each.closest('.scroll').getBoundingClientRect()
+  return {x: seen.left + 20, y: Math.round(box.top + scrollY) - 4, width: seen.width - 40, height: 8, scale: 1}
+})
+"""
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_classes_of_jobs_are_parted_by_a_line_through_all_columns(tab: Browser, tmp_path: Path, width: int) -> None:
+    runs = [
+        replace(run, schedules=[replace(each, work_s=np.array([1.0, 2.0, 3.0])) for each in run.schedules])
+        for run in SECTION.runs
+    ]
+    write(Report("t", "l", [replace(SECTION, runs=runs)]), tmp_path / "page.html")
+    tab.show(tmp_path / "page.html", width, dark=False)
+    muted = tuple(bytes.fromhex(LIGHT.muted[1:]))
+    ends = tab.ask(_CLASS_ENDS)
+    assert len(ends) == 2
+    for clip in ends:
+        shot = tab.call("Page.captureScreenshot", captureBeyondViewport=True, clip=clip)["data"]
+        pixels = np.array(Image.open(io.BytesIO(base64.b64decode(shot))).convert("RGB"), int)
+        assert (np.abs(pixels - muted).max(axis=2) < 8).any(axis=0).all()
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
