@@ -394,13 +394,11 @@ def _table(report: Report) -> Table:
     table = Table(box=None, header_style="dim", pad_edge=False)
     for number, name in enumerate(("", "policy", "mean JCT s", "change %", "wait", "held", "run", "p99")):
         table.add_column(name, justify="left" if number < 2 else "right", no_wrap=True)
+    keys = ("avg_jct_s", "avg_wait_s", "avg_held_s", "avg_run_s", "p99_jct_s")
     for view in views_of(report):
         for place, row in enumerate(view.rows):
-            change = "base"
-            if row.difference is not None:
-                change = with_interval(row.difference.percent, row.difference.units)
-            keys = ("avg_wait_s", "avg_held_s", "avg_run_s", "p99_jct_s")
-            mean_s = f"{row.figures['avg_jct_s']:,.2f}"
-            name = view.section.name if place == 0 else ""
-            table.add_row(name, row.run.name, mean_s, change, *(f"{row.figures[key]:,.2f}" for key in keys))
+            found = row.difference
+            change = "base" if found is None else with_interval(found.percent, found.units)
+            mean_s, *others = (f"{row.figures[key]:,.{view.decimals}f}" for key in keys)
+            table.add_row(view.section.name if place == 0 else "", row.run.name, mean_s, change, *others)
     return table

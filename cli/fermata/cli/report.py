@@ -218,7 +218,8 @@ def _tell(page: Report, history: History, out: Path, *, as_json: bool) -> None:
         spread = "" if row["change_percent_ci95"] is None else f" ± {row['change_percent_ci95']:.1f}"
         against = f"{row['change_percent']:+.1f}{spread}%"
         against = "base" if row["name"] == view.section.base else against
-        print(f"{row['name']:<{width}}  mean JCT {row['avg_jct_s']:,.2f} s, held {row['avg_held_s']:,.2f} s  {against}")
+        mean_s, held_s = (f"{row[key]:,.{view.decimals}f} s" for key in ("avg_jct_s", "avg_held_s"))
+        print(f"{row['name']:<{width}}  mean JCT {mean_s}, held {held_s}  {against}")
     for text in _apart(history):
         print(f"not counted: {text}")
     print(f"report: {out}")

@@ -211,6 +211,16 @@ def test_jobs_of_no_length_that_wait_are_compared(tmp_path: Path) -> None:
     assert "<strong>2.00</strong>" in out.read_text()
 
 
+def test_milliseconds_are_told_at_the_terminal_as_on_the_page(tmp_path: Path) -> None:
+    trace, out = tmp_path / "ms.jsonl", tmp_path / "ms.html"
+    lines = [{"id": f"j{i}", "arrival_s": 0, "stages": [{"name": "a", "duration_s": 0.002}]} for i in (1, 2)]
+    trace.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    done = fermata("--trace", trace, "--executors", 1, "--policies", "sjf", "--no-sweeps", "--out", out)
+    told = "ms.jsonl sjf 0.00300 base 0.00100 0.00000 0.00200 0.00398"
+    assert done.stdout.splitlines()[1].split() == told.split()
+    assert "<strong>0.00300</strong>" in out.read_text()
+
+
 def test_a_clock_as_late_as_a_trace_may_have_is_drawn_in_silence(tmp_path: Path) -> None:
     trace, out = tmp_path / "late.jsonl", tmp_path / "late.html"
     lines = [{"id": f"j{i}", "arrival_s": 1e15 - i, "stages": [{"name": "a", "duration_s": 5}]} for i in (9, 7, 0)]
