@@ -53,6 +53,7 @@ def test_a_policy_that_never_holds_leaves_much_where_holding_pays() -> None:
     assert room.saved_s > 0.04 * room.base_jct_s
 
 
+@pytest.mark.slow
 def test_the_shipped_model_leaves_little(shipped: Network) -> None:
     room = _room(scenario("express_k2").with_(jobs=500, warm=0), 3, shipped)
     assert room.jct_s < 0.95 * room.base_jct_s

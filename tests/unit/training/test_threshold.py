@@ -75,7 +75,7 @@ def task_of(index: int, generations: int) -> Task:
     return Task(read_config("smoke").model_copy(update={"search": search}), index, CostNetwork((4, 4)))
 
 
-@pytest.mark.parametrize("index", SEARCHED)
+@pytest.mark.parametrize("index", [pytest.param(SEARCHED[0], marks=pytest.mark.slow), SEARCHED[1]])
 def test_a_search_goes_on_where_it_was(index: int, tmp_path: Path) -> None:
     seen: list[int] = []
 
