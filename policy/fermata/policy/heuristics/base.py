@@ -52,7 +52,7 @@ class Heuristic(BoardPolicy):
     def eager(self) -> Heuristic:
         """Return the work-conserving heuristic of the same order."""
         rule = self.rule._replace(hold=NEVER)
-        if rule.fill in (WORK_SHARE, EQUAL_SHARE) and not rule.spare:
+        if rule.fill in (WORK_SHARE, EQUAL_SHARE):
             rule = rule._replace(spare=1)  # to leave them idle is to hold what could have them
         return Heuristic(f"{self.name}{WITHOUT_HOLDS}", self.summary, rule)
 
