@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import platform
-import shlex
 import sys
 from contextlib import closing
 from dataclasses import replace
@@ -18,6 +16,7 @@ import typer
 from fermata.cli.extras import need
 from fermata.cli.options import OtherEstimates, check_executors, check_page, parameter, seed_range
 from fermata.cli.progress import progress_bar
+from fermata.cli.provenance import command, sha256, versions
 from fermata.policy.errors import InputError
 
 if TYPE_CHECKING:
@@ -323,28 +322,25 @@ def _the_trace(trace: Trace, _: int) -> Trace:
 
 
 def _provenance(comparison: Comparison, names: list[str], seeds: str | None, trace: str | None) -> dict[str, str]:
-    from importlib.metadata import version
-
     from fermata.policy._jit import COMPILED
 
     packages = ["numpy", *(["numba"] if COMPILED else [])]
     if any(_model(name) for name in names):
         packages.append("onnxruntime")
     facts = {
-        "command": shlex.join(["fermata", *sys.argv[1:]]),
+        "command": command(),
         "seeds": seeds or "none: the trace is what it is",
         "policies": "; ".join(names),
     }
     for name in names:
         if (path := _model(name)) is not None:
-            facts[f"model {name}"] = f"sha256 {_digest(path)}"
+            facts[f"model {name}"] = sha256(path)
     if trace is not None and trace != "-":
-        facts["trace"] = f"{Path(trace).name}, sha256 {_digest(Path(trace))}"
+        facts["trace"] = f"{Path(trace).name}, {sha256(Path(trace))}"
     for workload in comparison.workloads:
         if (scenario := getattr(workload.source, "scenario", None)) is not None:
             facts[f"scenario {scenario.name}"] = ", ".join(f"{key}={each}" for key, each in scenario.parameters.items())
-    kept = ", ".join(f"{package} {version(package)}" for package in packages)
-    facts["versions"] = f"fermata {version('fermata')}, Python {platform.python_version()}, {kept}"
+    facts["versions"] = versions(*packages)
     return facts
 
 
@@ -353,13 +349,6 @@ def _model(name: str) -> Path | None:
     from fermata.policy.registry import LEARNED, shipped_model
 
     return shipped_model(name) if name in LEARNED else Path(name) if name.endswith(".onnx") else None
-
-
-def _digest(path: Path) -> str:
-    import hashlib
-
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def _write(report: Report, out: Path, folder: Path | None) -> None:

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import platform
-import shlex
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -16,6 +13,7 @@ from fermata.cli.clusters import Kubeconfig, ask
 from fermata.cli.extras import need
 from fermata.cli.history import DEADLINE, SHARED_CAP, SUSPENDED, History, caps_of, read_history, schedule_of, trace_of
 from fermata.cli.options import check_page
+from fermata.cli.provenance import command, versions
 from fermata.policy.errors import InputError
 from fermata.policy.wording import counted
 
@@ -169,17 +167,15 @@ def _workflows(count: int) -> str:
 
 
 def _provenance(history: History, runs: Sequence[Run]) -> dict[str, str]:
-    from importlib.metadata import version
-
     from fermata.operator.times import render
 
     spec = history.pool.spec
     return {
-        "command": shlex.join(["fermata", *sys.argv[1:]]),
+        "command": command(),
         "pool": f"{history.pool.meta.name}, policy {spec.policy.title if spec else ''}",
         "first arrival": render(history.begin_s),
         "runs": "; ".join(run.name for run in runs),
-        "versions": f"fermata {version('fermata')}, Python {platform.python_version()}",
+        "versions": versions(),
     }
 
 

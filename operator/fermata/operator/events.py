@@ -30,6 +30,7 @@ _QUEUE = 2000
 _REMEMBERED = 20_000
 _WRITERS = 2
 _AGAIN_S = 1.0
+Level = Literal["Normal", "Warning"]
 
 log = logging.getLogger(__name__)
 
@@ -74,7 +75,7 @@ class Events:
         meta: Meta,
         reason: str,
         message: str,
-        level: Literal["Normal", "Warning"] = "Normal",
+        level: Level = "Normal",
         key: str = "",
         *,
         last: bool = False,

@@ -7,58 +7,22 @@ grow are settled when they stop growing, and until then the status says since wh
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from fermata.operator import reasons
-from fermata.operator.estimates import Estimate
 from fermata.operator.facts import PoolFact, WorkflowFact
-from fermata.operator.lanes import task_duration_s
-from fermata.operator.ledger import Account, Meter
-from fermata.operator.names import job_name
-from fermata.operator.progress import Outcome, StageView, WorkflowView
-from fermata.operator.resources import MAX_MESSAGE, Condition, StageStatus
+from fermata.operator.ledger import Account
+from fermata.operator.progress import WorkflowView
+from fermata.operator.resources import MAX_MESSAGE, Condition
 from fermata.operator.seat import Verdict
-from fermata.operator.times import render
+from fermata.operator.split import workflow_split
+from fermata.operator.stage_status import stage_held_no_more, stage_status
+from fermata.operator.times import render, render_or_none
 from fermata.operator.validate import Problem
 from fermata.operator.why import Why
 
-SLOWDOWN_THRESHOLD_S = 10.0
-_ANSWERS = (reasons.START_RETRYING, reasons.JOB_UNSEEN)  # whose messages quote the API server's latest answer
 _NO_NEWS = ("estimateSeconds", "estimateSource")  # told with the next change; they follow the runs of others
 Activity = Literal["Running", "Held", "Waiting", "Suspended"]
-Level = Literal["Normal", "Warning"]
-
-
-class Split(NamedTuple):
-    """A JCT in milliseconds, so that wait + held + run is exactly the whole."""
-
-    jct_ms: int
-    wait_ms: int
-    held_ms: int
-    run_ms: int
-
-    @property
-    def seconds(self) -> tuple[float, float, float, float]:
-        """JCT, wait, held and run in seconds."""
-        return self.jct_ms / 1000, self.wait_ms / 1000, self.held_ms / 1000, self.run_ms / 1000
-
-    @property
-    def slowdown(self) -> float:
-        """JCT over run time, both at least the threshold, at least 1."""
-        jct_s, _, _, run_s = self.seconds
-        return max(jct_s / max(run_s, SLOWDOWN_THRESHOLD_S), 1.0)
-
-
-def split(whole_s: float, held_s: float, run_s: float) -> Split:
-    """Return how a stretch of time divides; what was neither run nor held was waited.
-
-    >>> split(10.0, 2.5, 4.0).seconds
-    (10.0, 3.5, 2.5, 4.0)
-    """
-    whole_ms = max(round(whole_s * 1000), 0)
-    run_ms = min(round(run_s * 1000), whole_ms)
-    held_ms = min(round(held_s * 1000), whole_ms - run_ms)
-    return Split(whole_ms, whole_ms - run_ms - held_ms, held_ms, run_ms)
 
 
 def activity_of(view: WorkflowView, *, held: bool) -> Activity:
@@ -68,11 +32,6 @@ def activity_of(view: WorkflowView, *, held: bool) -> Activity:
     if view.blocked == reasons.SUSPENDED:
         return "Suspended"
     return "Held" if held else "Waiting"
-
-
-def workflow_split(view: WorkflowView, outcome: Outcome, held: Meter) -> Split:
-    """Return how the JCT of a finished workflow divides."""
-    return split(outcome.end_s - view.arrival_s, held.total(outcome.end_s), view.run_s)
 
 
 def workflow_status(
@@ -97,7 +56,7 @@ def workflow_status(
     """
     fact, outcome = view.fact, view.outcome
     before = {stage.name: stage for stage in fact.status.stages}
-    stages = [_stage_status(view, stage, account, held, waiting, before.get(stage.spec.name)) for stage in view.stages]
+    stages = [stage_status(view, stage, account, held, waiting, before.get(stage.spec.name)) for stage in view.stages]
     counts = {
         "total": view.tasks,
         "running": sum(stage["active"] for stage in stages),
@@ -109,13 +68,13 @@ def workflow_status(
         "conditions": _conditions(fact, _workflow_conditions(view, held, problem), now_s),
         "policy": _policy(view, policy),
         "arrivalTime": fact.status.arrival_time or render(view.arrival_s),
-        "startTime": _rendered(view.start_s),
+        "startTime": render_or_none(view.start_s),
         "completionTime": None,
         "jctSeconds": None,
         "waitSeconds": None,
         "heldSeconds": round(account.held.settled_s, 3),
         "runSeconds": None,
-        "heldSince": _rendered(account.held.since_s),
+        "heldSince": render_or_none(account.held.since_s),
         "suspendedTime": fact.status.suspended_time or (render(now_s) if _suspended(view) else None),
         "slowdown": None,
         "progress": f"{counts['succeeded']}/{counts['total']}",
@@ -178,18 +137,9 @@ def rejected_status(fact: WorkflowFact, account: Account, problem: Problem, now_
         status |= {
             "heldSeconds": round(account.held.settled_s, 3),
             "heldSince": None,
-            "stages": [_held_no_more(stage, account) for stage in fact.status.stages],
+            "stages": [stage_held_no_more(stage, account) for stage in fact.status.stages],
         }
     return status
-
-
-def _held_no_more(stage: StageStatus, account: Account) -> dict[str, Any]:
-    row = stage.model_dump(by_alias=True)
-    if stage.state in ("Waiting", "Held"):
-        meter = account.stages.get(stage.name, Meter())
-        row |= {"state": "Waiting", "reason": reasons.REJECTED, "message": "", "holdUntil": None}
-        row |= {"heldSince": None, "heldSeconds": round(meter.settled_s, 3)}
-    return row
 
 
 def edited_status(fact: WorkflowFact, now_s: float) -> dict[str, Any]:
@@ -302,103 +252,6 @@ def _conditions(
     return list(rows.values())
 
 
-def _stage_status(
-    view: WorkflowView,
-    stage: StageView,
-    account: Account,
-    held: Mapping[str, Why],
-    waiting: Mapping[str, Why],
-    before: StageStatus | None,
-) -> dict[str, Any]:
-    name = stage.spec.name
-    meter = account.stages.get(name) or Meter(stage.held_s)
-    state, why = _stage_state(view, stage, held.get(name), waiting.get(name))
-    # The numbers in a sentence change all the time; it is told once for each reason. What the API server says when it
-    # does not take a Job, or does not give it back, is no number: today's answer is what has to be mended.
-    same = before is not None and before.state == state and before.reason == why.reason
-    if same and before is not None and before.message and why.reason not in _ANSWERS:
-        why = Why(before.reason, before.message)
-    begun = stage.start_s is not None
-    parts = split(stage.start_s - stage.ready_s, stage.held_s, 0.0) if stage.start_s is not None else None
-    run_s = stage.end_s - stage.start_s if stage.start_s is not None and stage.end_s is not None else None
-    ready = stage.ready_s if stage.ready_s != float("inf") else None
-    until_s = account.hold_until_s.get(name)
-    estimate_s, source = _expected(stage, before)
-    job = stage.job or account.started.get(name)
-    return {
-        "name": name,
-        "state": state,
-        "reason": why.reason,
-        "message": why.message[:1024],
-        "readyTime": _rendered(ready),
-        "startTime": _rendered(stage.start_s),
-        "completionTime": _rendered(stage.end_s),
-        "heldSince": None if begun else _rendered(meter.since_s),
-        "holdUntil": None if begun else _rendered(until_s),
-        "waitSeconds": parts.wait_ms / 1000 if parts else None,
-        "heldSeconds": parts.held_ms / 1000 if parts else round(meter.settled_s, 3),
-        "runSeconds": None if run_s is None else round(run_s, 3),
-        "taskSeconds": _task_s(stage, run_s, before),
-        "estimateSeconds": estimate_s,
-        "estimateSource": source,
-        "parallelism": job.parallelism if job else before.parallelism if before else None,
-        "jobName": job_name(view.fact.meta.name, view.fact.meta.uid, name) if begun else None,
-        "tasks": stage.tasks,
-        "active": stage.occupied,
-        # Where no Job says so, what was said of it before is all that is known.
-        "succeeded": max(stage.succeeded, before.succeeded if before and not stage.job else 0),
-        "failed": stage.job.failed if stage.job else before.failed if before else 0,
-    }
-
-
 def _suspended(view: WorkflowView) -> bool:
     """Tell whether somebody keeps a workflow, or a Job of it, from going on."""
     return view.blocked == reasons.SUSPENDED or any(stage.reason == reasons.JOB_SUSPENDED for stage in view.stages)
-
-
-def _task_s(stage: StageView, run_s: float | None, before: StageStatus | None) -> float | None:
-    """Return what a task of a stage took that has ended: its Job knows, and once that is gone the status does."""
-    if run_s is None or stage.job is None:
-        return before.task_seconds if before else None
-    return round(task_duration_s(run_s, stage.tasks, stage.job.lanes), 3)
-
-
-def _stage_state(view: WorkflowView, stage: StageView, held: Why | None, waiting: Why | None) -> tuple[str, Why]:
-    if stage.phase in ("Running", "Succeeded", "Failed"):
-        return stage.phase, Why(stage.reason, stage.message)
-    if view.outcome is not None:
-        return "Skipped", Why(reasons.NOT_STARTED, "the workflow ended before it could start")
-    if stage.phase == "Pending":
-        return "Pending", Why(reasons.PARENTS_RUNNING, "")
-    if view.blocked:
-        return "Waiting", Why(view.blocked, "")
-    if held is not None:
-        return "Held", held
-    return "Waiting", waiting or Why(reasons.EXECUTORS_BUSY, "")
-
-
-def _expected(stage: StageView, before: StageStatus | None) -> tuple[float, str]:
-    """Return what a task of a stage is expected to take, and by what; of one that has ended, what it was at its start.
-
-    Since then others have ended, and it has itself: by that, nothing would ever have been expected wrongly.
-    """
-    now = round(stage.estimate.seconds, 3), _source(stage.estimate)
-    told = (before.estimate_seconds, before.estimate_source) if before and before.estimate_seconds is not None else now
-    if stage.end_s is None:
-        return now
-    if stage.job is None or stage.job.estimate_s is None:
-        return told
-    at_start_s = stage.job.estimate_s
-    same = (row for row in (told, now) if abs(row[0] - at_start_s) < 0.001)  # the one was rounded, the other cut
-    return next(same, (round(at_start_s, 3), "as known at its start"))
-
-
-def _source(estimate: Estimate) -> str:
-    if estimate.quartiles is None:
-        return estimate.source
-    low_s, high_s = estimate.quartiles
-    return f"{estimate.source}, half of them {low_s:.3g} to {high_s:.3g} s"
-
-
-def _rendered(at_s: float | None) -> str | None:
-    return None if at_s is None else render(at_s)

@@ -16,13 +16,14 @@ from typing import Any
 from fermata.operator import names, reasons, status
 from fermata.operator.clock import is_put_off
 from fermata.operator.cluster import Cluster, ClusterError
-from fermata.operator.events import Events
+from fermata.operator.events import Events, Level
 from fermata.operator.facts import PoolFact, WorkflowFact
 from fermata.operator.inflight import AT_ONCE, InFlight
 from fermata.operator.ledger import Account, Meter
 from fermata.operator.metrics import Metrics
 from fermata.operator.progress import StageView, WorkflowView
 from fermata.operator.seat import Verdict
+from fermata.operator.split import split, workflow_split
 from fermata.operator.store import Store
 from fermata.operator.validate import Problem
 from fermata.operator.why import Why
@@ -183,7 +184,7 @@ class Teller:
             text = f"stage {name} may now run {counted(cap, 'task')} at once"
         else:
             held_s = account.stages.get(name, Meter()).total(now_s)
-            _, wait_s, held_s, _ = status.split(now_s - stage.ready_s, held_s, 0.0).seconds
+            _, wait_s, held_s, _ = split(now_s - stage.ready_s, held_s, 0.0).seconds
             text = (
                 f"stage {name} started by {policy}: {cap} of {counted(stage.tasks, 'task')} at once, "
                 f"after {wait_s:.1f} s of wait and {held_s:.1f} s held"
@@ -311,7 +312,7 @@ class Teller:
             elif name in whys.waiting:
                 why = whys.waiting[name]
                 text, key = f"stage {name} {why.message}", f"{name}/{why.reason}"
-                level: status.Level = "Normal"
+                level: Level = "Normal"
                 if why.reason == reasons.START_RETRYING:
                     level, key = "Warning", text  # another answer of the API server is another Event
                 self._events.tell(names.WORKFLOW, meta, reasons.STAGE_WAITING, text, level, key=key)
@@ -327,12 +328,12 @@ class Teller:
         outcome = view.outcome
         if outcome is None:
             return
-        parts = status.workflow_split(view, outcome, account.held)
+        parts = workflow_split(view, outcome, account.held)
         self._metrics.observe_finished(view, policy, parts.seconds)
         self._metrics.slowdown.labels(self._pool, policy).observe(parts.slowdown)
         jct_s, wait_s, held_s, run_s = parts.seconds
         text = f"{outcome.message}; JCT {jct_s:.1f} s = wait {wait_s:.1f} + held {held_s:.1f} + run {run_s:.1f}"
-        level: status.Level = "Normal" if outcome.succeeded else "Warning"
+        level: Level = "Normal" if outcome.succeeded else "Warning"
         self._events.tell(names.WORKFLOW, view.fact.meta, outcome.reason, text, level, last=True)
         log.info("%s: %s: %s", view.fact.title, outcome.reason, text)
 

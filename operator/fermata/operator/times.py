@@ -45,6 +45,11 @@ def render(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
+def render_or_none(seconds: float | None) -> str | None:
+    """Return `render` of an instant, or None where there is none."""
+    return None if seconds is None else render(seconds)
+
+
 def refine(stamp_s: float, seen_s: float) -> float:
     """Return the best guess of when something happened that was stamped, perhaps cut to the second, and seen later.
 

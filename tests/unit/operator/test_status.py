@@ -17,6 +17,7 @@ from fermata.operator.ledger import Account, Ledger, Meter
 from fermata.operator.progress import WorkflowView, view
 from fermata.operator.resources import WorkflowStatus
 from fermata.operator.seat import Verdict
+from fermata.operator.split import split
 from fermata.operator.times import render
 from fermata.operator.validate import Problem
 from fermata.operator.why import Why
@@ -40,15 +41,15 @@ def _status(
 
 @given(st.floats(0, 1e6), st.floats(0, 1e6), st.floats(0, 1e6))
 def test_the_parts_of_a_jct_are_exactly_the_whole(whole_s: float, held_s: float, run_s: float) -> None:
-    parts = status.split(whole_s, held_s, run_s)
+    parts = split(whole_s, held_s, run_s)
     assert parts.wait_ms + parts.held_ms + parts.run_ms == parts.jct_ms
     assert min(parts) >= 0
 
 
 def test_slowdown_is_bounded_below() -> None:
-    assert status.split(30.0, 0.0, 5.0).slowdown == 3.0
-    assert status.split(5.0, 0.0, 5.0).slowdown == 1.0
-    assert status.split(60.0, 0.0, 20.0).slowdown == 3.0
+    assert split(30.0, 0.0, 5.0).slowdown == 3.0
+    assert split(5.0, 0.0, 5.0).slowdown == 1.0
+    assert split(60.0, 0.0, 20.0).slowdown == 3.0
 
 
 @pytest.mark.parametrize(

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import platform
 from collections.abc import Sequence
-from importlib.metadata import version
 from pathlib import Path
 from typing import TextIO
 
@@ -13,7 +11,9 @@ from rich.console import Console
 from rich.table import Table
 
 from fermata.cli.demo.examples import LEARNED, Setup
+from fermata.cli.provenance import sha256, versions
 from fermata.cli.tables import show, with_interval
+from fermata.policy.registry import shipped_model
 from fermata.policy.wording import counted
 from fermata.sim.demo import Result
 from fermata.sim.demo.follow import Span, WorkflowView
@@ -172,16 +172,8 @@ def _provenance(plan: Setup) -> dict[str, str]:
     facts = {
         "stream": f"express, {len(plan.stream.submissions)} workflows in all, load {plan.load:g}, seed {plan.seed}",
         "policies": ", ".join(f"{pool}: {policy}" for pool, policy in policies.items()),
-        "versions": f"fermata {version('fermata')}, Python {platform.python_version()}",
+        "versions": versions(),
     }
     if policies[LEARNED] == "default":
-        facts["model"] = f"sha256 {_digest()}"
+        facts["model"] = sha256(shipped_model())
     return facts
-
-
-def _digest() -> str:
-    import hashlib
-
-    from fermata.policy.registry import shipped_model
-
-    return hashlib.sha256(shipped_model().read_bytes()).hexdigest()

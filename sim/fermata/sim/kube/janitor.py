@@ -10,12 +10,13 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING
 
-from fermata.sim.kube.api import FOREGROUND_FINALIZER, ORPHAN_FINALIZER, DeleteOptions, WriteOptions
+from fermata.sim.kube.api import FOREGROUND_FINALIZER, ORPHAN_FINALIZER
 from fermata.sim.kube.clock import stamp
 from fermata.sim.kube.definitions import CRDS
 from fermata.sim.kube.errors import ApiError
 from fermata.sim.kube.failure_policy import disrupted
 from fermata.sim.kube.kinds.crd import CLEANUP_FINALIZER
+from fermata.sim.kube.options import DeleteOptions, WriteOptions
 from fermata.sim.kube.store import Selection
 from fermata.sim.kube.subresources import finalize
 

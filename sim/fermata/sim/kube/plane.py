@@ -15,7 +15,7 @@ from aiohttp import web
 
 from fermata.policy.errors import InputError
 from fermata.sim.kube.access import ADMIN_MANIFESTS
-from fermata.sim.kube.api import Api, WriteOptions
+from fermata.sim.kube.api import Api
 from fermata.sim.kube.controllers.jobs import JobController
 from fermata.sim.kube.controllers.kubelet import Kubelet
 from fermata.sim.kube.controllers.scheduler import Scheduler
@@ -23,6 +23,7 @@ from fermata.sim.kube.errors import ApiError
 from fermata.sim.kube.inside import InsideClient
 from fermata.sim.kube.janitor import Janitor
 from fermata.sim.kube.kubeconfig import write_kubeconfig
+from fermata.sim.kube.options import WriteOptions
 from fermata.sim.kube.requests import sized_request
 from fermata.sim.kube.server import Server
 from fermata.sim.kube.store import Store

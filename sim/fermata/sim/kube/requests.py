@@ -16,10 +16,10 @@ from aiohttp import web
 
 from fermata.sim.kube import errors
 from fermata.sim.kube.access import Attributes
-from fermata.sim.kube.api import DeleteOptions, WriteOptions
 from fermata.sim.kube.builtin_types import clean_body
 from fermata.sim.kube.errors import ApiError
 from fermata.sim.kube.listing import Form, flag
+from fermata.sim.kube.options import DeleteOptions, WriteOptions
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

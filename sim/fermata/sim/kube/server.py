@@ -25,7 +25,7 @@ from fermata.sim.kube.access import (
     named_user,
     unauthorized,
 )
-from fermata.sim.kube.api import Api, WriteOptions
+from fermata.sim.kube.api import Api
 from fermata.sim.kube.builtin_types import clean_body
 from fermata.sim.kube.definitions import Definitions
 from fermata.sim.kube.discovery import NO_SCHEMAS, OPENAPI_V2, OPENAPI_V2_ASKED, Discovery
@@ -33,6 +33,7 @@ from fermata.sim.kube.errors import ApiError
 from fermata.sim.kube.faults import Faults, LostError
 from fermata.sim.kube.kinds.custom import CustomKind
 from fermata.sim.kube.listing import Lists, check_version, flag, selection
+from fermata.sim.kube.options import WriteOptions
 from fermata.sim.kube.patch import APPLY_PATCH
 from fermata.sim.kube.requests import attributes_of, body_of, delete_options_of, form_of, verb_of, write_options_of
 from fermata.sim.kube.reviews import Reviews, issue_token

@@ -12,7 +12,8 @@ from fermata.sim.kube.identity import check_preconditions
 from fermata.sim.kube.store import Selection
 
 if TYPE_CHECKING:
-    from fermata.sim.kube.api import Api, DeleteOptions, WriteOptions
+    from fermata.sim.kube.api import Api
+    from fermata.sim.kube.options import DeleteOptions, WriteOptions
     from fermata.sim.kube.resources import Obj, Resource
 
 

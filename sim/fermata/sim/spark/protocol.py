@@ -23,6 +23,7 @@ from fermata.sim.spark.executors import (
     travel,
     wanted,
 )
+from fermata.sim.spark.promises import FIRST_PROMISE, drop_promise, promise, redeem
 from fermata.sim.spark.waves import Waves
 from fermata.sim.spark.world import (
     ARRIVED,
@@ -46,8 +47,6 @@ from fermata.sim.spark.world import (
     MOVES_ENDED,
     NONE,
     NOW_MS,
-    P_AMOUNT,
-    P_NEXT,
     P_SOURCE,
     P_TARGET,
     POOL,
@@ -62,7 +61,6 @@ from fermata.sim.spark.world import (
     S_TURN,
     S_UNFINISHED,
     SOURCE_JOB,
-    SPARE,
     TASKS_ENDED,
     TURN,
     TURNS,
@@ -70,7 +68,6 @@ from fermata.sim.spark.world import (
     SparkWorld,
 )
 
-FIRST_PROMISE, LAST_PROMISE = 0, 1
 NEVER_MS = 1 << 62
 
 
@@ -88,66 +85,6 @@ def reachable(tables: SparkTables, world: SparkWorld, stage: int) -> bool:
         if wanted(world, tables.parent[edge]) > 0:
             return False
     return True
-
-
-@kernel
-def _promise(tables: SparkTables, world: SparkWorld, source: int, source_job: int, stage: int, amount: int) -> None:
-    """Promise executors of a source to a stage, or (NONE) to idle."""
-    if stage != NONE:
-        world.stage[stage, S_PROMISED] += amount
-        job = tables.stage_job[stage]
-        if job != source_job:
-            world.job[job, J_INCOMING] += amount
-    ends = world.promised_by[source]
-    entry = ends[FIRST_PROMISE]
-    while entry != NONE:
-        if world.promise[entry, P_TARGET] == stage:
-            world.promise[entry, P_AMOUNT] += amount
-            return
-        entry = world.promise[entry, P_NEXT]
-    entry = world.counter[SPARE]
-    world.counter[SPARE] = world.promise[entry, P_NEXT]
-    world.promise[entry, P_TARGET], world.promise[entry, P_AMOUNT] = stage, amount
-    world.promise[entry, P_NEXT], world.promise[entry, P_SOURCE] = NONE, source
-    if ends[FIRST_PROMISE] == NONE:
-        ends[FIRST_PROMISE] = entry
-    else:
-        world.promise[ends[LAST_PROMISE], P_NEXT] = entry
-    ends[LAST_PROMISE] = entry
-
-
-@kernel
-def _drop_promise(world: SparkWorld, entry: int) -> None:
-    """Take an entry out of its source's list."""
-    ends = world.promised_by[world.promise[entry, P_SOURCE]]
-    before, at = NONE, ends[FIRST_PROMISE]
-    while at != entry:
-        before, at = at, world.promise[at, P_NEXT]
-    after = world.promise[entry, P_NEXT]
-    if before == NONE:
-        ends[FIRST_PROMISE] = after
-    else:
-        world.promise[before, P_NEXT] = after
-    if after == NONE:
-        ends[LAST_PROMISE] = before
-    world.promise[entry, P_NEXT], world.promise[entry, P_SOURCE] = world.counter[SPARE], NONE
-    world.counter[SPARE] = entry
-
-
-@inlined
-def _redeem(tables: SparkTables, world: SparkWorld, source: int, source_job: int) -> int:
-    """Take one executor off the source's oldest promise and return its stage."""
-    entry = world.promised_by[source, FIRST_PROMISE]
-    stage = world.promise[entry, P_TARGET]
-    world.promise[entry, P_AMOUNT] -= 1
-    if stage != NONE:
-        world.stage[stage, S_PROMISED] -= 1
-        job = tables.stage_job[stage]
-        if job != source_job:
-            world.job[job, J_INCOMING] -= 1
-    if world.promise[entry, P_AMOUNT] == 0:
-        _drop_promise(world, entry)
-    return int(stage)
 
 
 @inlined
@@ -235,7 +172,7 @@ def _keep_promises(tables: SparkTables, waves: Waves, world: SparkWorld, source:
     elif source < len(tables.stage_job):
         source_job = tables.stage_job[source]
     while left > 0 and world.promised_by[source, FIRST_PROMISE] != NONE:
-        stage = _redeem(tables, world, source, source_job)
+        stage = redeem(tables, world, source, source_job)
         who = executor if executor != NONE else world.job[pool, J_FIRST]
         left -= 1
         if world.executor[who, E_POOL] != NONE:
@@ -259,7 +196,7 @@ def answer(tables: SparkTables, waves: Waves, world: SparkWorld, stage: int, lim
     if stage != NONE:
         world.stage[stage, S_CHOSEN] = count[ROUND]
         amount = min(wanted(world, stage), limit)
-    _promise(tables, world, source, source_job, stage, amount)
+    promise(tables, world, source, source_job, stage, amount)
     count[ASKING] -= amount
     if count[ASKING] == 0:
         count[ROUND] += 1
@@ -358,7 +295,7 @@ def _end_job(tables: SparkTables, world: SparkWorld, job: int, executor: int) ->
         stage = world.promise[entry, P_TARGET]
         if world.promise[entry, P_SOURCE] != NONE and stage != NONE and tables.stage_job[stage] == job:
             world.stage[stage, S_PROMISED] = 0
-            _drop_promise(world, entry)
+            drop_promise(world, entry)
     for who in range(len(world.executor)):
         stage = world.executor[who, E_GOING]
         if stage >= 0 and tables.stage_job[stage] == job:

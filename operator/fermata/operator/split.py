@@ -1,0 +1,47 @@
+"""How the time of a workflow or a stage divides into wait, hold and run."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from fermata.operator.ledger import Meter
+from fermata.operator.progress import Outcome, WorkflowView
+
+SLOWDOWN_THRESHOLD_S = 10.0
+
+
+class Split(NamedTuple):
+    """A JCT in milliseconds, so that wait + held + run is exactly the whole."""
+
+    jct_ms: int
+    wait_ms: int
+    held_ms: int
+    run_ms: int
+
+    @property
+    def seconds(self) -> tuple[float, float, float, float]:
+        """JCT, wait, held and run in seconds."""
+        return self.jct_ms / 1000, self.wait_ms / 1000, self.held_ms / 1000, self.run_ms / 1000
+
+    @property
+    def slowdown(self) -> float:
+        """JCT over run time, both at least the threshold, at least 1."""
+        jct_s, _, _, run_s = self.seconds
+        return max(jct_s / max(run_s, SLOWDOWN_THRESHOLD_S), 1.0)
+
+
+def split(whole_s: float, held_s: float, run_s: float) -> Split:
+    """Return how a stretch of time divides; what was neither run nor held was waited.
+
+    >>> split(10.0, 2.5, 4.0).seconds
+    (10.0, 3.5, 2.5, 4.0)
+    """
+    whole_ms = max(round(whole_s * 1000), 0)
+    run_ms = min(round(run_s * 1000), whole_ms)
+    held_ms = min(round(held_s * 1000), whole_ms - run_ms)
+    return Split(whole_ms, whole_ms - run_ms - held_ms, held_ms, run_ms)
+
+
+def workflow_split(view: WorkflowView, outcome: Outcome, held: Meter) -> Split:
+    """Return how the JCT of a finished workflow divides."""
+    return split(outcome.end_s - view.arrival_s, held.total(outcome.end_s), view.run_s)
