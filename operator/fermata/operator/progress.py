@@ -221,7 +221,7 @@ def view(
     outcome = None
     if not any(job.goes_on for job in removed) and not missing:
         ends_s = _ends_s(ordered, removed)
-        went_on_s = _went_on_s(fact, before, ends_s.keys(), now_s)
+        went_on_s = _went_on_s(fact, before, stages.keys(), ends_s.keys(), now_s)
         last_s = max((went_on_s, *ends_s.values())) if ends_s else now_s
         outcome = _outcome(spec, ordered, last_s, deadline_s, now_s)
     if fact.meta.deleting and outcome is not None and not outcome.succeeded:
@@ -351,16 +351,19 @@ def _ends_s(stages: Iterable[StageView], removed: Iterable[JobFact]) -> dict[str
     return {name: end_s for name, end_s in rows if end_s is not None}
 
 
-def _went_on_s(fact: WorkflowFact, before: WorkflowView | None, ended: Set[str], now_s: float) -> float:
+def _went_on_s(fact: WorkflowFact, before: WorkflowView | None, own: Set[str], ended: Set[str], now_s: float) -> float:
     """Return until when a workflow is known to have gone on, -inf if that is not known.
 
-    Until now, if it still went on after all of its stages that have ended: what ends it then is an edit.
+    Until now, if it still went on after all stages, its `own` or taken out, that have `ended`: an edit ends it then.
     """
     if before is not None and before.outcome is not None:
         return before.outcome.end_s
-    known: Set[str] = {status.name for status in fact.status.stages if status.completion_time is not None}
+    told = fact.status.stages
+    known: Set[str] = {status.name for status in told if status.completion_time is not None}
     if before is not None:  # statuses are told a little later
         known = _ends_s(before.stages, before.removed).keys()
+    elif len(known) < len(told):  # something went on without what had been taken out by then
+        known |= ended - own - {status.name for status in told}
     return now_s if ended <= known else -math.inf
 
 
