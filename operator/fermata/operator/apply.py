@@ -212,6 +212,8 @@ class Applier:
         self._failures[key] = failure
         if error.is_unsure:
             self._unanswered.add(key)
+        if error.is_unsure or not error.is_trouble:  # another start may be taken, and this one is left alone for now
+            self._teller.come_back(now_s)
         self._teller.mark(uid)
         again_s = failure.until_s - now_s
         log.warning("%s: stage %s: not started, again in %g s: %s", view.fact.title, name, again_s, error)

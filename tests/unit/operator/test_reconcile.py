@@ -232,6 +232,21 @@ def test_a_start_that_fails_is_tried_again_soon_and_then_less_often(status: int,
     assert starts == len(world.started), "what failed did not end with a Job"
 
 
+@pytest.mark.parametrize("status", [403, 500])
+def test_a_start_that_fails_again_and_again_keeps_no_executors_from_others(status: int) -> None:
+    world = World(executors=1)
+    asyncio.run(world.run_until(T0 + 2.0))
+    world.server.refusals["first"] = [status] * 99  # by a quota of its namespace, or a webhook there
+    for name in ("first", "second"):
+        world.feed("workflows", f"uid-{name}", workflow(name, stage("a", estimateSeconds=9), arrival_s=T0 + 2.0))
+    asyncio.run(world.run_until(T0 + 9.0))
+    assert world.started.keys() == {"short"}
+    meta, spec = world.pool["metadata"] | {"generation": 2}, world.pool["spec"] | {"executors": 2}
+    world.feed("executorpools", "p", {**world.server.objects["p"], "metadata": meta, "spec": spec})
+    asyncio.run(world.run_until(T0 + 60.0))
+    assert world.started["second"] == pytest.approx(9.0, abs=0.1)
+
+
 def test_what_was_put_off_for_a_moment_is_not_put_off_for_as_long_as_the_clock_is_set_back() -> None:
     world = World(executors=4)
     world.server.refusals["many"] = [403]
