@@ -31,7 +31,7 @@ def info(
     loaded = load(policy)
     facts: dict[str, object] = {"name": loaded.name}
     if isinstance(loaded, Heuristic):
-        facts |= {"kind": "heuristic", "summary": loaded.summary, "parameters": sorted(loaded.parameters)}
+        facts |= {"kind": "heuristic", "summary": loaded.summary, "parameters": loaded.settings()}
     if isinstance(loaded, OnnxPolicy | GraphPolicy | QueuePolicy | AllocationPolicy):
         told = {key: value for key, value in loaded.metadata.items() if key != "theta"}  # its weights, once more
         if isinstance(told.get("allocation"), dict):
@@ -41,8 +41,13 @@ def info(
         print(json.dumps(facts))
         return
     scores = facts.pop("scores", None)
+    settings = loaded.settings() if isinstance(loaded, Heuristic) else {}
+    if settings:
+        facts["parameters"] = f"{len(settings)}, written {loaded.name.partition(':')[0]}:NAME=VALUE,..."
     for key, value in facts.items():
         print(f"{key}: {_in_short(value)}")
+    for key, setting in settings.items():
+        print(f"  {key}={setting['value']}: {setting['meaning']}")
     _show_scores(loaded.name, scores)
 
 
@@ -73,7 +78,7 @@ def _show_scores(policy: str, scores: object) -> None:
 
 @app.command("list")
 def list_() -> None:
-    """List the built-in policies."""
+    """List the built-in policies, their parameters in brackets; `fermata policy info` says what these mean."""
     from fermata.policy.registry import HEURISTICS, LEARNED
 
     for name in sorted(HEURISTICS):

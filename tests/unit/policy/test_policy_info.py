@@ -10,6 +10,7 @@ from tests.models import linear_model
 from typer.testing import CliRunner
 
 from fermata.cli.policy import app
+from fermata.policy.registry import HEURISTICS, load
 
 SCORE = {
     "scenario": "norm50", "base": "sjf", "seeds": 3, "avg_jct_s": 37.22, "ci95_s": 0.8, "base_jct_s": 37.3,
@@ -36,6 +37,22 @@ def test_the_shipped_model_fits_a_screen() -> None:
 @pytest.mark.parametrize(("policy", "line"), [("sjf", "parameters: none"), ("sjf-cp", "kind: heuristic")])
 def test_a_heuristic_says_what_it_is(policy: str, line: str) -> None:
     assert line in told(policy).splitlines()
+
+
+def test_a_heuristic_says_what_its_parameters_are() -> None:
+    lines = told("sjf-hold:split=100").splitlines()
+    assert any(line.startswith("  split=100: executor-seconds of work from which a job is long; 0: ") for line in lines)
+    assert "  tau=60: hold while the next completion is further away than so many seconds" in lines
+    assert "  max_longs=1000000: hold only while fewer long jobs wait" in lines
+    assert json.loads(told("sjf-hold", "--json"))["parameters"]["theta"]["value"] == "-inf"
+
+
+@pytest.mark.parametrize("name", sorted(HEURISTICS))
+def test_what_is_told_of_parameters_may_be_written_and_changes_nothing(name: str) -> None:
+    settings = HEURISTICS[name].settings()
+    assert settings.keys() == HEURISTICS[name].parameters.keys()
+    written = ",".join(f"{key}={setting['value']}" for key, setting in settings.items())
+    assert load(f"{name}:{written}" if written else name).rule == HEURISTICS[name].rule  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from fermata.policy.heuristics.kernel import (
     EQUAL_SHARE,
     MAX_COUNT,
     MAX_EXPONENT,
+    MEANING,
     NEVER,
     WORK_SHARE,
     InOrder,
@@ -55,6 +56,15 @@ class Heuristic(BoardPolicy):
         if rule.fill in (WORK_SHARE, EQUAL_SHARE):
             rule = rule._replace(spare=1)  # to leave them idle is to hold what could have them
         return Heuristic(f"{self.name}{WITHOUT_HOLDS}", self.summary, rule)
+
+    def settings(self) -> dict[str, dict[str, str]]:
+        """Return of each parameter its `value`, as it is written behind the name, and its `meaning`."""
+        told = {}
+        for key, target in sorted(self.parameters.items()):
+            value = getattr(self.rule, target)
+            text = str(value) if isinstance(value, int) else _shortest(value)
+            told[key] = {"value": text, "meaning": MEANING[target]}
+        return told
 
     def with_parameters(self, values: Mapping[str, float]) -> Heuristic:
         """Return the heuristic with some parameters set.

@@ -35,21 +35,40 @@ class Rule(NamedTuple):
     exponent: float = 0.0  # BY_EXECUTORS: (executors + 1) / work ** exponent
     cap: int = 0  # BOUNDED: executors per stage
     hold: int = NEVER
-    split_s: float = 0.0  # work above which a job is long; 0: between the recent extremes (`long_from`)
-    last: int = 1  # SWITCH: hold only while at most so many executors are free
-    tau_s: float = math.inf  # SWITCH: hold while the next completion is farther away than this ...
-    tau_per_long_s: float = 0.0  # ... plus this for each further waiting long job
-    max_longs: int = 1_000_000  # SWITCH: hold only while fewer long jobs wait
-    theta_s: float = -math.inf  # SWITCH: a long job goes first if the next completion is nearer than this ...
-    theta_per_short_s: float = 0.0  # ... less this for each further waiting short job
-    follower_s: float = 0.0  # FOLLOWER: hold a long job so long after it became ready, unless a short one arrives
-    grain_s: float = 1.0  # WORK_SHARE: a job gets one executor for each of so many seconds of its remaining work
-    share: float = 0.0  # EQUAL_SHARE: a job gets this part of the pool, or an equal share where that is more
-    keep: int = 0  # *_SHARE: 1: an executor that frees stays with its job within the job's cap
-    spare: int = 0  # *_SHARE: 1: executors that no job may have go to the first job all the same
+    split_s: float = 0.0  # 0: between the recent extremes (`long_from`)
+    # SWITCH
+    last: int = 1
+    tau_s: float = math.inf
+    tau_per_long_s: float = 0.0
+    max_longs: int = 1_000_000
+    theta_s: float = -math.inf
+    theta_per_short_s: float = 0.0
+    follower_s: float = 0.0  # FOLLOWER
+    grain_s: float = 1.0  # WORK_SHARE
+    share: float = 0.0  # EQUAL_SHARE
+    keep: int = 0  # *_SHARE
+    spare: int = 0  # *_SHARE
     # BY_REMAINING_WORK: of a job that runs what has passed of its tasks does not count, and where its stages are one
     # task each this share of the rest does not either.
     keep_running: float = 0.0
+
+
+# Of the fields that a user may set.
+MEANING = {
+    "exponent": "power of a job's work that the executors it holds are weighed against",
+    "split_s": "executor-seconds of work from which a job is long; 0: between the smallest and the largest recent job",
+    "last": "hold only while at most so many executors are free",
+    "tau_s": "hold while the next completion is further away than so many seconds",
+    "tau_per_long_s": "seconds that are added to tau for each further long job that waits",
+    "max_longs": "hold only while fewer long jobs wait",
+    "theta_s": "a long job goes first if the next completion is nearer than so many seconds",
+    "theta_per_short_s": "seconds that are taken off theta for each further short job that waits",
+    "follower_s": "hold a long job for so many seconds after it became ready, unless a short one arrives",
+    "grain_s": "a job gets one executor for each of so many executor-seconds of its work left",
+    "share": "a job gets this part of the pool, or an equal share where that is more",
+    "keep": "if 1, an executor that frees stays with its job, as far as that may have it",
+    "spare": "if 1, executors that no job may have go to the first one all the same",
+}
 
 
 @inlined
