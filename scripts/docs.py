@@ -194,7 +194,8 @@ def _type(field: dict[str, Any]) -> str:
         return ", ".join(f"`{value}`" for value in field["enum"])
     kind = str(field.get("format") or field.get("type", "any"))
     if kind == "array":
-        return f"list of {field['items'].get('type', 'any')}"
+        least = f"{field['minItems']} to " if "minItems" in field else "at most "
+        return f"list of {field['items'].get('type', 'any')}, {least}{field['maxItems']}"
     bounds = [f"{sign} {field[key]}" for key, sign in (("minimum", "≥"), ("maximum", "≤")) if key in field]
     return " ".join([kind, ", ".join(bounds)]).strip()
 

@@ -50,7 +50,9 @@ class StageSpec(_Spec):
         json_schema_extra=_rules(("!(self.name in self.dependsOn)", "a stage must not depend on itself"))
     )
 
-    name: Name = Field(description="Name of the stage, unique in the workflow.")
+    name: Name = Field(
+        description="Name of the stage, unique in the workflow: up to 63 of a-z, 0-9 and -, no - at its ends."
+    )
     depends_on: list[Name] = Field(
         default_factory=list,
         max_length=MAX_PARENTS,
@@ -242,7 +244,10 @@ class PolicySource(_Spec):
         json_schema_extra=_rules(("has(self.name) != has(self.model)", "give exactly one of name and model"))
     )
 
-    name: PolicyName | None = Field(default=None, description="fifo, sjf, srwf, sjf-hold:tau=20, default, ...")
+    name: PolicyName | None = Field(
+        default=None,
+        description="One of fermata policy list, with parameters if it has any: sjf-hold:tau=20,split=100.",
+    )
     model: ModelSource | None = None
 
     @property
