@@ -24,6 +24,16 @@ class UnusablePolicyError(FermataError):
         super().__init__(message)
 
 
+def load_named(name: str) -> Policy:
+    """Return the policy that a pool names.
+
+    Raises:
+        InputError: no such policy or parameter.
+        ModelError: its model cannot be run.
+    """
+    return registry.load(name, or_file="a model of your own in spec.policy.model")
+
+
 def load_fallback(name: str) -> Policy:
     """Return the work-conserving policy that decides where a pool's own cannot.
 
@@ -60,7 +70,7 @@ def policy_problems(spec: Any) -> list[Problem]:
     name = policy.get("name") if isinstance(policy, Mapping) else None
     if isinstance(name, str) and name not in registry.LEARNED:
         try:
-            registry.load(name)
+            load_named(name)
         except FermataError as error:
             problems.append(Problem(reasons.POLICY_UNKNOWN, f"spec.policy.name: {error}", ("spec", "policy", "name")))
     if isinstance(fallback, str):

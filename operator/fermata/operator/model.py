@@ -14,11 +14,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fermata.operator import reasons
-from fermata.operator.builtin import UnusablePolicyError
+from fermata.operator.builtin import UnusablePolicyError, load_named
 from fermata.operator.cluster import Cluster, ClusterError
 from fermata.operator.envelope import Envelope, envelope_of
 from fermata.operator.resources import ConfigMapKey, ModelSource, PolicySource
-from fermata.policy import registry
 from fermata.policy.decide import Policy
 from fermata.policy.errors import InputError, ModelError
 
@@ -43,7 +42,7 @@ async def load_policy(source: PolicySource, cluster: Cluster) -> Loaded:
             if source.model is not None:
                 policy = await _load_model(source.model, cluster)
             else:
-                policy = await asyncio.to_thread(registry.load, source.name or "")
+                policy = await asyncio.to_thread(load_named, source.name or "")
             return Loaded(policy, envelope_of(policy))
     except TimeoutError as error:
         raise UnusablePolicyError(reasons.MODEL_UNUSABLE, f"not loaded within {LOAD_TIMEOUT_S:g} s") from error

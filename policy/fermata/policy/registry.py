@@ -69,8 +69,12 @@ def names() -> list[str]:
     return sorted((*HEURISTICS, *LEARNED))
 
 
-def load(spec: str | Path) -> Policy:
+def load(spec: str | Path, *, or_file: str = "the path of an .onnx file") -> Policy:
     """Return the policy that `spec` names.
+
+    Args:
+        spec: a name, a name with parameters, or the path of a model.
+        or_file: how a model that does not ship is named where this comes from, for whoever names what there is not.
 
     Raises:
         InputError: no such policy or parameter.
@@ -87,8 +91,10 @@ def load(spec: str | Path) -> Policy:
 
         return load_model(shipped_model(text) if text in LEARNED else Path(text))
     name, _, rest = text.partition(":")
+    if name in LEARNED:
+        raise InputError(f"policy {name!r} is a model, which has no parameters; got {text!r}")
     if name not in HEURISTICS:
-        raise InputError(f"no policy {name!r}; expected one of {', '.join(names())}, or the path of an .onnx file")
+        raise InputError(f"no policy {name!r}; expected one of {', '.join(names())}, or {or_file}")
     return HEURISTICS[name].with_parameters(_parameters(name, rest)) if rest else HEURISTICS[name]
 
 

@@ -455,8 +455,17 @@ def test_what_is_required_is_not_null(wrong: dict[str, Any]) -> None:
         ({"kind": ["ExecutorPool"]}, "expected kind"),
         ({"metadata": "p"}, "expected metadata with a name"),
         ({"spec": {"executors": 2, "policy": {"name": "sjf:tau=1"}}}, "spec.policy.name: "),
+        (
+            {"spec": {"executors": 2, "policy": {"name": "default:tau=1"}}},
+            "spec.policy.name: policy 'default' is a model, which has no parameters",
+        ),
     ],
 )
 def test_typos_that_no_server_takes_or_no_operator_knows(change: dict[str, Any], words: str) -> None:
     (problem,) = problems(_selecting() | change)
     assert problem.message.startswith(words)
+
+
+def test_a_pool_is_not_told_to_name_a_path_which_it_may_not() -> None:
+    (problem,) = problems(_selecting() | {"spec": {"executors": 2, "policy": {"name": "nightly"}}})
+    assert problem.message.endswith("weighted-fair, or a model of your own in spec.policy.model")

@@ -63,6 +63,7 @@ def test_a_name_without_parameters_is_the_built_in_itself() -> None:
     ("spec", "message"),
     [
         ("", "no policy ''; expected one of "),
+        ("default:tau=1", "policy 'default' is a model, which has no parameters; got 'default:tau=1'"),
         ("SJF", "no policy 'SJF'; expected one of default, fair, fifo, "),
         ("sjf-hold:tau", "policy 'sjf-hold': expected parameter=number, got 'tau'"),
         ("sjf-hold:tau=", "expected parameter=number, got 'tau='"),
