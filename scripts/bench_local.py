@@ -24,6 +24,8 @@ from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from fermata.cli.interrupts import ended_in_a_line
+
 PODS = "/api/v1/namespaces/default/pods"
 MERGE = "application/merge-patch+json"
 Json = dict[str, Any]
@@ -204,4 +206,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with ended_in_a_line("bench_local.py"):
+        main()

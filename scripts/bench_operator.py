@@ -29,6 +29,7 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from fermata.cli.interrupts import ended_in_a_line
 from fermata.operator.names import ANNOTATION_READY, GROUP, LABEL_WORKFLOW, VERSION
 from fermata.operator.times import parse, render
 from fermata.sim.kube.client import Client, Informer
@@ -364,8 +365,6 @@ def main() -> None:
     parser.add_argument("--kubeconfig", type=Path, help="a cluster to use; an embedded control plane by default")
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
-    # A signal ends the processes that were started, too.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     with tempfile.TemporaryDirectory(prefix="fermata-bench-") as name, contextlib.ExitStack() as stack:
         folder = Path(name)
         kubeconfig, plane = given.kubeconfig, None
@@ -393,4 +392,5 @@ def tell(title: str, rows: Json, as_json: bool) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with ended_in_a_line("bench_operator.py"):
+        main()

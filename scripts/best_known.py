@@ -21,6 +21,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from fermata.cli.interrupts import ended_in_a_line
 from fermata.cli.options import seed_range
 from fermata.policy.decide import Policy
 from fermata.policy.errors import FermataError
@@ -210,4 +211,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with ended_in_a_line("best_known.py"):
+        main()

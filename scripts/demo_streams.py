@@ -15,6 +15,7 @@ import yaml
 
 from fermata.cli.demo import TYPICAL_SEED
 from fermata.cli.demo.examples import example
+from fermata.cli.interrupts import ended_in_a_line
 from fermata.policy.registry import load
 from fermata.sim.demo import Stream, express
 from fermata.sim.metrics import mean_ci95
@@ -66,4 +67,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with ended_in_a_line("demo_streams.py"):
+        main()

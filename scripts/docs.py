@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, get_args, get_type_hints
 import typer
 from typer.models import ArgumentInfo
 
+from fermata.cli.interrupts import ended_in_a_line
 from fermata.cli.main import VERBS
 from fermata.operator import reasons
 from fermata.operator.crds import manifests
@@ -261,4 +262,5 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    with ended_in_a_line("docs.py"):
+        sys.exit(main())

@@ -16,6 +16,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
+from fermata.cli.interrupts import ended_in_a_line
 from fermata.policy.onnx_policy import OnnxPolicy
 from fermata.policy.registry import load, shipped_model
 from fermata.sim.compare.episodes import schedule_of
@@ -128,5 +129,6 @@ def main(out: Path = OUT) -> list[Path]:
 
 
 if __name__ == "__main__":
-    for path in main():
-        print(path)
+    with ended_in_a_line("figures.py"):
+        for path in main():
+            print(path)

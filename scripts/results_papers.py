@@ -18,6 +18,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogFormatter
 from numpy.typing import NDArray
 
+from fermata.cli.interrupts import ended_in_a_line
 from fermata.cli.tables import half
 from fermata.policy.registry import load
 from fermata.sim.generate import GENERATORS
@@ -256,4 +257,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with ended_in_a_line("results_papers.py"):
+        main()

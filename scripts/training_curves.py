@@ -14,6 +14,7 @@ from pathlib import Path
 from matplotlib.figure import Figure
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+from fermata.cli.interrupts import ended_in_a_line
 from fermata.policy.errors import InputError
 from fermata.sim.report.drawing import Drawing, Palette, canvas
 
@@ -84,7 +85,8 @@ def main(run: Path, out: Path = OUT) -> list[Path]:
 
 if __name__ == "__main__":
     try:
-        for path in main(Path(sys.argv[1])):
-            print(path)
+        with ended_in_a_line("training_curves.py"):
+            for path in main(Path(sys.argv[1])):
+                print(path)
     except (IndexError, InputError) as error:
         sys.exit(str(error) if isinstance(error, InputError) else __doc__)

@@ -18,6 +18,7 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from fermata.cli.interrupts import ended_in_a_line
 from fermata.sim.hpc.jobs import JobLog
 from fermata.sim.hpc.swf import read_log
 from fermata.sim.metrics import mean_ci95
@@ -130,4 +131,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with ended_in_a_line("windows_in_hindsight.py"):
+        main()

@@ -43,6 +43,16 @@ class Finder:
 sys.meta_path.insert(0, Finder)
 runpy.run_module("fermata.cli", run_name="__main__")
 """
+# Ctrl-C comes when a script has begun.
+BEGUN = """
+import runpy, signal, sys
+def profile(frame, event, argument):
+    if event == "call" and frame.f_code.co_name == "main" and frame.f_code.co_filename == sys.argv[1]:
+        sys.setprofile(None)
+        signal.raise_signal(signal.SIGINT)
+sys.setprofile(profile)
+runpy.run_path(sys.argv[1], run_name="__main__")
+"""
 ROOT = Path(__file__).resolve().parents[2]
 RUN = "import sys; sys.argv = ['fermata']; from fermata.cli.main import run; run()"
 
@@ -83,6 +93,14 @@ def test_an_interrupt_before_the_command_line_is_there_is_told() -> None:
     child = interruptible([sys.executable, "-c", EARLY], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert child.communicate(timeout=30) == ("", "fermata: interrupted\n")
     assert child.returncode in INTERRUPTED
+
+
+@pytest.mark.parametrize("name", ["bench_local.py", "demo_streams.py"])
+def test_an_interrupt_of_a_script_is_told(name: str) -> None:
+    command = [sys.executable, "-c", BEGUN, str(ROOT / "scripts" / name)]
+    child = interruptible(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert child.communicate(timeout=60) == ("", f"{name}: interrupted\n")
+    assert child.returncode == 130
 
 
 def test_sigterm_is_not_lost_in_a_callback_of_a_job_in_the_background() -> None:

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import sys
-
-from fermata.cli.interrupts import InterruptError
+from fermata.cli.interrupts import ended_in_a_line
 
 
 def run() -> None:
     """Import the command line and run it."""
-    try:
+    with ended_in_a_line("fermata"):
         from fermata.cli import main
-    except KeyboardInterrupt:
-        print("fermata: interrupted", file=sys.stderr)
-        sys.exit(InterruptError.exit_code)
     main.run()
 
 

@@ -74,6 +74,21 @@ def never_lost() -> Iterator[None]:
 
 
 @contextmanager
+def ended_in_a_line(program: str) -> Iterator[None]:
+    """Let Ctrl-C or SIGTERM in this block, all that a program does, say so in one line and end the program.
+
+    Raises:
+        SystemExit: either came.
+    """
+    try:
+        with terminable(), never_lost():
+            yield
+    except KeyboardInterrupt:
+        print(f"{program}: interrupted", file=sys.stderr)
+        sys.exit(InterruptError.exit_code)
+
+
+@contextmanager
 def told(message: str = "interrupted") -> Iterator[None]:
     """Let an interrupt of this block say so in one line.
 

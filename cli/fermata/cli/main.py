@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from fermata.cli.interrupts import InterruptError, never_lost, terminable, told
+from fermata.cli.interrupts import ended_in_a_line, told
 from fermata.policy.errors import DISK_FULL, FermataError
 
 # verb -> module that holds a typer application called `app`
@@ -101,17 +101,14 @@ def run() -> None:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # as on standard error: no ± is worth the figures beside it
     try:
-        try:
-            with terminable(), never_lost():
+        with ended_in_a_line("fermata"):  # also before a command begins, and after it has ended
+            try:
                 app()
-        finally:
-            _flush()
+            finally:
+                _flush()
     except FermataError as error:
         print(f"fermata: {error}", file=sys.stderr)
         sys.exit(error.exit_code)
-    except KeyboardInterrupt:  # before a command began, or after it has ended
-        print("fermata: interrupted", file=sys.stderr)
-        sys.exit(InterruptError.exit_code)
     except MemoryError as error:
         print(f"fermata: out of memory{f': {error}' if str(error) else ''}", file=sys.stderr)
         sys.exit(1)
