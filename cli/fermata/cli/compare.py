@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fermata.cli.extras import need
-from fermata.cli.options import OtherEstimates, check_executors, check_page, parameter, seed_range
+from fermata.cli.options import OtherEstimates, check_executors, check_output, parameter, seed_range
 from fermata.cli.progress import progress_bar
 from fermata.cli.provenance import command, sha256, versions
 from fermata.policy.errors import InputError
@@ -84,7 +84,7 @@ def compare(
     names_of_scenarios = [*(scenario or []), *(more or [])]
     if (trace is None) == (not names_of_scenarios):
         raise InputError("expected either --trace FILE or --scenario NAME...")
-    check_page(out)
+    check_output(out)
     limits = Guardrails(max_hold, max_wait)
     wrong = None if noise is None else read_noise(noise)
     _load_all(names)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fermata.cli.extras import need
-from fermata.cli.options import check_page, seed_range
+from fermata.cli.options import check_output, seed_range
 from fermata.cli.progress import progress_bar
 from fermata.policy.errors import InputError
 
@@ -95,7 +95,7 @@ def _check(top: int, states: int, max_hold: float, max_wait: float, out: Path | 
         if not seconds >= 0.0:
             raise InputError(f"{option}: expected 0 s or more, got {seconds:g}")
     if out is not None:
-        check_page(out)
+        check_output(out)
 
 
 def _model(spec: str) -> OnnxPolicy | GraphPolicy:

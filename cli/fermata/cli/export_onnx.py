@@ -26,8 +26,12 @@ def export_onnx(
 ) -> None:
     """Export a trained policy as ONNX, checked against torch."""
     from fermata.cli.extras import need
+    from fermata.cli.options import check_output
 
     need("training")
+    for file in (out, card):
+        if file is not None:
+            check_output(file)
     from fermata.sim.files import is_pipe_or_device
     from fermata.training import export, train
     from fermata.training.graph import export as graph_export

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -78,18 +79,23 @@ def check_executors(count: int | None) -> None:
         raise InputError(f"--executors: expected 1 to {MAX_EXECUTORS:,}, got {count}")
 
 
-def check_page(path: Path) -> None:
-    """Refuse what a page cannot be written to; to be called before what it is of has run.
+def check_output(path: Path) -> None:
+    """Refuse what a page or a model cannot be written to; to be called before what it is of has run.
 
     Raises:
-        InputError: it is standard output, a folder, or in a folder that is not there.
+        InputError: it is standard output, a folder, or in a folder that is not there or cannot be written.
     """
+    from fermata.sim.files import is_pipe_or_device
+
     if str(path) == "-":
         raise InputError("standard output has the figures; expected the name of a file", file=path)
     if path.is_dir():
         raise InputError("cannot write it: is a folder", file=path)
-    if not path.resolve().parent.is_dir():
+    if not path.parent.is_dir():
         raise InputError("cannot write it: no such folder", file=path)
+    # A file is written beside its place and then moved there.
+    if not is_pipe_or_device(path) and not os.access(path.parent, os.W_OK):
+        raise InputError("cannot write it: its folder is read-only", file=path)
 
 
 def trace_instead(trace: str | None, executors: int | None, scenarios: str | None) -> OwnTrace | None:

@@ -12,7 +12,7 @@ import typer
 from fermata.cli.clusters import Kubeconfig, ask
 from fermata.cli.extras import need
 from fermata.cli.history import DEADLINE, SHARED_CAP, SUSPENDED, History, caps_of, read_history, schedule_of, trace_of
-from fermata.cli.options import check_page
+from fermata.cli.options import check_output
 from fermata.cli.provenance import command, versions
 from fermata.policy.errors import InputError
 from fermata.policy.wording import counted
@@ -48,7 +48,7 @@ def report(
     need("operator", "report")
     if not from_cluster:
         raise InputError("expected --from-cluster; fermata compare writes the report of simulations alone")
-    check_page(out)
+    check_output(out)
     history, own = ask(kubeconfig, lambda cluster: _read(cluster, pool, own=policies is None))
     page = _page(history, _chosen(history, own, policies))
     _write(page, out)

@@ -41,6 +41,16 @@ def told(
     return capsys.readouterr().err
 
 
+@pytest.mark.parametrize("option", ["--out", "--card"])
+def test_what_cannot_be_written_is_told_before_the_run_is_read(
+    option: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = {"--out": tmp_path / "p.onnx", option: tmp_path / "none" / "file"}
+    arguments = [each for pair in names.items() for each in pair]
+    line = told(["export-onnx", tmp_path, *arguments], monkeypatch, capsys)
+    assert line == f"fermata: {names[option]}: cannot write it: no such folder\n"
+
+
 @pytest.mark.parametrize("config", ["smoke", "graph-smoke"])
 @pytest.mark.parametrize("odd", ["--out", "--trace"])
 def test_names_that_are_no_text_are_told_before_anything_is_begun(

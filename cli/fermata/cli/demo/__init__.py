@@ -48,10 +48,10 @@ def demo(
     """
     need("operator", "report", "sim")
     from fermata.cli.demo.examples import setup
-    from fermata.cli.options import check_page
+    from fermata.cli.options import check_output
     from fermata.policy.errors import FermataError
 
-    check_page(report)
+    check_output(report)
     plan = setup(workflows, load, seed, policy)
     keep = folder is not None
     folder = folder or Path(tempfile.mkdtemp(prefix="fermata-demo-"))
