@@ -13,7 +13,7 @@ from fermata.sim.experiment import figures_of as episode_figures
 from fermata.sim.report import Run, difference, effects_of, figures_of, held_intervals, only, summary_of
 from fermata.sim.report.holds import BEST, WORST, HoldEffect
 from fermata.sim.report.numbers import above_bound_percent, class_bounds, class_rows, paired
-from fermata.sim.report.schedule import Tasks, step_integral, step_means
+from fermata.sim.report.schedule import Holds, Schedule, Tasks, step_integral, step_means
 from fermata.sim.report.spans import assign_executors
 from fermata.sim.report.timelines import Window, busiest_window
 from fermata.sim.scenarios import scenario
@@ -155,10 +155,45 @@ def test_what_a_hold_cost_and_who_overtook() -> None:
     trace = builder.finish()
     held, base = (schedule_of(simulate(trace, 1, load(name))) for name in ("hold-follower:delay=4", "fifo"))
     (effect,) = effects_of(held, base, "7")
-    assert effect == HoldEffect("7", "long", "run", 20.0, 0.0, 2.0, 2.0, 6.0, 0, 0.0)
-    # Overtaking counts what starts while the stage is held, not what starts at the moment that frees it.
-    assert effect.net_s == 6.0
     assert held.jct_s.tolist() == [26.0, 4.0]
+    assert base.jct_s.tolist() == [20.0, 22.0]
+    # It is for the short job that the long one was held, and until 6 the executor is not free for it.
+    assert effect == HoldEffect("7", "long", "run", 20.0, 0.0, 2.0, 2.0, 6.0, 1, -18.0)
+    assert effect.net_s == -12.0
+
+
+def schedule_with_holds(tasks: list[tuple[float, float, int]], holds: list[tuple[float, float]]) -> Schedule:
+    """Return a schedule of two executors from (start, end, job), with holds of one stage of job 0; all arrive at 0."""
+    start_s, end_s, job = (np.array(column) for column in zip(*tasks, strict=True))
+    first_s = np.array([start_s[job == each].min() for each in range(job.max() + 1)])
+    last_s = np.array([end_s[job == each].max() for each in range(job.max() + 1)])
+    zeros = np.zeros(len(first_s))
+    columns = [zeros, first_s, last_s, zeros, last_s - first_s, zeros]
+    ran = Tasks(start_s, end_s, job.astype(np.int32), np.ones(len(job), np.int32))
+    held = Holds(*map(np.array, zip(*holds, strict=True)), np.zeros(len(holds), np.int32), ["s"] * len(holds))
+    return Schedule(2, [f"j{each}" for each in range(len(first_s))], *columns, tasks=ran, holds=held)
+
+
+@pytest.mark.parametrize(
+    ("tasks", "holds", "overtook"),
+    [
+        # Job 1 takes an executor at 2, so that too few are free; held again from 4, passed by job 2 at 5; on at 6.
+        ([(6.0, 9.0, 0), (2.0, 4.0, 1), (5.0, 6.0, 2), (6.0, 7.0, 3)], [(0.0, 2.0), (4.0, 5.0)], 2),
+        # It runs from 2 to 4, when job 1 starts, too; held again from 4 to 6, when it goes on; job 2 starts at 5.
+        ([(2.0, 4.0, 0), (6.0, 9.0, 0), (3.0, 9.0, 1), (5.0, 6.0, 2)], [(0.0, 2.0), (4.0, 6.0)], 1),
+        # Another stage of the job starts while this one is held: the job does not overtake itself.
+        ([(1.0, 9.0, 0), (4.0, 9.0, 0), (3.0, 4.0, 1)], [(0.0, 4.0)], 1),
+        # What became of the stage is not known.
+        ([(0.0, 1.0, 0), (3.0, 4.0, 1), (4.0, 5.0, 2)], [(2.0, 4.0)], 1),
+    ],
+)
+def test_who_starts_while_a_stage_runs_has_not_overtaken_it(
+    tasks: list[tuple[float, float, int]], holds: list[tuple[float, float]], overtook: int
+) -> None:
+    schedule = schedule_with_holds(tasks, holds)
+    (effect,) = effects_of(schedule, schedule)
+    assert (effect.overtook, effect.others_change_s) == (overtook, 0.0)
+    assert effect.held_s == sum(end - start for start, end in holds)
 
 
 def test_summaries_add_up_and_keep_the_extremes() -> None:

@@ -115,7 +115,7 @@ def test_the_page_has_every_figure_and_table() -> None:
     (view,) = views_of(REPORT)
     assert [drawing.name for drawing in view.drawings] == FIGURES
     text = render(REPORT)
-    for words in ("against sjf", "By class of job", "Holds of learned", "cost the most", "Every job", "Provenance"):
+    for words in ("against sjf", "By class of job", "Holds of learned", "saved the most", "Every job", "Provenance"):
         assert words in text
     assert "\N{MINUS SIGN}25.0%" in text
     assert "<td>50.0%</td>" in text  # 3 s against a bound of 2 s

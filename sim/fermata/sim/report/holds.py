@@ -28,7 +28,7 @@ class HoldEffect(NamedTuple):
     until_s: float
     held_s: float
     job_change_s: float  # its JCT minus its JCT in the base
-    overtook: int  # other jobs that first started while it was held
+    overtook: int  # other jobs that first started after a hold began and before the held job went on
     others_change_s: float  # the sum over these of JCT minus JCT in the base
 
     @property
@@ -74,10 +74,29 @@ def summary_of(effects: Iterable[HoldEffect]) -> HoldSummary:
     )
 
 
+def _waits(schedule: Schedule, job: int, spans: list[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Return from when until when a job waited because a stage was held: from each hold to its next task's start.
+
+    Holds without a task between are one wait, although too few executors were free for a while: whoever took them
+    passed the stage. Without a next task a wait ends with the hold.
+    """
+    task_s = np.sort(schedule.tasks.start_s[schedule.tasks.job == job])
+    waits: list[tuple[float, float]] = []
+    for start_s, end_s in sorted(spans):
+        after = np.searchsorted(task_s, end_s)
+        on_s = float(task_s[after]) if after < len(task_s) else end_s
+        if waits and start_s <= waits[-1][1]:
+            waits[-1] = (waits[-1][0], on_s)
+        else:
+            waits.append((start_s, on_s))
+    return waits
+
+
 def effects_of(schedule: Schedule, base: Schedule, unit: str = "") -> list[HoldEffect]:
     """Return what became of every held stage of a schedule, over the jobs that both schedules have.
 
-    A stage that was held twice, with a time between in which it ran or too few executors were free, is one hold.
+    A stage that was held twice, with a time between in which it ran or too few executors were free, is one hold. What
+    starts while it runs has not overtaken it.
     """
     base_jct_s = dict(zip(base.job_ids, base.jct_s.tolist(), strict=True))
     change_s = schedule.jct_s - np.array([base_jct_s.get(job, np.nan) for job in schedule.job_ids])
@@ -94,21 +113,24 @@ def effects_of(schedule: Schedule, base: Schedule, unit: str = "") -> list[HoldE
     for (job, stage), spans in held.items():
         if job < 0 or np.isnan(change_s[job]):
             continue
-        from_s, until_s = min(span[0] for span in spans), max(span[1] for span in spans)
-        first, end = np.searchsorted(starts_s, [from_s, until_s]).tolist()
-        own = first <= np.searchsorted(starts_s, schedule.start_s[job]) < end  # a later stage than its first is held
+        overtook, others_s, own_place = 0, 0.0, np.searchsorted(starts_s, schedule.start_s[job])
+        for wait in _waits(schedule, job, spans):
+            first, end = np.searchsorted(starts_s, wait).tolist()
+            own = first <= own_place < end  # another stage of the job started meanwhile
+            overtook += end - first - int(own)
+            others_s += float(sums_s[end] - sums_s[first] - (known[job] if own else 0.0))
         effects.append(
             HoldEffect(
                 unit=unit,
                 job=schedule.job_ids[job],
                 stage=stage,
                 work_s=float(schedule.work_s[job]),
-                from_s=from_s,
-                until_s=until_s,
+                from_s=min(span[0] for span in spans),
+                until_s=max(span[1] for span in spans),
                 held_s=sum(stop - start for start, stop in spans),
                 job_change_s=float(change_s[job]),
-                overtook=end - first - int(own),
-                others_change_s=float(sums_s[end] - sums_s[first] - (known[job] if own else 0.0)),
+                overtook=overtook,
+                others_change_s=others_s,
             )
         )
     return effects
