@@ -122,6 +122,17 @@ def test_the_page_has_every_figure_and_table() -> None:
     assert "below 2.00 s (a proof)" in text
 
 
+def test_what_hides_another_s_curves_is_named() -> None:
+    twin = Run("twin", BASE.schedules)
+    points = {**POINTS, "twin": POINTS["sjf"]}
+    sweeps = [replace(sweep, jct_s=points, held_s=points) for sweep in SECTION.sweeps]
+    (view,) = views_of(replace(REPORT, sections=[replace(SECTION, runs=[BASE, OTHER, twin], sweeps=sweeps)]))
+    told = [each.name for each in view.drawings if each.caption.endswith(" sjf and twin are one line.")]
+    assert told == ["jct-cdf", "jct-tail", "queue-utilisation", "jct-load", "held-rate", "held-ratio"]
+    (view,) = views_of(REPORT)
+    assert not any("are one line" in each.caption for each in view.drawings)
+
+
 def test_a_single_job_has_no_interval() -> None:
     section = Section("One", "", [Run("sjf", [schedule([4.0])]), Run("learned", [schedule([3.0])])], "sjf")
     text = render(Report("t", "l", [section]))

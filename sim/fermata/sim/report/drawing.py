@@ -11,7 +11,7 @@ import html
 import io
 import re
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +23,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from fermata.sim.files import atomic_output
+from fermata.sim.trace import FloatArray
 
 HATCH = "////"
 SERIES = 8
@@ -140,6 +141,19 @@ def in_lines(name: str, width: int = 18) -> str:
 def legend_label(name: str) -> str:
     """Return a name for a legend, out of which matplotlib leaves whatever begins with an underscore."""
     return f" {name}" if name.startswith("_") else name
+
+
+def with_hidden(caption: str, curves: Mapping[str, FloatArray]) -> str:
+    """Return a caption that also says which curves, by name, lie on each other: only the last one of them is seen.
+
+    >>> with_hidden("Fast.", {"fifo": np.array([2.0]), "sjf": np.array([1.0]), "srwf": np.array([1.0])})
+    'Fast. sjf and srwf are one line.'
+    """
+    alike: dict[bytes, list[str]] = {}
+    for name, curve in curves.items():
+        alike.setdefault(curve.tobytes(), []).append(shortened(name))
+    told = [f"{', '.join(same[:-1])} and {same[-1]} are one line." for same in alike.values() if len(same) > 1]
+    return " ".join([caption, *told]).strip()
 
 
 def legend_above(axes: Axes, width: float) -> None:

@@ -27,6 +27,7 @@ from fermata.sim.report.drawing import (
     legend_room,
     room_for,
     shortened,
+    with_hidden,
 )
 from fermata.sim.report.numbers import SAME, Difference
 from fermata.sim.report.records import Run, Sweep
@@ -112,7 +113,10 @@ def jct_cdf(runs: Sequence[Run]) -> Drawing:
     return Drawing(
         "jct-cdf",
         "JCT, cumulative",
-        "Which share of the jobs is done within so long. Higher and further left is better.",
+        with_hidden(
+            "Which share of the jobs is done within so long. Higher and further left is better.",
+            dict(zip((run.name for run in runs), columns, strict=True)),
+        ),
         "Share of jobs done within a JCT, by run",
         draw,
     )
@@ -143,7 +147,10 @@ def jct_tail(runs: Sequence[Run]) -> Drawing:
     return Drawing(
         "jct-tail",
         "JCT, the tail",
-        "Which share of the jobs takes at least so long. Lower and further left is better.",
+        with_hidden(
+            "Which share of the jobs takes at least so long. Lower and further left is better.",
+            dict(zip((run.name for run in runs), columns, strict=True)),
+        ),
         "Share of jobs that take longer than a JCT, by run, logarithmic",
         draw,
     )
@@ -314,7 +321,7 @@ def jct_against_load(sweep: Sweep, names: Sequence[str]) -> Drawing:
     return Drawing(
         "jct-load",
         "JCT against load",
-        f"Mean JCT{_over_seeds(sweep)}. {sweep.note}".strip(),
+        with_hidden(f"Mean JCT{_over_seeds(sweep)}. {sweep.note}", sweep.jct_s),
         "Mean JCT of every run over the load",
         _curves(sweep.value, sweep.jct_s, names, "load", "mean JCT in seconds", log=True),
         sweep=True,
@@ -326,7 +333,10 @@ def held_against_rate(sweep: Sweep, names: Sequence[str]) -> Drawing:
     return Drawing(
         "held-rate",
         "Held time against arrival rate",
-        f"Mean held time a job{_over_seeds(sweep)}; the same episodes as JCT against load.",
+        with_hidden(
+            f"Mean held time a job{_over_seeds(sweep)}; the same episodes as JCT against load.",
+            sweep.held_s,
+        ),
         "Mean held time of every run over the arrival rate",
         _curves(60.0 * sweep.arrivals_per_s, sweep.held_s, names, "arrivals a minute", "held seconds a job"),
         sweep=True,
@@ -339,7 +349,7 @@ def held_against_ratio(sweep: Sweep, names: Sequence[str]) -> Drawing:
     return Drawing(
         "held-ratio",
         "Held time against size ratio",
-        f"Mean held time a job{_over_seeds(sweep)}. {sweep.note}".strip(),
+        with_hidden(f"Mean held time a job{_over_seeds(sweep)}. {sweep.note}", sweep.held_s),
         "Mean held time of every run over the ratio of sizes",
         _curves(sweep.value, sweep.held_s, names, label, "held seconds a job"),
         sweep=True,

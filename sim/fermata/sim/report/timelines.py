@@ -22,6 +22,7 @@ from fermata.sim.report.drawing import (
     legend_room,
     room_for,
     shortened,
+    with_hidden,
 )
 from fermata.sim.report.schedule import Schedule, step_integral, step_means
 from fermata.sim.report.spans import ExecutorSpan, assign_executors
@@ -199,8 +200,14 @@ def queue_and_utilisation(told: Named, colors: Sequence[int], window: Window | N
     return Drawing(
         "queue-utilisation",
         "Queue length and utilisation",
-        f"Jobs that have arrived and not started, held ones included, and the busy share of the executors. "
-        f"{shown_above}{note}".strip(),
+        with_hidden(
+            f"Jobs that have arrived and not started, held ones included, and the busy share of the executors. "
+            f"{shown_above}{note}".strip(),
+            {
+                name: np.append(queue, [] if share is None else share)
+                for (name, _), queue, share in zip(told, waiting, busy, strict=True)
+            },
+        ),
         "Queue length and utilisation of every run over time",
         draw,
         wide=True,
