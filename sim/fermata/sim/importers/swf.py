@@ -29,6 +29,7 @@ from fermata.sim.trace_jobs import select_jobs
 
 FIELDS = 18
 UNKNOWN = -1.0
+_MOST = 1e15  # fifteen digits are what a number here keeps: two longer job ids may be one
 _NUMBER, _SUBMIT, _RUN, _ALLOCATED, _REQUESTED, _REQUESTED_TIME, _STATUS = 0, 1, 3, 4, 7, 8, 10
 _PARTIAL = (2.0, 3.0, 4.0)
 _CANCELLED = 5.0
@@ -82,7 +83,7 @@ def parse_line(text: str) -> list[float]:
     """Return the 18 fields of a job line; those that are missing at the end are unknown.
 
     Raises:
-        ValueError: it is not a line of finite numbers.
+        ValueError: it is not a line of numbers, finite and below 1e15.
     """
     words = text.split()
     if not _STATUS < len(words) <= FIELDS:
@@ -91,8 +92,8 @@ def parse_line(text: str) -> list[float]:
         fields = [float(word) for word in words]
     except ValueError as error:
         raise ValueError(f"expected {FIELDS} numbers: {error}") from error
-    if not all(math.isfinite(field) for field in fields):
-        raise ValueError("expected finite numbers")
+    if not all(abs(field) < _MOST for field in fields):
+        raise ValueError("expected finite numbers below 1e15")
     return fields + [UNKNOWN] * (FIELDS - len(fields))
 
 
