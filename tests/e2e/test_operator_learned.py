@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import shutil
 import time
 from pathlib import Path
 
 import pytest
-from tests.operator_rig import Cluster, condition_of, stage, stages_of
+from tests.operator_rig import GROUP, VERSION, Cluster, condition_of, stage, stages_of, wait_until
 from tests.real_plane import JOBS
 
 from fermata.operator.reasons import STAGE_HELD
@@ -77,6 +78,19 @@ def test_a_model_by_path_is_used_only_with_the_right_digest(cluster: Cluster) ->
     assert "sha256" in condition_of(status, "PolicyReady")["message"]
     cluster.submit("still-runs", "wrong", [SHORT])
     cluster.wait_for("still-runs")
+
+
+def test_a_manifest_without_a_policy_may_name_a_model_later(cluster: Cluster, tmp_path: Path) -> None:
+    """As `kubectl apply` sends it: a merge keeps what the API server has, and takes nothing out that nobody wrote."""
+    path = tmp_path / "own.onnx"
+    shutil.copy(registry.shipped_model(), path)
+    model = {"path": str(path), "sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
+    cluster.pool("unnamed", executors=2)
+    status = cluster.wait_for_pool("unnamed", "PolicyReady", "True")
+    assert status["policy"] == "default"
+    edit = {"spec": {"policy": {"model": model}}}
+    cluster.objects.patch_cluster_custom_object(GROUP, VERSION, "executorpools", "unnamed", edit)
+    wait_until(lambda: cluster.pool_status("unnamed")["policy"] == "own", "the pool does not name its new policy")
 
 
 def test_a_policy_over_the_queue_by_name_schedules_tasks_of_several_slots(cluster: Cluster, folder: Path) -> None:

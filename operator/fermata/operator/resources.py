@@ -304,13 +304,13 @@ class ExecutorPoolSpec(_Spec):
         description="Enforce: the policy decides. Shadow: the policy is asked, the fallback decides. "
         '"Off", in quotes, as YAML\'s Off is a boolean: nobody is asked, the fallback decides.',
     )
+    # An API server that filled the name in would refuse whoever names a model later: a merge keeps what is there.
     policy: PolicySource = Field(
         default_factory=lambda: PolicySource(name="default"),
-        json_schema_extra={"default": {"name": "default"}},
-        description="The policy of the pool.",
+        description="The policy of the pool; if absent, default, the model that ships.",
     )
     fallback: PolicyName = Field(
-        default="sjf", description="Built-in policy, without its holds, that decides where the policy cannot."
+        default="sjf", description="Built-in heuristic, without its holds, that decides where the policy cannot."
     )
     max_hold_seconds: SecondsOrZero | None = Field(
         default=None, description="The longest that a stage is held in all; unlimited if absent."
