@@ -66,7 +66,7 @@ class Job:
     critical_path_s: float = 0.0
     width: float = 1.0
     held_s: float = 0.0
-    narrow: int = 1  # each of its stages is one task, and none is moldable
+    narrow: int = 1  # each of its stages runs one task at a time, and none is moldable
     remaining_path_s: float = 0.0  # the longest path from a stage that has not finished to the end of the job
     running_work_s: float = 0.0  # of the remaining work that of the tasks that run, by estimate
     due_s: float = 0.0  # when they are expected to end, summed over the executors that they hold
@@ -152,9 +152,8 @@ def board_of(state: ClusterState) -> Board:
 
 def _narrow(state: ClusterState) -> NDArray[np.bool_]:
     """Tell which jobs have only stages that can use no more than one task's executors; a moldable one can."""
-    wide = (state.stage_max_cap > 1) | (state.stage_pending + state.stage_running > 1)
     narrow = np.ones(len(state.job_arrival_s), np.bool_)
-    narrow[state.stage_job[wide]] = False
+    narrow[state.stage_job[state.stage_max_cap > 1]] = False
     return narrow
 
 

@@ -256,7 +256,7 @@ def new_world(tables: Tables, executors: int, *, corrects: bool = False) -> Worl
 def _new_board(tables: Tables, executors: int) -> Board:
     jobs, stages = len(tables.job_arrival_s), len(tables.stage_job)
     narrow = np.ones(jobs, np.bool_)
-    narrow[tables.stage_job[(tables.stage_max_cap > 1) | (np.diff(tables.task_ptr) > 1)]] = False
+    narrow[tables.stage_job[tables.stage_max_cap > 1]] = False
     return Board(
         pool=new_rows(Pool, 1, {"free": executors}),
         executors=new_rows(Executor, executors),

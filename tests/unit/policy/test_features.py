@@ -25,7 +25,9 @@ from fermata.policy.registry import load
 from fermata.policy.rows import column, peek
 from fermata.policy.state import ClusterState
 from fermata.sim.engine import DECIDE, advance, apply
+from fermata.sim.failures import Failures
 from fermata.sim.scenarios import scenario
+from fermata.sim.simulate import simulate
 from fermata.sim.world import new_world, tables_of, view
 
 TIMES = [name for name in ClusterState._fields if name.endswith("_s")]
@@ -234,16 +236,32 @@ def test_a_board_knows_when_running_tasks_are_due_as_the_simulator_does(name: st
     assert seen > 40
 
 
-def test_a_board_tells_jobs_of_wide_stages_as_the_simulator_does() -> None:
+@pytest.mark.parametrize("failures", [None, Failures(0.2, 1)])
+@pytest.mark.parametrize("capped", [False, True])
+def test_a_board_tells_jobs_of_wide_stages_as_the_simulator_does(capped: bool, failures: Failures | None) -> None:
     told: set[int] = set()
-    for seed in range(12):
+    for seed in range(4):
         trace = random_trace(seed, 4)
-        known = column(new_world(tables_of(trace, 4), 4).board.jobs, "narrow")
-        for state in states_of(trace, 4, any_legal_action(seed)):
-            narrow = column(board_of(state).jobs, "narrow", len(state.job_arrival_s))
-            np.testing.assert_array_equal(narrow, known[: len(narrow)])
-        told |= set(known.tolist())
+        caps = np.random.default_rng(seed).choice([1, 1, 2], trace.stages).astype(np.int32) if capped else None
+        tables = tables_of(trace, 4, sticky=seed % 2 > 0, caps=caps, failures=failures)
+        world = new_world(tables, 4)
+        while advance(world) == DECIDE:
+            for step in decide(view(world), any_legal_action(seed), Guardrails(), load("sjf")):
+                apply(world, *step.action)
+            narrow = column(board_of(view(world)).jobs, "narrow")
+            np.testing.assert_array_equal(narrow, column(world.board.jobs, "narrow", len(narrow)))
+            told |= set(narrow.tolist())
     assert told == {0, 1}
+
+
+def test_a_stage_that_runs_one_task_at_a_time_counts_as_it_does_in_a_cluster() -> None:
+    # At 12 one executor is free. `a` has 8 s left and another task of 10 s, and there are 10 s of `b`: 28 s, of which
+    # 15% do not count, because no stage of the job can use more than one executor. That is less than the 25 s of `c`.
+    jobs = trace_of((0.0, [stage("a", 10, tasks=3), stage("b", 10)]), (0.0, [stage("d", 12)]), (11.0, [stage("c", 25)]))
+    caps = np.array([1, 1, 1, 1], np.int32)
+    for observer in (None, lambda state, steps: None):
+        episode = simulate(jobs, 2, load("default"), sticky=True, caps=caps, observer=observer)
+        assert episode.task_start_s.tolist() == [0.0, 10.0, 20.0, 12.0, 0.0, 22.0]
 
 
 def test_arrivals_next_to_no_time_apart_leave_every_feature_a_number() -> None:
