@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[2]
 LINT = [sys.executable, "-c", "from importlinter.cli import lint_imports_command; lint_imports_command()", "--no-cache"]
 
@@ -27,3 +29,11 @@ def test_a_layer_turned_upside_down_is_refused(tmp_path: Path) -> None:
     told = subprocess.run([*LINT, "--config", str(upside_down)], cwd=ROOT, capture_output=True, text=True, check=False)
     assert told.returncode == 1
     assert "upside down BROKEN" in told.stdout
+
+
+@pytest.mark.training
+def test_workers_that_only_play_episodes_load_no_torch() -> None:
+    pytest.importorskip("torch")
+    modules = ("collect", "headroom", "search_episodes", "spark.episodes")
+    code = f"import sys, {', '.join(f'fermata.training.{name}' for name in modules)}; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

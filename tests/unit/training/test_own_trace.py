@@ -118,17 +118,17 @@ def test_labels_and_choices_are_of_the_trace(own: OwnTrace, tmp_path: Path, monk
 
 def test_a_trace_of_dags_teaches_what_decides_dags(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("torch", reason="needs the [training] extra")
-    from fermata.training import threshold
+    from fermata.training import search_episodes, threshold
     from fermata.training.network import CostNetwork
 
     config = smoke_on(own_trace(str(written(tmp_path, "dag_pods")), (4, 4)))
-    names = sources(monkeypatch, "collect", "threshold")
+    names = sources(monkeypatch, "collect", "search_episodes")
     with np.load(label_unit(config, Unit(0, 0), None, tmp_path)) as file:
         assert (file["x"][:, SEVERAL] == 0.0).all()
-    pods, wide = (threshold.Task(config, which, CostNetwork((4, 4))) for which in threshold.SEARCHED)
+    pods, wide = (threshold.Task(config, which, CostNetwork((4, 4))) for which in search_episodes.SEARCHED)
     assert (pods.generations, wide.generations) == (2, 0)
-    threshold._case.cache_clear()
-    assert {threshold._case(config, pods.which, number).executors for number in range(8)} == {4}
+    search_episodes.numbered_case.cache_clear()
+    assert {search_episodes.numbered_case(config, pods.which, number).executors for number in range(8)} == {4}
     assert names[1:] == ["own"] * 8
 
 

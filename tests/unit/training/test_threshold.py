@@ -14,15 +14,14 @@ from fermata.policy.learned import BOUND, START_ALTERNATIVE, START_HEAD, WAIT_FO
 from fermata.training.config import Search, read_config
 from fermata.training.network import CostNetwork
 from fermata.training.play import seen_states
+from fermata.training.search_episodes import SEARCHED, numbered_case
 from fermata.training.threshold import (
     NO_SUCH,
     PARTS,
-    SEARCHED,
     START,
     WIDTH,
     FloatArray,
     Task,
-    _case,
     expert_of,
     finished_expert,
     judged_pct,
@@ -101,7 +100,8 @@ def test_what_was_seen_is_within_bounds(tmp_path: Path) -> None:
     expert = search_threshold(task, tmp_path, lambda _: None)
     network = CostNetwork((4, 4))
     network.experts[1] = expert
-    x = np.concatenate([seen_states(network.compiled(0.0), _case(task.config, 1, number), 200) for number in range(8)])
+    compiled = network.compiled(0.0)
+    x = np.concatenate([seen_states(compiled, numbered_case(task.config, 1, number), 200) for number in range(8)])
     mine = x[[expert_for(row) == 1 for row in x]]
     assert len(mine) > 50
     beyond = np.abs((mine - expert.mean.numpy()) / expert.scale.numpy()).max()

@@ -14,7 +14,7 @@ from fermata.policy.features import SEVERAL, SIZE, WIDE
 from fermata.policy.learned import ACTIONS, EXPERTS, Network, forward
 from fermata.policy.onnx_policy import INPUT, OnnxPolicy
 from fermata.policy.registry import LEARNED, shipped_model
-from fermata.training.network import side_by_side
+from fermata.training.compiled import side_by_side
 
 FloatArray = NDArray[np.float64]
 

@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Sequence
-from functools import lru_cache, partial
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -26,12 +26,11 @@ from numpy.typing import NDArray
 from fermata.policy.features import FEATURES, SIZE
 from fermata.policy.learned import BOUND, START_ALTERNATIVE, WAIT_FOR_EVENT, Network, expert_for
 from fermata.sim.processes import Workers
-from fermata.training.config import Search, TrainConfig
+from fermata.training.config import TrainConfig
 from fermata.training.files import read_arrays, unfitting, write_arrays
 from fermata.training.network import CostNetwork, Expert
-from fermata.training.own import Part, only_for
-from fermata.training.play import Case, case_of, log_ratio, seen_states
-from fermata.training.workloads import draw
+from fermata.training.play import log_ratio, seen_states
+from fermata.training.search_episodes import STREAM, cost_of, numbered_case, plan_of
 
 FloatArray = NDArray[np.float64]
 
@@ -43,7 +42,6 @@ _NO_SUCH_ABOVE = 7.0  # of those features, which are logarithms and end at 9.2
 # their means, a step in a weight would move the constant, too, and a search would look for that all the time.
 WIDTH = SIZE + len(NO_SUCH) + 1
 HIDDEN = (2 * PARTS + len(NO_SUCH) + 1, PARTS + 2)
-SEARCHED = (1, 2)  # indices into EXPERTS
 _BEFORE_NEXT = "arrivals of under half a unit before the next completion"
 _DURING_TASK = "arrivals of under half a unit during the head's task"
 
@@ -115,10 +113,8 @@ _READ = np.array([name in ALSO or name in _STARTS for name in FEATURES])
 _COST = 0.1  # mean JCTs that a wait is said to cost, or to save, for each unit of the rule's score
 _NEVER = 9.0  # mean JCTs: what is not worth looking at
 _IDLE, _STEEP = 0.95, 40.0  # share of the executors above which a wait costs this much a share
-_STREAM = 2_000_000  # apart from the rounds of labels and the held-out episodes
 _LEAST_SCALE = 0.1  # of a feature, in what a step of its weight is
 _KEEP, _MOVE = 0.8, 0.7  # of the spread, and towards the elite, each generation
-_MOST = 0.5  # of a log ratio: one episode gone wrong is no worse than that
 _SEEN = 100  # scenarios whose states say what features are like
 
 
@@ -142,17 +138,6 @@ def under_margin(expert: Expert, margin: float, other: float) -> Expert:
     with torch.no_grad():
         expert.layers[-1].bias[WAIT_FOR_EVENT - 1] += margin - other
     return expert
-
-
-def _plan(config: TrainConfig) -> Search:
-    """Return how to search.
-
-    Raises:
-        ValueError: the configuration has no search.
-    """
-    if config.search is None:
-        raise ValueError(f"the configuration {config.name} has no search")
-    return config.search
 
 
 def expert_of(centre: FloatArray, mean: FloatArray, scale: FloatArray) -> Expert:
@@ -192,20 +177,6 @@ def _with(network: CostNetwork, index: int, expert: Expert, margin: float) -> Ne
     return other.compiled(margin)
 
 
-@lru_cache(maxsize=4000)
-def _case(config: TrainConfig, index: int, number: int) -> Case:
-    """Draw one of the episodes for an expert; jobs of many tasks make as many decisions of fewer jobs."""
-    search = _plan(config)
-    rng = np.random.default_rng([config.seed, _STREAM, index, number])
-    ranges = only_for(config.workloads, index)
-    ranges = ranges.model_copy(update={"dag_share": 1.0, "wide_share": float(index == SEARCHED[1])})
-    part: Part = "teach" if number < search.scenarios else "choose"
-    scenario, seed = draw(rng, ranges, search.jobs, part), int(rng.integers(0, 2**31))
-    tasks = scenario.generate(seed).tasks / search.jobs
-    jobs = max(200, round(search.jobs * min(1.0, 3.0 / tasks)))
-    return case_of(scenario.with_(jobs=jobs), seed)
-
-
 class Task(NamedTuple):
     """What is searched for: an expert beside the others of a network."""
 
@@ -223,18 +194,10 @@ class Task(NamedTuple):
         return run / f"threshold-{self.which}.npz"
 
 
-def _measure(centre: FloatArray, task: Task, state: State, numbers: Sequence[int]) -> float:
-    """Return the mean log ratio of the JCTs to shortest remaining work first."""
-    config, index, network = task
-    compiled = _with(network, index, expert_of(centre, state.mean, state.scale), config.margin)
-    ratios = [log_ratio(compiled, _case(config, index, number)) for number in numbers]
-    return float(np.clip(ratios, -_MOST, _MOST).mean())
-
-
 def _begin(task: Task) -> State:
     """Return where the search begins; what features are like is seen in episodes of the rule that it begins with."""
     config, index, network = task
-    search = _plan(config)
+    search = plan_of(config)
     centre = np.zeros((PARTS, WIDTH))
     centre[:, -1] = START[index].constants
     for part, weights in enumerate(START[index].weights):
@@ -242,7 +205,7 @@ def _begin(task: Task) -> State:
             centre[part, FEATURES.index(name)] = weight
     first = _with(network, index, expert_of(centre, np.zeros(SIZE), np.full(SIZE, 1e9)), config.margin)
     count = min(_SEEN, search.scenarios)
-    x = np.concatenate([seen_states(first, _case(config, index, number), 200) for number in range(count)])
+    x = np.concatenate([seen_states(first, numbered_case(config, index, number), 200) for number in range(count)])
     of_kind = [expert_for(row) == index for row in x]
     mine = x[of_kind] if any(of_kind) else x  # jobs of this kind may be too rare in a trace to have been met
     mean, spread = mine.mean(0), np.maximum(mine.std(0), 1e-3)
@@ -256,13 +219,15 @@ def _begin(task: Task) -> State:
 
 def _step(task: Task, state: State, workers: Workers) -> State:
     """Try a generation of weights on a batch of episodes, and move to the best of them."""
-    config, search = task.config, _plan(task.config)
-    rng = np.random.default_rng([config.seed, _STREAM, task.which, search.scenarios, state.generation])
+    config, search = task.config, plan_of(task.config)
+    rng = np.random.default_rng([config.seed, STREAM, task.which, search.scenarios, state.generation])
     numbers = rng.choice(search.scenarios, min(search.batch, search.scenarios), replace=False).tolist()
     tried = state.centre + state.spread * rng.standard_normal((search.population, PARTS, WIDTH))
     tried[0] = state.centre
-    measure = partial(_measure, task=task, state=state, numbers=numbers)
-    costs = np.array(list(workers.map(measure, tried, chunksize=max(1, search.population // (4 * config.processes)))))
+    experts = (expert_of(each, state.mean, state.scale) for each in tried)
+    networks = [_with(task.network, task.which, each, config.margin) for each in experts]
+    cost = partial(cost_of, config=config, index=task.which, numbers=numbers)
+    costs = np.array(list(workers.map(cost, networks, chunksize=max(1, search.population // (4 * config.processes)))))
     elite = tried[np.argsort(costs, kind="stable")[: max(2, search.population // 4)]]
     spread = _KEEP * state.spread + (1.0 - _KEEP) * np.sqrt(((elite - state.centre) ** 2).mean(0))
     centre = state.centre + _MOVE * (elite.mean(0) - state.centre)
@@ -302,8 +267,8 @@ def finished_expert(task: Task, run: Path) -> Expert | None:
 def judged_pct(task: Task, expert: Expert, cases: int) -> tuple[float, float]:
     """Return how an expert does on episodes that no search saw: mean and worst change of the mean JCT, in percent."""
     config, index, network = task
-    compiled, first = _with(network, index, expert, config.margin), _plan(config).scenarios
-    ratios = [log_ratio(compiled, _case(config, index, first + number)) for number in range(cases)]
+    compiled, first = _with(network, index, expert, config.margin), plan_of(config).scenarios
+    ratios = [log_ratio(compiled, numbered_case(config, index, first + number)) for number in range(cases)]
     return 100.0 * math.expm1(float(np.mean(ratios))), 100.0 * math.expm1(max(ratios))
 
 

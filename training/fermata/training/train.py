@@ -43,7 +43,8 @@ from fermata.training.files import (
 from fermata.training.fit import Labels, OnEpoch, fit_each, weighed
 from fermata.training.network import CostNetwork, Expert, mean_of
 from fermata.training.progress import shown
-from fermata.training.threshold import SEARCHED, Task, finished_expert, judged_pct, search_threshold, under_margin
+from fermata.training.search_episodes import SEARCHED
+from fermata.training.threshold import Task, finished_expert, judged_pct, search_threshold, under_margin
 
 CONFIG_FILE = "config.json"
 _KEPT_FILE = "kept.pt"  # weights of the best experts of the last round

@@ -1,14 +1,15 @@
 """The episodes that a search plays, and what a network costs on them: relative to the tuned heuristics.
 
 Seeds of episodes: from JUDGED_SEEDS on to choose a network, from TRAINING_SEEDS on to search; those below are for
-evaluation and tuning.
+evaluation and tuning. Workers play them: it must not know torch, which takes long to load.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -124,3 +125,18 @@ def log_ratios(cases: Sequence[Case], theta: FloatArray, may_wait: bool) -> dict
     for case in cases:
         found.setdefault(case.kind, []).append(math.log(case.jct_s(theta, may_wait) / case.base_jct_s))
     return {kind: float(np.mean(each)) for kind, each in found.items()}
+
+
+def cost_of(ratios: Mapping[str, float]) -> float:
+    """Return what a search lowers: the sum of what `log_ratios` returns."""
+    return sum(ratios.values())
+
+
+@lru_cache(maxsize=1)
+def _cases(config: AllocationConfig, folder: str, generation: int) -> list[Case]:
+    return training_cases(config, folder, generation)
+
+
+def cost_in(theta: FloatArray, config: AllocationConfig, folder: str, generation: int) -> float:
+    """Return what weights cost on the episodes of a generation."""
+    return cost_of(log_ratios(_cases(config, folder, generation), theta, config.action_space == "wait"))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import nullcontext
-from functools import lru_cache, partial
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -25,7 +25,7 @@ from fermata.training.files import read_note as read_config
 from fermata.training.hpc.evolution import Evolution, single
 from fermata.training.progress import shown
 from fermata.training.spark.config import AllocationConfig
-from fermata.training.spark.episodes import Case, judged_cases, log_ratios, training_cases
+from fermata.training.spark.episodes import Case, cost_in, cost_of, judged_cases, log_ratios
 
 CONFIG_FILE, STATE_FILE = "config.json", "search.npz"
 _SAVED = ("generation", "centre", "moment", "spread", "mean", "best", "least")  # of a state
@@ -75,20 +75,6 @@ class _State(NamedTuple):
     mean: FloatArray
     best: FloatArray
     least: float  # what the best costs on the judged episodes
-
-
-@lru_cache(maxsize=1)
-def _cases(config: AllocationConfig, folder: str, generation: int) -> list[Case]:
-    return training_cases(config, folder, generation)
-
-
-def _cost(ratios: dict[str, float]) -> float:
-    return sum(ratios.values())
-
-
-def _measure(theta: FloatArray, config: AllocationConfig, folder: str, generation: int) -> float:
-    """Return what a candidate costs on the episodes of a generation."""
-    return _cost(log_ratios(_cases(config, folder, generation), theta, config.action_space == "wait"))
 
 
 def train(config: AllocationConfig, run: Path, folder: str, console: Console | None = None) -> FloatArray:
@@ -146,7 +132,7 @@ def _step(
     done = min(1.0, state.generation / (search.falls_for or search.generations))
     rate = search.rate + (search.last_rate - search.rate) * done
     candidates = state.search.candidates(np.random.default_rng([config.seed, state.generation]), keeps)
-    measure = partial(_measure, config=config, folder=folder, generation=state.generation)
+    measure = partial(cost_in, config=config, folder=folder, generation=state.generation)
     if workers is None:
         costs = [measure(each) for each in candidates]
     else:
@@ -163,8 +149,8 @@ def _judge(state: _State, judged: Sequence[Case], waits: bool, log: SummaryWrite
         ratios = log_ratios(judged, centre, waits)
         for kind, ratio in ratios.items():
             log.add_scalar(f"{name}/{kind}", 100.0 * np.expm1(ratio), state.generation)
-        if _cost(ratios) < state.least:
-            state = state._replace(best=centre, least=_cost(ratios))
+        if cost_of(ratios) < state.least:
+            state = state._replace(best=centre, least=cost_of(ratios))
             said = ", ".join(f"{kind} {100.0 * np.expm1(ratio):+.1f}%" for kind, ratio in ratios.items())
             console.print(f"generation {state.generation}: {said} against the better tuned heuristic")
     return state
