@@ -22,6 +22,7 @@ class Expiry:
     def __init__(self, pool: str, tools: Tools) -> None:
         self._tools = tools
         self._heap: list[tuple[float, str]] = []  # expiry and uid
+        self._known: set[tuple[float, str]] = set()  # what is in the heap
         self._deletions = InFlight(lambda: tools.wake(pool))
 
     @property
@@ -30,15 +31,17 @@ class Expiry:
         return self._heap[0][0] if self._heap else math.inf
 
     def note(self, fact: WorkflowFact) -> None:
-        """Take in a finished workflow."""
+        """Take in a finished workflow, or whatever has changed of one."""
         if fact.expiry_s < math.inf:
-            heapq.heappush(self._heap, (fact.expiry_s, fact.meta.uid))
+            self._push(fact.expiry_s, fact.meta.uid)
 
     async def delete_due(self, now_s: float) -> None:
         """Delete those whose time to live is over, a few at once; the rest is for the next rounds."""
         due: dict[str, WorkflowFact] = {}
         while len(due) < AT_ONCE and self.next_s <= now_s:
-            _, uid = heapq.heappop(self._heap)
+            entry = heapq.heappop(self._heap)
+            self._known.remove(entry)
+            uid = entry[1]
             fact = self._tools.store.workflows.get(uid)
             # An edit may have given it more time, and been noted with its own time.
             if fact is not None and not fact.meta.deleting and fact.expiry_s <= now_s:
@@ -56,4 +59,9 @@ class Expiry:
         except ClusterError as error:
             if error.status != 404:
                 log.warning("%s: not deleted: %s", fact.title, error)
-                heapq.heappush(self._heap, (self._tools.now() + RETRY_S[-1], meta.uid))
+                self._push(self._tools.now() + RETRY_S[-1], meta.uid)
+
+    def _push(self, at_s: float, uid: str) -> None:
+        if (at_s, uid) not in self._known:
+            self._known.add((at_s, uid))
+            heapq.heappush(self._heap, (at_s, uid))

@@ -155,6 +155,18 @@ def test_workflows_whose_time_is_over_are_deleted_a_few_at_once() -> None:
     assert sorted(world.server.deleted) == sorted(f"uid-{name}" for name in names)
 
 
+def test_a_finished_workflow_takes_no_more_memory_however_often_somebody_touches_it() -> None:
+    world = World()
+    ended = {"completionTime": render(T0), **DONE}
+    world.feed("workflows", "uid-w", workflow("w", stage("a"), ttlSecondsAfterFinished=60, status=ended))
+    for number in range(20):
+        world.annotate("uid-w", str(number))
+        asyncio.run(world.reconciler.reconcile())
+    assert len(world.reconciler._expiry._heap) == 1
+    run_on(world, 60.0)
+    assert world.server.deleted == ["uid-w"]
+
+
 @pytest.mark.parametrize(("status", "tries"), [(403, 2), (500, 2), (404, 1)])
 def test_a_deletion_that_is_refused_is_tried_again_half_a_minute_later(status: int, tries: int) -> None:
     world = World()
