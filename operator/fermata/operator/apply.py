@@ -81,6 +81,8 @@ class Applier:
         self._failures: dict[StageKey, Failure] = {}  # of starts
         self._searches: dict[StageKey, Failure] = {}  # for Jobs that were not seen
         self._stops: dict[StageKey, Failure] = {}
+        self._failed_again = False  # one of these starts, since the latest round began
+        self._others_first = False  # in this round
         self._unanswered: set[StageKey] = set()  # of `starting`
         self._paused: set[StageKey] = set()  # after the latest decision
         self.starting: dict[StageKey, Start] = {}
@@ -99,6 +101,13 @@ class Applier:
         for key in [key for key in self._unanswered if key[0] == uid]:
             self._answered(key)
 
+    def begin(self) -> None:
+        """Begin a round: if a start that had failed before failed again in the last one, others come first in this one.
+
+        There may be very many such starts, as where a namespace has no quota left, and always some of them due.
+        """
+        self._others_first, self._failed_again = self._failed_again, False
+
     def unseen(self, uid: str) -> dict[str, str]:
         """Return why Jobs of a workflow's stages are not seen, by stage."""
         return {name: search.message for (owner, name), search in self._searches.items() if owner == uid}
@@ -114,13 +123,16 @@ class Applier:
         return paused | {
             key: Why(reasons.START_RETRYING, f"not started, tried again: {failure.message}")
             for key, failure in self._failures.items()
-            if not _is_due(failure, now_s)
+            if self._others_first or not _is_due(failure, now_s)
         }
 
     def retries_s(self, now_s: float) -> Iterable[float]:
-        """Return when stages are to be tried again, of those that were left alone at a time."""
+        """Return when stages are to be tried again, of those that were left alone at a time, or let others go first."""
         failures = (*self._failures.values(), *self._searches.values(), *self._stops.values())
-        return (failure.until_s for failure in failures if failure.until_s > now_s)
+        times_s = [failure.until_s for failure in failures if failure.until_s > now_s]
+        if self._others_first and any(_is_due(failure, now_s) for failure in self._failures.values()):
+            times_s.append(now_s)
+        return times_s
 
     async def carry_out(self, plan: Plan, views: dict[str, WorkflowView], policy: str, now_s: float) -> None:
         """Start and widen what a plan says, and note its holds.
@@ -208,8 +220,9 @@ class Applier:
             self._teller.come_back(now_s)  # the executors that it was given are free, and no event will say so
             log.warning("%s: stage %s: %s", view.fact.title, name, error.refusal.message)
             return
-        failure = Failure.after(self._failures.get(key), str(error), now_s, busy=error.is_trouble)
-        self._failures[key] = failure
+        before = self._failures.get(key)
+        self._failed_again |= before is not None
+        failure = self._failures[key] = Failure.after(before, str(error), now_s, busy=error.is_trouble)
         if error.is_unsure:
             self._unanswered.add(key)
         if error.is_unsure or not error.is_trouble:  # another start may be taken, and this one is left alone for now

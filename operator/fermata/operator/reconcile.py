@@ -61,6 +61,7 @@ class PoolReconciler:
         # 2. Observe: take in what changed, and what became due. Should this round fail, the next one takes in all.
         begun_s = now_s = self._tools.now()
         whole, self._whole = self._corrects_otherwise(spec) or self._whole, True
+        self._applier.begin()
         await self._observer.observe(now_s, whole=whole)
         await self._applier.find_missing(self._observer.views.values(), now_s)
         await self._observer.observe(now_s)

@@ -247,6 +247,25 @@ def test_a_start_that_fails_again_and_again_keeps_no_executors_from_others(statu
     assert world.started["second"] == pytest.approx(9.0, abs=0.1)
 
 
+def test_many_starts_that_fail_keep_nobody_else_waiting_though_some_of_them_are_always_due() -> None:
+    world, refused = World(), [f"first-{number}" for number in range(20)]
+    create = world.server.create_job
+
+    async def take_long(job: dict[str, Any]) -> dict[str, Any]:
+        world.now_s += 0.5  # so 16 of them are refused in the longest time between two tries of one
+        return await create(job)
+
+    asyncio.run(world.run_until(T0 + 2.0))
+    world.server.create_job = take_long  # type: ignore[method-assign]
+    world.server.refusals = {name: [500] * 999 for name in refused}
+    for name in refused:
+        world.feed("workflows", f"uid-{name}", workflow(name, stage("a", estimateSeconds=9), arrival_s=T0 + 2.0))
+    asyncio.run(world.run_until(T0 + 30.0))
+    world.feed("workflows", "uid-second", workflow("second", stage("a", estimateSeconds=9), arrival_s=T0 + 30.0))
+    asyncio.run(world.run_until(T0 + 45.0))
+    assert world.started["second"] == pytest.approx(31.0, abs=1.0)
+
+
 def test_what_was_put_off_for_a_moment_is_not_put_off_for_as_long_as_the_clock_is_set_back() -> None:
     world = World(executors=4)
     world.server.refusals["many"] = [403]
