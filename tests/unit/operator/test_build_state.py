@@ -73,6 +73,14 @@ def test_priority_decides_between_equals_and_not_between_others() -> None:
     assert keys.stages[registry.load("sjf").choose(state).stage] == ("uid-short", "a")
 
 
+@pytest.mark.parametrize("early_s", [T0 + 1.25, T0 + 5.25])
+def test_last_come_first_served_prefers_nobody_for_a_low_priority(early_s: float) -> None:
+    views = [_view("a-early", stage("a"), arrival_s=early_s)]
+    views += [_view("urgent", stage("a"), arrival_s=T0 + 5.25, priority=1)]
+    state, keys = _build(views, executors=1)
+    assert keys.stages[registry.load("lcfs").choose(state).stage] == ("uid-urgent", "a")
+
+
 def test_rows_kept_from_an_earlier_state_change_nothing_but_the_work() -> None:
     cache: dict[str, Rows] = {}
     first = [_view("a", stage("x"), stage("y", "x")), _view("b", stage("x", tasks=3))]

@@ -77,9 +77,9 @@ def order_key(board: Board, stage: int, rule: Rule) -> float:
     index = board.stages[stage].job
     if rule.order == BY_ARRIVAL:
         return float(index)
-    if rule.order == BY_LAST_ARRIVAL:
-        return -float(index)
     job = board.jobs[index]
+    if rule.order == BY_LAST_ARRIVAL:  # not by the index: in a cluster jobs stand by priority, the highest first
+        return -float(job.arrival_s)
     if rule.order == BY_JOB_WORK:
         return float(job.work_s / job.weight)
     if rule.order == BY_REMAINING_WORK:
