@@ -8,6 +8,8 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
+import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -47,20 +49,74 @@ def _sigint_handled() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
-def fermata(*arguments: str) -> subprocess.CompletedProcess[str]:
+def fermata(*arguments: object, stdin: str = "") -> subprocess.CompletedProcess[str]:
     """Run `fermata` in this process: most of what a short command takes is the start of another one.
 
+    Args:
+        arguments: of the command line, as text or what is text by `str`, like paths and numbers.
+        stdin: what standard input holds.
+
     Returns:
-        Its exit code and what it wrote, as of a child.
+        Its exit code and what it and its own children wrote, warnings too, as of a child.
     """
-    out, err, code = io.StringIO(), io.StringIO(), 0
-    argv = sys.argv
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        sys.argv = ["fermata", *arguments]
+    code, argv = 0, sys.argv
+    with _standard_streams(stdin) as written, _warnings_shown():
+        sys.argv = ["fermata", *map(str, arguments)]
         try:
             run()
         except SystemExit as exit_:
             code = int(exit_.code or 0)
         finally:
             sys.argv = argv
-    return subprocess.CompletedProcess(arguments, code, out.getvalue(), err.getvalue())
+    return subprocess.CompletedProcess(arguments, code, *written)
+
+
+@contextlib.contextmanager
+def _standard_streams(stdin: str) -> Iterator[list[str]]:
+    """Let standard output and error be files, for child processes too; at the end, the list has what was written."""
+    written: list[str] = []
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err, contextlib.ExitStack() as stack:
+        for number, file in ((1, out), (2, err)):
+            stack.enter_context(_in_place_of(number, file.fileno()))
+        stdout = stack.enter_context(open(out.fileno(), "w", encoding="utf-8", closefd=False))
+        stderr = stack.enter_context(open(err.fileno(), "w", encoding="utf-8", buffering=1, closefd=False))
+        stderr.reconfigure(errors="backslashreplace")
+        stack.enter_context(contextlib.redirect_stdout(stdout))
+        stack.enter_context(contextlib.redirect_stderr(stderr))
+        before, sys.stdin = sys.stdin, io.TextIOWrapper(io.BytesIO(stdin.encode()), "utf-8")
+        try:
+            yield written
+        finally:
+            sys.stdin = before
+            for stream, file in ((stdout, out), (stderr, err)):
+                stream.flush()
+                file.seek(0)
+                written.append(file.read().decode())
+
+
+@contextlib.contextmanager
+def _in_place_of(number: int, other: int) -> Iterator[None]:
+    """Let a descriptor, which children inherit, be another one's file."""
+    kept = os.dup(number)
+    os.dup2(other, number)
+    try:
+        yield
+    finally:
+        os.dup2(kept, number)
+        os.close(kept)
+
+
+@contextlib.contextmanager
+def _warnings_shown() -> Iterator[None]:
+    """Write warnings to standard error, as Python does by itself, where pytest would collect them."""
+    with warnings.catch_warnings():
+        warnings.resetwarnings()
+        for unseen in (DeprecationWarning, PendingDeprecationWarning, ImportWarning, ResourceWarning):
+            warnings.simplefilter("ignore", unseen)
+        warnings.showwarning = _write_warning
+        yield
+
+
+def _write_warning(message: Warning | str, *told: Any) -> None:
+    category, file, line = told[:3]
+    sys.stderr.write(warnings.formatwarning(message, category, file, line))

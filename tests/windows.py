@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
+from tests.processes import fermata
 
 from fermata.sim.hpc import JobLog
 from fermata.sim.hpc.window import FEATURE_NAMES, FEATURES, HIDDEN, PARAMETERS, SingleArray
@@ -48,9 +48,8 @@ def log_of(*rows: tuple[float, float, int], machine: int = 4) -> JobLog:
 
 
 def fermata_hpc(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    """Run `fermata hpc`."""
-    command = [sys.executable, "-m", "fermata.cli", "hpc", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
+    """Run `fermata hpc` in this process."""
+    return fermata("hpc", *arguments)
 
 
 def random_theta(seed: int) -> SingleArray:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -21,7 +23,8 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_log_on_standard_output_is_one(tmp_path: Path) -> None:
-    done = fermata_hpc("generate", "--jobs", "30", "--out", "-")
+    command = [sys.executable, "-m", "fermata.cli", "hpc", "generate", "--jobs", "30", "--out", "-"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
     assert (done.returncode, done.stderr) == (0, "30 jobs written to -\n")
     (tmp_path / "log.swf").write_text(done.stdout)
     told = fermata_hpc("simulate", "--log", tmp_path / "log.swf", "--policy", "sjf", "--json")

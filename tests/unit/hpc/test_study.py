@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import lzma
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from tests.windows import fermata_hpc
 
 from fermata.policy.errors import InputError
 from fermata.sim.hpc import policy
@@ -49,8 +48,7 @@ def test_every_case_can_be_trained() -> None:
 
 def test_what_is_there_is_not_trained_again(folder: Path, tmp_path: Path) -> None:
     before = {path.name: path.stat().st_mtime_ns for path in folder.iterdir()}
-    command = [sys.executable, "-m", "fermata.cli", "hpc", "study", "--data", str(tmp_path), "--out", str(folder)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    done = fermata_hpc("study", "--data", tmp_path, "--out", folder)
     assert (done.returncode, done.stdout) == (0, f"{sum(len(case.runs) for case in CASES)} inspectors in {folder}\n")
     assert {path.name: path.stat().st_mtime_ns for path in folder.iterdir()} == before
 
@@ -63,8 +61,7 @@ def test_a_log_that_is_not_there_is_said_before_anything_is_trained(folder: Path
     with (tmp_path / f"{CASES[0].log}.swf.xz").open("wb") as stream:
         stream.write(lzma.compress("\n".join(swf_lines(generate(2000, 1), "")).encode()))
     (tmp_path / "study" / f"{CASES[2].name}-seed0.onnx").unlink()
-    command = [sys.executable, "-m", "fermata.cli", "hpc", "study", "--data", str(tmp_path), "--out"]
-    done = subprocess.run([*command, str(tmp_path / "study")], capture_output=True, text=True, timeout=100, check=False)
+    done = fermata_hpc("study", "--data", tmp_path, "--out", tmp_path / "study")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == f"fermata: expected {CASES[2].log}.swf.xz in {tmp_path}\n"
 

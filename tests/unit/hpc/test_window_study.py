@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.windows import fermata_hpc
 
 from fermata.policy.errors import InputError
 from fermata.sim.hpc import policy, window_study
@@ -157,15 +156,15 @@ def test_the_command_goes_on_where_it_was(folder: Path) -> None:
     missing.unlink()
     tiny = ("iterations=1", "sequences=1", "copies=1", "jobs=40", "judged=1", "minibatches=1")
     settings = [part for each in tiny for part in ("--set", each)]
-    command = [sys.executable, "-m", "fermata.cli", "hpc", "windows", "--out", str(folder), *settings]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=400, check=False)
+    command = ("windows", "--out", folder, *settings)
+    done = fermata_hpc(*command)
     assert done.returncode == 0
     assert f"{len(CASES)} of {len(CASES)}: {CASES[-1].name}" in done.stderr
     load_window_model.cache_clear()
     assert load_window_model(str(missing)).curve[-1][0] == 1
     assert {path: path.read_bytes() for path in others} == others
     # Agents of other settings beside these would be compared with them.
-    refused = subprocess.run(command[:-2], capture_output=True, text=True, timeout=100, check=False)
+    refused = fermata_hpc(*command[:-2])
     assert refused.returncode == 2
     assert "has agents trained with --set" in refused.stderr
     assert len(refused.stderr.splitlines()) == 1

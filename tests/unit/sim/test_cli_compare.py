@@ -18,6 +18,7 @@ from pathlib import Path
 
 import pytest
 from tests.processes import INTERRUPTED, interruptible
+from tests.processes import fermata as in_process
 
 from fermata.cli.compare import policy_names
 from fermata.cli.main import run
@@ -36,8 +37,7 @@ SMALL = ["--set", "jobs=60", "--warmup", "5"]
 
 
 def fermata(*arguments: str | Path | int) -> subprocess.CompletedProcess[str]:
-    command = [*COMMAND, *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
+    return in_process("compare", *arguments)
 
 
 def test_the_same_numbers_and_page_on_any_number_of_processes(tmp_path: Path) -> None:
@@ -126,8 +126,7 @@ def test_the_figures_of_one_policy_are_those_of_simulate(tmp_path: Path) -> None
     done = fermata(*common, "--policies", "srwf", "--no-sweeps", "--out", tmp_path / "r.html")
     assert (done.returncode, done.stderr) == (0, "")
     found = json.loads(done.stdout)["workloads"]["dag_pods"]["policies"]["srwf"]
-    simulated = [sys.executable, "-m", "fermata.cli", "simulate", *common, "--policy", "srwf"]
-    expected = json.loads(subprocess.run(simulated, capture_output=True, text=True, check=True).stdout)
+    expected = json.loads(in_process("simulate", *common, "--policy", "srwf").stdout)
     for name in expected.keys() - {"wall_s", "per_seed"}:
         assert found[name] == expected[name], name
     assert "JCT against load" not in (tmp_path / "r.html").read_text()

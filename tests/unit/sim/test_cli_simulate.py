@@ -44,9 +44,8 @@ FIGURE_ONE = Path(__file__).resolve().parents[3] / "examples" / "figure1.jsonl"
 COMMAND = [sys.executable, "-m", "fermata.cli", "simulate"]
 
 
-def fermata(*arguments: str | Path, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
-    command = [*COMMAND, *map(str, arguments)]
-    return subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=240, check=False)
+def fermata(*arguments: str | Path | float, stdin: str = "") -> subprocess.CompletedProcess[str]:
+    return in_process("simulate", *arguments, stdin=stdin)
 
 
 @pytest.mark.parametrize(("policy", "avg_jct_s"), [("fifo", 21.0), ("hold-follower:delay=4", 15.0)])
@@ -115,21 +114,8 @@ def test_a_scenario_is_the_trace_that_it_generates(tmp_path: Path) -> None:
 
 def test_wrong_estimates_are_those_of_the_trace_that_is_generated_with_them(tmp_path: Path) -> None:
     out = tmp_path / "t.jsonl"
-    make = [
-        "--scenario",
-        "express_k2",
-        "--jobs",
-        "200",
-        "--set",
-        "load=0.95",
-        "--seed",
-        "7",
-        "--noise",
-        "class-flips=0.5",
-        "--out",
-        str(out),
-    ]
-    subprocess.run([*COMMAND[:-1], "trace", "generate", *make], check=True, timeout=120)
+    make = ["--scenario", "express_k2", "--jobs", 200, "--set", "load=0.95", "--seed", 7]
+    assert in_process("trace", "generate", *make, "--noise", "class-flips=0.5", "--out", out).returncode == 0
     common = ["--policy", "sjf", "--warmup", "0", "--json"]
     scenario_ = ["--scenario", "express_k2", "--seeds", "7", "--set", "jobs=200", "--set", "load=0.95"]
     right, wrong, read = (
@@ -287,8 +273,8 @@ def test_stopped_after_one_seed_it_claims_no_interval(monkeypatch: pytest.Monkey
         raise KeyboardInterrupt
 
     monkeypatch.setattr("fermata.sim.experiment.run_seeds", stopped)
-    asked = ["simulate", "--policy", "sjf", "--scenario", "syn_60", "--seeds", "1-3", "--warmup", "0"]
-    shown, told = in_process(*asked), in_process(*asked, "--json")
+    asked = ["--policy", "sjf", "--scenario", "syn_60", "--seeds", "1-3", "--warmup", "0"]
+    shown, told = fermata(*asked), fermata(*asked, "--json")
     assert (shown.returncode, told.returncode) == (130, 130)
     assert "1 seed " in shown.stdout
     assert "±" not in shown.stdout

@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
+from tests.processes import fermata as in_process
 from tests.processes import interruptible
 
 from fermata.sim.scenarios import SCENARIOS
@@ -28,9 +29,8 @@ run()
 SWF = "; MaxProcs: 8\n1 0 -1 100 4 -1 -1 4 200 -1 1\n2 5 -1 -1 2 -1 -1 2 -1 -1 1\n"
 
 
-def fermata(*arguments: str | Path, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "fermata.cli", "trace", *map(str, arguments)]
-    return subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=120, check=False)
+def fermata(*arguments: str | Path | int, stdin: str = "") -> subprocess.CompletedProcess[str]:
+    return in_process("trace", *arguments, stdin=stdin)
 
 
 def test_a_generated_scenario_is_the_one_of_the_library(tmp_path: Path) -> None:
