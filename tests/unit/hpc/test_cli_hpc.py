@@ -8,10 +8,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from tests.windows import fermata_hpc
 
 from fermata.policy.errors import InputError
+from fermata.sim.hpc.inspect import parameters
+from fermata.sim.hpc.models import InspectorModel
 
 
 @pytest.fixture(scope="module")
@@ -19,6 +22,17 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("hpc") / "drawn.swf.xz"
     done = fermata_hpc("generate", "--jobs", "400", "--seed", "3", "--load", "1.1", "--out", path)
     assert (done.returncode, done.stderr) == (0, "")
+    return path
+
+
+@pytest.fixture(scope="module")
+def inspector(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An inspector to go on from: a search that begins with none imitates a rule first, which takes seconds."""
+    pytest.importorskip("torch")
+    from fermata.training.hpc.export import export_inspector
+
+    path = tmp_path_factory.mktemp("inspector") / "start.onnx"
+    export_inspector(InspectorModel("starts", 8, 128.0, np.zeros(parameters(8)), "sjf"), path)
     return path
 
 
@@ -122,11 +136,10 @@ def test_a_trained_inspector_is_put_beside_its_scheduler(log: Path, tmp_path: Pa
 @pytest.mark.training
 @pytest.mark.parametrize(("options", "policy"), [((), "saf+easy/skip"), (("--policy", "saf"), "saf")])
 def test_a_search_inspects_the_default_of_its_own_configuration(
-    log: Path, options: tuple[str, ...], policy: str, tmp_path: Path
+    log: Path, inspector: Path, options: tuple[str, ...], policy: str, tmp_path: Path
 ) -> None:
-    pytest.importorskip("torch")
     out = tmp_path / "tiny.onnx"
-    settings = ("generations=0", "judged=2", "jobs=20", "max_wait_ratio=9")
+    settings = ("generations=0", "judged=2", "jobs=20", f'start="{inspector}"')
     tiny = ("train", "--log", log, "--method", "search", *(word for each in settings for word in ("--set", each)))
     done = fermata_hpc(*tiny, *options, "--out", out)
     assert done.returncode == 0, done.stderr

@@ -211,7 +211,7 @@ def blocked_rounds(seed: int) -> JobLog:
 
 def test_ppo_finds_that_commitment_hurts() -> None:
     # What a single seed comes to depends on how a processor rounds, so two of three are enough.
-    log, fresh, left = blocked_rounds(1), blocked_rounds(2), []
+    log, fresh, found_it = blocked_rounds(1), blocked_rounds(2), 0
     sequences = draw_sequences(fresh, 20, 120, 3, part="all")
     base = pooled(run_sequences(fresh, policy("sjf"), sequences))[0]
     for seed in range(3):
@@ -221,8 +221,10 @@ def test_ppo_finds_that_commitment_hurts() -> None:
         )  # fmt: skip
         model = train_inspector(log, config, part="all")
         found = pooled(run_sequences(fresh, policy("sjf"), sequences, model.inspector(fresh)))[0]
-        left.append(found["bsld"] / base["bsld"])
-    assert sorted(left)[1] < 0.3
+        found_it += found["bsld"] < 0.3 * base["bsld"]
+        if found_it == 2:
+            return
+    pytest.fail(f"{found_it} of three seeds found it")
 
 
 def test_training_is_the_same_for_the_same_seed() -> None:
@@ -282,9 +284,8 @@ def test_a_search_goes_on_from_an_inspector_of_fewer_features(tmp_path: Path) ->
     np.testing.assert_allclose(found.theta, start.widened(FEATURES).theta, atol=1e-7)
 
 
-def test_a_search_wants_a_scheduler_that_can_be_inspected(tmp_path: Path) -> None:
-    export_inspector(model_of(FEATURES, 3, "starts"), tmp_path / "start.onnx")
-    config = InspectorSearchConfig(policy="queue-prompt", start=str(tmp_path / "start.onnx"), generations=0, judged=4)
+def test_a_search_wants_a_scheduler_that_can_be_inspected() -> None:
+    config = InspectorSearchConfig(policy="queue-prompt", generations=0, judged=4)
     with pytest.raises(InputError, match="queue-prompt holds jobs by itself"):
         search_inspector(generate(600, 2), config, part="all")
 

@@ -66,9 +66,11 @@ def test_where_jobs_are_alike_nothing_is_in_doubt(shipped: Network) -> None:
 
 
 def test_an_episode_says_the_same_again(shipped: Network) -> None:
-    some = scenario("dag_pods").with_(jobs=60, warm=0)
+    some = scenario("dag_pods").with_(jobs=30, warm=0)
     effort = Effort(futures=16, again=16, horizon=60)
-    assert _room(some, 5, shipped, effort) == _room(some, 5, shipped, effort)
+    once, again = (_room(some, 5, shipped, effort) for _ in range(2))
+    assert once == again
+    assert once.asked > 5
 
 
 def _under_way(jobs: int) -> tuple[World, int]:
@@ -153,12 +155,12 @@ def test_a_rule_is_no_model() -> None:
 
 
 def test_the_command_tells_what_it_found() -> None:
-    few = ["--scenarios", "dag_pods", "--episode-jobs", "30", "--seeds", "1-2", "--futures", "16", "--jobs", "1"]
+    few = ["--scenarios", "dag_pods", "--episode-jobs", "12", "--seeds", "1-2", "--futures", "16", "--jobs", "1"]
     done = CliRunner().invoke(app, ["headroom", "default", *few, "--json"])
     assert done.exit_code == 0
     (row,) = json.loads(done.stdout)["scenarios"]
     assert (row["scenario"], row["seeds"]) == ("dag_pods", 2)
-    assert row["asked"] >= row["other"]
+    assert row["asked"] >= max(row["other"], 1)
     assert abs(row["further_pct"]) < 20.0
 
 
@@ -181,7 +183,7 @@ def test_of_a_trace_more_episodes_do_not_know_more(tmp_path: Path, monkeypatch: 
 
 
 def test_of_a_single_episode_there_is_no_interval() -> None:
-    asked = ["headroom", "default", "--scenarios", "express_k2", "--seeds", "3", "--episode-jobs", "60"]
+    asked = ["headroom", "default", "--scenarios", "express_k2", "--seeds", "3", "--episode-jobs", "15"]
     asked += ["--futures", "16", "--jobs", "1"]
     (row,) = json.loads(CliRunner().invoke(app, [*asked, "--json"]).stdout)["scenarios"]
     assert (row["seeds"], row["vs_base_ci95"], row["further_ci95"]) == (1, None, None)

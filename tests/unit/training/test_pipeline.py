@@ -38,6 +38,7 @@ from fermata.training.network import CostNetwork, Expert, mean_of
 from fermata.training.train import read_labels, read_run, train
 
 pytestmark = pytest.mark.training
+SCORES = {"seeds": [1, 2], "scenarios": {}}
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +52,7 @@ def smoke_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def exported(smoke_run: Path) -> Path:
     config, network = read_run(smoke_run)
     out = smoke_run / "policy.onnx"
-    assert export_onnx(network, metadata_of(config), out) <= TOLERANCE
+    assert export_onnx(network, metadata_of(config, SCORES), out) <= TOLERANCE
     return out
 
 
@@ -354,8 +355,5 @@ def test_far_from_what_it_knows_a_network_starts_the_head() -> None:
     assert (costs[1:] > 1.0).all()
 
 
-def test_scores_are_kept_in_the_file(smoke_run: Path, tmp_path: Path) -> None:
-    config, network = read_run(smoke_run)
-    scores = {"seeds": [1, 2], "scenarios": {}}
-    export_onnx(network, metadata_of(config, scores), tmp_path / "scored.onnx")
-    assert json.loads(json.dumps(OnnxPolicy.load(tmp_path / "scored.onnx").metadata["scores"])) == scores
+def test_scores_are_kept_in_the_file(exported: Path) -> None:
+    assert json.loads(json.dumps(OnnxPolicy.load(exported).metadata["scores"])) == SCORES

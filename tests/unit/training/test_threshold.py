@@ -69,25 +69,26 @@ def test_an_idle_pool_never_waits() -> None:
     assert waits[0] < 0.0 < waits[1]
 
 
-def task_of(index: int, generations: int) -> Task:
-    search = Search(scenarios=8, jobs=150, batch=8, population=12, generations=(generations, generations))
-    return Task(read_config("smoke").model_copy(update={"search": search}), index, CostNetwork((4, 4)))
+def task_of(index: int, generations: int, scenarios: int = 8) -> Task:
+    search = Search(scenarios=scenarios, jobs=150, batch=2, population=4, generations=(generations, generations))
+    config = read_config("smoke").model_copy(update={"search": search, "processes": 1})
+    return Task(config, index, CostNetwork((4, 4)))
 
 
-@pytest.mark.parametrize("index", [pytest.param(SEARCHED[0], marks=pytest.mark.slow), SEARCHED[1]])
+@pytest.mark.parametrize("index", SEARCHED)
 def test_a_search_goes_on_where_it_was(index: int, tmp_path: Path) -> None:
     seen: list[int] = []
 
     def see(history: np.ndarray) -> None:
         seen.append(len(history))
 
-    short = search_threshold(task_of(index, 2), tmp_path, see)
-    assert finished_expert(task_of(index, 4), tmp_path) is None
-    longer = search_threshold(task_of(index, 4), tmp_path, see)
+    short = search_threshold(task_of(index, 2, 3), tmp_path, see)
+    assert finished_expert(task_of(index, 4, 3), tmp_path) is None
+    longer = search_threshold(task_of(index, 4, 3), tmp_path, see)
     assert seen == [0, 1, 2, 2, 3, 4]
-    task_of(index, 4).path(tmp_path).unlink()
-    at_once = search_threshold(task_of(index, 4), tmp_path, lambda _: None)
-    read_again = finished_expert(task_of(index, 4), tmp_path)
+    task_of(index, 4, 3).path(tmp_path).unlink()
+    at_once = search_threshold(task_of(index, 4, 3), tmp_path, lambda _: None)
+    read_again = finished_expert(task_of(index, 4, 3), tmp_path)
     assert read_again is not None
     for one, other, third in zip(longer.parameters(), at_once.parameters(), read_again.parameters(), strict=True):
         assert torch.equal(one, other)
