@@ -210,8 +210,13 @@ def test_a_page_is_not_measured_from_or_for_a_folder_that_is_not_there(tmp_path:
     for missing in ("--data", "--inspectors", "--study", "--windows"):
         done = fermata_hpc("report", "--data", tmp_path, missing, tmp_path / "none", "--out", tmp_path / "page.md")
         assert (done.returncode, done.stderr) == (2, f"fermata: {tmp_path / 'none'}: no such folder\n")
-    done = fermata_hpc("report", "--data", tmp_path, "--out", tmp_path / "none" / "page.md")
-    assert (done.returncode, done.stderr) == (2, f"fermata: {tmp_path / 'none'}: no such folder\n")
+    for out, why in (
+        (tmp_path / "none" / "page.md", "cannot write it: no such folder"),
+        (tmp_path, "cannot write it: is a folder"),
+        ("-", "standard output has the figures; expected the name of a file"),
+    ):
+        done = fermata_hpc("report", "--data", tmp_path, "--out", out)
+        assert (done.returncode, done.stderr) == (2, f"fermata: {out}: {why}\n")
 
 
 @pytest.mark.training

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from fermata.cli.options import check_output
 from fermata.policy.errors import InputError
 
 
@@ -19,7 +20,8 @@ def report(
     windows: Annotated[Path | None, typer.Option(help="Folder that `fermata hpc windows` filled, likewise.")] = None,
 ) -> None:
     """Write the results page on rigid jobs: every table, with intervals; takes a few minutes."""
-    for folder in (data, inspectors, study, windows, out.resolve().parent):  # said now, not when all is measured
+    check_output(out)  # said now, not when all is measured
+    for folder in (data, inspectors, study, windows):
         if folder is not None and not folder.is_dir():
             raise InputError(f"{folder}: no such folder")
     from fermata.sim.files import atomic_output
