@@ -55,14 +55,14 @@ def test_a_record_holds_the_edges_of_the_jobs_that_it_names() -> None:
 @pytest.mark.parametrize("policy", ["sjf-hold:tau=2,split=4", *sorted(HEURISTICS)])
 def test_a_record_replays_to_the_same_actions(policy: str) -> None:
     limits = Guardrails(max_hold_s=5.0)
+    again, fallback = load(policy), HEURISTICS[policy.partition(":")[0]].eager()
     decisions = 0
-    for seed in range(6):
+    for seed in (1, 5):
         for record in recorded(random_trace(seed, 3), 3, policy, limits):
-            fallback = HEURISTICS[policy.partition(":")[0]].eager()
-            assert replay(record, load(policy), fallback) == record.steps
+            assert replay(record, again, fallback) == record.steps
             assert record.limits == limits
             decisions += len(record.steps)
-    assert decisions > 100
+    assert decisions > 300
 
 
 def test_recording_changes_nothing() -> None:
