@@ -39,6 +39,8 @@ def export_onnx(
     from fermata.training.spark import export as spark_export
     from fermata.training.spark import train as spark_train
 
+    if out.suffix != ".onnx" and not is_pipe_or_device(out):  # by which --policy knows it
+        raise InputError(f"--out: expected a name that ends in .onnx, got {out.name!r}")
     kept = None if scores is None else _read_scores(scores)
     method = _method(run)
     trainer, exporter = {

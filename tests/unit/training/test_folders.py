@@ -67,6 +67,13 @@ def test_names_that_are_no_text_are_told_before_anything_is_begun(
     assert not names["--out"].exists()
 
 
+def test_a_model_whose_name_no_command_would_take_is_not_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    line = told(["export-onnx", tmp_path, "--out", tmp_path / "model.bin"], monkeypatch, capsys)
+    assert line == "fermata: --out: expected a name that ends in .onnx, got 'model.bin'\n"
+
+
 @pytest.mark.parametrize("content", [b"", b"\xff", b"[]", b"3", b"{}", b'{"method": "x"}', b'{"method": "evolution"}'])
 def test_a_run_whose_configuration_is_none(
     content: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
