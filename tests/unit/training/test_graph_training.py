@@ -52,7 +52,7 @@ from fermata.sim.trace_builder import one_stage_trace
 from fermata.sim.trace_io import write_trace
 from fermata.training import train as teacher
 from fermata.training.config import TrainConfig, read_config
-from fermata.training.files import write_note
+from fermata.training.files import claim, write_note
 from fermata.training.graph import ablation
 from fermata.training.graph import train as trainer
 from fermata.training.graph.card import graph_card
@@ -384,7 +384,8 @@ def test_a_file_of_another_run_is_named(name: str, smoke_run: Path, tmp_path: Pa
 def test_a_run_that_was_cut_short_goes_on_exactly(smoke_run: Path, tmp_path: Path) -> None:
     config = smoke()
     run = tmp_path / "run"
-    trainer._prepare(config, run)
+    run.mkdir()
+    claim(run, config, trainer.ours)
     at = trainer._load_checkpoint(run, config, torch.device("cpu"))
     with workers(1) as who:
         for _ in range(2):

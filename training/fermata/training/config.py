@@ -26,6 +26,7 @@ from fermata.training.fields import (
     Seed,
     Share,
     Shares,
+    Whole,
     Width,
 )
 
@@ -129,8 +130,8 @@ class Search(Section):
     spread: Positive = 0.3  # of the score, by each weight, at first
 
 
-class TrainConfig(Section):
-    """A whole run; everything that it learns follows from this and the version of the code."""
+class TrainConfig(Whole):
+    """A whole run."""
 
     name: str
     seed: Seed = 1

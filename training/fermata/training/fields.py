@@ -41,6 +41,15 @@ class Section(BaseModel):
         return given
 
 
+class Whole(Section):
+    """The configuration of a whole run; everything that it learns follows from this and the version of the code."""
+
+    @property
+    def digest(self) -> str:
+        """Sha256 over everything that changes the result."""
+        raise NotImplementedError
+
+
 def _rising(ends: tuple[N, N]) -> tuple[N, N]:
     """Refuse a range whose end lies before its beginning."""
     if ends[1] < ends[0]:

@@ -12,7 +12,7 @@ import pickle
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -23,11 +23,14 @@ from pydantic import BaseModel, ValidationError
 
 from fermata.policy.errors import InputError
 from fermata.sim.files import atomic_output, unfinished_outputs, unwritable
+from fermata.training.fields import Whole
 
 if TYPE_CHECKING:
     import torch
 
 M = TypeVar("M", bound=BaseModel)
+
+CONFIG_FILE = "config.json"  # in the folder of a run
 
 # What zipfile makes of an archive whose bytes are wrong, wherever they are.
 _BROKEN = (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError)
@@ -158,6 +161,27 @@ def read_note(path: Path, kind: type[M]) -> M:
         # What is whole may be another program's: not for us to tell anybody to delete.
         told = "is no configuration that this version of fermata train wrote; use another folder"
         raise InputError(told, file=path) from error
+
+
+def claim(run: Path, config: Whole, ours: Callable[[bytes], bool]) -> None:
+    """Note the configuration of a run in its folder, or check that it is the one that is noted there.
+
+    Args:
+        run: the folder.
+        config: what is to be trained.
+        ours: tells by what is noted whether that is a run of the same kind.
+
+    Raises:
+        InputError: the folder holds what a run of another configuration has learned, or a run of another kind.
+    """
+    note = run / CONFIG_FILE
+    if note.exists():
+        same_kind = ours(note.read_bytes())
+        if same_kind and read_note(note, type(config)).digest == config.digest:
+            return
+        if not same_kind or has_learned(run):
+            raise InputError("holds a run of another configuration; use another folder", file=run)
+    write_note(note, config)
 
 
 def has_learned(run: Path) -> bool:

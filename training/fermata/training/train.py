@@ -30,14 +30,14 @@ from fermata.training.collect import Unit, label_unit
 from fermata.training.config import TrainConfig
 from fermata.training.device import CPU, announce, chosen
 from fermata.training.files import (
-    has_learned,
+    CONFIG_FILE,
+    claim,
     locked,
     put_weights,
     read_arrays,
     read_note,
     read_weights,
     unfitting,
-    write_note,
     write_weights,
 )
 from fermata.training.fit import Labels, OnEpoch, fit_each, weighed
@@ -46,28 +46,8 @@ from fermata.training.progress import shown
 from fermata.training.search_episodes import SEARCHED
 from fermata.training.threshold import Task, finished_expert, judged_pct, search_threshold, under_margin
 
-CONFIG_FILE = "config.json"
 _KEPT_FILE = "kept.pt"  # weights of the best experts of the last round
 _APART = 1000  # between the seeds of the tries
-
-
-def _prepare(config: TrainConfig, run: Path) -> None:
-    """Create the run's folder, or check that it belongs to this configuration.
-
-    Raises:
-        InputError: the folder holds what a run of another configuration has learned, or another method's.
-    """
-    run.mkdir(parents=True, exist_ok=True)
-    note = run / CONFIG_FILE
-    if note.exists():
-        if b'"method"' in note.read_bytes():
-            raise InputError("holds a run of another configuration and method; use another folder", file=run)
-        there = read_note(note, TrainConfig)
-        if there.digest == config.digest:
-            return
-        if has_learned(run):
-            raise InputError(f"holds a run of another configuration ({there.name}); use another folder", file=run)
-    write_note(note, config)
 
 
 def _label_round(config: TrainConfig, number: int, network: Network | None, run: Path, progress: Progress) -> None:
@@ -238,7 +218,8 @@ def train(config: TrainConfig, run: Path, console: Console | None = None, device
     """
     fitted_on = chosen(device)
     with locked(run):
-        _prepare(config, run)
+        # Of all kinds of runs only these have no method.
+        claim(run, config, lambda noted: b'"method"' not in noted)
         return _train(config, run, console or Console(stderr=True), fitted_on)
 
 

@@ -12,7 +12,7 @@ from fermata.policy.graph_features import CRITICAL_PATH_FEATURES, DECIMA_FEATURE
 from fermata.sim.processes import cores
 from fermata.sim.scenarios.base import MAX_JOBS
 from fermata.training.config import TrainConfig, Workloads, digest_of, read_raw, validated
-from fermata.training.fields import Count, Positive, Rate, Section, Seed, Share, Width
+from fermata.training.fields import Count, Positive, Rate, Section, Seed, Share, Whole, Width
 from fermata.training.graph.objectives import Objective
 from fermata.training.graph.scenarios import named
 from fermata.training.spark.config import AllocationConfig
@@ -129,8 +129,8 @@ class Selection(Section):
     margins: tuple[Annotated[float, Field(ge=0)], ...] = Field(default=(0.0, 0.7, 1.5), min_length=1)
 
 
-class GraphConfig(Section):
-    """A whole run; everything that it learns follows from this and the version of the code."""
+class GraphConfig(Whole):
+    """A whole run."""
 
     name: str
     method: Literal["reinforce", "ppo"]

@@ -24,13 +24,13 @@ from fermata.policy.graph_actions import NO_IDLING
 from fermata.policy.graph_state import join
 from fermata.training.device import CPU, announce, chosen
 from fermata.training.files import (
-    has_learned,
+    CONFIG_FILE,
+    claim,
     locked,
     put_weights,
     read_note,
     read_weights,
     unfitting,
-    write_note,
     write_weights,
 )
 from fermata.training.graph.config import GraphConfig
@@ -40,7 +40,7 @@ from fermata.training.graph.update import METHODS, Told, between
 from fermata.training.graph.workers import Workers, workers
 from fermata.training.progress import shown
 
-CONFIG_FILE, CHECKPOINT_FILE, NETWORK_FILE = "config.json", "checkpoint.pt", "network.pt"
+CHECKPOINT_FILE, NETWORK_FILE = "checkpoint.pt", "network.pt"
 _HELD_OUT_UNIT = 8  # episodes that are played side by side
 
 
@@ -86,23 +86,9 @@ def _load_checkpoint(run: Path, config: GraphConfig, device: torch.device) -> Pr
     return at._replace(**content)
 
 
-def _prepare(config: GraphConfig, run: Path) -> None:
-    """Create the run's folder, or check that it belongs to this configuration.
-
-    Raises:
-        InputError: the folder holds what a run of another configuration has learned, or another method's.
-    """
-    run.mkdir(parents=True, exist_ok=True)
-    note = run / CONFIG_FILE
-    if note.exists():
-        content = note.read_bytes()
-        # Of the other kinds of runs the teacher's have no method, and an allocation's is this one.
-        mine = b'"method"' in content and b'"method": "evolution"' not in content
-        if mine and read_note(note, GraphConfig).digest == config.digest:
-            return
-        if not mine or has_learned(run):
-            raise InputError("holds a run of another configuration; use another folder", file=run)
-    write_note(note, config)
+def ours(noted: bytes) -> bool:
+    """Tell whether a noted configuration is of this kind: a teacher's has no method, an allocation's is evolution."""
+    return b'"method"' in noted and b'"method": "evolution"' not in noted
 
 
 def _joined(parts: list[Decisions]) -> Decisions:
@@ -177,7 +163,7 @@ def train(
     torch.set_num_threads(1)  # another number may round differently
     learns_on = chosen(device)
     with locked(run):
-        _prepare(config, run)
+        claim(run, config, ours)
         if not (run / NETWORK_FILE).exists():
             _train(config, run, console or Console(stderr=True), ray, learns_on)
         return read_run(run)[1]

@@ -10,7 +10,7 @@ from pydantic import Field, field_validator
 from fermata.sim.processes import cores
 from fermata.sim.scenarios.base import MAX_JOBS
 from fermata.sim.spark.settings import SETTINGS
-from fermata.training.fields import Pools, Positive, Range, Section, Seed
+from fermata.training.fields import Pools, Positive, Range, Section, Seed, Whole
 
 
 class Published(Section):
@@ -51,8 +51,8 @@ class Search(Section):
     judge_every: int = Field(default=10, ge=1)  # generations between two looks at the judged episodes
 
 
-class AllocationConfig(Section):
-    """A whole run; everything that it learns follows from this and the version of the code."""
+class AllocationConfig(Whole):
+    """A whole run."""
 
     name: str
     method: Literal["evolution"]

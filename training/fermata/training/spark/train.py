@@ -20,14 +20,13 @@ from torch.utils.tensorboard import SummaryWriter
 from fermata.policy.allocation import ANSWERS, DECIMA_FEATURES, FEATURES, FULL, HIDDEN, LAYER, LINEAR, PARAMETERS, SIZE
 from fermata.policy.errors import InputError
 from fermata.sim.processes import Workers
-from fermata.training.files import has_learned, locked, read_arrays, unfitting, write_arrays, write_note
-from fermata.training.files import read_note as read_config
+from fermata.training.files import CONFIG_FILE, claim, locked, read_arrays, read_note, unfitting, write_arrays
 from fermata.training.hpc.evolution import Evolution, single
 from fermata.training.progress import shown
 from fermata.training.spark.config import AllocationConfig
 from fermata.training.spark.episodes import Case, cost_in, cost_of, judged_cases, log_ratios
 
-CONFIG_FILE, STATE_FILE = "config.json", "search.npz"
+STATE_FILE = "search.npz"
 _SAVED = ("generation", "centre", "moment", "spread", "mean", "best", "least")  # of a state
 _AVERAGE = 0.9  # of the mean centre, a generation
 # Where a search begins: score and logarithm of the cap by input. It is `srwf-work-share` with what short searches find
@@ -91,7 +90,7 @@ def train(config: AllocationConfig, run: Path, folder: str, console: Console | N
             the data cannot be read.
     """
     with locked(run):
-        _prepare(config, run)
+        claim(run, config, ours)
         return _train(config, run, folder, console or Console(stderr=True))
 
 
@@ -156,28 +155,9 @@ def _judge(state: _State, judged: Sequence[Case], waits: bool, log: SummaryWrite
     return state
 
 
-def _prepare(config: AllocationConfig, run: Path) -> None:
-    """Create the run's folder, or check that it belongs to this configuration.
-
-    Raises:
-        InputError: the folder holds what a run of another configuration has learned, or another method's.
-    """
-    run.mkdir(parents=True, exist_ok=True)
-    note = run / CONFIG_FILE
-    if note.exists():
-        there = read_note(run)
-        if there is not None and there.digest == config.digest:
-            return
-        if there is None or has_learned(run):
-            raise InputError("holds a run of another configuration; use another folder", file=run)
-    write_note(note, config)
-
-
-def read_note(run: Path) -> AllocationConfig | None:
-    """Return the configuration of a run's folder if it is a run of this kind."""
-    note = run / CONFIG_FILE
-    ours = note.exists() and b'"method": "evolution"' in note.read_bytes()
-    return read_config(note, AllocationConfig) if ours else None
+def ours(noted: bytes) -> bool:
+    """Tell whether a noted configuration is of this kind."""
+    return b'"method": "evolution"' in noted
 
 
 def _read_state(config: AllocationConfig, run: Path) -> _State:
@@ -205,9 +185,10 @@ def read_run(run: Path) -> tuple[AllocationConfig, FloatArray]:
     Raises:
         InputError: there is no finished run in this folder.
     """
-    config = read_note(run)
-    if config is None:
+    note = run / CONFIG_FILE
+    if not note.exists() or not ours(note.read_bytes()):
         raise InputError("is not a training run of an allocation", file=run)
+    config = read_note(note, AllocationConfig)
     state = _read_state(config, run)
     if not np.isfinite(state.least) or state.generation < config.search.generations:
         raise InputError("this run is not finished; go on with it by fermata train", file=run)
