@@ -113,7 +113,10 @@ class Applier:
         return {name: search.message for (owner, name), search in self._searches.items() if owner == uid}
 
     def paused(self, now_s: float) -> Mapping[StageKey, Why]:
-        """Return the stages that are not to be started now, because that failed a moment ago or takes long."""
+        """Return the stages not to be started now: that failed a moment ago, takes long, or lets others go first."""
+        return self._put_off(now_s, all_failed=self._others_first)
+
+    def _put_off(self, now_s: float, *, all_failed: bool = False) -> dict[StageKey, Why]:
         paused: dict[StageKey, Why] = {}
         for (uid, name), begun in self.starting.items():
             # Tasks that may begin at any moment count towards a workflow's own parallelism.
@@ -123,7 +126,7 @@ class Applier:
         return paused | {
             key: Why(reasons.START_RETRYING, f"not started, tried again: {failure.message}")
             for key, failure in self._failures.items()
-            if self._others_first or not _is_due(failure, now_s)
+            if all_failed or not _is_due(failure, now_s)
         }
 
     def retries_s(self, now_s: float) -> Iterable[float]:
@@ -149,7 +152,8 @@ class Applier:
         await self._requests.send(
             {key: partial(self._start, views[key[0]], key, cap, policy, now_s) for key, cap in plan.starts.items()}
         )
-        before, self._paused = self._paused, set(self.paused(now_s))
+        # That it lets others go first for a round is nothing to be told.
+        before, self._paused = self._paused, set(self._put_off(now_s))
         for uid, _ in before ^ self._paused:  # why it waits from now on, if it does, is something else
             self._teller.mark(uid)
 
