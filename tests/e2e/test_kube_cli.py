@@ -162,21 +162,22 @@ def test_foreground_ends_cleanly_on_a_signal(folder: Path, number: signal.Signal
 
 
 def test_wrong_input_is_one_line(folder: Path, tmp_path: Path) -> None:
-    taken = local("up", "--foreground", "--dir", str(folder), "--crds", str(tmp_path / "none"))
+    up = ("local", "up", "--dir", folder)
+    taken = fermata(*up, "--foreground", "--crds", tmp_path / "none")
     assert (taken.returncode, taken.stderr.count("\n")) == (2, 1)
     (tmp_path / "bad").mkdir()
     (tmp_path / "bad" / "a.yaml").write_text("a: [1\nb: 2\n", encoding="utf-8")
-    broken = local("up", "--foreground", "--dir", str(folder), "--crds", str(tmp_path / "bad"))
+    broken = fermata(*up, "--foreground", "--crds", tmp_path / "bad")
     assert broken.returncode == 2
     assert "a.yaml:2" in broken.stderr
     (tmp_path / "bad" / "a.yaml").write_text("hello\n", encoding="utf-8")
-    text = local("up", "--foreground", "--dir", str(folder), "--crds", str(tmp_path / "bad"))
+    text = fermata(*up, "--foreground", "--crds", tmp_path / "bad")
     assert (text.returncode, text.stderr.count("\n")) == (2, 1)
     assert "a.yaml:1: expected an object, got str" in text.stderr
     (tmp_path / "bad" / "a.yaml").write_text("apiVersion: v1\nkind: Nonsense\n", encoding="utf-8")
-    for where in ("--foreground", "--detach"):
-        unknown = local("up", where, "--dir", str(folder), "--crds", str(tmp_path / "bad"))
-        assert unknown.returncode == 2, where
+    told = fermata(*up, "--foreground", "--crds", tmp_path / "bad")
+    for unknown in (told, local("up", "--detach", "--dir", str(folder), "--crds", str(tmp_path / "bad"))):
+        assert unknown.returncode == 2
         assert "Nonsense" in unknown.stderr
     with socket.create_server(("127.0.0.1", 0)) as other:
         taken = local("up", "--dir", str(folder), "--port", str(other.getsockname()[1]))
