@@ -6,22 +6,21 @@ Remembers what the API server refuses for good and what is to be tried again lat
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
 from fermata.operator import reasons
 from fermata.operator.clock import is_put_off
-from fermata.operator.cluster import Cluster, ClusterError
+from fermata.operator.cluster import ClusterError
 from fermata.operator.facts import JobFact, WorkflowFact, job_fact
 from fermata.operator.inflight import InFlight
 from fermata.operator.jobs import RefusedError, build_job, find, start, stop, widen
 from fermata.operator.ledger import Account, Ledger, Meter
-from fermata.operator.metrics import Metrics
 from fermata.operator.plan import Plan, StageKey
 from fermata.operator.progress import Refusal, StageView, WorkflowView
-from fermata.operator.store import Store
 from fermata.operator.tell import Teller
+from fermata.operator.tools import Tools
 from fermata.operator.why import Why
 
 # What failed is tried again soon, and less and less often: one failure is a bad moment, ten are an outage.
@@ -60,23 +59,15 @@ class Start(NamedTuple):
 class Applier:
     """Carries out what is decided in one pool.
 
-    What the API server takes long to do goes on in the background, and `wake` is called when it is done. Until then its
-    stages are `starting`, and so are those whose start was not answered, until it is known what became of their Jobs.
+    What the API server takes long to do goes on in the background, and the pool is woken when it is done. Until then
+    its stages are `starting`, and so are those whose start was not answered, until it is known what became of their
+    Jobs.
     """
 
-    def __init__(
-        self,
-        pool: str,
-        store: Store,
-        cluster: Cluster,
-        metrics: Metrics,
-        teller: Teller,
-        ledger: Ledger,
-        now: Callable[[], float],
-        wake: Callable[[str], None],
-    ) -> None:
-        self._pool, self._store, self._cluster = pool, store, cluster
-        self._metrics, self._teller, self._ledger, self._now = metrics, teller, ledger, now
+    def __init__(self, pool: str, tools: Tools, teller: Teller, ledger: Ledger) -> None:
+        self._pool, self._teller, self._ledger = pool, teller, ledger
+        self._store, self._cluster, self._metrics = tools.store, tools.cluster, tools.metrics
+        self._now, self._leads = tools.now, tools.leads
         self.refused: dict[str, dict[str, Refusal]] = {}  # by workflow uid and stage
         self._failures: dict[StageKey, Failure] = {}  # of starts
         self._searches: dict[StageKey, Failure] = {}  # for Jobs that were not seen
@@ -86,7 +77,7 @@ class Applier:
         self._unanswered: set[StageKey] = set()  # of `starting`
         self._paused: set[StageKey] = set()  # after the latest decision
         self.starting: dict[StageKey, Start] = {}
-        self._requests = InFlight(lambda: wake(pool))
+        self._requests = InFlight(lambda: tools.wake(pool))
 
     def close(self) -> None:
         """Let go of what is in flight."""
@@ -186,6 +177,9 @@ class Applier:
 
     async def _start(self, view: WorkflowView, key: StageKey, cap: int, policy: str, now_s: float) -> None:
         """Start or widen one stage."""
+        if not self._leads():  # this process was frozen, and others may have started what it was about to start
+            self._teller.come_back(self._now())
+            return
         uid, name = key
         stage = next(stage for stage in view.stages if stage.spec.name == name)
         account = self._ledger.accounts[uid]

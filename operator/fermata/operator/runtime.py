@@ -46,7 +46,7 @@ class Operator:
         ProcessCollector(registry=self._metrics.registry)
         self._lease_name = f"{LEASE}-{options.namespace}" if options.namespace else LEASE
         leader = self._metrics.leader.labels(self._lease_name)
-        leader.set_function(lambda: self._synced and self._lease is not None and self._lease.held)
+        leader.set_function(lambda: self._synced and self._leads())
         self._recorder = Recorder(options.record)
         self._loops = Loops(self._reconcile, lambda pool: self._metrics.crashes.labels(pool).inc())
         self._store = Store(now, self._loops.wake)
@@ -154,6 +154,10 @@ class Operator:
         within = namespaces(self.options.lease_namespace)
         return Lease(cluster, self._lease_name, identity(), within, self.options.lease_s, self._now)
 
+    def _leads(self) -> bool:
+        """Tell whether this operator may act now."""
+        return self._lease is not None and self._lease.held
+
     def _readiness(self) -> str:
         """Return what /readyz says; a standby is ready, or a new version would never replace an old one."""
         if self._synced:
@@ -161,9 +165,9 @@ class Operator:
         return "standing by" if self._standing_by else ""
 
     async def _reconcile(self, pool: str) -> None:
-        if self._cluster is None or self._events is None or self._lease is None:
+        if self._cluster is None or self._events is None:
             return
-        if not self._lease.held:  # cut off for long: find out before acting, not after
+        if not self._leads():  # cut off for long: find out before acting, not after
             self._timers.arm(pool, self._now() + _POLL_S)
             return
         if pool not in self._pools:
@@ -176,6 +180,7 @@ class Operator:
                 now=self._now,
                 wake=self._loops.wake,
                 pending=self._loops.pending,
+                leads=self._leads,
             )
             self._pools[pool] = PoolReconciler(pool, tools)
         self._timers.arm(pool, await self._pools[pool].reconcile())

@@ -24,3 +24,4 @@ class Tools:
     now: Callable[[], float]
     wake: Callable[[str], None]
     pending: Callable[[str], bool]  # has a pool been woken since its reconciliation began?
+    leads: Callable[[], bool]  # may this operator act now?

@@ -247,6 +247,26 @@ def test_a_start_that_fails_again_and_again_keeps_no_executors_from_others(statu
     assert world.started["second"] == pytest.approx(9.0, abs=0.1)
 
 
+def test_what_is_decided_is_not_started_by_an_operator_that_leads_no_more() -> None:
+    world, others = World(executors=4), ["a", "b", "c"]
+    create = world.server.create_job
+
+    async def freeze(job: dict[str, Any]) -> dict[str, Any]:
+        world.leads = False  # when it goes on, the time of its lease is over
+        return await create(job)
+
+    asyncio.run(world.run_until(T0 + 2.0))
+    world.server.create_job = freeze  # type: ignore[method-assign]
+    for name in others:
+        world.feed("workflows", f"uid-{name}", workflow(name, stage("a", estimateSeconds=9), arrival_s=T0 + 2.0))
+    back_s = asyncio.run(world.reconciler.reconcile())
+    assert len(world.started.keys() & set(others)) == 1
+    assert back_s <= world.now_s, "it may still lead, and then nothing else calls it back"
+    world.leads, world.server.create_job = True, create  # type: ignore[method-assign]
+    asyncio.run(world.run_until(T0 + 3.0))
+    assert world.started.keys() >= set(others)
+
+
 def test_many_starts_that_fail_keep_nobody_else_waiting_though_some_of_them_are_always_due() -> None:
     world, refused = World(), [f"first-{number}" for number in range(40)]
     create = world.server.create_job

@@ -129,6 +129,7 @@ class World:
     def __init__(self, **pool: Any) -> None:
         self.now_s, self.server = T0 + 1.0, Server()
         self.server.clock_s = lambda: self.now_s
+        self.leads = True
         self.busy = False  # whether something always happens in the pool while it is reconciled
         meta = {"name": "pool", "uid": "p", "generation": 1}
         spec = {"executors": 2, "policy": {"name": "sjf"}, "decisionDeadlineSeconds": 60, **pool}  # Numba may compile
@@ -153,6 +154,7 @@ class World:
                 now=lambda: self.now_s,
                 wake=lambda _: None,
                 pending=lambda _: self.busy,
+                leads=lambda: self.leads,
             ),
         )
         self.store.put("executorpools", server.objects["p"])
