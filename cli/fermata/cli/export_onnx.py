@@ -26,12 +26,12 @@ def export_onnx(
 ) -> None:
     """Export a trained policy as ONNX, checked against torch."""
     from fermata.cli.extras import need
-    from fermata.cli.options import check_output
+    from fermata.cli.options import check_model, check_output
 
     need("training")
-    for file in (out, card):
-        if file is not None:
-            check_output(file)
+    check_model(out)
+    if card is not None:
+        check_output(card)
     from fermata.sim.files import is_pipe_or_device
     from fermata.training import export, train
     from fermata.training.graph import export as graph_export
@@ -39,8 +39,6 @@ def export_onnx(
     from fermata.training.spark import export as spark_export
     from fermata.training.spark import train as spark_train
 
-    if out.suffix != ".onnx" and not is_pipe_or_device(out):  # by which --policy knows it
-        raise InputError(f"--out: expected a name that ends in .onnx, got {out.name!r}")
     kept = None if scores is None else _read_scores(scores)
     method = _method(run)
     trainer, exporter = {

@@ -98,6 +98,19 @@ def check_output(path: Path) -> None:
         raise InputError("cannot write it: its folder is read-only", file=path)
 
 
+def check_model(path: Path) -> None:
+    """Refuse what a model cannot be written to, or where no command would take it for one.
+
+    Raises:
+        InputError: as `check_output`, or a file has another name than one that ends in .onnx.
+    """
+    from fermata.sim.files import is_pipe_or_device
+
+    check_output(path)
+    if path.suffix != ".onnx" and not is_pipe_or_device(path):  # by which --policy knows it
+        raise InputError(f"--out: expected a name that ends in .onnx, got {path.name!r}")
+
+
 def trace_instead(trace: str | None, executors: int | None, scenarios: str | None) -> OwnTrace | None:
     """Return the trace that stands in the place of scenarios, if one does.
 

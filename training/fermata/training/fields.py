@@ -5,6 +5,7 @@ None of it changes what a valid configuration says, nor its digest.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Annotated, Any, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInfo, field_validator
@@ -41,13 +42,13 @@ class Section(BaseModel):
         return given
 
 
-class Whole(Section):
+class Whole(Section, ABC):
     """The configuration of a whole run; everything that it learns follows from this and the version of the code."""
 
     @property
+    @abstractmethod
     def digest(self) -> str:
         """Sha256 over everything that changes the result."""
-        raise NotImplementedError
 
 
 def _rising(ends: tuple[N, N]) -> tuple[N, N]:

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from fermata.cli.hpc.options import AsJson, CleaningName, Estimates, Log, Part, Seed, Stretch, configured, load
-from fermata.cli.options import check_output, parameter
+from fermata.cli.options import check_model, parameter
 from fermata.cli.progress import progress_bar
 from fermata.policy.errors import InputError
 
@@ -61,9 +61,7 @@ def train(
 
     if method not in ("ppo", "search", "queue", "window"):
         raise InputError(f"--method: expected ppo, search, queue or window, got {method!r}")
-    check_output(out)
-    if out.suffix != ".onnx":  # by which --policy knows it
-        raise InputError(f"--out: expected a name that ends in .onnx, got {out.name!r}")
+    check_model(out)
     chosen = {"seed": seed} | dict(parameter(text) for text in settings or [])
     inspected = {} if policy is None else {"policy": policy}
     config: InspectorConfig | InspectorSearchConfig | QueueConfig | WindowConfig

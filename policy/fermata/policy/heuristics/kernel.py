@@ -48,8 +48,8 @@ class Rule(NamedTuple):
     share: float = 0.0  # EQUAL_SHARE
     keep: int = 0  # *_SHARE
     spare: int = 0  # *_SHARE
-    # BY_REMAINING_WORK: of a job that runs what has passed of its tasks does not count, and where its stages are one
-    # task each this share of the rest does not either.
+    # BY_REMAINING_WORK: of a job that runs what has passed of its tasks does not count, and where its stages run
+    # one task at a time this share of the rest does not either.
     keep_running: float = 0.0
 
 

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fermata.sim.report.schedule import Schedule
+from fermata.sim.trace import FloatArray
 
 WORST, BEST = 10, 5
 
@@ -74,13 +75,20 @@ def summary_of(effects: Iterable[HoldEffect]) -> HoldSummary:
     )
 
 
-def _waits(schedule: Schedule, job: int, spans: list[tuple[float, float]]) -> list[tuple[float, float]]:
+def _task_starts_s(schedule: Schedule) -> list[FloatArray]:
+    """Return for each job when its tasks start, in order."""
+    tasks = schedule.tasks
+    order = np.lexsort((tasks.start_s, tasks.job))
+    bounds = np.searchsorted(tasks.job[order], np.arange(len(schedule.job_ids) + 1))
+    return np.split(tasks.start_s[order], bounds)[1:-1]
+
+
+def _waits(task_s: FloatArray, spans: list[tuple[float, float]]) -> list[tuple[float, float]]:
     """Return from when until when a job waited because a stage was held: from each hold to its next task's start.
 
     Holds without a task between are one wait, although too few executors were free for a while: whoever took them
     passed the stage. Without a next task a wait ends with the hold.
     """
-    task_s = np.sort(schedule.tasks.start_s[schedule.tasks.job == job])
     waits: list[tuple[float, float]] = []
     for start_s, end_s in sorted(spans):
         after = np.searchsorted(task_s, end_s)
@@ -109,12 +117,13 @@ def effects_of(schedule: Schedule, base: Schedule, unit: str = "") -> list[HoldE
         holds.start_s.tolist(), holds.end_s.tolist(), holds.job.tolist(), holds.stage, strict=True
     ):
         held.setdefault((job, stage), []).append((start_s, end_s))
+    task_starts_s = _task_starts_s(schedule)
     effects = []
     for (job, stage), spans in held.items():
         if job < 0 or np.isnan(change_s[job]):
             continue
         overtook, others_s, own_place = 0, 0.0, np.searchsorted(starts_s, schedule.start_s[job])
-        for wait in _waits(schedule, job, spans):
+        for wait in _waits(task_starts_s[job], spans):
             first, end = np.searchsorted(starts_s, wait).tolist()
             own = first <= own_place < end  # another stage of the job started meanwhile
             overtook += end - first - int(own)
