@@ -122,7 +122,10 @@ def test_a_program_that_wants_to_know_the_cluster_is_told_it(tmp_path: Path, by_
         ({"apiVersion": VERSION}, "KeyError: 'command'"),
     ],
 )
-def test_a_program_that_gives_nothing_is_one_line(tmp_path: Path, program: dict[str, Any], told: str) -> None:
+def test_a_program_that_gives_nothing_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: dict[str, Any], told: str
+) -> None:
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")  # a folder there that may not be read would be the error
     file = _kubeconfig(tmp_path, program)
     with pytest.raises(InputError) as caught:
         asyncio.run(configuration(file))
