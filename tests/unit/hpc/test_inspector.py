@@ -32,10 +32,11 @@ torch = pytest.importorskip("torch")
 
 from fermata.training.hpc.config import InspectorConfig
 from fermata.training.hpc.export import export_inspector
-from fermata.training.hpc.inspectors import InspectorSearchConfig, search_inspector
+from fermata.training.hpc.inspectors import search_inspector
 from fermata.training.hpc.network import perceptron, theta_of
 from fermata.training.hpc.ppo import estimate_advantages
 from fermata.training.hpc.rollouts import Batch, collect, cost, reward
+from fermata.training.hpc.search_config import InspectorSearchConfig
 from fermata.training.hpc.train import train_inspector
 
 

@@ -14,8 +14,9 @@ pytestmark = pytest.mark.training
 pytest.importorskip("torch")
 
 from fermata.training.hpc.config import InspectorConfig
-from fermata.training.hpc.inspectors import InspectorSearchConfig, search_inspector
-from fermata.training.hpc.queue import QueueConfig, train_queue_policy
+from fermata.training.hpc.inspectors import search_inspector
+from fermata.training.hpc.queue import train_queue_policy
+from fermata.training.hpc.search_config import InspectorSearchConfig, QueueConfig
 from fermata.training.hpc.train import train_inspector
 from fermata.training.hpc.window_config import WindowConfig
 from fermata.training.hpc.window_train import train_window

@@ -25,10 +25,10 @@ torch = pytest.importorskip("torch")
 
 from fermata.training.hpc.evolution import Evolution
 from fermata.training.hpc.export import export_inspector, export_queue_model
-from fermata.training.hpc.inspectors import InspectorSearchConfig
 from fermata.training.hpc.network import QueueNetwork, perceptron, theta_of
-from fermata.training.hpc.queue import QueueConfig, queue_run, rule, shortest_first, train_queue_policy
-from fermata.training.hpc.search import Measured, SearchConfig, episodes, measure
+from fermata.training.hpc.queue import queue_run, rule, shortest_first, train_queue_policy
+from fermata.training.hpc.search import Measured, episodes, measure
+from fermata.training.hpc.search_config import InspectorSearchConfig, QueueConfig, SearchConfig
 
 
 def random_model(seed: int) -> QueueModel:

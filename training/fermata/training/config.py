@@ -16,6 +16,8 @@ from fermata.policy.mistakes import first_mistake
 from fermata.sim.processes import cores
 from fermata.sim.scenarios.base import MAX_JOBS
 from fermata.training.fields import (
+    PROCESSES,
+    SEED,
     Count,
     Counts,
     Pools,
@@ -35,43 +37,68 @@ _MOST_SHOWN = 80  # characters of what was given
 
 
 class OwnTrace(Section):
-    """A job trace that a policy is to be good on; see `fermata.training.own`."""
+    """A job trace that a policy is to be good on, as `--trace` and `--executors` write it into a run."""
 
-    path: str
-    sha256: str  # of the file, hex: a run goes on with the same jobs or not at all
-    # Index into EXPERTS: the last that some job of its first half is of.
-    kind: Annotated[int, Field(ge=0, lt=len(EXPERTS))]
-    executors: Pools  # of the pool, from and to
-    load: Range = (0.8, 1.2)  # of an episode, over the trace's own
+    path: str = Field(description="The trace.")
+    sha256: str = Field(description="Of the file, hex: a run goes on with the same jobs or not at all.")
+    kind: int = Field(
+        ge=0,
+        lt=len(EXPERTS),
+        description="0: the first half of its jobs has one task each; 1: some are DAGs of single tasks; 2: some stages "
+        "have several tasks.",
+    )
+    executors: Pools = Field(description="Executors of the pool, from and to.")
+    load: Range = Field((0.8, 1.2), description="Load of an episode over the trace's own, from and to; uniform.")
 
 
 class Workloads(Section):
     """Ranges that random scenarios are drawn from, or a trace of one's own."""
 
-    executors: Pools = (1, 10)
-    load: Range = (0.45, 0.9)
-    size_ratio: Range = (1.5, 120.0)  # long over short, log-uniform
-    long_share: Shares = (0.015, 0.5)  # log-uniform
-    dag_share: Share = 0.25  # of the scenarios
-    wide_share: Share = 0.65  # of the DAGs: their stages have several tasks; in the others one, as pods do
-    pair_share: Share = 0.0  # of the scenarios: long jobs that are each followed by a short one
-    cron_share: Share = 0.0  # of the scenarios: batches of short jobs on a schedule among long ones
-    noise_share: Share = 0.0  # of the scenarios: estimates are wrong, in one of the ways of `--noise`
-    own: OwnTrace | None = None  # instead of random scenarios, where its jobs are of the kind that is being taught
+    executors: Pools = Field((1, 10), description="Executors of the pool, from and to; uniform.")
+    load: Range = Field((0.45, 0.9), description="Load, from and to; uniform.")
+    size_ratio: Range = Field(
+        (1.5, 120.0), description="Length of a long job over that of a short one, from and to; log-uniform."
+    )
+    long_share: Shares = Field((0.015, 0.5), description="Share of the jobs that are long, from and to; log-uniform.")
+    dag_share: Share = Field(0.25, description="Share of the scenarios whose jobs are DAGs.")
+    wide_share: Share = Field(
+        0.65, description="Share of those whose stages may have several tasks; in the others each has one, as pods do."
+    )
+    pair_share: Share = Field(
+        0.0, description="Share of the other scenarios in which each long job is followed by a short one."
+    )
+    cron_share: Share = Field(
+        0.0, description="Share of what is then left with batches of short jobs on a schedule among long ones."
+    )
+    noise_share: Share = Field(
+        0.0, description="Share of the scenarios in which estimates are wrong, in one of the ways of `--noise`."
+    )
+    own: OwnTrace | None = Field(
+        None, description="A trace instead, where its jobs are of the kind that is taught; `--trace` sets it."
+    )
 
 
 class Teacher(Section):
     """How decisions are sampled and labelled by rollouts."""
 
-    futures: int = Field(default=4, ge=1)  # shared futures a decision
-    horizon: Counts = (100, 400)  # arrivals a rollout: 4 L / gap / (1 - load), within these bounds
-    sample: Share = 0.25  # share of the real choices that are labelled
-    explore: Share = 0.08  # random actions in the base episode
-    # Mean JCTs: where the network says that anything but the head costs less, decisions are labelled at that share ...
-    doubt: float = 0.05
-    elsewhere: Share = 1.0  # ... and where it is sure of the head, at so much of it
-    max_label: Positive = 1.0  # labels are clipped to +- this, in mean JCTs
-    library: int = Field(default=4000, ge=1000, le=MAX_JOBS)  # jobs that futures are cut from
+    futures: int = Field(4, ge=1, description="Shared futures in which each action of a decision is tried.")
+    horizon: Counts = Field(
+        (100, 400),
+        description="Arrivals of a rollout, at least and at most; between, four long jobs' time over the mean gap and "
+        "over 1 less the load.",
+    )
+    sample: Share = Field(0.25, description="The largest share of the real choices that are labelled.")
+    explore: Share = Field(0.08, description="Share of the decisions of the base episode that are random.")
+    doubt: float = Field(
+        0.05,
+        description="Mean JCTs: decisions are labelled at the full share where the network says that leaving the head "
+        "costs less than this; below 0, where it would save as much.",
+    )
+    elsewhere: Share = Field(1.0, description="So much of that share is labelled where it is surer of the head.")
+    max_label: Positive = Field(1.0, description="Mean JCTs that a label is clipped to, either way.")
+    library: int = Field(
+        4000, ge=1000, le=MAX_JOBS, description="Jobs that futures are cut from, at least twice the longest horizon."
+    )
 
     @model_validator(mode="after")
     def _room(self) -> Self:
@@ -88,28 +115,33 @@ class Round(Section):
     mistakes on.
     """
 
-    behaviour: Literal["tuned", "network"]  # whose decisions are labelled
-    rollouts: Literal["tuned", "network"]  # what follows the tried action
-    scenarios: Count
-    states: Count  # a scenario
+    behaviour: Literal["tuned", "network"] = Field(
+        description="Whose decisions are labelled: those of the best rule for the scenario, or of the rounds' network."
+    )
+    rollouts: Literal["tuned", "network"] = Field(description="Which of the two decides after the tried action.")
+    scenarios: Count = Field(description="Random scenarios.")
+    states: Count = Field(description="Labelled decisions of each.")
 
 
 class Fit(Section):
     """How the network is fitted to the labels of all rounds."""
 
-    hidden: tuple[Width, Width] = (64, 64)
-    epochs: int = Field(default=30, ge=1)
-    batch: int = Field(default=4096, ge=1)
-    learning_rate: Rate = 4e-3
-    weight_decay: float = Field(default=1e-4, ge=0)
-    held_out: float = Field(default=0.1, ge=0, lt=1)  # of the scenarios, for early stopping
-    patience: int = Field(default=12, ge=1)  # epochs without a better held-out loss
-    # Mean JCTs, squared: a scenario's labels count by 1 over this and the mean square of their miss; None: all alike.
-    floor: Positive | None = None
-    tries: int = Field(default=1, ge=1)  # networks of the last round; the best on held-out episodes is kept ...
-    kept: int = Field(default=1, ge=1)  # ... and in the model the mean of so many of the best
-    cases: int = Field(default=80, ge=1)  # those episodes
-    case_jobs: int = Field(default=1500, ge=100, le=MAX_JOBS)  # of each
+    hidden: tuple[Width, Width] = Field((64, 64), description="Units of the two hidden layers.")
+    epochs: int = Field(30, ge=1, description="Passes over the labels, at most.")
+    batch: int = Field(4096, ge=1, description="Decisions of a step.")
+    learning_rate: Rate = Field(4e-3, description="AdamW's at first; it falls to 0 along a cosine.")
+    weight_decay: float = Field(1e-4, ge=0, description="AdamW's.")
+    held_out: float = Field(0.1, ge=0, lt=1, description="Share of the scenarios kept apart for early stopping.")
+    patience: int = Field(12, ge=1, description="Epochs without a better held-out loss that end a fit.")
+    floor: Positive | None = Field(
+        None,
+        description="Mean JCTs, squared: a scenario's labels count by 1 over this and the mean square of their miss; "
+        "if absent all count alike.",
+    )
+    tries: int = Field(1, ge=1, description="Networks that the last round fits.")
+    kept: int = Field(1, ge=1, description="The model is the mean of so many of them, the best on held-out episodes.")
+    cases: int = Field(80, ge=1, description="Those episodes.")
+    case_jobs: int = Field(1500, ge=100, le=MAX_JOBS, description="Jobs of each.")
 
     @model_validator(mode="after")
     def _enough(self) -> Self:
@@ -119,30 +151,36 @@ class Fit(Section):
 
 
 class Search(Section):
-    """How the rules for DAGs are searched for (`fermata.training.threshold`)."""
+    """How the rules for DAGs are searched for, by a cross-entropy method on whole episodes."""
 
-    scenarios: int = Field(default=600, ge=1)  # random ones of each kind
-    jobs: int = Field(default=900, ge=100, le=MAX_JOBS)  # of an episode
-    batch: int = Field(default=60, ge=1)  # episodes a generation
-    population: int = Field(default=40, ge=4)  # sets of weights a generation
-    # For DAGs of single tasks, and for stages of several; 0: the rule that a search would begin with.
-    generations: tuple[Annotated[int, Field(ge=0)], Annotated[int, Field(ge=0)]] = (0, 40)
-    spread: Positive = 0.3  # of the score, by each weight, at first
+    scenarios: int = Field(600, ge=1, description="Random scenarios for each rule.")
+    jobs: int = Field(900, ge=100, le=MAX_JOBS, description="Jobs of an episode.")
+    batch: int = Field(60, ge=1, description="Episodes of a generation.")
+    population: int = Field(40, ge=4, description="Sets of weights of a generation.")
+    generations: tuple[Annotated[int, Field(ge=0)], Annotated[int, Field(ge=0)]] = Field(
+        (0, 40),
+        description="For DAGs of single tasks, and for stages of several; 0: the rule that a search would begin with.",
+    )
+    spread: Positive = Field(0.3, description="How far each weight may move the rule's score at first.")
 
 
 class TrainConfig(Whole):
-    """A whole run."""
+    """A run of the rollout teacher; its file has no `method`."""
 
-    name: str
-    seed: Seed = 1
+    name: str = Field(description="What the run and its model are called.")
+    seed: Seed = Field(1, description=SEED)
     workloads: Workloads = Workloads()
     teacher: Teacher = Teacher()
     rounds: tuple[Round, ...] = Field(min_length=1)
     fit: Fit = Fit()
-    search: Search | None = None  # without it the labels teach what to do with DAGs, too
-    margin: float = Field(default=0.0, ge=0)  # mean JCTs that an action must save before the head is not started ...
-    margin_in_use: float | None = Field(default=None, ge=0)  # ... and in the exported model, by default as many
-    processes: int = Field(default_factory=cores, ge=1)  # does not change the result
+    search: Search | None = Field(
+        None, description="How rules for DAGs are searched for; if absent the labels teach what to do with DAGs, too."
+    )
+    margin: float = Field(0.0, ge=0, description="Mean JCTs that an action must save before the head is not started.")
+    margin_in_use: float | None = Field(
+        None, ge=0, description="The same in the exported model; if absent that is the `margin`."
+    )
+    processes: int = Field(default_factory=cores, ge=1, description=PROCESSES)
 
     @property
     def taught(self) -> tuple[int, ...]:

@@ -44,8 +44,8 @@ def train(
     """Train an inspector that accepts or rejects what a scheduler does, or a scheduler, and export it as ONNX.
 
     `ppo` is SchedInspector's training; `search` imitates a tuned reservation and then searches around it, with a bound
-    on the wait; `queue` is no inspector but a policy of its own, and `window` is Deep Back-Filling's agent. The options
-    of --set are those of `InspectorConfig`, `InspectorSearchConfig`, `QueueConfig` and `WindowConfig`.
+    on the wait; `queue` is no inspector but a policy of its own, and `window` is Deep Back-Filling's agent.
+    docs/training-config.md has the options of --set.
     """
     from fermata.cli.extras import need
 
@@ -53,8 +53,9 @@ def train(
     from fermata.sim.json_values import only_finite
     from fermata.training.hpc.config import InspectorConfig
     from fermata.training.hpc.export import export_inspector, export_queue_model, export_window_model
-    from fermata.training.hpc.inspectors import InspectorSearchConfig, search_inspector
-    from fermata.training.hpc.queue import QueueConfig, train_queue_policy
+    from fermata.training.hpc.inspectors import search_inspector
+    from fermata.training.hpc.queue import train_queue_policy
+    from fermata.training.hpc.search_config import InspectorSearchConfig, QueueConfig
     from fermata.training.hpc.train import train_inspector
     from fermata.training.hpc.window_config import WindowConfig
     from fermata.training.hpc.window_train import train_window

@@ -12,7 +12,7 @@ from fermata.policy.graph_features import CRITICAL_PATH_FEATURES, DECIMA_FEATURE
 from fermata.sim.processes import cores
 from fermata.sim.scenarios.base import MAX_JOBS
 from fermata.training.config import TrainConfig, Workloads, digest_of, read_raw, validated
-from fermata.training.fields import Count, Positive, Rate, Section, Seed, Share, Whole, Width
+from fermata.training.fields import PROCESSES, SEED, Count, Positive, Rate, Section, Seed, Share, Whole, Width
 from fermata.training.graph.objectives import Objective
 from fermata.training.graph.scenarios import named
 from fermata.training.spark.config import AllocationConfig
@@ -26,9 +26,11 @@ class Inputs(Section):
     The papers' "features" are the critical path and the average width, on top of Decima's own five of each stage.
     """
 
-    base: Literal["decima", "full"] = "full"
-    critical_path: bool = True
-    width: bool = True
+    base: Literal["decima", "full"] = Field(
+        "full", description="All features, or Decima's own: five of a stage, and the limit of an option."
+    )
+    critical_path: bool = Field(True, description="Whether longest paths are read.")
+    width: bool = Field(True, description="Whether average widths are read.")
 
     def reads(self, level: str, feature: str) -> bool:
         """Tell whether a feature of a level ("stage", "job", "state" or "option") is read."""
@@ -44,11 +46,17 @@ class Inputs(Section):
 
 
 class ActionSpace(Section):
-    """See `fermata.policy.graph_actions.Space`."""
+    """What may be chosen; docs/training.md says what each kind is."""
 
-    kind: Literal["wait", "paper", "none"] = "wait"
-    steps: int = Field(default=4, ge=1, le=1000)
-    wake_up: bool = False  # a long hold is then many waits in a row, which exploration rarely finds
+    kind: Literal["wait", "paper", "none"] = Field(
+        "wait", description="A wait until the next event, a hold of each stage before it starts, or no idling."
+    )
+    steps: int = Field(4, ge=1, le=1000, description="`paper`: the delays are 1 to so many parts of a task's estimate.")
+    wake_up: bool = Field(
+        False,
+        description="`wait`: a wait is reconsidered after a fifth of the time to the next completion. A long hold is "
+        "then many waits in a row, which exploration rarely finds.",
+    )
 
     @property
     def delays(self) -> int:
@@ -62,22 +70,38 @@ class ActionSpace(Section):
 
 
 class NetworkConfig(Section):
-    """The network; see `fermata.training.graph.network`."""
+    """The network, and where it begins."""
 
     inputs: Inputs = Inputs()
     space: ActionSpace = ActionSpace()
-    width: Width = 16  # of an embedding
-    hidden: Width = 32
-    rounds: int = Field(default=4, ge=0, le=1000)  # of messages: DAGs of this depth are seen whole
-    aggregate: Literal["sum", "mean"] = "mean"
-    # Stages of jobs with less work left begin ahead by so much per log-ratio.
-    prior: float = Field(default=2.0, ge=0, le=_MOST_SCORE)
-    # A wait begins behind by so much where no arrival is under half the head.
-    wait_prior: float = Field(default=5.0, ge=0, le=_MOST_SCORE)
-    # Score of a wait or a hold at the start, against a single stage at 0.
-    first_wait: float = Field(default=-1.0, ge=-_MOST_SCORE, le=_MOST_SCORE)
-    # The whole of what can start begins ahead of a small part by so much.
-    cap_prior: float = Field(default=4.0, ge=0, le=_MOST_SCORE)
+    width: Width = Field(16, description="Numbers in an embedding.")
+    hidden: Width = Field(32, description="Units of a hidden layer.")
+    rounds: int = Field(4, ge=0, le=1000, description="Rounds of messages: DAGs of this depth are seen whole.")
+    aggregate: Literal["sum", "mean"] = Field("mean", description="What is made of the embeddings of several stages.")
+    prior: float = Field(
+        2.0,
+        ge=0,
+        le=_MOST_SCORE,
+        description="Stages of jobs with less work left begin ahead by so much per log-ratio.",
+    )
+    wait_prior: float = Field(
+        5.0,
+        ge=0,
+        le=_MOST_SCORE,
+        description="A wait begins behind by so much where no arrival is under half the head.",
+    )
+    first_wait: float = Field(
+        -1.0,
+        ge=-_MOST_SCORE,
+        le=_MOST_SCORE,
+        description="Score of a wait or a hold at the start, against a single stage at 0.",
+    )
+    cap_prior: float = Field(
+        4.0,
+        ge=0,
+        le=_MOST_SCORE,
+        description="The whole of what can start begins ahead of a small part by so much.",
+    )
 
 
 class Rollouts(Section):
@@ -91,60 +115,81 @@ class Rollouts(Section):
     Source: Mao et al. 2019, section 5.3.
     """
 
-    sequences: int = Field(default=2, ge=1)
-    repeats: int = Field(default=8, ge=2)
-    together: int = Field(default=2, ge=1)  # sequences that one process plays at the same time
-    jobs: tuple[Count, Count] = (60, 300)  # mean length, first and last iteration
-    most_jobs: Count = 1000  # lengths above are cut
-    warm_jobs: int = Field(default=40, ge=0, le=MAX_JOBS // 2)  # under the base policy before the agent takes over
-    load_curriculum: Share = 0.5  # over this share of the iterations the range of loads opens from its lower end
+    sequences: int = Field(2, ge=1, description="Arrival sequences of an iteration.")
+    repeats: int = Field(8, ge=2, description="Rollouts of each.")
+    together: int = Field(2, ge=1, description="Sequences that one process plays at the same time.")
+    jobs: tuple[Count, Count] = Field((60, 300), description="Mean length in jobs, at the first and last iteration.")
+    most_jobs: Count = Field(1000, description="Lengths above are cut.")
+    warm_jobs: int = Field(
+        40, ge=0, le=MAX_JOBS // 2, description="Jobs under the base policy before the agent takes over."
+    )
+    load_curriculum: Share = Field(
+        0.5, description="Over this share of the iterations the range of loads opens from its lower end."
+    )
 
 
 class Update(Section):
     """How experience changes the network."""
 
-    learning_rate: tuple[Rate, Rate] = (1e-3, 1e-4)  # of Adam, first and last iteration, linear between
-    entropy: tuple[Share, Share] = (0.005, 0.0)  # weight of the entropy, first and last iteration, linear between
-    horizon_jobs: Positive = 60.0  # costs fade with this time constant, in mean gaps between arrivals
-    gradient_norm: Positive = 1.0  # larger gradients are scaled down to it
-    batch: int = Field(default=2048, ge=1)  # decisions that are evaluated at once; REINFORCE adds their gradients up
-    advantages: Literal["sequence", "critic"] = "sequence"  # PPO: over rollouts of the same arrivals, or a critic's
-    clip: Positive = 0.2  # PPO: of the probability ratio
-    epochs: int = Field(default=3, ge=1)  # PPO: passes over an iteration's decisions
-    minibatches: int = Field(default=4, ge=1)  # PPO: steps a pass
-    gae_lambda: Share = 0.97  # PPO
-    value: Positive = 0.5  # PPO: weight of the critic's loss
-    target_kl: Positive = 0.03  # PPO: passes end beyond it
+    learning_rate: tuple[Rate, Rate] = Field(
+        (1e-3, 1e-4), description="Adam's, at the first and last iteration, linear between."
+    )
+    entropy: tuple[Share, Share] = Field(
+        (0.005, 0.0), description="Weight of the entropy, at the first and last iteration, linear between."
+    )
+    horizon_jobs: Positive = Field(
+        60.0, description="Costs fade with this time constant, in mean gaps between arrivals."
+    )
+    gradient_norm: Positive = Field(1.0, description="Larger gradients are scaled down to it.")
+    batch: int = Field(
+        2048, ge=1, description="REINFORCE: decisions that are evaluated at once; their gradients are added up."
+    )
+    advantages: Literal["sequence", "critic"] = Field(
+        "sequence", description="PPO: against rollouts of the same arrivals, or a critic's."
+    )
+    clip: Positive = Field(0.2, description="PPO: clipping of the probability ratio.")
+    epochs: int = Field(3, ge=1, description="PPO: passes over an iteration's decisions.")
+    minibatches: int = Field(4, ge=1, description="PPO: steps a pass.")
+    gae_lambda: Share = Field(0.97, description="PPO: lambda of the critic's advantages.")
+    value: Positive = Field(0.5, description="PPO: weight of the critic's loss.")
+    target_kl: Positive = Field(0.03, description="PPO: passes end beyond this divergence from the old policy.")
 
 
 class Selection(Section):
     """Held-out episodes that choose the network, and end a run that does not get better."""
 
-    every: int = Field(default=10, ge=1)  # iterations between two looks
-    episodes: int = Field(default=8, ge=2)
-    jobs: Count = 300
-    patience: int = Field(default=10, ge=1)  # looks without a better one
-    # A wait or a hold must lead by so much; each is tried at every look. Training draws actions, so its policies are
-    # judged by holds that end by chance; the likeliest action has no chance in it, and holds for too long.
-    margins: tuple[Annotated[float, Field(ge=0)], ...] = Field(default=(0.0, 0.7, 1.5), min_length=1)
+    every: int = Field(10, ge=1, description="Iterations between two looks.")
+    episodes: int = Field(8, ge=2, description="Episodes of a look.")
+    jobs: Count = Field(300, description="Jobs of each.")
+    patience: int = Field(10, ge=1, description="Looks without a better one that end the run.")
+    # Training draws actions, so its policies are judged by holds that end by chance; the likeliest action has no chance
+    # in it, and holds for too long.
+    margins: tuple[Annotated[float, Field(ge=0)], ...] = Field(
+        (0.0, 0.7, 1.5),
+        min_length=1,
+        description="Scores that a wait or a hold must lead by; each is tried at every look.",
+    )
 
 
 class GraphConfig(Whole):
-    """A whole run."""
+    """A run of a graph policy, by policy gradients."""
 
-    name: str
-    method: Literal["reinforce", "ppo"]
-    seed: Seed = 1
-    objective: Objective = "jct"  # see `fermata.training.graph.objectives`
-    iterations: int = Field(ge=1)
+    name: str = Field(description="What the run and its model are called.")
+    method: Literal["reinforce", "ppo"] = Field(description="How it learns.")
+    seed: Seed = Field(1, description=SEED)
+    objective: Objective = Field("jct", description="What is paid for; docs/training.md says what each is.")
+    iterations: int = Field(ge=1, description="Updates of REINFORCE, or sets of updates of PPO.")
     network: NetworkConfig = NetworkConfig()
-    scenario: str | None = None  # its jobs and executors, at loads of `workloads`; by default random scenarios
+    scenario: str | None = Field(
+        None,
+        description="A named scenario's jobs and executors, at loads of `workloads`; if absent random scenarios.",
+    )
     workloads: Workloads = Workloads()
     rollouts: Rollouts = Rollouts()
     update: Update = Update()
     selection: Selection = Selection()
-    checkpoint_every: int = Field(default=5, ge=1)  # iterations; does not change the result
-    processes: int = Field(default_factory=cores, ge=1)  # does not change the result
+    checkpoint_every: int = Field(5, ge=1, description="Iterations between checkpoints; does not change the result.")
+    processes: int = Field(default_factory=cores, ge=1, description=PROCESSES)
 
     @field_validator("scenario")
     @classmethod

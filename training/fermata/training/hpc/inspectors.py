@@ -9,15 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Literal
 
 import numpy as np
 import torch
-from pydantic import Field
 
 from fermata.policy.errors import InputError
 from fermata.sim.hpc.experiment import Sequences, draw_sequences, expect_decisions, expect_queue, run_sequence, split
-from fermata.sim.hpc.inspect import FEATURES, MAX_REJECTIONS, MOST_REJECTIONS, SAMPLE, seed_sampling
+from fermata.sim.hpc.inspect import SAMPLE, seed_sampling
 from fermata.sim.hpc.jobs import FloatArray, JobLog
 from fermata.sim.hpc.kernel import run
 from fermata.sim.hpc.models import InspectorModel, load_model
@@ -25,38 +23,16 @@ from fermata.sim.hpc.policies import Policy
 from fermata.sim.hpc.policies import policy as named
 from fermata.sim.hpc.tune import best_reservation, try_reservations
 from fermata.sim.hpc.world import World
-from fermata.training.fields import Rate
 from fermata.training.hpc.evolution import single
 from fermata.training.hpc.network import perceptron, theta_of
-from fermata.training.hpc.search import LARGEST_SIGMA, Episode, Generation, SearchConfig, search
+from fermata.training.hpc.search import Episode, Generation, search
+from fermata.training.hpc.search_config import InspectorSearchConfig
 
 _FITS, _FREE, _LOG_ESTIMATE, _FREE_AFTER = 4, 3, 8, 10  # places of features
 _LOG_SCALE = 12.0
 _JOBS = 256  # of a sequence, if the part has as many
 _TUNED_ON = 40  # sequences
 _IMITATED_ON = 120
-
-
-class InspectorSearchConfig(SearchConfig):
-    """Options of `search_inspector`; `start` is a file."""
-
-    policy: str = Field("saf+easy/skip", description="The scheduler that is inspected.")
-    scope: Literal["picks", "starts"] = Field("starts", description="picks: as the paper; starts: every start.")
-    features: int = Field(
-        FEATURES, ge=_FREE_AFTER + 1, le=FEATURES, description="Features read, from the first; `start` may read fewer."
-    )
-    max_wait_ratio: float = Field(1.06, gt=0.0, description="Bound on wait of the rule that is imitated.")
-    max_rejections: int = Field(
-        MAX_REJECTIONS,
-        ge=1,
-        le=MOST_REJECTIONS,
-        description="How often a job may be rejected; the paper's limit is 72.",
-    )
-    generations: int = Field(100, ge=0, description="Steps of the search.")
-    pairs: int = Field(8, ge=1, description="Mirrored perturbations a generation.")
-    sequences: int = Field(40, ge=1, description="Episodes for each of them.")
-    sigma: float = Field(0.03, gt=0.0, le=LARGEST_SIGMA, description="Size of a perturbation.")
-    rate: Rate = Field(0.01, description="Adam's step.")
 
 
 def search_inspector(

@@ -18,14 +18,11 @@ from fermata.sim.hpc.queue_models import QueueModel, load_queue_model
 from fermata.sim.hpc.scoring import HIDDEN_UNITS
 from fermata.sim.hpc.world import World
 from fermata.training.hpc.evolution import single
-from fermata.training.hpc.search import Episode, Generation, SearchConfig, search
+from fermata.training.hpc.search import Episode, Generation, search
+from fermata.training.hpc.search_config import QueueConfig
 
 _LOG_SCALE = 12.0  # of log_estimate, see `scoring`
 _PLACE = {name: number for number, name in enumerate(FEATURE_NAMES)}
-
-
-class QueueConfig(SearchConfig):
-    """Options of `train_queue_policy`; `start` is a setting, a file, or `sjf` for shortest first."""
 
 
 def train_queue_policy(
@@ -39,7 +36,7 @@ def train_queue_policy(
 
     Args:
         log: the jobs, with the estimates that the policy will see.
-        config: see `SearchConfig`.
+        config: see `QueueConfig`.
         part: where episodes come from, see `experiment.split`.
         on_generation: told now and then.
 

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from pydantic import Field
 
 from fermata.sim.hpc.estimates import with_estimates
 from fermata.sim.hpc.experiment import draw_sequences, split
@@ -23,35 +22,10 @@ from fermata.sim.hpc.policies import Policy
 from fermata.sim.hpc.policies import policy as named
 from fermata.sim.hpc.simulate import simulate
 from fermata.sim.hpc.world import Config, Jobs, World, config_of, jobs_of, new_world
-from fermata.training.fields import Rate, Section, Seed
 from fermata.training.hpc.evolution import Evolution, single
+from fermata.training.hpc.search_config import SearchConfig
 
-LARGEST_SIGMA = 1000.0  # weights of any size would overflow, and what scores no number is never started
 _JUDGE_EVERY = 10
-
-
-class SearchConfig(Section):
-    """Options of every search."""
-
-    wait_price: float = Field(
-        4.0, ge=0.0, description="What waiting as long as the yardstick does costs, in logarithms of slowdown."
-    )
-    idle_price: float = Field(
-        0.0, ge=0.0, description="What a point of utilisation (with the tail) below the yardstick's costs, likewise."
-    )
-    yardstick: str = Field("saf+easy/skip", description="The policy whose wait and utilisation are the measure.")
-    estimates: tuple[str, ...] = Field(
-        (), description="Every episode draws one of these kinds of estimates, anew; default: the log's as it is given."
-    )
-    start: str = Field("", description="A model to go on from; default: the rule.")
-    generations: int = Field(200, ge=0, description="Steps of the search.")
-    pairs: int = Field(12, ge=1, description="Mirrored perturbations a generation.")
-    sequences: int = Field(80, ge=1, description="Episodes for each of them.")
-    judged: int = Field(300, ge=1, description="Episodes that choose the best centre.")
-    jobs: int = Field(256, ge=2, description="Jobs of an episode.")
-    sigma: float = Field(0.1, gt=0.0, le=LARGEST_SIGMA, description="Size of a perturbation.")
-    rate: Rate = Field(0.05, description="Adam's step.")
-    seed: Seed = 0
 
 
 class Episode(NamedTuple):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from fermata.training.fields import Bias, Rate, Section, Seed
+from fermata.training.fields import SEED, Bias, Rate, Section, Seed
 
 
 class WindowConfig(Section):
-    """Options of `train_window`."""
+    """Options of Deep Back-Filling's training."""
 
     head: int = Field(32, ge=1, description="Jobs seen from the head of the queue.")
     tail: int = Field(32, ge=0, description="Jobs seen from its tail; 0: a head-only window.")
@@ -20,14 +20,14 @@ class WindowConfig(Section):
     idle_weight: float = Field(
         0.0, ge=0.0, le=1.0, description="Share of the reward that is for not leaving cores idle while jobs wait."
     )
-    horizon_s: float = Field(86_400.0, gt=0.0, description="A reward this much later counts 1/e.")
-    trace_s: float = Field(43_200.0, gt=0.0, description="Beyond this the value network stands for what follows.")
+    horizon_s: float = Field(86_400.0, gt=0.0, description="Seconds: a reward this much later counts 1/e.")
+    trace_s: float = Field(43_200.0, gt=0.0, description="Seconds after which the value network stands for the rest.")
     clip: float = Field(0.2, gt=0.0, description="PPO's clipping of the probability ratio.")
     policy_rate: Rate = Field(3e-3, description="Adam's learning rate of the policy, falling to a tenth.")
-    value_rate: Rate = 2e-3
+    value_rate: Rate = Field(2e-3, description="The same of the value network.")
     epochs: int = Field(8, ge=1, description="Passes over a batch.")
     minibatches: int = Field(8, ge=1, description="Steps a pass.")
     target_kl: float = Field(0.03, gt=0.0, description="A pass that moved the policy further is the batch's last.")
     entropy: float = Field(0.001, ge=0.0, description="Weight of the entropy bonus.")
     fwd_bias: Bias = Field(-2.0, description="Score of Fwd over that of jobs at the start.")
-    seed: Seed = 0
+    seed: Seed = Field(0, description=SEED)
