@@ -6,8 +6,12 @@ from pydantic import ValidationError
 
 
 def first_mistake(found: ValidationError) -> str:
-    """Say in one line which field is wrong and what was expected, and what stood there if that is short."""
-    error = found.errors()[0]
+    """Say in one line which field is wrong and what was expected, and what stood there if that is short.
+
+    A key that is unknown goes first: where it is misspelled, another one is missing.
+    """
+    errors = found.errors()
+    error = next((each for each in errors if each["type"] == "extra_forbidden"), errors[0])
     field, given = ".".join(map(str, error["loc"])) or "the file", error["input"]
     match error["type"]:
         case "extra_forbidden":

@@ -34,6 +34,8 @@ SMOKE = shipped_configs()["smoke"].read_text()
         (("seed: 1", r'"\ud800": 1'), r":3: broken YAML: '\ud800' is no value"),
         (("futures", "futurs"), ": teacher.futurs: no such key"),
         (("name: smoke", ""), ": name: is missing"),
+        (("behaviour", "behavior"), ": rounds.0.behavior: no such key"),
+        (("rounds:", "round:"), ": round: no such key"),
         (("[2, 3]", "[2]"), ": workloads.executors.1: is missing"),
         (("[2, 3]", "[3, 2]"), ": workloads.executors: expected the lower end first, got 3 and 2"),
         (("[2, 3]", "[0, 2]"), ": workloads.executors.0: Input should be greater than or equal to 1, got 0"),

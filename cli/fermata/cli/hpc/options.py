@@ -96,6 +96,6 @@ def configured(kind: type[M], values: Mapping[str, Any]) -> M:
     try:
         return kind.model_validate(values)
     except ValidationError as error:
-        unknown = error.errors()[0]["type"] == "extra_forbidden"
+        unknown = any(each["type"] == "extra_forbidden" for each in error.errors())
         known = f"; there are: {', '.join(kind.model_fields)}" if unknown else ""
         raise InputError(f"--set {first_mistake(error)}{known}") from error
