@@ -66,8 +66,8 @@ def train(
     from fermata.training.spark.train import train as search_allocation
     from fermata.training.train import train as learn_from_teacher
 
-    settings = read_any(config or ("quick" if trace is None else "own"))
-    settings = _on_own(settings, trace, executors)
+    default = "quick" if trace is None else "own"
+    settings = _on_own(read_any(default if config is None else config), trace, executors)
     if processes is not None:
         settings = settings.model_copy(update={"processes": processes})
     if isinstance(settings, AllocationConfig):

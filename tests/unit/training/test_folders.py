@@ -31,6 +31,15 @@ def test_a_folder_that_cannot_be_made(
     assert capsys.readouterr().err == f"fermata: {file / 'run'}: Not a directory\n"
 
 
+def test_an_empty_name_of_a_configuration_is_not_the_default_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As of a variable that is not set."""
+    line = told(["train", "--config", "", "--out", tmp_path / "run"], monkeypatch, capsys)
+    assert line.startswith("fermata: .: Is a directory; expected a YAML file or one of: default, ")
+    assert not (tmp_path / "run").exists()
+
+
 def told(
     arguments: list[object], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], code: int = 2
 ) -> str:

@@ -262,7 +262,7 @@ def read_raw(source: str) -> tuple[Any, Path]:
         return yaml.load(path.read_text(encoding="utf-8"), _Loader), path  # noqa: S506 - a safe one
     except OSError as error:
         known = ", ".join(shipped_configs())
-        raise InputError(f"{error.strerror}; expected a YAML file or one of: {known}", file=source) from error
+        raise InputError(f"{error.strerror}; expected a YAML file or one of: {known}", file=path) from error
     except UnicodeDecodeError as error:
         raise InputError("expected UTF-8 text", file=path) from error
     except yaml.MarkedYAMLError as error:
