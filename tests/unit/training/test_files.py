@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -15,9 +16,12 @@ from tests.disk import files_end_at
 
 torch = pytest.importorskip("torch", reason="needs the [training] extra")
 
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
 from fermata.policy.errors import InputError
 from fermata.training import files
 from fermata.training.config import TrainConfig, read_config
+from fermata.training.curves import Curves
 from fermata.training.threshold import State
 from fermata.training.train import read_run, train
 
@@ -65,6 +69,20 @@ def test_a_full_disk_leaves_what_was_there(write: object, tmp_path: Path) -> Non
     write(path)
     assert path.stat().st_size > 20_000
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_point_of_a_curve_is_written_at_once_or_the_file_is_named(tmp_path: Path) -> None:
+    Curves(tmp_path).add_scalar("loss", 0.5, 1)
+    curves = Curves(tmp_path, purge_step=2)
+    curves.add_scalar("loss", 0.25, 2)
+    read = EventAccumulator(str(tmp_path / "tensorboard")).Reload().Scalars("loss")
+    assert [(each.step, each.value) for each in read] == [(1, 0.5), (2, 0.25)]
+    (file,) = (tmp_path / "tensorboard").iterdir()
+    with (
+        files_end_at(file.stat().st_size),
+        pytest.raises(InputError, match=f"^{re.escape(str(file))}: cannot write it: File too large$"),
+    ):
+        curves.add_scalar("loss", 0.125, 3)
 
 
 def test_a_model_that_fails_its_check_leaves_the_one_before(tmp_path: Path) -> None:

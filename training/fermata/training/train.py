@@ -19,7 +19,6 @@ import torch
 from numpy.typing import NDArray
 from rich.console import Console
 from rich.progress import Progress
-from torch.utils.tensorboard import SummaryWriter
 
 from fermata.policy.errors import InputError
 from fermata.policy.features import SIZE
@@ -28,6 +27,7 @@ from fermata.sim.processes import Workers
 from fermata.training.choose import held_out_cases, judge
 from fermata.training.collect import Unit, label_unit
 from fermata.training.config import TrainConfig
+from fermata.training.curves import Curves
 from fermata.training.device import CPU, announce, chosen
 from fermata.training.files import (
     CONFIG_FILE,
@@ -95,7 +95,7 @@ def _is_fitted(config: TrainConfig, number: int, run: Path) -> bool:
 
 
 def _fit_round(
-    config: TrainConfig, number: int, run: Path, progress: Progress, log: SummaryWriter, device: torch.device
+    config: TrainConfig, number: int, run: Path, progress: Progress, log: Curves, device: torch.device
 ) -> CostNetwork:
     """Fit on the labels of all rounds so far, or read the network that an earlier call fitted."""
     path = run / f"network-{number}.pt"
@@ -185,7 +185,7 @@ def _average(network: CostNetwork, config: TrainConfig, run: Path) -> None:
         network.experts[int(expert)] = mean_of(experts)
 
 
-def _search(task: Task, run: Path, progress: Progress, log: SummaryWriter) -> Expert:
+def _search(task: Task, run: Path, progress: Progress, log: Curves) -> Expert:
     """Find the expert for a kind of DAGs, or read what an earlier call found; say how it does."""
     expert = finished_expert(task, run)
     if expert is not None:
@@ -225,24 +225,21 @@ def train(config: TrainConfig, run: Path, console: Console | None = None, device
 
 def _train(config: TrainConfig, run: Path, console: Console, fitted_on: torch.device) -> CostNetwork:
     network: CostNetwork | None = None
-    log = SummaryWriter(str(run / "tensorboard"))
-    try:
-        with shown(console) as progress:
-            announce(fitted_on, progress.console)
-            for number in range(len(config.rounds)):
-                compiled = None if network is None else network.compiled(config.margin)
-                # A fit reads the labels of the rounds before it, too.
-                if not all(_is_fitted(config, later, run) for later in range(number, len(config.rounds))):
-                    _label_round(config, number, compiled, run, progress)
-                network = _fit_round(config, number, run, progress, log, fitted_on)
-            if network is not None and config.search is not None:
-                for which in SEARCHED:
-                    task = Task(config, which, network)
-                    network.experts[which] = _search(task, run, progress, log)
-            if network is not None:
-                _average(network, config, run)
-    finally:
-        log.close()
+    log = Curves(run)
+    with shown(console) as progress:
+        announce(fitted_on, progress.console)
+        for number in range(len(config.rounds)):
+            compiled = None if network is None else network.compiled(config.margin)
+            # A fit reads the labels of the rounds before it, too.
+            if not all(_is_fitted(config, later, run) for later in range(number, len(config.rounds))):
+                _label_round(config, number, compiled, run, progress)
+            network = _fit_round(config, number, run, progress, log, fitted_on)
+        if network is not None and config.search is not None:
+            for which in SEARCHED:
+                task = Task(config, which, network)
+                network.experts[which] = _search(task, run, progress, log)
+        if network is not None:
+            _average(network, config, run)
     if network is None:
         raise InputError("the configuration has no rounds", file=run)
     return network

@@ -17,11 +17,11 @@ import numpy as np
 import torch
 from rich.console import Console
 from rich.progress import Progress
-from torch.utils.tensorboard import SummaryWriter
 
 from fermata.policy.errors import InputError
 from fermata.policy.graph_actions import NO_IDLING
 from fermata.policy.graph_state import join
+from fermata.training.curves import Curves
 from fermata.training.device import CPU, announce, chosen
 from fermata.training.files import (
     CONFIG_FILE,
@@ -172,18 +172,15 @@ def train(
 def _train(config: GraphConfig, run: Path, console: Console, ray: str | None, learns_on: torch.device) -> None:
     at = _load_checkpoint(run, config, learns_on)
     # What is logged of an iteration is at the step that it leads to: of those up to the checkpoint nothing is lost.
-    log = SummaryWriter(str(run / "tensorboard"), purge_step=at.iteration + 1)
-    try:
-        with workers(config.processes, ray) as who, shown(console) as progress:
-            announce(learns_on, progress.console)
-            at = _to_the_end(config, at, who, run, progress, log)
-    finally:
-        log.close()
+    log = Curves(run, purge_step=at.iteration + 1)
+    with workers(config.processes, ray) as who, shown(console) as progress:
+        announce(learns_on, progress.console)
+        at = _to_the_end(config, at, who, run, progress, log)
     write_weights(run / NETWORK_FILE, at.best)
 
 
 def _to_the_end(
-    config: GraphConfig, at: Progressed, who: Workers, run: Path, progress: Progress, log: SummaryWriter
+    config: GraphConfig, at: Progressed, who: Workers, run: Path, progress: Progress, log: Curves
 ) -> Progressed:
     """Iterate until the last iteration, or until the held-out episodes do not get cheaper any more."""
     task = progress.add_task(f"{config.name}: {config.method}", total=config.iterations, completed=at.iteration)

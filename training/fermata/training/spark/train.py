@@ -15,11 +15,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 from rich.console import Console
-from torch.utils.tensorboard import SummaryWriter
 
 from fermata.policy.allocation import ANSWERS, DECIMA_FEATURES, FEATURES, FULL, HIDDEN, LAYER, LINEAR, PARAMETERS, SIZE
 from fermata.policy.errors import InputError
 from fermata.sim.processes import Workers
+from fermata.training.curves import Curves
 from fermata.training.files import CONFIG_FILE, claim, locked, read_arrays, read_note, unfitting, write_arrays
 from fermata.training.hpc.evolution import Evolution, single
 from fermata.training.progress import shown
@@ -99,7 +99,7 @@ def _train(config: AllocationConfig, run: Path, folder: str, console: Console) -
     judged = judged_cases(config, folder)
     state = _read_state(config, run)
     # A run that goes on begins by judging the generation at which it was left once more.
-    log = SummaryWriter(str(run / "tensorboard"), purge_step=state.generation)
+    log = Curves(run, purge_step=state.generation)
     with (
         shown(console) as bar,
         nullcontext() if config.processes == 1 else Workers(config.processes) as workers,
@@ -115,7 +115,6 @@ def _train(config: AllocationConfig, run: Path, folder: str, console: Console) -
             state = _step(state, config, folder, keeps, workers)
             _write_state(state, run)
             bar.advance(task)
-    log.close()
     return state.best
 
 
@@ -142,7 +141,7 @@ def _step(
     return state._replace(generation=state.generation + 1, mean=mean)
 
 
-def _judge(state: _State, judged: Sequence[Case], waits: bool, log: SummaryWriter, console: Console) -> _State:
+def _judge(state: _State, judged: Sequence[Case], waits: bool, log: Curves, console: Console) -> _State:
     """Look at the centre of the search and at its mean; keep the better if it is the best so far."""
     for name, centre in (("centre", state.search.centre), ("mean", single(state.mean))):
         ratios = log_ratios(judged, centre, waits)
