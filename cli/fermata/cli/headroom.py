@@ -24,6 +24,7 @@ from fermata.cli.options import (
     trace_instead,
 )
 from fermata.cli.progress import progress_bar
+from fermata.policy.errors import InputError
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -108,14 +109,18 @@ def _file(model: str) -> Path | None:
     """Return the file of a model, which can be read; of none for the policy that never holds.
 
     Raises:
-        InputError: there is no such model.
+        InputError: there is no such model, or it is of another kind.
         ModelError: it cannot be used.
     """
+    from fermata.policy.model_file import load_model
+    from fermata.policy.onnx_policy import OnnxPolicy
     from fermata.training.onnx_reader import model_path, read_network
 
     if model == EAGER:
         return None
     path = model_path(model)
+    if not isinstance(load_model(path), OnnxPolicy):
+        raise InputError(f"policy {model!r} is a model of another kind; expected eager, default, or a file of its kind")
     read_network(path)  # what is wrong with it is said before the work begins
     return path
 

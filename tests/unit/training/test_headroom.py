@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.processes import fermata
 
 pytest.importorskip("torch", reason="needs the [training] extra")
 
@@ -147,6 +148,12 @@ def test_a_model_of_another_kind_is_refused(tmp_path: Path) -> None:
         read_network(model_path("queue-even"))
     with pytest.raises(ModelError, match="No such file"):
         read_network(tmp_path / "none.onnx")
+
+
+def test_a_model_of_another_kind_is_told_as_one() -> None:
+    done = fermata("policy", "headroom", "queue-even", "--seeds", "1-1")
+    told = "policy 'queue-even' is a model of another kind; expected eager, default, or a file of its kind"
+    assert (done.returncode, done.stderr) == (2, f"fermata: {told}\n")
 
 
 def test_a_rule_is_no_model() -> None:
