@@ -110,19 +110,32 @@ def action_of(board: Board, choice: Candidates, picked: int) -> tuple[int, int, 
     return START, stage, one_task_cap(board, stage), math.inf
 
 
+@part
+def in_throng(board: Board) -> bool:
+    """Tell whether so many jobs wait that the head is started whatever a network says; looks at no more than it must.
+
+    Whichever job is taken, the next ones pay for its whole length, and an error that costs little with two jobs
+    waiting is made again with each of a hundred.
+    """
+    room = min(THRONG * len(board.executors), MOST)
+    for i in range(board.pool[0].active):
+        room -= 1.0 if board.jobs[board.active[i]].running == 0 else 0.0
+        if room < 0.0:
+            return True
+    return False
+
+
 @kernel
 def pick_in_use(board: Board, choice: Candidates, costs: FloatArray, margin: float) -> int:
-    """Return the index of the action that these costs [3] make the cheapest.
+    """Return the index of the action that these costs [3] make the cheapest; in a throng, of the head's start.
 
     Unlike `choose_learned`, which the teacher follows into whatever it leads to, this never waits in a crowd: holds
     that save time are made with few jobs waiting, and a network that is wrong about one rare state must not be able to
-    keep a pool in it. In a throng the head is all that it starts: whichever job is taken, the next ones pay for its
-    whole length, and an error that costs little with two jobs waiting is made again with each of a hundred.
+    keep a pool in it.
     """
-    waiting, executors = waiting_jobs(board), len(board.executors)
-    if waiting > min(THRONG * executors, MOST):
+    if in_throng(board):
         return START_HEAD
-    return int(pick(board, choice, costs, margin, waiting <= CROWD * executors))
+    return int(pick(board, choice, costs, margin, waiting_jobs(board) <= CROWD * len(board.executors)))
 
 
 @kernel

@@ -1,24 +1,25 @@
-"""An episode under a learned policy, with one compiled call and one run of the network a decision.
+"""An episode under a learned policy, with one run of the network a decision.
 
 The same steps as `fermata.policy.decide` takes, in the same order, without the copies that a caller in plain Python
 needs: tests compare the two. The network is asked one decision at a time, so that an answer never depends on which
-other decisions it is asked together with.
+other decisions it is asked together with; in a throng, where its answer would change nothing, it is not asked.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fermata.policy._jit import kernel
-from fermata.policy.action import WAIT
+from fermata.policy._jit import kernel, part
+from fermata.policy.action import START, WAIT, any_startable
 from fermata.policy.features import SIZE, FeatureRow, candidates, features
 from fermata.policy.guardrails import IDLE_POOL, Guardrails, bound
-from fermata.policy.heuristics.kernel import Rule, choose
-from fermata.policy.learned import ACTIONS, cheapest
+from fermata.policy.heuristics.kernel import Rule, choose, first_stage
+from fermata.policy.learned import ACTIONS, cheapest, in_throng, one_task_cap
 from fermata.sim.engine import DECIDE, advance, apply
 from fermata.sim.world import World
 
@@ -26,21 +27,49 @@ if TYPE_CHECKING:
     from fermata.policy.onnx_policy import OnnxPolicy
 
 DECISIONS_A_REPORT = 64
+HEADS_A_REPORT = 1_000  # in a throng, where each takes a moment
+IN_THRONG = -1  # beside what `advance` says: nothing to ask yet, a moment for Python
 
 
-@kernel
-def next_decision(world: World, order: Rule, waited: bool, x: FeatureRow) -> int:
-    """Go to the next state in which something is startable and write its features; returns what `advance` says."""
+@part
+def _next_startable(world: World, waited: bool) -> int:
+    """Go to the next state in which something is startable; returns what `advance` says."""
     while True:
         if waited:
             outcome = advance(world)
             if outcome != DECIDE:
                 return int(outcome)
-        choice = candidates(world.board, order)
-        if choice.head >= 0:
-            features(world.board, choice, x)
+        if any_startable(world.board):
             return DECIDE
         waited = True
+
+
+@kernel
+def next_decision(world: World, order: Rule, waited: bool, x: FeatureRow) -> int:
+    """Go to the next state in which something is startable and write its features; returns what `advance` says."""
+    outcome = _next_startable(world, waited)
+    if outcome == DECIDE:
+        features(world.board, candidates(world.board, order), x)
+    return int(outcome)
+
+
+@kernel
+def _next_question(world: World, order: Rule, waited: bool, x: FeatureRow) -> int:
+    """Go to the next decision in which a network has a say, and write its features.
+
+    Returns what `advance` says, or IN_THRONG after so many heads that were started on the way.
+    """
+    for _ in range(HEADS_A_REPORT):
+        outcome = _next_startable(world, waited)
+        if outcome != DECIDE:
+            return int(outcome)
+        if not in_throng(world.board):
+            features(world.board, candidates(world.board, order), x)
+            return DECIDE
+        head = first_stage(world.board, order)
+        apply(world, START, head, one_task_cap(world.board, head), math.inf)
+        waited = False
+    return IN_THRONG
 
 
 @kernel
@@ -65,7 +94,11 @@ def run_network(
     costs = np.zeros(len(ACTIONS))
     waited, asked = True, 0
     while True:
-        outcome = int(next_decision(world, order, waited, x))
+        outcome = int(_next_question(world, order, waited, x))
+        if outcome == IN_THRONG:
+            report()
+            waited = False
+            continue
         if outcome != DECIDE:
             return outcome
         asked += 1

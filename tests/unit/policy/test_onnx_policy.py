@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 from tests.episodes import first_state, one_stage_jobs, random_trace, started
 
 from fermata.policy.action import START, WAIT, Action
@@ -20,6 +21,7 @@ from fermata.policy.guardrails import Guardrails
 from fermata.policy.model_file import load_model
 from fermata.policy.onnx_policy import INPUT, MAX_MODEL_BYTES, OUTPUT, OnnxPolicy
 from fermata.policy.registry import load
+from fermata.sim.learned_loop import HEADS_A_REPORT
 from fermata.sim.simulate import simulate
 
 onnx = pytest.importorskip("onnx", reason="needs onnx, of the [training] extra")
@@ -124,6 +126,24 @@ def test_the_simulator_s_loop_answers_as_decide_does(
         asked = simulate(trace, 3, policy, limits=limits, observer=lambda state, steps: None)
         np.testing.assert_array_equal(compiled.task_end_s, asked.task_end_s)
         assert (compiled.decisions, compiled.events) == (asked.decisions, asked.events)
+
+
+def test_a_throng_is_simulated_without_asking_the_network(tmp_path: Path) -> None:
+    class Counted(OnnxPolicy):
+        def costs(self, rows: NDArray[np.float32]) -> NDArray[np.float64]:
+            asked.append(len(rows))
+            return super().costs(rows)
+
+    asked: list[int] = []
+    policy = Counted.load(written(tmp_path, model((0.0, -1.0, -2.0))))
+    rng = np.random.default_rng(1)
+    trace = one_stage_jobs(*[(0.0, float(work_s)) for work_s in rng.choice([1.0, 4.0, 20.0], HEADS_A_REPORT + 100)])
+    asked.clear()
+    alone = simulate(trace, 1, policy)
+    assert len(asked) < 50  # five jobs on one executor are no throng: the last of them, and the waits before each
+    observed = simulate(trace, 1, policy, observer=lambda state, steps: None)
+    np.testing.assert_array_equal(alone.task_end_s, observed.task_end_s)
+    assert (alone.decisions, alone.events) == (observed.decisions, observed.events)
 
 
 def bad_files() -> dict[str, tuple[bytes, str]]:
