@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import pty
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+
 import pytest
 
 from fermata.cli import progress
@@ -26,6 +33,43 @@ def test_a_log_has_a_line_a_minute_and_none_of_what_takes_less(
     told = capsys.readouterr()
     assert told.err == "200 episodes [of 2]: 30%, 0:01:12 passed\n"
     assert told.out == ""
+
+
+BARS = """
+import numpy as np
+from fermata.cli.progress import progress_bar
+from fermata.policy.theory.bounds import lower_bound_s
+
+with progress_bar("reading") as tell:
+    tell(0.5)
+with progress_bar("thinking"):
+    lower_bound_s(np.zeros(2), np.ones(2), 1)
+"""
+
+
+def test_a_bar_says_that_it_compiles_while_it_does(tmp_path: Path) -> None:
+    environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path), "TERM": "xterm", "COLUMNS": "100"}
+    for name in ("FERMATA_NO_JIT", "NUMBA_CACHE_DIR", "NO_COLOR"):
+        environment.pop(name, None)
+
+    def shown() -> str:
+        ours, theirs = pty.openpty()
+        text = b""
+        with subprocess.Popen([sys.executable, "-c", BARS], stderr=theirs, env=environment) as process:
+            os.close(theirs)
+            with suppress(OSError):  # what reading a terminal says at its end
+                while part := os.read(ours, 65536):
+                    text += part
+        os.close(ours)
+        assert process.returncode == 0
+        return text.decode()
+
+    first, second = shown(), shown()
+    assert "reading" in first
+    assert "reading; compiling" not in first
+    assert "thinking; compiling, once for each version" in first
+    assert "reading" in second
+    assert "compiling" not in second
 
 
 def test_the_demonstration_says_where_it_is_in_lines(

@@ -85,6 +85,7 @@ def evaluate(
         read_corrections(corrections),
     )
     with progress_bar("episodes") as progress:
+        progress(0.0)
 
         def on_done(done: int, total: int) -> None:
             progress(done / total)

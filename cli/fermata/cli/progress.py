@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import timedelta
 
 LINE_EVERY_S = 60.0
@@ -15,8 +15,8 @@ LINE_EVERY_S = 60.0
 def progress_bar(what: str) -> Iterator[Callable[[float], object]]:
     """Yield a function that is told the share that is done, 0 to 1.
 
-    The bar appears once there is something to show, and is gone at the end. Where nothing has been compiled yet it says
-    so at once, because that is what comes first. In a log there is a line a minute, and none of what takes less.
+    The bar appears once there is something to show, and is gone at the end. While this process compiles it says so. In
+    a log there is a line a minute, and none of what takes less.
     """
     from rich.console import Console
     from rich.markup import escape
@@ -27,11 +27,13 @@ def progress_bar(what: str) -> Iterator[Callable[[float], object]]:
         yield _lines(what)
         return
     what = escape(what)  # a path may have brackets
-    kernels = sys.modules.get("fermata.policy._jit")
-    compiling = kernels is not None and kernels.FIRST_RUN
-    with Progress(console=console, transient=True) as bar:
-        first = f"{what}; compiling, once for each version" if compiling else what
-        task = bar.add_task(first, total=None, visible=compiling)
+    with Progress(console=console, transient=True) as bar, ExitStack() as stack:
+        task = bar.add_task(what, total=None, visible=False)
+        if (kernels := sys.modules.get("fermata.policy._jit")) is not None:
+            compiling = f"{what}; compiling, once for each version"
+            stack.enter_context(
+                kernels.told_of_compiling(lambda: bar.update(task, description=compiling, visible=True))
+            )
         yield lambda share: bar.update(task, description=what, total=1.0, completed=share, visible=True)
 
 

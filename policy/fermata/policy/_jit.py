@@ -10,7 +10,7 @@ import hashlib
 import importlib
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -56,13 +56,30 @@ def _can_hold_code(folder: Path) -> bool:
 
 
 _CACHED = False
-FIRST_RUN = False  # nothing of these sources has been compiled here before: kernels take seconds to begin
 if _numba is not None:
     _folder = Path(_numba.config.CACHE_DIR) if _numba.config.CACHE_DIR else _cache_folder()
     if _folder is not None and _can_hold_code(_folder):
         _CACHED = True
         _numba.config.CACHE_DIR = str(_folder)
-    FIRST_RUN = not (_CACHED and any(Path(_numba.config.CACHE_DIR).glob("*")))
+
+
+@contextlib.contextmanager
+def told_of_compiling(tell: Callable[[], object]) -> Iterator[None]:
+    """Call `tell` in this block whenever something begins to be compiled in this process, not loaded from the cache."""
+    if _numba is None:
+        yield
+        return
+    events = importlib.import_module("numba.core.event")
+
+    class Listener(events.Listener):  # type: ignore[misc, name-defined]
+        def on_start(self, event: object) -> None:
+            tell()
+
+        def on_end(self, event: object) -> None:
+            pass
+
+    with events.install_listener("numba:compile", Listener()):
+        yield
 
 
 def jit(function: F) -> F:
