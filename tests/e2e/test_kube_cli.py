@@ -42,6 +42,7 @@ def test_up_status_down(folder: Path) -> None:
     up = local("up", "--dir", str(folder), "--slots", "3", "--nodes", "2")
     assert up.returncode == 0, up.stderr
     assert f"export KUBECONFIG='{folder}/kubeconfig'" in up.stdout
+    assert "  pods are simulated; their commands are not run\n" in up.stdout
     status = json.loads(local("status", "--json", "--dir", str(folder)).stdout)
     assert (status["up"], status["slots"], status["pods"]) == (True, 6, {})
     server = yaml.safe_load((folder / "kubeconfig").read_text(encoding="utf-8"))["clusters"][0]["cluster"]["server"]

@@ -171,6 +171,22 @@ def test_local_commands_run_and_their_output_is_served() -> None:
     assert found["status"]["phase"] == "Succeeded"
 
 
+def test_a_command_that_is_simulated_without_leave_to_run_it_says_so() -> None:
+    async def drive() -> list[Any]:
+        async with ControlPlane(Options(time_scale=100.0)) as plane, Client(plane.url) as client:
+            pods, events = (f"/api/v1/namespaces/default/{kind}" for kind in ("pods", "events"))
+            for name, annotations in (("told", {"fermata.dev/run-local": "true"}), ("plain", {})):
+                await client.create(pods, pod(name, annotations))
+                await until(client, f"{pods}/{name}", lambda found: found["status"]["phase"] == "Succeeded")
+            found = (await client.get(events))["items"]
+            return [event for event in found if event["type"] == "Warning"]
+
+    (event,) = asyncio.run(drive())
+    assert (event["involvedObject"]["name"], event["reason"]) == ("told", "CommandNotRun")
+    assert "its command is not run" in event["message"]
+    assert "--allow-local-commands" in event["message"]
+
+
 def test_a_local_command_ends_with_its_pod_and_with_the_plane() -> None:
     async def drive() -> list[int]:
         script = "import os, subprocess, sys; print(os.getpid(), flush=True); subprocess.run(['sleep', '300'])"

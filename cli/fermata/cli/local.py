@@ -8,6 +8,7 @@ import shlex
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import urlsplit
@@ -67,7 +68,7 @@ def up(
             _tell_usage(folder)
             return
         state = _start_detached(folder, log_file(folder), sys.argv[1:])
-        _tell(state, folder)
+        _tell(state, folder, allow_local_commands=allow_local_commands)
         return
     from fermata.sim.kube.plane import Options
 
@@ -83,7 +84,7 @@ def up(
     )
     manifests = _own_manifests() if install_crds else []
     manifests += _read_manifests(crds) if crds is not None else []
-    serve(options, folder, manifests, lambda state: _tell(state, folder))
+    serve(options, folder, manifests, partial(_tell, folder=folder, allow_local_commands=allow_local_commands))
 
 
 @app.command()
@@ -204,8 +205,10 @@ def _pod_phases(state: State, folder: Path) -> dict[str, int]:
     return phases
 
 
-def _tell(state: State, folder: Path) -> None:
+def _tell(state: State, folder: Path, *, allow_local_commands: bool) -> None:
     print(f"control plane up at {state.url}: {state.nodes} x {state.slots} executor slots (process {state.pid})")
+    run = "the commands of pods annotated fermata.dev/run-local run on this machine"
+    print(f"  pods are simulated; {run if allow_local_commands else 'their commands are not run'}")
     _tell_usage(folder)
 
 

@@ -186,6 +186,9 @@ class Kubelet:
         else:
             await self._insist(lambda: self._report(pod, "Running", started, None, 0))
             self._recorder.record(reference(pod), "Started", f"Started container {_first(pod)}")
+            if self._local is None and self._is_local(pod):
+                why = "Simulated, its command is not run: that takes `fermata local up --allow-local-commands`"
+                self._recorder.record(reference(pod), "CommandNotRun", why, "Warning")
         policy = pod["spec"].get("restartPolicy", "Always")
         while True:
             outcome = await self._run(pod, stop, started, ran_s)
