@@ -16,6 +16,7 @@ from fermata.sim.trace import MAX_EXECUTORS
 N = TypeVar("N", int, float)
 LEAST, MOST = 1e-12, 1e10  # of a number but 0, whatever its sign: beyond, their products are soon none any more
 _MOST_SHOWN = 80  # characters of a number
+# What several kinds of configurations say of the same field.
 SEED = "Of all that is drawn."
 PROCESSES = "Worker processes, by default one a core; does not change the result."
 
