@@ -96,6 +96,36 @@ def test_a_failure_stops_the_others_or_lets_them_finish(
         assert rows["long"]["runSeconds"] < 1.9
 
 
+@pytest.mark.parametrize("by", ["failure", "hand"])
+def test_what_is_stopped_keeps_its_executors_until_its_pods_have_ended(cluster: Cluster, by: str) -> None:
+    pool, first, second = f"ending-{by}", f"ends-late-{by}", f"follows-{by}"
+    # No kubelet ends a pod that no node takes, and our finalizer keeps it as a grace period would.
+    slow = stage("slow")
+    slow["template"]["spec"]["nodeSelector"] = {"fermata.dev/node": "none"}
+    cluster.pool(pool, executors=2, policy={"name": "fifo"})
+    cluster.submit(first, pool, [slow, *([stage("bad", 1.0, exit_code=1)] if by == "failure" else [])])
+    wait_until(lambda: len(_unfinished_pods(cluster, first, "slow")) == 1, "it has no pod")
+    (pod,) = _unfinished_pods(cluster, first, "slow")
+    cluster.core.patch_namespaced_pod(pod, "default", {"metadata": {"finalizers": ["fermata.dev/test"]}})
+    cluster.submit(second, pool, [stage("a", 0.2, slots=2)])
+    job = cluster.jobs(first)["slow"].metadata.name
+    if by == "hand":
+        cluster.batch.patch_namespaced_job(job, "default", {"spec": {"suspend": True}})
+    wait_until(lambda: cluster.jobs(first)["slow"].status.terminating == 1, "its pod is not ended")
+    if by == "failure":
+        assert stages_of(cluster.wait_for(first, "Succeeded", "False"))["slow"]["reason"] == "Stopped"
+    wait_until(lambda: cluster.pool_status(pool)["busy"] == 1, "it holds no executor")
+    assert not cluster.jobs(second), "more is started than the pool has executors"
+    cluster.core.patch_namespaced_pod(pod, "default", {"metadata": {"finalizers": None}})
+    cluster.wait_for(second)
+
+
+def _unfinished_pods(cluster: Cluster, workflow: str, stage: str) -> list[str]:
+    selector = f"{GROUP}/workflow={workflow},{GROUP}/stage={stage}"
+    found = cluster.core.list_namespaced_pod("default", label_selector=selector).items
+    return [pod.metadata.name for pod in found if pod.status.phase in ("Pending", "Running")]
+
+
 def test_generated_names_labels_annotations_requests_and_the_index_reach_jobs_and_pods(cluster: Cluster) -> None:
     cluster.pool("named", executors=2, policy={"name": "fifo"})
     asked = {"requests": {"cpu": "50m", "memory": "20Mi"}, "limits": {"memory": "40Mi"}}

@@ -130,7 +130,7 @@ class JobFact:
     completions: int
     parallelism: int
     suspended: bool
-    active: int
+    active: int  # of its pods, with those that are being ended
     succeeded: int
     failed: int
     outcome: Literal["", "Complete", "Failed"]
@@ -163,10 +163,14 @@ class JobFact:
 
     @property
     def occupied(self) -> int:
-        """How many tasks hold executors: the Job controller keeps as many running as parallelism allows."""
-        if self.outcome or self.suspended or self.meta.deleting:
+        """How many tasks hold executors: the Job controller keeps as many running as parallelism allows.
+
+        What it ends, as of a Job that is suspended, deleted or narrowed, may take its grace period for that.
+        """
+        if self.outcome:
             return 0
-        return max(min(self.parallelism, self.completions - self.succeeded), 0)
+        kept = 0 if self.suspended or self.meta.deleting else min(self.parallelism, self.completions - self.succeeded)
+        return max(kept, self.active)
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,7 +296,7 @@ def job_fact(raw: Raw, now_s: float, before: JobFact | None = None) -> JobFact:
         completions=int(spec.get("completions") or 1),
         parallelism=parallelism,
         suspended=bool(spec.get("suspend")),
-        active=int(status.get("active") or 0),
+        active=int(status.get("active") or 0) + int(status.get("terminating") or 0),
         succeeded=int(status.get("succeeded") or 0),
         failed=int(status.get("failed") or 0),
         outcome=end["type"] if end else "",

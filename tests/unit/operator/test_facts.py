@@ -67,6 +67,17 @@ def test_a_job_holds_as_many_executors_as_it_may_have_and_has_tasks_left_for(
     assert job_fact(raw, T0).occupied == occupied
 
 
+def test_a_job_that_is_stopped_deleted_or_narrowed_holds_executors_until_its_pods_have_ended() -> None:
+    raw = job("w", "a", tasks=3)
+    raw["status"] |= {"active": 1, "terminating": 2}
+    for change in ({"suspend": True}, {"parallelism": 0}, {"parallelism": 3}):
+        assert job_fact({**raw, "spec": {**raw["spec"], **change}}, T0).occupied == 3
+    raw["metadata"]["deletionTimestamp"] = _second(T0)
+    assert job_fact(raw, T0).occupied == 3
+    raw["status"] |= {"active": 0, "terminating": 0}
+    assert job_fact(raw, T0).occupied == 0
+
+
 def test_when_a_pod_began_is_known_best_when_that_is_first_seen_and_one_that_is_pending_has_its_executor() -> None:
     raw = {"metadata": {"uid": "p"}, "status": {"phase": "Pending", "startTime": _second(T0 + 5)}}
     seen = pod_fact(raw, T0 + 5.25)
