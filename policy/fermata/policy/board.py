@@ -100,6 +100,7 @@ class Board(NamedTuple):
     stages: Rows[Stage]
     recent_arrival_s: Values
     recent_work_s: Values
+    short_arrival_s: Values  # as many as are recent: room for those of short jobs: kernels allocate nothing
     free: Indices  # executors
     active: Indices  # jobs
     ready: Indices  # stages
@@ -144,6 +145,7 @@ def board_of(state: ClusterState) -> Board:
         unread_rows(Stage, len(state.stage_job), {name: getattr(state, f"stage_{name}") for name in _STAGE}),
         new_values(state.recent_arrival_s),
         new_values(state.recent_work_s),
+        new_values(np.zeros(len(state.recent_arrival_s))),
         new_indices(state.free_executors),
         new_indices(state.active_jobs),
         new_indices(state.ready_stages),

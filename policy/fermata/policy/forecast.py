@@ -7,10 +7,9 @@ batches on a schedule when they are due, whatever the schedule.
 
 from __future__ import annotations
 
-import math
 from typing import NamedTuple
 
-from fermata.policy._jit import kernel
+from fermata.policy._jit import kernel, part
 from fermata.policy.board import Board
 
 # So many moments like this one count as much as the mean rate does: few of them are little evidence.
@@ -24,6 +23,20 @@ class Forecast(NamedTuple):
     earliness: float  # sum over these arrivals of the share of the horizon that is left when each one comes
 
 
+@part
+def _list_short(board: Board, below_s: float) -> int:
+    """List when jobs of less work than this arrived; return how many did.
+
+    Without a branch: a processor guesses wrong which of recent jobs are short.
+    """
+    pool, times_s, sizes_s, listed_s = board.pool[0], board.recent_arrival_s, board.recent_work_s, board.short_arrival_s
+    count = 0
+    for i in range(pool.recent_begin, pool.recent_end):
+        listed_s[count] = times_s[i]
+        count += 1 if sizes_s[i] < below_s else 0
+    return count
+
+
 @kernel
 def forecast(board: Board, below_s: float, since_s: float, horizon_s: float, rate: float) -> Forecast:
     """Return what arrives, of jobs of less work than `below_s`, within `horizon_s` from now.
@@ -35,32 +48,24 @@ def forecast(board: Board, below_s: float, since_s: float, horizon_s: float, rat
         horizon_s: finite.
         rate: of such arrivals on average, per second.
     """
-    pool, times_s, sizes_s = board.pool[0], board.recent_arrival_s, board.recent_work_s
-    # Sums over moments; over arrivals before the moment in hand (`seen`), and before the end of its horizon (`met`).
+    count = _list_short(board, below_s)
+    times_s, now_s = board.short_arrival_s, board.pool[0].now_s
+    # Sums over moments, and over arrivals: `passed_s` before the moment in hand, `met` before the end of its horizon.
     moments, found, early_s = 0.0, 0.0, 0.0
-    seen, seen_s, met, met_s, ahead = 0, 0.0, 0, 0.0, pool.recent_begin
-    before_s = -math.inf
-    for i in range(pool.recent_begin, pool.recent_end):
-        if sizes_s[i] >= below_s:
-            continue
+    passed_s, met, met_s = 0.0, 0, 0.0
+    for passed in range(1, count):
+        before_s = times_s[passed - 1]
+        passed_s += before_s
         until_s = before_s + since_s + horizon_s
-        if until_s > pool.now_s:
+        if until_s > now_s:
             break
-        if seen > 0 and times_s[i] - before_s > since_s:
-            while ahead < pool.recent_end:
-                later_s = times_s[ahead]
-                if later_s > until_s:
-                    break
-                if sizes_s[ahead] < below_s:
-                    met += 1
-                    met_s += later_s
-                ahead += 1
+        if times_s[passed] - before_s > since_s:
+            while met < count and times_s[met] <= until_s:
+                met_s += times_s[met]
+                met += 1
             moments += 1.0
-            found += met - seen
-            early_s += (met - seen) * until_s - (met_s - seen_s)
-        before_s = times_s[i]
-        seen += 1
-        seen_s += before_s
+            found += met - passed
+            early_s += (met - passed) * until_s - (met_s - passed_s)
     expected = rate * horizon_s
     earliness = early_s / horizon_s if horizon_s > 0.0 else 0.0
     weight = moments + _DOUBT

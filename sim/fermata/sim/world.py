@@ -17,7 +17,7 @@ from fermata.policy.board import Board, Executor, Job, Pool, Stage, state_of
 from fermata.policy.correction import Correction, new_correction
 from fermata.policy.graph import job_shape, path_lengths
 from fermata.policy.rows import Indices, Long, Rows, column, new_indices, new_rows, new_values, peek
-from fermata.policy.state import IDLE, ClusterState
+from fermata.policy.state import IDLE, RECENT_ARRIVALS, ClusterState
 from fermata.sim.failures import Failures, Stays, draw_failures
 from fermata.sim.trace import Trace
 
@@ -289,6 +289,7 @@ def _new_board(tables: Tables, executors: int) -> Board:
         ),
         recent_arrival_s=new_values(tables.job_arrival_s),
         recent_work_s=new_values(tables.job_work_s),
+        short_arrival_s=new_values(np.zeros(RECENT_ARRIVALS)),
         free=new_indices(np.arange(executors)[::-1]),
         active=new_indices(np.zeros(jobs)),
         ready=new_indices(np.zeros(stages)),

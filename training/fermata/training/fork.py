@@ -48,6 +48,7 @@ def new_fork(executors: int, room: Room) -> Fork:
         stages=new_rows(Stage, room.stages),
         recent_arrival_s=new_values(np.zeros(room.jobs + RECENT_ARRIVALS)),
         recent_work_s=new_values(np.zeros(room.jobs + RECENT_ARRIVALS)),
+        short_arrival_s=new_values(np.zeros(RECENT_ARRIVALS)),
         free=new_indices(np.zeros(executors)),
         active=new_indices(np.zeros(room.jobs)),
         ready=new_indices(np.zeros(room.stages)),
