@@ -45,18 +45,18 @@ class Labels:
         return Labels(self.x[mask], self.y[mask], self.scenario[mask], weight)
 
 
-def _misses(expert: CostNetwork | Expert, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the squared misses of the legal actions but the first, [m], and of which decision each is, [m]."""
-    legal = ~torch.isnan(y)
-    legal[:, 0] = False
+def _misses(costs: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the squared misses [n, 3] of the legal actions but the first, 0 elsewhere; and which those are, [n, 3]."""
+    asked = ~torch.isnan(y)
+    asked[:, 0] = False
     # What is illegal has to go before it is squared: nothing times NaN is a NaN gradient.
-    return (expert(x) - y)[legal] ** 2, torch.nonzero(legal)[:, 0]
+    return ((costs - y.nan_to_num()) * asked) ** 2, asked
 
 
-def _loss(expert: Expert, x: torch.Tensor, y: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+def _loss(costs: torch.Tensor, y: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
     """Weighted mean squared miss."""
-    misses, rows = _misses(expert, x, y)
-    return (weight[rows] * misses).mean()
+    misses, asked = _misses(costs, y)
+    return (weight[:, None] * misses).sum() / asked.sum()
 
 
 def weighed(
@@ -84,10 +84,11 @@ def weighed(
         return labels
     network = fit(labels, config, seed, on_epoch, device)
     with torch.no_grad():
-        misses, rows = _misses(network, torch.from_numpy(labels.x).float(), torch.from_numpy(labels.y).float())
-    scenario = labels.scenario[rows.numpy()]
+        costs = network(torch.from_numpy(labels.x).float())
+        misses, asked = (each.numpy() for each in _misses(costs, torch.from_numpy(labels.y).float()))
     size = int(labels.scenario.max()) + 1
-    miss = np.bincount(scenario, misses.numpy(), size) / np.maximum(np.bincount(scenario, minlength=size), 1)
+    total = np.bincount(labels.scenario, misses.sum(1), size)
+    miss = total / np.maximum(np.bincount(labels.scenario, asked.sum(1), size), 1)
     weight = (1.0 / (miss + config.floor))[labels.scenario]
     return replace(labels, weight=weight / weight.mean())
 
@@ -183,14 +184,20 @@ def fit_expert(
     y = torch.from_numpy(labels.y).float().to(device)
     weight = (torch.ones(len(x)) if labels.weight is None else torch.from_numpy(labels.weight).float()).to(device)
     scenarios = np.unique(labels.scenario)
-    held = rng.permutation(scenarios)[: min(max(1, round(config.held_out * len(scenarios))), len(scenarios) - 1)]
-    is_held = torch.from_numpy(np.isin(labels.scenario, held)).to(device)
-    train = torch.nonzero(~is_held).squeeze(1)
+    few = rng.permutation(scenarios)[: min(max(1, round(config.held_out * len(scenarios))), len(scenarios) - 1)]
+    is_held = torch.from_numpy(np.isin(labels.scenario, few)).to(device)
+    train, held = (torch.nonzero(each).squeeze(1) for each in (~is_held, is_held))
     with _SEEDING:
         torch.manual_seed(seed)
         expert = Expert(config.hidden)
     expert.to(device)
     expert.normalise(x[train])
+    inputs = (*expert.normal(x), y, weight)  # the first two once, not for each step
+
+    def loss_on(rows: torch.Tensor) -> torch.Tensor:
+        bounded, beyond, y, weight = (each.index_select(0, rows) for each in inputs)
+        return _loss(expert.costs(bounded, beyond), y, weight)
+
     optimiser = torch.optim.AdamW(
         expert.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay, fused=False
     )
@@ -204,14 +211,14 @@ def fit_expert(
         for start in range(0, len(order), config.batch):
             rows = order[start : start + config.batch]
             optimiser.zero_grad()
-            loss = _loss(expert, x[rows], y[rows], weight[rows])
+            loss = loss_on(rows)
             loss.backward()
             optimiser.step()
             schedule.step()
             total += float(loss.detach()) * len(rows)
         expert.eval()
         with torch.no_grad():
-            held_loss = float(_loss(expert, x[is_held], y[is_held], weight[is_held]))
+            held_loss = float(loss_on(held))
         if on_epoch is not None:
             on_epoch(epoch, total / len(order), held_loss)
         since += 1

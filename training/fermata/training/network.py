@@ -46,9 +46,16 @@ class Expert(nn.Module):  # type: ignore[misc] # torch is not followed by mypy
 
     def forward(self, features: Tensor) -> Tensor:
         """Return costs [n, 3] in mean JCTs for features [n, SIZE]."""
+        return self.costs(*self.normal(features))
+
+    def normal(self, features: Tensor) -> tuple[Tensor, Tensor]:
+        """Return features in their scales and bounded, [n, SIZE], and by how much they were beyond that, [n, 1]."""
         normal = (features - self.mean) / self.scale
         bounded = normal.clamp(-BOUND, BOUND)
-        beyond = (normal - bounded).abs().sum(dim=1, keepdim=True)
+        return bounded, (normal - bounded).abs().sum(dim=1, keepdim=True)
+
+    def costs(self, bounded: Tensor, beyond: Tensor) -> Tensor:
+        """Return costs [n, 3] in mean JCTs from what `normal` returns."""
         others = self.layers(bounded) + PENALTY * beyond
         return torch.cat([torch.zeros_like(others[:, :1]), others], dim=1)
 
