@@ -103,7 +103,7 @@ class Interrupted(KeyboardInterrupt):
 
 
 @kernel
-def _run_rule(world: World, rule: Rule, limits: Guardrails, until_event: int) -> int:
+def _run_slice(world: World, rule: Rule, limits: Guardrails, until_event: int) -> int:
     """Run an episode under a heuristic; returns what the last `advance` said, or DECIDE if it is to be gone on with."""
     board, clock = world.board, world.clock[0]
     while True:
@@ -124,12 +124,16 @@ def _run_rule(world: World, rule: Rule, limits: Guardrails, until_event: int) ->
                 break
 
 
-def _run_slices(world: World, rule: Rule, limits: Guardrails, report: Callable[[], object]) -> int:
-    """Run an episode under a heuristic, with a moment for Python after every so many events."""
+def run_rule(world: World, rule: Rule, limits: Guardrails, report: Callable[[], object] = lambda: None) -> int:
+    """Run an episode under a heuristic, with a moment for Python after every so many events.
+
+    Returns:
+        What the last `advance` said.
+    """
     until_event, outcome = 0, DECIDE
     while outcome == DECIDE:
         until_event += SLICE_EVENTS
-        outcome = int(_run_rule(world, rule, limits, until_event))
+        outcome = int(_run_slice(world, rule, limits, until_event))
         report()
     return outcome
 
@@ -225,7 +229,7 @@ def simulate(
 
     try:
         if isinstance(policy, Heuristic) and observer is None:
-            outcome = _run_slices(world, policy.rule, limits, report)
+            outcome = run_rule(world, policy.rule, limits, report)
         elif (network := _network(policy)) and isinstance(fallback, Heuristic) and observer is None:
             outcome = run_network(world, ORDER, network, limits, fallback.rule, report)
         else:

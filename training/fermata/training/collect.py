@@ -11,14 +11,15 @@ from pathlib import Path
 
 import numpy as np
 
-from fermata.policy.heuristics.base import Heuristic
+from fermata.policy.guardrails import NO_LIMITS
 from fermata.policy.heuristics.kernel import BY_REMAINING_WORK, FILL, FOLLOWER, ONE_TASK, SWITCH, Rule
 from fermata.policy.heuristics.srwf import SRWF
 from fermata.policy.learned import ACTIONS, Network, network_of
+from fermata.policy.rows import column
 from fermata.sim.scenarios import Scenario
-from fermata.sim.simulate import simulate
+from fermata.sim.simulate import run_rule
 from fermata.sim.trace import Trace
-from fermata.sim.world import new_world, tables_of
+from fermata.sim.world import Tables, new_world, tables_of
 from fermata.training.config import TrainConfig
 from fermata.training.files import write_arrays
 from fermata.training.fork import fork_for
@@ -44,23 +45,25 @@ class Unit:
         return f"labels-{self.round}-{self.number:05d}.npz"
 
 
-def _mean_jct_s(trace: Trace, executors: int, rule: Rule) -> float:
-    episode = simulate(trace, executors, Heuristic("candidate", "", rule))
-    return float(episode.job_jct_s[trace.jobs // 10 :].mean())
+def _mean_jct_s(tables: Tables, executors: int, rule: Rule) -> float:
+    world, jobs = new_world(tables, executors), len(tables.job_arrival_s)
+    run_rule(world, rule, NO_LIMITS)
+    jct_s = column(world.job_progress, "completion_s") - tables.job_arrival_s
+    return float(jct_s[jobs // 10 :].mean())
 
 
-def tuned_rule(trace: Trace, executors: int) -> Rule:
+def tuned_rule(tables: Tables, executors: int) -> Rule:
     """Return the best of the hold families on an episode; never a hold that does not pay."""
-    work_s = np.quantile(tables_of(trace, executors).job_work_s, [0.3, 0.97])
-    short_s, long_s = (float(each) for each in np.quantile(trace.stage_estimate_s, [0.3, 0.97]))
+    work_s = np.quantile(tables.job_work_s, [0.3, 0.97])
+    short_s, long_s = (float(each) for each in np.quantile(tables.stage_estimate_s, [0.3, 0.97]))
     split_s = float(np.sqrt(work_s[0] * work_s[1]))
     eager = Rule(order=BY_REMAINING_WORK, fill=FILL, split_s=split_s)
-    least = 0.995 * _mean_jct_s(trace, executors, eager)  # holding must be worth half a percent
+    least = 0.995 * _mean_jct_s(tables, executors, eager)  # holding must be worth half a percent
 
     def better(best: Rule, rules: list[Rule]) -> Rule:
         nonlocal least
         for rule in rules:
-            value = _mean_jct_s(trace, executors, rule)
+            value = _mean_jct_s(tables, executors, rule)
             if value < least:
                 best, least = rule, value
         return best
@@ -112,7 +115,8 @@ def label_unit(config: TrainConfig, unit: Unit, network: Network | None, folder:
     scenario = draw(rng, only_for(config.workloads, 0), config.teacher.library)
     seeds = [int(seed) for seed in rng.integers(0, 2**31, 4)]
     tuning = scenario.with_(jobs=_TUNING_JOBS).generate(seeds[0])
-    rule = tuned_rule(tuning, scenario.executors)
+    tables = tables_of(tuning, scenario.executors)
+    rule, unit_s = tuned_rule(tables, scenario.executors), _mean_jct_s(tables, scenario.executors, SRWF.rule)
     # Decisions grow with tasks: jobs of many tasks make as many states, and futures as long, of fewer jobs.
     jobs = max(_LEAST_JOBS, round(config.teacher.library / (tuning.tasks / tuning.jobs) ** 0.5))
     library, episode = (scenario.with_(jobs=jobs).generate(seed) for seed in seeds[1:3])
@@ -126,16 +130,15 @@ def label_unit(config: TrainConfig, unit: Unit, network: Network | None, folder:
         min(config.teacher.sample, 2.0 * wanted.states / episode.tasks / max(config.teacher.elsewhere, 0.4)),
         config.teacher.doubt,
         config.teacher.elsewhere,
-        config.taught,
+        sum(1 << expert for expert in config.taught),
         config.teacher.explore,
         config.teacher.futures,
         horizon,
-        _mean_jct_s(tuning, scenario.executors, SRWF.rule),
+        unit_s,
         _WARM,
         config.teacher.max_label,
     )
-    tables, future = tables_of(episode, scenario.executors), tables_of(library, scenario.executors)
-    world, later = new_world(tables, scenario.executors), new_world(future, scenario.executors)
+    world, later = (new_world(tables_of(each, scenario.executors), scenario.executors) for each in (episode, library))
     forks = tuple(fork_for(episode, scenario.executors, horizon) for _ in ACTIONS)
     teacher = Teacher(world, later, forks, behaviour, base, plan)
     x, y = teacher.collect(seeds[3], wanted.states)

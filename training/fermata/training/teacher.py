@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fermata.policy._jit import kernel
+from fermata.policy._jit import kernel, part
 from fermata.policy.action import WAIT, any_startable
 from fermata.policy.board import Board
 from fermata.policy.features import SIZE, candidates, features
@@ -38,6 +38,8 @@ from fermata.sim.world import World
 from fermata.training.fork import Fork, splice
 from fermata.training.futures import Library, Moment
 
+BETWEEN, TO_LABEL, AT_RANDOM = range(3)  # where a base episode stands: between decisions, or at one
+
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
@@ -57,7 +59,7 @@ class Plan(NamedTuple):
     sample: float  # share of the real choices that are labelled
     doubt: float  # mean JCTs; see `config.Teacher`
     elsewhere: float  # of `sample`, where the behaviour's network says that all but the head costs more than that
-    experts: tuple[int, ...]  # indices into EXPERTS: whose decisions are labelled
+    experts: int  # a bit for each index into EXPERTS: whose decisions are labelled
     explore: float  # share of the decisions of the base episode that are random
     futures: int
     horizon: int  # arrivals a rollout
@@ -225,21 +227,132 @@ def _take(world: World, picked: int, base: Base, limits: Guardrails) -> bool:
     return kind == WAIT
 
 
+@part
+def _interest(behaviour: Base, plan: Plan, legal: int, x: FloatArray) -> float:
+    """Return which part of the share of decisions such as this one is labelled, 0 to 1.
+
+    Most decisions are no question, and noise of labels does no harm there. Where the network would leave the head, or
+    nearly, a wrong sign costs time: that is where labels are spent.
+    """
+    if (plan.experts >> expert_for(x)) & 1 == 0:
+        return 0.0
+    if not behaviour.learned:
+        return 1.0
+    network = behaviour.network
+    for i in range(len(x)):
+        network.inputs[i] = x[i]
+    forward(network, network.inputs)
+    least = math.inf
+    for each in range(1, len(ACTIONS)):
+        if (legal >> each) & 1:
+            least = min(least, network.costs[each])
+    return 1.0 if least < plan.doubt else plan.elsewhere
+
+
+@part
+def _is_sampled(world: World, behaviour: Base, plan: Plan, rng: np.random.Generator, legal: int, x: FloatArray) -> bool:
+    """Draw whether to label a decision; one without a choice never is."""
+    drawn = rng.random()
+    if drawn >= plan.sample or legal & (legal - 1) == 0 or world.clock[0].arrived < plan.warm:
+        return False
+    return drawn < plan.sample * _interest(behaviour, plan, legal, x)
+
+
+@kernel
+def go_on(
+    world: World,
+    behaviour: Base,
+    plan: Plan,
+    rng: np.random.Generator,
+    stand: int,
+    legal: int,
+    picked: int,
+    x: FloatArray,
+) -> tuple[int, int]:
+    """Go on with a base episode to where its caller has something to do.
+
+    Args:
+        world: the episode.
+        behaviour: decides in it.
+        plan: which decisions are labelled, and how many are random.
+        rng: drawn from at each decision.
+        stand: where the episode stands: what this returned before, BETWEEN at first.
+        legal: as returned before.
+        picked: AT_RANDOM: the action that was drawn; numpy draws it, as Numba would need memory for that.
+        x: [SIZE] the features of the decision are written here.
+
+    Returns:
+        TO_LABEL, AT_RANDOM, or BETWEEN at the end of the episode; and a bit for each legal action.
+    """
+    while stand != BETWEEN or advance(world) == DECIDE:
+        while True:
+            if stand == BETWEEN:
+                legal = look(world, behaviour.order, x)
+                if legal == 0:
+                    break
+                if _is_sampled(world, behaviour, plan, rng, legal, x):
+                    return TO_LABEL, legal
+            if stand != AT_RANDOM and rng.random() < plan.explore:
+                return AT_RANDOM, legal
+            waits = _take(world, picked if stand == AT_RANDOM else -1, behaviour, NO_LIMITS)
+            stand = BETWEEN
+            if waits:
+                break
+    return BETWEEN, 0
+
+
+@kernel
+def try_futures(
+    forks: tuple[Fork, ...],
+    future: Future,
+    firsts: IntArray,
+    legal: int,
+    base: Base,
+    plan: Plan,
+    costs: FloatArray,
+    totals_s: FloatArray,
+    left: IntArray,
+) -> bool:
+    """Try each legal action in futures that begin at these jobs: write the labels; False if a fork is too small.
+
+    Args:
+        forks: memory for a copy for each action.
+        future: the decision, and what is the same of all of them.
+        firsts: [futures] jobs of the library.
+        legal: a bit for each action.
+        base: followed after the action.
+        plan: what labels are measured in.
+        costs: [3] added to where legal: mean JCTs against starting the head.
+        totals_s: [3] room.
+        left: [3] room.
+    """
+    for i in range(len(firsts)):
+        one = Future(future.world, future.library, firsts[i], future.since_s, future.arrivals)
+        if not try_actions(forks, one, legal, base, totals_s, left):
+            return False
+        for each in range(len(ACTIONS)):
+            if (legal >> each) & 1:
+                costs[each] += (totals_s[each] - totals_s[START_HEAD]) / plan.unit_s / plan.futures
+    return True
+
+
 def arrivals_of(library: World) -> Library:
     """Return the arrivals of an episode in which nothing has happened."""
     jobs = int(peek(library.clock).jobs)
     return Library(*(column(library.board.jobs, name, jobs) for name in ("arrival_s", "work_s")))
 
 
+@kernel
 def moment_of(world: World, order: Rule) -> Moment:
     """Return what is looked at of a decision to find where its future may begin."""
-    board, arrived = world.board, int(peek(world.clock).arrived)
-    now_s, last = float(peek(board.pool).now_s), peek(board.jobs, arrived - 1)
-    head = peek(board.stages, candidates(board, order).head).job
-    short_s = 0.5 * float(peek(board.jobs, head).remaining_work_s)
-    shorts = np.flatnonzero(column(board.jobs, "work_s", arrived) < short_s)
-    came_s = float(peek(board.jobs, int(shorts[-1])).arrival_s) if len(shorts) else -math.inf
-    return Moment(float(last.work_s), now_s - float(last.arrival_s), short_s, now_s - came_s)
+    board, arrived = world.board, world.clock[0].arrived
+    now_s, last = board.pool[0].now_s, board.jobs[arrived - 1]
+    short_s = 0.5 * board.jobs[board.stages[candidates(board, order).head].job].remaining_work_s
+    job = arrived - 1
+    while job >= 0 and board.jobs[job].work_s >= short_s:
+        job -= 1
+    came_s = board.jobs[job].arrival_s if job >= 0 else -math.inf
+    return Moment(last.work_s, now_s - last.arrival_s, short_s, now_s - came_s)
 
 
 class Teacher:
@@ -261,57 +374,28 @@ class Teacher:
         rng = np.random.default_rng(seed)
         xs: list[FloatArray] = []
         ys: list[FloatArray] = []
-        while len(xs) < states and advance(self.world) == DECIDE:
-            while len(xs) < states:
-                x = np.zeros(SIZE)
-                bits = look(self.world, self.base.order, x)
-                legal = [each for each in range(len(ACTIONS)) if (bits >> each) & 1]
-                if not legal:
-                    break
-                if self._sampled(rng, legal, x):
-                    label = self._label(rng, bits, legal)
-                    if label is not None:
-                        xs.append(x)
-                        ys.append(label)
-                picked = int(rng.choice(legal)) if rng.random() < self.plan.explore else -1
-                if _take(self.world, picked, self.behaviour, NO_LIMITS):
-                    break
+        x, stand, legal, picked = np.zeros(SIZE), BETWEEN, 0, -1
+        while len(xs) < states:
+            stand, legal = go_on(self.world, self.behaviour, self.plan, rng, stand, legal, picked, x)
+            if stand == BETWEEN:
+                break
+            if stand == AT_RANDOM:
+                picked = int(rng.choice([each for each in range(len(ACTIONS)) if (legal >> each) & 1]))
+                continue
+            label = self._label(rng, legal)
+            if label is not None:
+                xs.append(x.copy())
+                ys.append(label)
         return np.array(xs).reshape(-1, SIZE), np.array(ys).reshape(-1, len(ACTIONS))
 
-    def _sampled(self, rng: np.random.Generator, legal: list[int], x: FloatArray) -> bool:
-        """Draw whether to label a decision; one without a choice never is."""
-        drawn = rng.random()
-        if drawn >= self.plan.sample or len(legal) < 2 or peek(self.world.clock).arrived < self.plan.warm:
-            return False
-        return bool(drawn < self.plan.sample * self._interest(x, legal))
-
-    def _interest(self, x: FloatArray, legal: list[int]) -> float:
-        """Return which part of the share of decisions such as this one is labelled, 0 to 1.
-
-        Most decisions are no question, and noise of labels does no harm there. Where the network would leave the head,
-        or nearly, a wrong sign costs time: that is where labels are spent.
-        """
-        network = self.behaviour.network
-        if expert_for(x) not in self.plan.experts:
-            return 0.0
-        if not self.behaviour.learned:
-            return 1.0
-        forward(network, x.copy())  # normalises in place
-        least = min(network.costs[each] for each in legal if each != START_HEAD)
-        return 1.0 if least < self.plan.doubt else self.plan.elsewhere
-
-    def _label(self, rng: np.random.Generator, bits: int, legal: list[int]) -> FloatArray | None:
+    def _label(self, rng: np.random.Generator, legal: int) -> FloatArray | None:
         """Return the label of each action, NaN where illegal; None if the fork is too small."""
-        plan = self.plan
-        costs = np.full(len(ACTIONS), math.nan)
-        costs[legal] = 0.0
+        plan, room = self.plan, (np.zeros(len(ACTIONS)), np.zeros(len(ACTIONS), np.int64))
+        costs = np.array([0.0 if (legal >> each) & 1 else math.nan for each in range(len(ACTIONS))])
         end = int(peek(self.library.clock).jobs) - plan.horizon
         firsts, since_s = self._library.next_jobs(moment_of(self.world, self.base.order), end)
-        for first in rng.choice(firsts, plan.futures):
-            totals_s, left = np.zeros(len(ACTIONS)), np.zeros(len(ACTIONS), np.int64)
-            future = Future(self.world, self.library, int(first), since_s, plan.horizon)
-            if not try_actions(self.forks, future, bits, self.base, totals_s, left):
-                return None
-            costs[legal] += (totals_s[legal] - totals_s[START_HEAD]) / plan.unit_s / plan.futures
+        future = Future(self.world, self.library, 0, since_s, plan.horizon)
+        if not try_futures(self.forks, future, rng.choice(firsts, plan.futures), legal, self.base, plan, costs, *room):
+            return None
         clipped: FloatArray = np.clip(costs, -plan.max_label, plan.max_label)
         return clipped
