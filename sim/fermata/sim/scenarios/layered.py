@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from bisect import bisect_left
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fermata.policy.errors import InputError
 from fermata.sim.scenarios.base import mean_gap_s
-from fermata.sim.trace import IndexArray, IntArray, Trace
+from fermata.sim.trace import IntArray, Trace
 from fermata.sim.trace_builder import StageSpec, TraceBuilder
 
 LAYERS_PER_STAGE = 0.6
@@ -88,7 +89,7 @@ class LayeredDags:
 def _draw_job(rng: np.random.Generator, kind: JobClass) -> list[StageSpec]:
     """One job's stages; the order of the draws is part of the reference episodes."""
     stages = int(rng.integers(kind.stages[0], kind.stages[1] + 1))
-    layers = np.sort(rng.integers(0, math.ceil(LAYERS_PER_STAGE * stages), stages))
+    layers = sorted(rng.integers(0, math.ceil(LAYERS_PER_STAGE * stages), stages).tolist())
     parents = [_draw_parents(rng, layers, stage) for stage in range(stages)]
     log_tasks = rng.uniform(math.log(kind.tasks[0]), math.log(kind.tasks[1] + 1), stages)
     tasks: IntArray = np.floor(np.exp(log_tasks)).astype(np.int64)
@@ -105,15 +106,16 @@ def _draw_job(rng: np.random.Generator, kind: JobClass) -> list[StageSpec]:
     ]
 
 
-def _draw_parents(rng: np.random.Generator, layers: IntArray | IndexArray, stage: int) -> list[int]:
-    earlier = layers[layers < layers[stage]]
-    if len(earlier) == 0:
+def _draw_parents(rng: np.random.Generator, layers: list[int], stage: int) -> list[int]:
+    """Parents of a stage; `layers` is sorted, so that each layer is one run of stages."""
+    end = bisect_left(layers, layers[stage])
+    if end == 0:
         return []
-    candidates = np.flatnonzero(layers == earlier[-1])
+    candidates = np.arange(bisect_left(layers, layers[end - 1]), end)
     wanted = 2 if rng.random() < SECOND_PARENT_SHARE else 1
     chosen: list[int] = rng.choice(candidates, min(wanted, len(candidates)), replace=False).tolist()
     return sorted(chosen)
 
 
-def _rounded(seconds: Sequence[float] | np.ndarray) -> list[float]:
-    return [round(float(value), DECIMALS) for value in seconds]
+def _rounded(seconds: NDArray[np.float64]) -> list[float]:
+    return [round(value, DECIMALS) for value in seconds.tolist()]
