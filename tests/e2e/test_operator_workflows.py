@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -115,6 +116,33 @@ def test_what_is_stopped_keeps_its_executors_until_its_pods_have_ended(cluster: 
     if by == "failure":
         assert stages_of(cluster.wait_for(first, "Succeeded", "False"))["slow"]["reason"] == "Stopped"
     wait_until(lambda: cluster.pool_status(pool)["busy"] == 1, "it holds no executor")
+    assert not cluster.jobs(second), "more is started than the pool has executors"
+    cluster.core.patch_namespaced_pod(pod, "default", {"metadata": {"finalizers": None}})
+    cluster.wait_for(second)
+
+
+@pytest.mark.parametrize("deleted", ["workflow", "job"])
+def test_pods_that_outlive_their_job_keep_their_executors(cluster: Cluster, deleted: str) -> None:
+    pool, first, second = f"leaving-{deleted}", f"deleted-{deleted}", f"after-{deleted}"
+    slow = stage("slow", slots=2)
+    slow["template"]["spec"]["nodeSelector"] = {"fermata.dev/node": "none"}  # as above
+    cluster.pool(pool, executors=3, policy={"name": "fifo"})
+    cluster.submit(first, pool, [slow])
+    wait_until(lambda: len(_unfinished_pods(cluster, first, "slow")) == 1, "it has no pod")
+    (pod,) = _unfinished_pods(cluster, first, "slow")
+    cluster.core.patch_namespaced_pod(pod, "default", {"metadata": {"finalizers": ["fermata.dev/test"]}})
+    cluster.submit(second, pool, [stage("a", 0.2, slots=2)])
+    if deleted == "workflow":
+        cluster.objects.delete_namespaced_custom_object(
+            GROUP, VERSION, "default", "workflows", first, propagation_policy="Background"
+        )
+    else:
+        job = cluster.jobs(first)["slow"].metadata.name
+        cluster.batch.delete_namespaced_job(job, "default", propagation_policy="Background")
+    wait_until(lambda: not cluster.jobs(first), "its Job is not deleted")
+    wait_until(lambda: cluster.pool_status(pool)["busy"] == 2, "it holds no executors")
+    time.sleep(1.0)
+    assert cluster.pool_status(pool)["busy"] == 2
     assert not cluster.jobs(second), "more is started than the pool has executors"
     cluster.core.patch_namespaced_pod(pod, "default", {"metadata": {"finalizers": None}})
     cluster.wait_for(second)

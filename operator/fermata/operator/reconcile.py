@@ -122,7 +122,7 @@ class PoolReconciler:
             for uid, known in self._observer.views.items()
             if uid not in self._observer.problems or any(stage.occupied for stage in known.stages)
         ]
-        elsewhere = Elsewhere(self._unshown(), self._starting(), self._looked_for())
+        elsewhere = Elsewhere(self._unshown(), self._starting(), self._looked_for(), self._leaving())
         state, keys = build_state(
             views,
             max(spec.executors - sum(elsewhere), 0),
@@ -200,6 +200,15 @@ class PoolReconciler:
             for name, most in known.missing.items()
             if (uid, name) not in self._applier.starting
         )
+
+    def _leaving(self) -> int:
+        """Return the executors under pods that have not ended though their Jobs are deleted, and not looked for."""
+        executors = 0
+        for job, pods in self._tools.store.pool_leaving(self.pool):
+            known = self._observer.views.get(job.meta.owner_uid)
+            if known is None or job.stage not in known.missing:
+                executors += pods * self._slots(job)
+        return executors
 
     def _situation(self, spec: ExecutorPoolSpec) -> Situation | None:
         """Return what the estimate of the savings is to be about, if the pool's policy can be asked."""
@@ -304,7 +313,7 @@ class PoolReconciler:
             self._tools.metrics.withdraw(self.pool)
             return
         counts = {
-            "busy": self._busy() + self._looked_for(),
+            "busy": self._busy() + self._looked_for() + self._leaving(),
             "waiting": self._waiting(asked) - len(held),
             "held": len(held),
             "workflows": len(self._observer.views.keys() - self._observer.problems.keys()),

@@ -7,7 +7,7 @@ the workflow it belongs to, as changed, so that a reconciliation costs what chan
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -42,6 +42,7 @@ class Store:
         self.workflow_jobs: dict[str, dict[str, JobFact]] = defaultdict(dict)  # by workflow uid and stage
         self.busy_jobs: dict[str, dict[str, JobFact]] = defaultdict(dict)  # that hold executors, by pool and uid
         self.job_pods: dict[str, dict[str, PodFact]] = defaultdict(dict)
+        self.leaving: dict[str, JobFact] = {}  # by uid: deleted before their pods have ended
         self._gone: dict[str, str] = {}  # by uid of what went lately, oldest first: the version that it went with
         self.touched: dict[str, set[str]] = defaultdict(set)  # workflow uids that changed, by pool
 
@@ -100,7 +101,9 @@ class Store:
 
     def knows(self, pool: str) -> bool:
         """Tell whether there is a pool of that name, or anything that names it."""
-        return pool in self.pools or bool(self.pool_workflows[pool] or self.busy_jobs[pool])
+        return pool in self.pools or bool(
+            self.pool_workflows[pool] or self.busy_jobs[pool] or list(self.pool_leaving(pool))
+        )
 
     def forget(self, pool: str) -> None:
         """Drop the indexes of a pool of which nothing is known: anybody may make up names of pools."""
@@ -110,6 +113,10 @@ class Store:
     def pool_jobs(self, pool: str) -> list[JobFact]:
         """Return the Jobs that hold executors of a pool, oldest first."""
         return sorted(self.busy_jobs[pool].values(), key=lambda job: (job.start_s, job.meta.uid))
+
+    def pool_leaving(self, pool: str) -> Iterator[tuple[JobFact, int]]:
+        """Yield the Jobs of a pool that were deleted before their pods, each with how many of these have not ended."""
+        return ((job, len(self.job_pods[uid])) for uid, job in self.leaving.items() if job.pool == pool)
 
     def _mark(self, pool: str, uid: str) -> None:
         self.touched[pool].add(uid)
@@ -178,6 +185,7 @@ class Store:
             self._remove_jobs(uid, "")
             return
         self.jobs[uid] = fact
+        self.leaving.pop(uid, None)
         self.workflow_jobs[fact.meta.owner_uid][fact.stage] = fact
         if fact.occupied:
             self.busy_jobs[fact.pool][uid] = fact
@@ -187,10 +195,12 @@ class Store:
 
     def _remove_jobs(self, uid: str, _name: str) -> None:
         fact = self.jobs.pop(uid, None)
-        self.job_pods.pop(uid, None)
         if fact is None:
             return
         self.busy_jobs[fact.pool].pop(uid, None)
+        # A deletion takes the Job at once, unless it is asked not to, and its pods when their grace period is over.
+        if not fact.outcome and uid in self.job_pods:
+            self.leaving[uid] = fact
         owner = self.workflows.get(fact.meta.owner_uid)
         # How a stage ended may be in no status yet when its Job is tidied up.
         if not fact.outcome or owner is None or owner.finished:
@@ -222,8 +232,12 @@ class Store:
             return
         siblings = self.job_pods[fact.meta.owner_uid]
         siblings.pop(uid, None)
+        leaving = self.leaving.get(fact.meta.owner_uid)
         if not siblings:
             del self.job_pods[fact.meta.owner_uid]
+            self.leaving.pop(fact.meta.owner_uid, None)
+        if leaving is not None:
+            self._changed(leaving.pool)
 
     def _put_namespaces(self, raw: Raw) -> None:
         fact = NamespaceFact(facts.meta_of(raw))

@@ -31,9 +31,15 @@ class Elsewhere(NamedTuple):
     unshown: int
     starting: int
     unseen: int
+    leaving: int
 
     def __str__(self) -> str:
-        told = ("under Jobs that no workflow shows", "for what is being started", "under Jobs that are not seen")
+        told = (
+            "under Jobs that no workflow shows",
+            "for what is being started",
+            "under Jobs that are not seen",
+            "under pods of deleted Jobs",
+        )
         return ", ".join(f"{executors} {what}" for executors, what in zip(self, told, strict=True) if executors)
 
 

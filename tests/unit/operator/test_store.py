@@ -93,6 +93,38 @@ def test_only_jobs_that_hold_executors_are_listed_and_oldest_first() -> None:
     assert store.pool_jobs("pool") == []
 
 
+def test_pods_of_a_job_that_is_deleted_before_them_count_until_they_have_ended_unless_it_has_ended() -> None:
+    store, woken = _store()
+    store.put("workflows", workflow("w", stage("a")))
+    store.put("jobs", job("w", "a", tasks=2))
+    for name in ("first", "second"):
+        store.put("pods", _pod(name, "Running"))
+    store.remove("workflows", "uid-w")
+    store.remove("jobs", "job-w-a")
+    assert store.pool_jobs("pool") == []
+    assert [(fact.stage, pods) for fact, pods in store.pool_leaving("pool")] == [("a", 2)]
+    assert not list(store.pool_leaving("another"))
+    assert store.knows("pool")
+    woken.clear()
+    store.put("pods", _pod("first", "Failed", version=2))
+    assert [pods for _, pods in store.pool_leaving("pool")] == [1]
+    store.remove("pods", "second")
+    assert woken == ["pool"] * 2
+    assert not list(store.pool_leaving("pool"))
+    assert not store.knows("pool")
+    assert not store.job_pods
+    store.put("jobs", job("w", "b", outcome="Complete", succeeded=1))
+    store.put("pods", _pod("third", "Running", owner="job-w-b"))
+    store.remove("jobs", "job-w-b")
+    assert not store.leaving, "it had ended, and said so of its pods"
+
+
+def _pod(name: str, phase: str, version: int = 1, owner: str = "job-w-a") -> dict[str, Any]:
+    owners = [{"uid": owner, "controller": True}]
+    meta = {"name": name, "uid": name, "resourceVersion": str(version), "ownerReferences": owners}
+    return {"metadata": meta, "status": {"phase": phase}}
+
+
 @pytest.mark.parametrize("change", [{"name": "copy"}, {"ownerReferences": []}, {"namespace": "another"}])
 def test_a_job_that_only_looks_like_one_of_ours_counts_for_nothing(change: dict[str, Any]) -> None:
     store, _ = _store()
