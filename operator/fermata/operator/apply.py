@@ -6,7 +6,7 @@ Remembers what the API server refuses for good and what is to be tried again lat
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -103,22 +103,25 @@ class Applier:
         """Return why Jobs of a workflow's stages are not seen, by stage."""
         return {name: search.message for (owner, name), search in self._searches.items() if owner == uid}
 
-    def paused(self, now_s: float) -> Mapping[StageKey, Why]:
+    def paused(self, now_s: float) -> set[StageKey]:
         """Return the stages not to be started now: that failed a moment ago, takes long, or lets others go first."""
         return self._put_off(now_s, all_failed=self._others_first)
 
-    def _put_off(self, now_s: float, *, all_failed: bool = False) -> dict[StageKey, Why]:
-        paused: dict[StageKey, Why] = {}
-        for (uid, name), begun in self.starting.items():
-            # Tasks that may begin at any moment count towards a workflow's own parallelism.
-            shared = begun.view.spec.parallelism is not None
-            names = [stage.spec.name for stage in begun.view.stages if shared or stage.spec.name == name]
-            paused |= dict.fromkeys(((uid, each) for each in names), _STARTING)
-        return paused | {
-            key: Why(reasons.START_RETRYING, f"not started, tried again: {failure.message}")
-            for key, failure in self._failures.items()
-            if all_failed or not _is_due(failure, now_s)
-        }
+    def why_paused(self, key: StageKey, now_s: float) -> Why | None:
+        """Return why a stage is not to be started now; None if it may be."""
+        failure = self._failures.get(key)
+        if failure is not None and (self._others_first or not _is_due(failure, now_s)):
+            return Why(reasons.START_RETRYING, f"not started, tried again: {failure.message}")
+        beside = (begun for (uid, _), begun in self.starting.items() if uid == key[0])
+        return _STARTING if key in self.starting or any(map(_is_shared, beside)) else None
+
+    def _put_off(self, now_s: float, *, all_failed: bool = False) -> set[StageKey]:
+        paused = {key for key, failure in self._failures.items() if all_failed or not _is_due(failure, now_s)}
+        paused.update(self.starting)
+        for (uid, _), begun in self.starting.items():
+            if _is_shared(begun):
+                paused.update((uid, stage.spec.name) for stage in begun.view.stages)
+        return paused
 
     def retries_s(self, now_s: float) -> Iterable[float]:
         """Return when stages are to be tried again, of those that were left alone at a time, or let others go first."""
@@ -144,7 +147,7 @@ class Applier:
             {key: partial(self._start, views[key[0]], key, cap, policy, now_s) for key, cap in plan.starts.items()}
         )
         # That it lets others go first for a round is nothing to be told.
-        before, self._paused = self._paused, set(self._put_off(now_s))
+        before, self._paused = self._paused, self._put_off(now_s)
         for uid, _ in before ^ self._paused:  # why it waits from now on, if it does, is something else
             self._teller.mark(uid)
 
@@ -279,6 +282,14 @@ class Applier:
             self._stops[key] = failure
             again_s = failure.until_s - now_s
             log.warning("%s: stage %s: not stopped, again in %g s: %s", fact.title, job.stage, again_s, error)
+
+
+def _is_shared(begun: Start) -> bool:
+    """Tell whether a start keeps others of its workflow from starting.
+
+    Tasks that may begin at any moment count towards a workflow's own parallelism.
+    """
+    return begun.view.spec.parallelism is not None
 
 
 def _is_due(failure: Failure | None, now_s: float) -> bool:

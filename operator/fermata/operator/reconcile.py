@@ -360,14 +360,14 @@ class PoolReconciler:
         whys = Whys({}, {})
         if asked is None or known.blocked:
             return whys
-        paused = self._applier.paused(asked.state.now_s)
         for stage in known.stages:
             name = stage.spec.name
             key = (known.fact.meta.uid, name)
             if stage.phase != "Ready":
                 continue
-            if key in paused:
-                whys.waiting[name] = paused[key]
+            paused = self._applier.why_paused(key, asked.state.now_s)
+            if paused is not None:
+                whys.waiting[name] = paused
             elif known.room == 0:  # whatever is free: else it would have to be told again whenever that changes
                 whys.waiting[name] = PARALLELISM_REACHED
             elif key in held:
