@@ -100,7 +100,7 @@ class Board(NamedTuple):
     stages: Rows[Stage]
     recent_arrival_s: Values
     recent_work_s: Values
-    short_arrival_s: Values  # as many as are recent: room for those of short jobs: kernels allocate nothing
+    short_arrival_s: Values  # room to list those of short jobs in: kernels allocate nothing
     free: Indices  # executors
     active: Indices  # jobs
     ready: Indices  # stages

@@ -86,9 +86,9 @@ def weighed(
     with torch.no_grad():
         costs = network(torch.from_numpy(labels.x).float())
         misses, asked = (each.numpy() for each in _misses(costs, torch.from_numpy(labels.y).float()))
+    scenario = labels.scenario[np.nonzero(asked)[0]]
     size = int(labels.scenario.max()) + 1
-    total = np.bincount(labels.scenario, misses.sum(1), size)
-    miss = total / np.maximum(np.bincount(labels.scenario, asked.sum(1), size), 1)
+    miss = np.bincount(scenario, misses[asked], size) / np.maximum(np.bincount(scenario, minlength=size), 1)
     weight = (1.0 / (miss + config.floor))[labels.scenario]
     return replace(labels, weight=weight / weight.mean())
 
@@ -184,8 +184,8 @@ def fit_expert(
     y = torch.from_numpy(labels.y).float().to(device)
     weight = (torch.ones(len(x)) if labels.weight is None else torch.from_numpy(labels.weight).float()).to(device)
     scenarios = np.unique(labels.scenario)
-    few = rng.permutation(scenarios)[: min(max(1, round(config.held_out * len(scenarios))), len(scenarios) - 1)]
-    is_held = torch.from_numpy(np.isin(labels.scenario, few)).to(device)
+    apart = rng.permutation(scenarios)[: min(max(1, round(config.held_out * len(scenarios))), len(scenarios) - 1)]
+    is_held = torch.from_numpy(np.isin(labels.scenario, apart)).to(device)
     train, held = (torch.nonzero(each).squeeze(1) for each in (~is_held, is_held))
     with _SEEDING:
         torch.manual_seed(seed)

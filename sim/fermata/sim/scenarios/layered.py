@@ -107,7 +107,7 @@ def _draw_job(rng: np.random.Generator, kind: JobClass) -> list[StageSpec]:
 
 
 def _draw_parents(rng: np.random.Generator, layers: list[int], stage: int) -> list[int]:
-    """Parents of a stage; `layers` is sorted, so that each layer is one run of stages."""
+    """Draw the parents of a stage; `layers` is sorted, so that each layer is one run of stages."""
     end = bisect_left(layers, layers[stage])
     if end == 0:
         return []
