@@ -101,9 +101,8 @@ class Store:
 
     def knows(self, pool: str) -> bool:
         """Tell whether there is a pool of that name, or anything that names it."""
-        return pool in self.pools or bool(
-            self.pool_workflows[pool] or self.busy_jobs[pool] or list(self.pool_leaving(pool))
-        )
+        named = self.pool_workflows[pool] or self.busy_jobs[pool] or any(self.pool_leaving(pool))
+        return pool in self.pools or bool(named)
 
     def forget(self, pool: str) -> None:
         """Drop the indexes of a pool of which nothing is known: anybody may make up names of pools."""
