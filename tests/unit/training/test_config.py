@@ -36,7 +36,19 @@ SMOKE = shipped_configs()["smoke"].read_text()
         (("name: smoke", ""), ": name: is missing"),
         (("behaviour", "behavior"), ": rounds.0.behavior: no such key"),
         (("rounds:", "round:"), ": round: no such key"),
-        (("[2, 3]", "[2]"), ": workloads.executors.1: is missing"),
+        (("[2, 3]", "[2]"), ": workloads.executors: expected a list of 2 in brackets, got one of 1"),
+        (("[2, 3]", "[2, 3, 4]"), ": workloads.executors: expected a list of 2 in brackets, got one of 3"),
+        (("[2, 3]", "3"), ": workloads.executors: expected a list of 2 in brackets, got 3"),
+        (("[2, 3]", "2-3"), ": workloads.executors: expected a list of 2 in brackets, got '2-3'"),
+        (
+            ("[2, 3]", "{from: 2, to: 3}"),
+            ": workloads.executors: expected a list of 2 in brackets, got {'from': 2",
+        ),
+        (
+            ("seed: 1", "method: reinforc"),
+            ": method: expected reinforce, ppo or evolution, or no method for the",
+        ),
+        (("seed: 1", "method: [ppo]"), ": method: expected reinforce, ppo or evolution, or no method for the"),
         (("[2, 3]", "[3, 2]"), ": workloads.executors: expected the lower end first, got 3 and 2"),
         (("[2, 3]", "[0, 2]"), ": workloads.executors.0: Input should be greater than or equal to 1, got 0"),
         (("[60, 100]", "[60, 600]"), ": teacher: expected a library of twice the horizon, got 1000 and 600"),
@@ -123,6 +135,7 @@ def test_windows_line_ends_and_a_byte_order_mark_change_nothing(tmp_path: Path) 
     ("text", "expected"),
     [
         ("name: x\nrounds: []\n", "rounds"),
+        ("name: x\nrounds: 3\n", "rounds: expected a list, got 3"),
         ("name: x\nrounds:\n  - {behaviour: tuned, rollouts: tuned, scenarios: 1, states: 1}\nspeed: 3\n", "speed"),
         ("name: x\nrounds:\n  - {behaviour: luck, rollouts: tuned, scenarios: 1, states: 1}\n", "rounds.0.behaviour"),
         ("name: [\n", "broken YAML"),

@@ -6,7 +6,7 @@ None of it changes what a valid configuration says, nor its digest.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, TypeVar, get_args, get_origin
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
@@ -15,7 +15,7 @@ from fermata.sim.trace import MAX_EXECUTORS
 
 N = TypeVar("N", int, float)
 LEAST, MOST = 1e-12, 1e10  # of a number but 0, whatever its sign: beyond, their products are soon none any more
-_MOST_SHOWN = 80  # characters of a number
+_MOST_SHOWN = 80  # characters of what was given
 # What several kinds of configurations say of the same field.
 SEED = "Of all that is drawn."
 PROCESSES = "Worker processes, by default one a core; does not change the result."
@@ -35,6 +35,19 @@ class Section(BaseModel):
         if truth is not None and cls.model_fields[str(info.field_name)].annotation is not bool:
             raise ValueError(f"expected neither true nor false, got {truth}")
         return given
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _a_list_where_one_belongs(cls, given: Any, info: ValidationInfo) -> Any:
+        kind = cls.model_fields[str(info.field_name)].annotation
+        if get_origin(kind) is not tuple:
+            return given
+        is_list, entries = isinstance(given, list | tuple), get_args(kind)
+        size = None if Ellipsis in entries else len(entries)
+        if is_list and size in (None, len(given)):
+            return given
+        got = f"one of {len(given)}" if is_list else f"{given!r:.{_MOST_SHOWN}}"
+        raise ValueError(f"expected a list{'' if size is None else f' of {size} in brackets'}, got {got}")
 
     @field_validator("*", mode="after")
     @classmethod

@@ -17,6 +17,7 @@ from fermata.training.graph.objectives import Objective
 from fermata.training.graph.scenarios import named
 from fermata.training.spark.config import AllocationConfig
 
+_MOST_SHOWN = 80  # characters of a method
 _MOST_SCORE = 1e6  # far from what is impossible (`graph_actions.IMPOSSIBLE`)
 
 
@@ -215,8 +216,12 @@ def read_any(source: str) -> TrainConfig | GraphConfig | AllocationConfig:
         InputError: no such file, or something in it is not as expected; names file and field.
     """
     raw, path = read_raw(source)
-    if isinstance(raw, dict) and raw.get("method") == "evolution":
+    if not isinstance(raw, dict) or "method" not in raw:
+        return validated(TrainConfig, raw, path)
+    method = raw["method"]
+    if method == "evolution":
         return validated(AllocationConfig, raw, path)
-    if isinstance(raw, dict) and "method" in raw:
+    if method in ("reinforce", "ppo"):
         return validated(GraphConfig, raw, path)
-    return validated(TrainConfig, raw, path)
+    expected = "reinforce, ppo or evolution, or no method for the rollout teacher"
+    raise InputError(f"method: expected {expected}; got {method!r:.{_MOST_SHOWN}}", file=path)
