@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import subprocess
 import sys
 from importlib.metadata import version
 from pathlib import Path
+from typing import get_type_hints
 
 import pytest
 from tests.processes import AS_NOBODY, INTERRUPTED, fermata, interruptible, of_nobody
@@ -155,6 +157,28 @@ def test_the_help_of_every_command_has_its_options_and_their_meaning_in_full() -
         for param in command.params:
             assert all(name in done.stdout for name in param.opts if name.startswith("-")), (words, param.opts)
             assert "".join(param.help.split()) in text, (words, param.opts)
+
+
+def test_no_command_takes_an_empty_name_of_a_file_or_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As of a variable that is not set: to Python it is the current folder, where a run would then be begun."""
+    monkeypatch.chdir(tmp_path)
+    asked = 0
+    for verb, module in VERBS.items():
+        own = importlib.import_module(module).app
+        root = get_command(own)
+        for each in own.registered_commands:
+            name = each.name or each.callback.__name__.replace("_", "-")
+            words, command = ([verb], root) if not hasattr(root, "commands") else ([verb, name], root.commands[name])
+            hints = get_type_hints(each.callback)
+            for param in command.params:
+                if hints[param.name] in (Path, Path | None, list[Path]):
+                    given = f"{param.opts[0]}=" if param.opts[0].startswith("-") else ""
+                    done = fermata(*words, given)
+                    assert (done.returncode, done.stdout) == (2, ""), (words, param.name)
+                    assert "expected a name, got ''" in done.stderr, (words, param.name)
+                    asked += 1
+    assert asked > 20
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("where", ["fermata.cli.main.app", "typer.core.TyperGroup.make_context"])

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from fermata.cli.interrupts import resumable
+from fermata.cli.options import path
 
 app = typer.Typer(add_completion=False)
 
@@ -14,7 +15,7 @@ app = typer.Typer(add_completion=False)
 @app.command()
 @resumable()
 def ablate(
-    out: Annotated[Path, typer.Option(help="Folder of the runs; what is done is not done again.")],
+    out: Annotated[Path, typer.Option(parser=path, help="Folder of the runs; what is done is not done again.")],
     config: Annotated[
         str, typer.Option(help="What the agents have in common: a shipped configuration of a graph policy, or a file.")
     ] = "graph-paper",

@@ -12,11 +12,12 @@ from urllib.parse import quote
 import typer
 
 from fermata.cli.extras import need
+from fermata.cli.options import path
 
 if TYPE_CHECKING:
     from fermata.operator.cluster import Cluster
 
-Kubeconfig = Annotated[Path | None, typer.Option(help="Cluster to ask; the usual places if not given.")]
+Kubeconfig = Annotated[Path | None, typer.Option(parser=path, help="Cluster to ask; the usual places if not given.")]
 Namespace = Annotated[
     str | None, typer.Option("--namespace", "-n", help="Its namespace; that of the kubeconfig's context if not given.")
 ]

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fermata.cli.extras import need
-from fermata.cli.options import OtherEstimates, check_executors, check_output, parameter, seed_range
+from fermata.cli.options import OtherEstimates, check_executors, check_output, parameter, path, seed_range
 from fermata.cli.progress import progress_bar
 from fermata.cli.provenance import command, sha256, versions
 from fermata.policy.errors import InputError
@@ -44,8 +44,8 @@ def compare(
     trace: Annotated[str | None, typer.Option(help="A job trace instead; .xz or .gz is read as such.")] = None,
     seeds: Annotated[str | None, typer.Option(help="With --scenario: A-B, or one seed.")] = None,
     base: Annotated[str | None, typer.Option(help="What the others are compared with; default: the first.")] = None,
-    out: Annotated[Path, typer.Option(help="Where the report goes.")] = Path("report.html"),
-    figures: Annotated[Path | None, typer.Option(help="A folder for every figure as SVG and PNG.")] = None,
+    out: Annotated[Path, typer.Option(parser=path, help="Where the report goes.")] = Path("report.html"),
+    figures: Annotated[Path | None, typer.Option(parser=path, help="A folder for every figure as SVG and PNG.")] = None,
     executors: Annotated[int | None, typer.Option(help="Size of the pool; default: the scenario's.")] = None,
     warmup: Annotated[
         int | None, typer.Option(help="First jobs that means leave out; default: the scenario's.")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fermata.cli.extras import need
-from fermata.cli.options import check_output, seed_range
+from fermata.cli.options import check_output, path, seed_range
 from fermata.cli.progress import progress_bar
 from fermata.policy.errors import InputError
 
@@ -39,7 +39,7 @@ def explain(
         typer.Option(help="Where it decides: benchmark scenarios, or 'all'; default: a few in which holding pays."),
     ] = None,
     seeds: Annotated[str, typer.Option(help="A-B, or one seed; intervals are over them.")] = "7000-7004",
-    out: Annotated[Path | None, typer.Option(help="Write it as an HTML page.")] = None,
+    out: Annotated[Path | None, typer.Option(parser=path, help="Write it as an HTML page.")] = None,
     top: Annotated[
         int,
         typer.Option(

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from fermata.cli.options import path
 from fermata.policy.errors import InputError
 
 app = typer.Typer(add_completion=False)
@@ -13,15 +14,17 @@ app = typer.Typer(add_completion=False)
 
 @app.command("export-onnx")
 def export_onnx(
-    run: Annotated[Path, typer.Argument(help="Folder that fermata train wrote.")],
-    out: Annotated[Path, typer.Option(help="The ONNX file to write.")],
+    run: Annotated[Path, typer.Argument(parser=path, help="Folder that fermata train wrote.")],
+    out: Annotated[Path, typer.Option(parser=path, help="The ONNX file to write.")],
     scores: Annotated[
-        Path | None, typer.Option(help="Output of fermata evaluate --json, to be kept in the file.")
+        Path | None, typer.Option(parser=path, help="Output of fermata evaluate --json, to be kept in the file.")
     ] = None,
-    card: Annotated[Path | None, typer.Option(help="Also write a model card in Markdown.")] = None,
+    card: Annotated[Path | None, typer.Option(parser=path, help="Also write a model card in Markdown.")] = None,
     beside: Annotated[
         Path | None,
-        typer.Option(help="Of an allocation: write it beside the network of this model, one file for both."),
+        typer.Option(
+            parser=path, help="Of an allocation: write it beside the network of this model, one file for both."
+        ),
     ] = None,
 ) -> None:
     """Export a trained policy as ONNX, checked against torch."""

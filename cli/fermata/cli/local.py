@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 import typer
 
 from fermata.cli.extras import need
+from fermata.cli.options import path
 from fermata.policy.errors import FermataError, InputError
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ app = typer.Typer(
 
 _START_LIMIT_S = 30.0
 _ANSWER_LIMIT_S = 10.0
-Folder = Annotated[Path, typer.Option("--dir", help="Where its kubeconfig, state and log lie.")]
+Folder = Annotated[Path, typer.Option("--dir", parser=path, help="Where its kubeconfig, state and log lie.")]
 _FOLDER = Path(".fermata/local")
 
 
@@ -45,7 +46,7 @@ def up(
     ] = False,
     install_crds: Annotated[bool, typer.Option(help="Install Fermata's resources.")] = True,
     crds: Annotated[
-        Path | None, typer.Option(help="A folder of further manifests (*.yaml) to install at the start.")
+        Path | None, typer.Option(parser=path, help="A folder of further manifests (*.yaml) to install at the start.")
     ] = None,
     allow_local_commands: Annotated[
         bool, typer.Option(help="Let pods annotated fermata.dev/run-local run their command on this machine.")

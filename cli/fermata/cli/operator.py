@@ -8,20 +8,25 @@ from typing import Annotated
 
 import typer
 
+from fermata.cli.options import path
+
 app = typer.Typer(add_completion=False)
 
 
 @app.command()
 def operator(
     kubeconfig: Annotated[
-        Path | None, typer.Option(help="Cluster to serve; the usual places, or the service account, if not given.")
+        Path | None,
+        typer.Option(parser=path, help="Cluster to serve; the usual places, or the service account, if not given."),
     ] = None,
     namespace: Annotated[str | None, typer.Option("--namespace", "-n", help="Serve one namespace only.")] = None,
     metrics_host: Annotated[str, typer.Option(help="Address of /metrics, /healthz and /readyz.")] = "127.0.0.1",
     metrics_port: Annotated[
         int | None, typer.Option(min=0, max=65535, help="Port of these three; without it they are not served.")
     ] = None,
-    record: Annotated[Path | None, typer.Option(help="Append every decision to this file, as JSON lines.")] = None,
+    record: Annotated[
+        Path | None, typer.Option(parser=path, help="Append every decision to this file, as JSON lines.")
+    ] = None,
     lease_namespace: Annotated[
         str | None,
         typer.Option(help="Namespace of the Lease that lets one operator act; where it runs, if not given."),

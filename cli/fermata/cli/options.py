@@ -32,6 +32,19 @@ ItsExecutors = Annotated[int | None, typer.Option(help="Size of the pool for tha
 Processes = Annotated[int | None, typer.Option("--jobs", min=1, help="Processes, by default one a core; same figures.")]
 
 
+def path(text: str) -> Path:
+    """Read the name of a file or folder; an empty one, as of a variable that is not set, is no name.
+
+    To Python it is the current folder, where a run would then be begun.
+
+    Raises:
+        BadParameter: it is empty.
+    """
+    if not text:
+        raise typer.BadParameter("expected a name, got ''")
+    return Path(text)
+
+
 def seed_range(text: str) -> list[int]:
     """Read `A-B` (both included) or one seed.
 

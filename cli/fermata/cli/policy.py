@@ -9,6 +9,7 @@ import typer
 
 from fermata.cli.explain_model import explain
 from fermata.cli.headroom import headroom
+from fermata.cli.options import path
 
 _LINE = 100  # characters of a list that is printed in full
 
@@ -90,7 +91,9 @@ def list_() -> None:
 
 @app.command()
 def replay(
-    file: Annotated[Path, typer.Argument(help="Decisions recorded by fermata operator or fermata simulate --record.")],
+    file: Annotated[
+        Path, typer.Argument(parser=path, help="Decisions recorded by fermata operator or fermata simulate --record.")
+    ],
     policy: Annotated[
         str | None, typer.Option(help="Ask this policy; by default the one that decided, if it is built in.")
     ] = None,

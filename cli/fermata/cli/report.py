@@ -12,7 +12,7 @@ import typer
 from fermata.cli.clusters import Kubeconfig, ask
 from fermata.cli.extras import need
 from fermata.cli.history import DEADLINE, SHARED_CAP, SUSPENDED, History, caps_of, read_history, schedule_of, trace_of
-from fermata.cli.options import check_output
+from fermata.cli.options import check_output, path
 from fermata.cli.provenance import command, versions
 from fermata.policy.errors import InputError
 from fermata.policy.wording import counted
@@ -34,7 +34,7 @@ def report(
     policies: Annotated[
         str | None, typer.Option(help="Policies to simulate, separated by commas; default: the pool's own.")
     ] = None,
-    out: Annotated[Path, typer.Option(help="Where the report goes.")] = Path("report.html"),
+    out: Annotated[Path, typer.Option(parser=path, help="Where the report goes.")] = Path("report.html"),
     as_json: Annotated[bool, typer.Option("--json", help="Print all numbers as one JSON object.")] = False,
     kubeconfig: Kubeconfig = None,
 ) -> None:

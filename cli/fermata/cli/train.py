@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fermata.cli.interrupts import resumable
+from fermata.cli.options import path
 
 if TYPE_CHECKING:
     from fermata.training.config import TrainConfig
@@ -23,7 +24,7 @@ app = typer.Typer(add_completion=False)
 @app.command()
 @resumable()
 def train(
-    out: Annotated[Path, typer.Option(help="Folder of the run; a run that is there is resumed.")],
+    out: Annotated[Path, typer.Option(parser=path, help="Folder of the run; a run that is there is resumed.")],
     config: Annotated[
         str | None,
         typer.Option(help="YAML file, or a shipped configuration's name; by default quick, or with --trace own."),

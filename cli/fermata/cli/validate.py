@@ -8,12 +8,16 @@ from typing import Annotated
 
 import typer
 
+from fermata.cli.options import path
+
 app = typer.Typer(add_completion=False)
 
 
 @app.command()
 def validate(
-    files: Annotated[list[Path], typer.Argument(help="Manifests: YAML of one or more documents, or JSON.")],
+    files: Annotated[
+        list[Path], typer.Argument(parser=path, help="Manifests: YAML of one or more documents, or JSON.")
+    ],
 ) -> None:
     """Check Workflows and ExecutorPools; other objects in a file are left alone. Each problem is a line."""
     from fermata.cli.admission import problems

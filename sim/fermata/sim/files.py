@@ -86,12 +86,19 @@ def open_raw(path: str | Path) -> Iterator[BinaryIO]:
         if str(path) == STANDARD_STREAM:
             yield _standard(sys.stdin, "<stdin>")
         else:
-            with Path(path).open("rb") as raw:
+            with _named(path).open("rb") as raw:
                 yield raw
     except gzip.BadGzipFile:
         raise  # an OSError by inheritance only: the file could be read, what it holds could not
     except OSError as error:
         raise InputError(f"cannot read it: {error.strerror or error}", file=shown_name(path)) from error
+
+
+def _named(path: str | Path) -> Path:
+    """Return a path; no name at all, as of a variable that is not set, would be the current folder's."""
+    if not str(path):
+        raise InputError("expected the name of a file, got ''")
+    return Path(path)
 
 
 def _standard(stream: TextIO | None, name: str) -> BinaryIO:
@@ -157,7 +164,7 @@ def _whole_output(path: str | Path) -> Iterator[BinaryIO]:
         yield stream
         stream.flush()
         return
-    target = Path(name)
+    target = _named(name)
     if os.path.isdir(target):  # to replace "." or "/" would be refused in words of its own
         raise InputError("cannot write it: is a folder", file=target)
     if is_pipe_or_device(target):  # to be replaced by a file would take it away from whoever reads there

@@ -14,7 +14,7 @@ import pytest
 from tests.disk import files_end_at
 
 from fermata.policy.errors import InputError
-from fermata.sim.files import atomic_output
+from fermata.sim.files import atomic_output, read_bytes
 from fermata.sim.scenarios import SCENARIOS
 from fermata.sim.trace import Trace
 from fermata.sim.trace_io import check_fits, read_trace, write_trace
@@ -207,7 +207,15 @@ def test_a_missing_file_and_a_folder_are_refused(tmp_path: Path) -> None:
         read_trace(tmp_path)
 
 
-@pytest.mark.parametrize("folder", ["", ".", "/"])
+def test_no_name_is_none_of_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for opened in (lambda: read_trace(""), lambda: read_bytes(""), atomic_output("").__enter__):
+        with pytest.raises(InputError, match=r"^expected the name of a file, got ''$"):
+            opened()
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("folder", [".", "/"])
 def test_a_folder_is_no_output(folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(InputError, match=r"^[./]: cannot write it: is a folder$"), atomic_output(folder):

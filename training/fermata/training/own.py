@@ -16,6 +16,7 @@ from typing import Literal
 import numpy as np
 
 from fermata.policy.errors import InputError
+from fermata.sim.files import open_raw
 from fermata.sim.scenarios import Scenario
 from fermata.sim.scenarios.blocks import TraceBlocks, offered_load
 from fermata.sim.trace import Trace
@@ -121,10 +122,8 @@ def as_scenario(own: OwnTrace, part: Part) -> Scenario:
 
 
 def _digest(path: str) -> str:
-    try:
-        return hashlib.sha256(Path(path).read_bytes()).hexdigest()
-    except OSError as error:
-        raise InputError(f"{error.strerror}; expected a job trace", file=path) from error
+    with open_raw(path) as raw:
+        return hashlib.sha256(raw.read()).hexdigest()
 
 
 @lru_cache(maxsize=4)

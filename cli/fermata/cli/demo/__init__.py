@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fermata.cli.extras import need
+from fermata.cli.options import path
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -36,9 +37,9 @@ def demo(
     policy: Annotated[
         str | None, typer.Option(help="What the learned pool runs instead of the shipped model, by name.")
     ] = None,
-    report: Annotated[Path, typer.Option(help="Where the report goes.")] = Path("report.html"),
+    report: Annotated[Path, typer.Option(parser=path, help="Where the report goes.")] = Path("report.html"),
     folder: Annotated[
-        Path | None, typer.Option("--dir", help="Keep state, logs and recorded decisions in this folder.")
+        Path | None, typer.Option("--dir", parser=path, help="Keep state, logs and recorded decisions in this folder.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object, as the last line.")] = False,
 ) -> None:

@@ -8,16 +8,24 @@ from typing import Annotated
 
 import typer
 
-from fermata.cli.options import check_output
+from fermata.cli.options import check_output, path
 from fermata.policy.errors import InputError
 
 
 def report(
-    data: Annotated[Path, typer.Option(help="Folder with lublin_256, SDSC-SP2-recon and CTC-SP2-recon (.swf.xz).")],
-    out: Annotated[Path, typer.Option("--out", "-o", help="Where to write the page.")],
-    inspectors: Annotated[Path | None, typer.Option(help="Folder of inspectors and queue-*.onnx to measure.")] = None,
-    study: Annotated[Path | None, typer.Option(help="Folder that `fermata hpc study` filled; adds its tables.")] = None,
-    windows: Annotated[Path | None, typer.Option(help="Folder that `fermata hpc windows` filled, likewise.")] = None,
+    data: Annotated[
+        Path, typer.Option(parser=path, help="Folder with lublin_256, SDSC-SP2-recon and CTC-SP2-recon (.swf.xz).")
+    ],
+    out: Annotated[Path, typer.Option("--out", "-o", parser=path, help="Where to write the page.")],
+    inspectors: Annotated[
+        Path | None, typer.Option(parser=path, help="Folder of inspectors and queue-*.onnx to measure.")
+    ] = None,
+    study: Annotated[
+        Path | None, typer.Option(parser=path, help="Folder that `fermata hpc study` filled; adds its tables.")
+    ] = None,
+    windows: Annotated[
+        Path | None, typer.Option(parser=path, help="Folder that `fermata hpc windows` filled, likewise.")
+    ] = None,
 ) -> None:
     """Write the results page on rigid jobs: every table, with intervals; takes a few minutes."""
     check_output(out)  # said now, not when all is measured

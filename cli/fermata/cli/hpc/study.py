@@ -9,12 +9,15 @@ from typing import Annotated
 import typer
 
 from fermata.cli.interrupts import resumable
+from fermata.cli.options import path
 
 
 @resumable()
 def study(
-    data: Annotated[Path, typer.Option(help="Folder with lublin_256, SDSC-SP2-recon and CTC-SP2-recon (.swf.xz).")],
-    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the inspectors; it is made.")],
+    data: Annotated[
+        Path, typer.Option(parser=path, help="Folder with lublin_256, SDSC-SP2-recon and CTC-SP2-recon (.swf.xz).")
+    ],
+    out: Annotated[Path, typer.Option("--out", "-o", parser=path, help="Folder for the inspectors; it is made.")],
 ) -> None:
     """Train the inspectors of SchedInspector's tables and figures, one file each; run it again to go on.
 

@@ -10,14 +10,14 @@ from typing import Annotated, Any
 import typer
 
 from fermata.cli.hpc.options import AsJson, CleaningName, Estimates, Log, Part, Seed, Stretch, configured, load
-from fermata.cli.options import check_model, parameter
+from fermata.cli.options import check_model, parameter, path
 from fermata.cli.progress import progress_bar
 from fermata.policy.errors import InputError
 
 
 def train(
     log: Log,
-    out: Annotated[Path, typer.Option("--out", "-o", help="Where to write the model (.onnx).")],
+    out: Annotated[Path, typer.Option("--out", "-o", parser=path, help="Where to write the model (.onnx).")],
     policy: Annotated[
         str | None,
         typer.Option(

@@ -11,13 +11,15 @@ import typer
 
 from fermata.cli.hpc.options import configured, load
 from fermata.cli.interrupts import resumable
-from fermata.cli.options import parameter
+from fermata.cli.options import parameter, path
 from fermata.policy.errors import InputError
 
 
 @resumable()
 def windows(
-    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the agents and the tables; it is made.")],
+    out: Annotated[
+        Path, typer.Option("--out", "-o", parser=path, help="Folder for the agents and the tables; it is made.")
+    ],
     log: Annotated[
         str | None, typer.Option(help="lublin_256, on which they are judged; without it they are only trained.")
     ] = None,
