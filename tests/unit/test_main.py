@@ -112,6 +112,12 @@ def test_sigterm_is_not_lost_in_a_callback_of_a_job_in_the_background() -> None:
     assert (told.returncode, told.stderr) == (130, "fermata: interrupted; the same command goes on where it was\n")
 
 
+def test_a_verb_that_is_misspelt_is_told_with_the_one_that_was_meant() -> None:
+    done = fermata("trian")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.endswith("No such command 'trian'. Did you mean 'train', 'trace'?\n")
+
+
 def test_it_says_its_version() -> None:
     done = fermata("--version")
     assert (done.returncode, done.stdout) == (0, f"fermata {version('fermata')}\n")

@@ -14,7 +14,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fermata.cli.extras import need
-from fermata.cli.options import OtherEstimates, check_executors, check_output, parameter, path, seed_range
+from fermata.cli.options import (
+    OtherEstimates,
+    check_apart,
+    check_executors,
+    check_folder,
+    check_output,
+    parameter,
+    path,
+    policy_names,
+    seed_range,
+)
 from fermata.cli.progress import progress_bar
 from fermata.cli.provenance import command, sha256, versions
 from fermata.policy.errors import InputError
@@ -85,6 +95,9 @@ def compare(
     if (trace is None) == (not names_of_scenarios):
         raise InputError("expected either --trace FILE or --scenario NAME...")
     check_output(out)
+    check_apart({"--trace": trace, "--out": out})
+    if figures is not None:
+        check_folder(figures)
     limits = Guardrails(max_hold, max_wait)
     wrong = None if noise is None else read_noise(noise)
     _load_all(names)
@@ -110,30 +123,6 @@ def compare(
     if done < total:
         print(f"fermata: interrupted after {done} of {total} episodes; the report is of these", file=sys.stderr)
         raise typer.Exit(INTERRUPTED)
-
-
-def policy_names(text: str) -> list[str]:
-    """Read policies separated by commas, whose parameters may be separated by commas too.
-
-    Raises:
-        InputError: a policy is named twice or not at all.
-
-    >>> policy_names("sjf,sjf-hold:tau=60,split=10,default")
-    ['sjf', 'sjf-hold:tau=60,split=10', 'default']
-    """
-    names: list[str] = []
-    for part in (piece.strip() for piece in text.split(",")):
-        parameter_of_last = "=" in part and ":" not in part and not part.endswith(".onnx")
-        if parameter_of_last and names and ":" in names[-1]:
-            names[-1] += f",{part}"
-        elif part:
-            names.append(part)
-    if not names:
-        raise InputError(f"--policies: expected names separated by commas, got {text!r}")
-    for name in names:
-        if names.count(name) > 1:
-            raise InputError(f"--policies: {name!r} is there twice")
-    return names
 
 
 def _place(names: list[str], base: str | None) -> int:

@@ -29,12 +29,13 @@ def export_onnx(
 ) -> None:
     """Export a trained policy as ONNX, checked against torch."""
     from fermata.cli.extras import need
-    from fermata.cli.options import check_model, check_output
+    from fermata.cli.options import check_apart, check_model, check_output
 
     need("training")
     check_model(out)
     if card is not None:
         check_output(card)
+    check_apart({"--out": out, "--card": card, "--scores": scores, "--beside": beside})
     from fermata.sim.files import is_pipe_or_device
     from fermata.training import export, train
     from fermata.training.graph import export as graph_export
@@ -53,8 +54,6 @@ def export_onnx(
         raise InputError("an allocation has no card; fermata policy info shows the metadata", file=card)
     if method != "evolution" and beside is not None:
         raise InputError("--beside is for runs that allocate executors", file=run)
-    if beside is not None and beside.resolve() == out.resolve():
-        raise InputError("--beside and --out are the same file; expected two", file=out)
     if (beside is not None or card is not None) and is_pipe_or_device(out):
         raise InputError("--beside and --card read the model again; expected the name of a file", file=out)
     metadata = exporter.metadata_of(config, kept)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections.abc import Mapping
+from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -80,6 +82,30 @@ def span(text: str, option: str) -> tuple[int, int]:
     return first, last
 
 
+def policy_names(text: str) -> list[str]:
+    """Read policies separated by commas, whose parameters may be separated by commas too.
+
+    Raises:
+        InputError: a policy is named twice or not at all.
+
+    >>> policy_names("sjf,sjf-hold:tau=60,split=10,default")
+    ['sjf', 'sjf-hold:tau=60,split=10', 'default']
+    """
+    names: list[str] = []
+    for part in (piece.strip() for piece in text.split(",")):
+        parameter_of_last = "=" in part and ":" not in part and not part.endswith(".onnx")
+        if parameter_of_last and names and ":" in names[-1]:
+            names[-1] += f",{part}"
+        elif part:
+            names.append(part)
+    if not names:
+        raise InputError(f"--policies: expected names separated by commas, got {text!r}")
+    for name in names:
+        if names.count(name) > 1:
+            raise InputError(f"--policies: {name!r} is there twice")
+    return names
+
+
 def check_executors(count: int | None) -> None:
     """Refuse a pool of no size, or of one that no ExecutorPool may have.
 
@@ -109,6 +135,34 @@ def check_output(path: Path) -> None:
     # A file is written beside its place and then moved there.
     if not is_pipe_or_device(path) and not os.access(path.parent, os.W_OK):
         raise InputError("cannot write it: its folder is read-only", file=path)
+
+
+def check_folder(path: Path) -> None:
+    """Refuse a folder that cannot be made or written; to be called before what goes there has been worked for.
+
+    Raises:
+        InputError: it, or what it would be in, is no folder or read-only.
+    """
+    nearest = next(each for each in (path, *path.parents) if each.exists())
+    if not nearest.is_dir():
+        raise InputError(f"cannot make the folder: {nearest} is none", file=path)
+    if not os.access(nearest, os.W_OK):
+        raise InputError(f"cannot write into it: {nearest} is read-only", file=path)
+
+
+def check_apart(files: Mapping[str, str | Path | None]) -> None:
+    """Refuse a file that is named twice: what is read would be gone, or one of two outputs.
+
+    Args:
+        files: by option; None where it is not given, and what is `-` is no file.
+
+    Raises:
+        InputError: it is one file.
+    """
+    given = {option: str(file) for option, file in files.items() if file is not None and str(file) != "-"}
+    for (option, file), (other, another) in combinations(given.items(), 2):
+        if os.path.realpath(file) == os.path.realpath(another):
+            raise InputError(f"{option} and {other} name one file, {another!r}; expected two")
 
 
 def check_model(path: Path) -> None:

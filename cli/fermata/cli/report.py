@@ -12,7 +12,7 @@ import typer
 from fermata.cli.clusters import Kubeconfig, ask
 from fermata.cli.extras import need
 from fermata.cli.history import DEADLINE, SHARED_CAP, SUSPENDED, History, caps_of, read_history, schedule_of, trace_of
-from fermata.cli.options import check_output, path
+from fermata.cli.options import check_output, path, policy_names
 from fermata.cli.provenance import command, versions
 from fermata.policy.errors import InputError
 from fermata.policy.wording import counted
@@ -72,7 +72,6 @@ async def _read(cluster: Cluster, pool: str | None, *, own: bool) -> tuple[Histo
 
 def _chosen(history: History, own: Policy | None, policies: str | None) -> list[Policy]:
     """Return the policies to simulate, what never holds first: the base of all comparisons."""
-    from fermata.cli.compare import policy_names
     from fermata.operator.builtin import load_fallback
     from fermata.policy.registry import load
 

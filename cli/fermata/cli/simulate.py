@@ -11,12 +11,11 @@ import sys
 from collections.abc import Generator
 from contextlib import closing, nullcontext
 from dataclasses import replace
-from itertools import combinations
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fermata.cli.options import OtherEstimates, check_executors, parameter, seed_range
+from fermata.cli.options import OtherEstimates, check_apart, check_executors, parameter, seed_range
 from fermata.cli.progress import progress_bar
 from fermata.policy.errors import InputError
 
@@ -107,7 +106,10 @@ def simulate(
         raise InputError("--trace needs --executors K")
     if retries is not None and fail is None:
         raise InputError("--retries is of --fail, the failures that are repeated")
-    _check_files(trace, per_job, record)
+    for option, file in (("--per-job", per_job), ("--record", record)):
+        if file == "-":
+            raise InputError(f"{option}: standard output has the figures; expected the name of a file")
+    check_apart({"--trace": trace, "--per-job": per_job, "--record": record})
     jobs = _small_episode(trace, scenario, seeds, settings or [], executors) if noise is None else None
 
     from fermata.policy.guardrails import Guardrails
@@ -153,16 +155,6 @@ def _check(processes: int, executors: int | None, warmup: int | None, max_hold: 
     for option, seconds in (("--max-hold", max_hold), ("--max-wait", max_wait)):
         if not seconds >= 0.0:
             raise InputError(f"{option}: expected 0 s or more, got {seconds:g}")
-
-
-def _check_files(trace: str | None, per_job: str | None, record: str | None) -> None:
-    for option, file in (("--per-job", per_job), ("--record", record)):
-        if file == "-":
-            raise InputError(f"{option}: standard output has the figures; expected the name of a file")
-    named = {"--trace": None if trace == "-" else trace, "--per-job": per_job, "--record": record}
-    for (option, file), (other, another) in combinations(named.items(), 2):
-        if file is not None and another is not None and os.path.realpath(file) == os.path.realpath(another):
-            raise InputError(f"{option} and {other} name one file, {another!r}; expected two")
 
 
 def _small_episode(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fermata.cli.clusters import Kubeconfig, ask
-from fermata.cli.options import OtherEstimates, parameter
+from fermata.cli.options import OtherEstimates, check_apart, parameter
 from fermata.cli.progress import progress_bar
 from fermata.policy.errors import InputError
 from fermata.policy.wording import counted
@@ -62,6 +62,7 @@ def import_(
             raise InputError(f"--{option.replace('_', '-')} does not apply to {format_}")
     if mean_gap_s > MAX_TIME_S:
         raise InputError(f"--mean-gap-s: expected 0 to {MAX_TIME_S:g} s, got {mean_gap_s:g}")
+    check_apart({"FILE": file, "--out": out})
     with progress_bar(f"reading {file}") as progress:
         options = ImportOptions(
             limit=limit,
@@ -114,6 +115,7 @@ def export(
         raise InputError("expected either a FILE or --from-cluster")
     if not from_cluster and (pool is not None or kubeconfig is not None):
         raise InputError("--pool and --kubeconfig go with --from-cluster, not with a FILE")
+    check_apart({"FILE": file, "--out": out})
     trace = _read(file) if file is not None else _from_cluster(pool, kubeconfig)
     if job is not None:
         if job not in trace.job_ids:

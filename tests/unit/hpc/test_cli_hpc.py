@@ -206,6 +206,23 @@ def test_a_wrong_input_exits_two_with_one_line(log: Path, arguments: tuple[str, 
     assert done.stderr.count("\n") == 1
 
 
+def test_a_log_is_not_written_over(log: Path) -> None:
+    before = log.read_bytes()
+    done = fermata_hpc("simulate", "--log", log, "--policy", "sjf", "--per-job", log)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == f"fermata: --log and --per-job name one file, '{log}'; expected two\n"
+    assert log.read_bytes() == before
+
+
+@pytest.mark.parametrize("option", ["--jobs=99999999999999999999", "--load=1e-308"])
+def test_what_cannot_be_drawn_is_told_and_nothing_is_written(option: str, tmp_path: Path) -> None:
+    done = fermata_hpc("generate", option, "--out", tmp_path / "log.swf")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "Traceback" not in done.stderr
+    assert "Warning" not in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_page_is_not_measured_from_or_for_a_folder_that_is_not_there(tmp_path: Path) -> None:
     for missing in ("--data", "--inspectors", "--study", "--windows"):
         done = fermata_hpc("report", "--data", tmp_path, missing, tmp_path / "none", "--out", tmp_path / "page.md")

@@ -64,6 +64,8 @@ def test_a_log_that_is_not_there_is_said_before_anything_is_trained(folder: Path
     done = fermata_hpc("study", "--data", tmp_path, "--out", tmp_path / "study")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == f"fermata: expected {CASES[2].log}.swf.xz in {tmp_path}\n"
+    fermata_hpc("study", "--data", tmp_path, "--out", tmp_path / "new")
+    assert not (tmp_path / "new").exists()
 
 
 def test_the_tables_have_every_case_and_a_missing_one_is_named(folder: Path, tmp_path: Path) -> None:

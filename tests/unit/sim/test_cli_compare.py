@@ -163,6 +163,26 @@ def test_a_trace_with_figures_as_files(tmp_path: Path) -> None:
         assert words in done.stdout
 
 
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (["--out", "t.jsonl"], "--trace and --out name one file, 't.jsonl'; expected two"),
+        (["--figures", "t.jsonl/figures"], "t.jsonl/figures: cannot make the folder: t.jsonl is none"),
+        (["--figures", "t.jsonl"], "t.jsonl: cannot make the folder: t.jsonl is none"),
+    ],
+)
+def test_what_cannot_be_written_is_told_before_anything_has_run(
+    options: list[str], told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_trace(scenario("express_k2").with_(jobs=80).generate(9), "t.jsonl")
+    before = Path("t.jsonl").read_bytes()
+    done = fermata("--trace", "t.jsonl", "--executors", 2, "--policies", "fifo,sjf", *options)
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", f"fermata: {told}\n")
+    assert [path.name for path in tmp_path.iterdir()] == ["t.jsonl"]
+    assert Path("t.jsonl").read_bytes() == before
+
+
 def test_a_model_says_what_it_learned(tmp_path: Path) -> None:
     out, model = tmp_path / "r.html", tmp_path / "run" / "policy.onnx"
     model.parent.mkdir()

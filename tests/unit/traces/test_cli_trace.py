@@ -142,6 +142,8 @@ def test_an_export_says_what_it_left_out(tmp_path: Path) -> None:
         (["export", "x", "--pool", "p", "--out", "-"], "--pool and --kubeconfig go with --from-cluster"),
         (["export", "x", "--kubeconfig", "k", "--out", "-"], "--pool and --kubeconfig go with --from-cluster"),
         (["import", "swf", "x", "--jobs", "5", "--out", "-"], "--jobs does not apply to swf"),
+        (["import", "swf", "x", "--out", "./x"], "FILE and --out name one file, './x'; expected two"),
+        (["export", "x", "--out", "./x"], "FILE and --out name one file, './x'; expected two"),
         (["import", "jsonl", "x", "--keep-incomplete", "--out", "-"], "--keep-incomplete does not apply to jsonl"),
         (["generate", "--out", "-"], "expected either --scenario NAME or --kind NAME"),
         (["generate", "--scenario", "syn", "--out", "-"], "no scenario 'syn'; there are: fig1,"),

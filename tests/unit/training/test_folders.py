@@ -76,6 +76,15 @@ def test_names_that_are_no_text_are_told_before_anything_is_begun(
     assert not names["--out"].exists()
 
 
+def test_a_card_is_not_written_over_the_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = tmp_path / "p.onnx"
+    line = told(["export-onnx", tmp_path, "--out", model, "--card", model], monkeypatch, capsys)
+    assert line == f"fermata: --out and --card name one file, '{model}'; expected two\n"
+    assert not model.exists()
+
+
 def test_a_model_whose_name_no_command_would_take_is_not_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from fermata.cli.hpc.options import AsJson, CleaningName, Estimates, Kill, Log, PolicyName, Seed, Stretch, load
+from fermata.cli.options import check_apart
 from fermata.policy.errors import InputError
 
 
@@ -27,6 +28,7 @@ def simulate(
     """Simulate a scheduler of rigid jobs on an idle machine: slowdown, wait, utilisation and the queue."""
     if per_job == "-":
         raise InputError("--per-job: standard output has the figures; expected the name of a file")
+    check_apart({"--log": log, "--per-job": per_job})
     from fermata.sim.files import atomic_output
     from fermata.sim.hpc import policy as named
     from fermata.sim.hpc import simulate as run

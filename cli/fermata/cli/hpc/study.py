@@ -32,11 +32,11 @@ def study(
     from fermata.training.hpc.export import export_inspector
     from fermata.training.hpc.train import train_inspector
 
-    out.mkdir(parents=True, exist_ok=True)
     wanted = [(case.log, name, settings) for case in CASES for name, settings in case.runs.items()]
     wanted.sort(key=lambda each: int(each[2]["seed"]))  # every case once, then again
     needed = dict.fromkeys(log for log, name, _ in wanted if not (out / name).is_file())
     logs = {log: exact_log(data, log) for log in needed}  # one that is not there is said now, not in the middle
+    out.mkdir(parents=True, exist_ok=True)
     for number, (log, name, settings) in enumerate(wanted):
         if (out / name).is_file():
             continue

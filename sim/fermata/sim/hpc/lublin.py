@@ -115,7 +115,8 @@ def generate(
     number = np.repeat(np.arange(len(kinds)), jobs)[first]
     if load is not None:
         offered = float((runtime * cores).sum()) / machine_cores / max(float(submit[-1] - submit[0]), 1.0)
-        submit = np.floor(submit[0] + (submit - submit[0]) * offered / load)
+        with np.errstate(over="ignore"):  # the log refuses what is beyond all times
+            submit = np.floor(submit[0] + (submit - submit[0]) * offered / load)
     name, work = f"lublin_{machine_cores}_seed{seed}", np.asarray(runtime, dtype=np.float64)
     zeros = np.zeros(jobs, dtype=np.int64)
     return JobLog(
