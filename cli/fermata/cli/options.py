@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from fermata.training.config import OwnTrace
 
 MOST_SEEDS = 1_000_000
+MOST_JOBS = 10_000_000  # as of an episode (`fermata.sim.scenarios.base.MAX_JOBS`)
 _MOST_SHOWN = 80  # characters
 
 OtherEstimates = Annotated[

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fermata.cli.clusters import Kubeconfig, ask
-from fermata.cli.options import OtherEstimates, check_apart, parameter
+from fermata.cli.options import MOST_JOBS, OtherEstimates, check_apart, parameter
 from fermata.cli.progress import progress_bar
 from fermata.policy.errors import InputError
 from fermata.policy.wording import counted
@@ -39,7 +39,7 @@ def import_(
     keep_incomplete: Annotated[bool, typer.Option(help="Keep jobs with missing data, filled in.")] = False,
     exact_estimates: Annotated[bool, typer.Option(help="Estimates are the real durations, not requests.")] = False,
     one_slot: Annotated[bool, typer.Option(help="Every task takes one slot.")] = False,
-    jobs: Annotated[int, typer.Option(min=1, help="Jobs to sample (tpch).")] = 200,
+    jobs: Annotated[int, typer.Option(min=1, max=MOST_JOBS, help="Jobs to sample (tpch).")] = 200,
     mean_gap_s: Annotated[
         float, typer.Option(min=0.0, help="Mean gap between jobs without arrivals (tpch, wfcommons folders).")
     ] = 25.0,

@@ -14,7 +14,9 @@ import pytest
 from tests.processes import fermata as in_process
 from tests.processes import interruptible
 
+from fermata.cli.options import MOST_JOBS
 from fermata.sim.scenarios import SCENARIOS
+from fermata.sim.scenarios.base import MAX_JOBS
 from fermata.sim.trace_io import job_lines, read_trace
 
 # The program with 200 MB to spare once its code is there.
@@ -162,6 +164,13 @@ def test_a_mistake_is_one_line_and_exit_code_2(arguments: list[str], words: str)
     assert words in done.stderr
     assert done.stdout == ""
     assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_more_jobs_than_any_trace_has_are_not_begun_to_be_sampled() -> None:
+    assert MOST_JOBS == MAX_JOBS
+    done = fermata("import", "tpch", ".", "--jobs", MAX_JOBS + 1, "--out", "-")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "Invalid value for '--jobs'" in done.stderr
 
 
 def test_too_little_memory_is_one_line(tmp_path: Path) -> None:

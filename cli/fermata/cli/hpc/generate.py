@@ -7,10 +7,12 @@ from typing import Annotated
 
 import typer
 
+from fermata.cli.options import MOST_JOBS
+
 
 def generate(
     out: Annotated[str, typer.Option("--out", "-o", help="Where to write it; .xz and .gz compress.")],
-    jobs: Annotated[int, typer.Option(min=1, max=10_000_000, help="How many jobs.")] = 10_000,
+    jobs: Annotated[int, typer.Option(min=1, max=MOST_JOBS, help="How many jobs.")] = 10_000,
     seed: Annotated[int, typer.Option(min=0, help="Same seed, same jobs.")] = 0,
     cores: Annotated[int, typer.Option(min=2, max=10_000_000, help="Size of the machine.")] = 256,
     population: Annotated[str, typer.Option(help="whole, or types: batch and interactive jobs apart.")] = "whole",
