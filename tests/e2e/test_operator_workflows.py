@@ -100,14 +100,13 @@ def test_a_failure_stops_the_others_or_lets_them_finish(
 @pytest.mark.parametrize("by", ["failure", "hand"])
 def test_what_is_stopped_keeps_its_executors_until_its_pods_have_ended(cluster: Cluster, by: str) -> None:
     pool, first, second = f"ending-{by}", f"ends-late-{by}", f"follows-{by}"
-    # No kubelet ends a pod that no node takes, and our finalizer keeps it as a grace period would.
+    # No kubelet ends a pod of a node that there is not: it takes as long as it is let.
     slow = stage("slow")
-    slow["template"]["spec"]["nodeSelector"] = {"fermata.dev/node": "none"}
+    slow["template"]["spec"]["nodeName"] = "none"
     cluster.pool(pool, executors=2, policy={"name": "fifo"})
     cluster.submit(first, pool, [slow, *([stage("bad", 1.0, exit_code=1)] if by == "failure" else [])])
     wait_until(lambda: len(_unfinished_pods(cluster, first, "slow")) == 1, "it has no pod")
     (pod,) = _unfinished_pods(cluster, first, "slow")
-    cluster.core.patch_namespaced_pod(pod, "default", {"metadata": {"finalizers": ["fermata.dev/test"]}})
     cluster.submit(second, pool, [stage("a", 0.2, slots=2)])
     job = cluster.jobs(first)["slow"].metadata.name
     if by == "hand":
@@ -117,34 +116,33 @@ def test_what_is_stopped_keeps_its_executors_until_its_pods_have_ended(cluster: 
         assert stages_of(cluster.wait_for(first, "Succeeded", "False"))["slow"]["reason"] == "Stopped"
     wait_until(lambda: cluster.pool_status(pool)["busy"] == 1, "it holds no executor")
     assert not cluster.jobs(second), "more is started than the pool has executors"
-    cluster.core.patch_namespaced_pod(pod, "default", {"metadata": {"finalizers": None}})
+    cluster.core.delete_namespaced_pod(pod, "default", grace_period_seconds=0)
     cluster.wait_for(second)
 
 
-@pytest.mark.parametrize("deleted", ["workflow", "job"])
+@pytest.mark.parametrize("deleted", ["workflow", "job", "job-alone"])
 def test_pods_that_outlive_their_job_keep_their_executors(cluster: Cluster, deleted: str) -> None:
     pool, first, second = f"leaving-{deleted}", f"deleted-{deleted}", f"after-{deleted}"
     slow = stage("slow", slots=2)
-    slow["template"]["spec"]["nodeSelector"] = {"fermata.dev/node": "none"}  # as above
+    slow["template"]["spec"]["nodeName"] = "none"  # as above
     cluster.pool(pool, executors=3, policy={"name": "fifo"})
     cluster.submit(first, pool, [slow])
     wait_until(lambda: len(_unfinished_pods(cluster, first, "slow")) == 1, "it has no pod")
     (pod,) = _unfinished_pods(cluster, first, "slow")
-    cluster.core.patch_namespaced_pod(pod, "default", {"metadata": {"finalizers": ["fermata.dev/test"]}})
     cluster.submit(second, pool, [stage("a", 0.2, slots=2)])
     if deleted == "workflow":
         cluster.objects.delete_namespaced_custom_object(
             GROUP, VERSION, "default", "workflows", first, propagation_policy="Background"
         )
     else:
-        job = cluster.jobs(first)["slow"].metadata.name
-        cluster.batch.delete_namespaced_job(job, "default", propagation_policy="Background")
+        job, how = cluster.jobs(first)["slow"].metadata.name, "Orphan" if deleted == "job-alone" else "Background"
+        cluster.batch.delete_namespaced_job(job, "default", propagation_policy=how)
     wait_until(lambda: not cluster.jobs(first), "its Job is not deleted")
-    wait_until(lambda: cluster.pool_status(pool)["busy"] == 2, "it holds no executors")
+    wait_until(lambda: cluster.pool_status(pool).get("busy") == 2, "it holds no executors")
     time.sleep(1.0)
     assert cluster.pool_status(pool)["busy"] == 2
     assert not cluster.jobs(second), "more is started than the pool has executors"
-    cluster.core.patch_namespaced_pod(pod, "default", {"metadata": {"finalizers": None}})
+    cluster.core.delete_namespaced_pod(pod, "default", grace_period_seconds=0)
     cluster.wait_for(second)
 
 

@@ -321,12 +321,14 @@ def _condition(status: Raw, *kinds: str) -> Raw | None:
 
 
 def pod_fact(raw: Raw, now_s: float, before: PodFact | None = None) -> PodFact:
-    """Return the fact of a pod; `before` is an earlier version of it, if there was one."""
-    status = raw.get("status") or {}
+    """Return the fact of a pod; an earlier version, `before`, if there was one, has said for good whose it is."""
+    meta, status = meta_of(raw), raw.get("status") or {}
+    if before is not None:
+        meta = replace(meta, owner_uid=before.meta.owner_uid)
     start_s = before.start_s if before else None
     if start_s is None and status.get("startTime"):
         start_s = refine(parse(status["startTime"]), now_s)
-    return PodFact(meta_of(raw), start_s, status.get("phase") in ("Pending", "Running"))
+    return PodFact(meta, start_s, status.get("phase") in ("Pending", "Running"))
 
 
 def _status(model: type[Any], raw: Raw) -> Any:

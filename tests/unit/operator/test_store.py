@@ -119,6 +119,20 @@ def test_pods_of_a_job_that_is_deleted_before_them_count_until_they_have_ended_u
     assert not store.leaving, "it had ended, and said so of its pods"
 
 
+def test_pods_that_lose_their_owner_count_for_it_until_they_have_ended() -> None:
+    store, _ = _store()
+    store.put("jobs", job("w", "a"))
+    store.put("pods", _pod("first", "Running"))
+    store.remove("jobs", "job-w-a")
+    orphan = _pod("first", "Running", version=2)
+    del orphan["metadata"]["ownerReferences"]
+    store.put("pods", orphan)
+    assert [pods for _, pods in store.pool_leaving("pool")] == [1]
+    store.remove("pods", "first")
+    assert not store.knows("pool")
+    assert not store.job_pods
+
+
 def _pod(name: str, phase: str, version: int = 1, owner: str = "job-w-a") -> dict[str, Any]:
     owners = [{"uid": owner, "controller": True}]
     meta = {"name": name, "uid": name, "resourceVersion": str(version), "ownerReferences": owners}
