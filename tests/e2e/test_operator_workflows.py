@@ -120,6 +120,23 @@ def test_what_is_stopped_keeps_its_executors_until_its_pods_have_ended(cluster: 
     cluster.wait_for(second)
 
 
+def test_a_pod_that_ends_late_is_followed_by_none_before(cluster: Cluster) -> None:
+    name = "ends-late"
+    slow = stage("slow", retries=3)
+    slow["template"]["spec"] |= {"nodeName": "none", "restartPolicy": "OnFailure"}  # as above
+    cluster.pool(name, executors=1, policy={"name": "fifo"})
+    cluster.submit(name, name, [slow])
+    wait_until(lambda: len(_unfinished_pods(cluster, name, "slow")) == 1, "it has no pod")
+    (pod,) = _unfinished_pods(cluster, name, "slow")
+    cluster.core.delete_namespaced_pod(pod, "default")
+    wait_until(lambda: cluster.jobs(name)["slow"].status.terminating == 1, "its pod is not ended")
+    time.sleep(1.0)
+    assert _unfinished_pods(cluster, name, "slow") == [pod]
+    assert cluster.jobs(name)["slow"].status.active is None
+    cluster.core.delete_namespaced_pod(pod, "default", grace_period_seconds=0)
+    wait_until(lambda: len(_unfinished_pods(cluster, name, "slow")) == 1, "it has no other pod")
+
+
 @pytest.mark.parametrize("deleted", ["workflow", "job", "job-alone"])
 def test_pods_that_outlive_their_job_keep_their_executors(cluster: Cluster, deleted: str) -> None:
     pool, first, second = f"leaving-{deleted}", f"deleted-{deleted}", f"after-{deleted}"

@@ -57,6 +57,8 @@ def build_job(
         "completions": stage.spec.tasks,
         "parallelism": min(cap, stage.spec.tasks),
         "backoffLimit": stage.spec.retries,
+        # Or a pod that ends slowly and the one that follows it would take two executors.
+        "podReplacementPolicy": "Failed",
         "template": template,
     }
     if template["spec"]["restartPolicy"] == "Never":  # the API takes a failure policy with no other

@@ -35,6 +35,7 @@ def test_a_job_says_what_the_stage_says() -> None:
         "completions": 5,
         "parallelism": 3,
         "backoffLimit": 2,
+        "podReplacementPolicy": "Failed",
         "activeDeadlineSeconds": 60,
         "podFailurePolicy": {
             "rules": [{"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}]
