@@ -46,12 +46,12 @@ _PLAIN = None
 class _LazyGroup(TyperGroup):
     """A group that imports a verb's module when the verb is first needed; each module keeps its own imports late."""
 
-    # typer carries a private copy of click, so its command classes have no public name to annotate with.
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
         names: dict[str, Any] = dict.fromkeys(VERBS)
         self.commands = names  # one of them is suggested for a verb that is misspelt
 
+    # typer carries a private copy of click, so its command classes have no public name to annotate with.
     def list_commands(self, ctx: Any) -> list[str]:
         return sorted(VERBS)
 
