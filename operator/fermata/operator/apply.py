@@ -11,7 +11,6 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from fermata.operator import reasons
-from fermata.operator.clock import is_put_off
 from fermata.operator.cluster import ClusterError
 from fermata.operator.facts import JobFact, WorkflowFact, job_fact
 from fermata.operator.inflight import InFlight
@@ -19,33 +18,14 @@ from fermata.operator.jobs import RefusedError, build_job, find, start, stop, wi
 from fermata.operator.ledger import Account, Ledger, Meter
 from fermata.operator.plan import Plan, StageKey
 from fermata.operator.progress import Refusal, StageView, WorkflowView
+from fermata.operator.retry import Failure, is_due
 from fermata.operator.tell import Teller
 from fermata.operator.tools import Tools
 from fermata.operator.why import Why
 
-# What failed is tried again soon, and less and less often: one failure is a bad moment, ten are an outage.
-RETRY_S = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0)
-# An API server in trouble is asked more often: that ends by itself, unlike a quota or a missing right.
-_RETRY_BUSY_S = RETRY_S[:6]
-# A wait counts from an answer, which comes a while after the round has begun: so it is longer than any of these.
-_MOST_S = 2 * RETRY_S[-1]
 _STARTING = Why(reasons.STARTING, "is being started: the API server takes long to take its Job")
 
 log = logging.getLogger(__name__)
-
-
-class Failure(NamedTuple):
-    """Why a stage was not started, its Job not found or stopped, until when it is left alone, and how often so far."""
-
-    message: str
-    until_s: float
-    times: int
-
-    @classmethod
-    def after(cls, before: Failure | None, message: str, now_s: float, *, busy: bool) -> Failure:
-        """Return the next one; `busy` is the API server, which is in trouble, rather than against it."""
-        times, delays_s = before.times if before else 0, _RETRY_BUSY_S if busy else RETRY_S
-        return cls(message, now_s + delays_s[min(times, len(delays_s) - 1)], times + 1)
 
 
 class Start(NamedTuple):
@@ -110,13 +90,13 @@ class Applier:
     def why_paused(self, key: StageKey, now_s: float) -> Why | None:
         """Return why a stage is not to be started now; None if it may be."""
         failure = self._failures.get(key)
-        if failure is not None and (self._others_first or not _is_due(failure, now_s)):
+        if failure is not None and (self._others_first or not is_due(failure, now_s)):
             return Why(reasons.START_RETRYING, f"not started, tried again: {failure.message}")
         beside = (begun for (uid, _), begun in self.starting.items() if uid == key[0])
         return _STARTING if key in self.starting or any(map(_is_shared, beside)) else None
 
     def _put_off(self, now_s: float, *, all_failed: bool = False) -> set[StageKey]:
-        paused = {key for key, failure in self._failures.items() if all_failed or not _is_due(failure, now_s)}
+        paused = {key for key, failure in self._failures.items() if all_failed or not is_due(failure, now_s)}
         paused.update(self.starting)
         for (uid, _), begun in self.starting.items():
             if _is_shared(begun):
@@ -127,7 +107,7 @@ class Applier:
         """Return when stages are to be tried again, of those that were left alone at a time, or let others go first."""
         failures = (*self._failures.values(), *self._searches.values(), *self._stops.values())
         times_s = [failure.until_s for failure in failures if failure.until_s > now_s]
-        if self._others_first and any(_is_due(failure, now_s) for failure in self._failures.values()):
+        if self._others_first and any(is_due(failure, now_s) for failure in self._failures.values()):
             times_s.append(now_s)
         return times_s
 
@@ -163,7 +143,7 @@ class Applier:
             {
                 key: partial(self._find, fact, key)
                 for key, fact in missing.items()
-                if _is_due(self._searches.get(key), now_s)
+                if is_due(self._searches.get(key), now_s)
             }
         )
 
@@ -174,7 +154,7 @@ class Applier:
             {
                 job.meta.uid: partial(self._stop, fact, job, reason)
                 for fact, job, reason in unwanted
-                if _is_due(self._stops.get((fact.meta.uid, job.stage)), now_s)
+                if is_due(self._stops.get((fact.meta.uid, job.stage)), now_s)
             }
         )
 
@@ -290,10 +270,6 @@ def _is_shared(begun: Start) -> bool:
     Tasks that may begin at any moment count towards a workflow's own parallelism.
     """
     return begun.view.spec.parallelism is not None
-
-
-def _is_due(failure: Failure | None, now_s: float) -> bool:
-    return failure is None or not is_put_off(failure.until_s, now_s, _MOST_S)
 
 
 def _unwanted(view: WorkflowView, now_s: float) -> Iterator[tuple[JobFact, str]]:

@@ -62,11 +62,6 @@ class ClusterError(FermataError):
         return self.status == 0 or self.status >= 500
 
     @property
-    def may_pass(self) -> bool:
-        """Whether the same request can succeed later: outages, throttling, quotas and missing rights."""
-        return self.is_trouble or self.is_denial or self.status in (401, 403, 404)
-
-    @property
     def is_too_large(self) -> bool:
         """Whether the object is larger than etcd takes (by default 1.5 MiB), or than the API server does."""
         return self.status == 413 or _TOO_LARGE.search(self.message) is not None

@@ -7,10 +7,10 @@ import logging
 import math
 from functools import partial
 
-from fermata.operator.apply import RETRY_S
 from fermata.operator.cluster import ClusterError
 from fermata.operator.facts import WorkflowFact
 from fermata.operator.inflight import AT_ONCE, InFlight
+from fermata.operator.retry import RETRY_S
 from fermata.operator.tools import Tools
 
 log = logging.getLogger(__name__)

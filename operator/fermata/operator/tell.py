@@ -22,6 +22,7 @@ from fermata.operator.inflight import AT_ONCE, InFlight
 from fermata.operator.ledger import Account, Meter
 from fermata.operator.metrics import Metrics
 from fermata.operator.progress import StageView, WorkflowView
+from fermata.operator.retry import Failure, is_due
 from fermata.operator.seat import Verdict
 from fermata.operator.split import split, workflow_split
 from fermata.operator.store import Store
@@ -31,7 +32,6 @@ from fermata.policy.wording import counted
 
 STATUS_INTERVAL_S = 2.0  # between two writes of one status, unless it is the first or the last one
 _RETRY_S = 1.0
-_RETRY_INVALID_S = 30.0
 
 log = logging.getLogger(__name__)
 
@@ -66,6 +66,7 @@ class Teller:
         self.next_s = math.inf
         self.troubles = 0  # statuses of workflows that the API server did not take because it was in trouble
         self._written_s: dict[str, float] = {}
+        self._refusals: dict[str, Failure] = {}  # of statuses that the API server said no to
         self._ends: dict[str, Callable[[], None]] = {}  # how workflows ended whose status may say so by now
         self._without_stages: dict[str, int] = {}  # generations of workflows whose whole status finds no room
         self._pool_written_s = -math.inf
@@ -77,7 +78,7 @@ class Teller:
 
     def forget(self, uid: str) -> None:
         """Drop what is kept of a workflow."""
-        for kept in (self._written_s, self._stale, self._ends, self._without_stages):
+        for kept in (self._written_s, self._stale, self._refusals, self._ends, self._without_stages):
             kept.pop(uid, None)
 
     def mark(self, uid: str) -> None:
@@ -274,10 +275,13 @@ class Teller:
         before = fact.status.model_dump(by_alias=True)
         if not status.changed(before, before | body):
             return False
+        refusal = self._refusals.get(uid)
+        if refusal is not None and not is_due(refusal, now_s):
+            self._put_off(uid, refusal.until_s)
+            return False
         next_s = self._written_s.get(uid, -math.inf) + STATUS_INTERVAL_S
         if not urgent and is_put_off(next_s, now_s, STATUS_INTERVAL_S):
-            self.mark(uid)
-            self.come_back(next_s)
+            self._put_off(uid, next_s)
             return False
         try:
             made = await self._cluster.patch_workflow_status(
@@ -287,18 +291,31 @@ class Teller:
             if error.is_too_large and body.get("stages"):
                 self._shorten(fact, error)
             elif error.status != 404:  # deleted meanwhile: the event is on its way
-                # One of 409 says that it was changed, or made again, and that event is on its way too.
-                level = logging.INFO if error.status == 409 else logging.WARNING
-                log.log(level, "%s: status not written: %s", fact.title, error)
-                self.troubles += error.is_trouble and error.status != 409
-                self.mark(uid)
-                passes = error.may_pass and not error.is_too_large
-                self.come_back(self._now() + (_RETRY_S if passes else _RETRY_INVALID_S))
+                self._not_written(fact, error)
             return False
+        self._refusals.pop(uid, None)
         if uid in self._store.workflows:  # or it was deleted meanwhile
             self._written_s[uid] = now_s
         self._store.put_own("workflows", made)
         return True
+
+    def _not_written(self, fact: WorkflowFact, error: ClusterError) -> None:
+        """Have a status written later; where the API server is not in trouble but says no, less and less often."""
+        # One of 409 says that it was changed, or made again, and that event is on its way too.
+        level = logging.INFO if error.status == 409 else logging.WARNING
+        log.log(level, "%s: status not written: %s", fact.title, error)
+        uid, now_s = fact.meta.uid, self._now()
+        if error.is_trouble and not error.is_too_large:
+            self.troubles += error.status != 409
+            self._put_off(uid, now_s + _RETRY_S)
+        elif uid in self._store.workflows:  # or it was deleted meanwhile
+            refusal = Failure.after(self._refusals.get(uid), str(error), now_s, busy=False)
+            self._refusals[uid] = refusal
+            self._put_off(uid, refusal.until_s)
+
+    def _put_off(self, uid: str, until_s: float) -> None:
+        self.mark(uid)
+        self.come_back(until_s)
 
     def _stages(self, view: WorkflowView, whys: Whys) -> None:
         """Write the Events of stages that changed since the last status."""

@@ -6,6 +6,7 @@ The API server is a dict here, because hours pass in these tests; the end-to-end
 from __future__ import annotations
 
 import asyncio
+import itertools
 from typing import Any
 
 import pytest
@@ -219,6 +220,18 @@ def test_a_busy_api_server_is_not_asked_for_every_status_again_and_again() -> No
     world.server.busy = None
     asyncio.run(world.run_until(T0 + 14.0))
     assert all(world.server.objects[uid]["status"] for uid in uids)
+
+
+def test_a_status_that_is_refused_is_written_less_and_less_often_until_it_is_taken() -> None:
+    world = World()
+    world.server.denied_s = asked_s = []
+    asyncio.run(world.run_until(T0 + 100.0))
+    waits_s = [0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0]
+    both = [second for second in itertools.accumulate(waits_s, initial=T0 + 1.0) for _ in ("short", "long")]
+    assert asked_s == pytest.approx(both, abs=0.1)
+    world.server.denied_s = None
+    asyncio.run(world.run_until(T0 + 125.0))
+    assert all(world.server.objects[uid]["status"]["observedGeneration"] for uid in ("uid-short", "uid-long"))
 
 
 @pytest.mark.parametrize(("status", "last_s"), [(500, [8.0, 8.0]), (403, [16.0, 30.0])])

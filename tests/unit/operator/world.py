@@ -41,6 +41,7 @@ class Server:
         self.room = math.inf  # characters of an object, beyond which none is stored
         self.unread = 0  # how many more times it does not answer what asks for a Job
         self.busy: int | None = None  # how many statuses it has refused because it has too much to do, while it has
+        self.denied_s: list[float] | None = None  # when it refused statuses of workflows, by `clock_s`, while it does
         self._version = 100
 
     def put(self, uid: str, raw: dict[str, Any]) -> dict[str, Any]:
@@ -62,6 +63,9 @@ class Server:
         return {**job, "metadata": {**job["metadata"], "labels": {}}} if self.strips else job
 
     async def patch_workflow_status(self, _ns: str, name: str, version: str, status: dict[str, Any]) -> dict[str, Any]:
+        if self.denied_s is not None:
+            self.denied_s.append(self.clock_s())
+            raise ClusterError(403, "Forbidden", "you may not")
         return self._patch_status(name, version, status)
 
     async def patch_pool_status(self, name: str, version: str, status: dict[str, Any]) -> dict[str, Any]:
