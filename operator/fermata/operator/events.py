@@ -2,13 +2,14 @@
 
 The same sentence about the same object is not told again for a while, an object that talks too much is cut short, but
 for what fails and how it ends, and what cannot be written is counted and dropped: an Event is a courtesy, a status is
-the record.
+the record. That there are none is said in the log.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
@@ -50,6 +51,7 @@ class Events:
         self._queue: asyncio.Queue[tuple[str, dict[str, Any]]] = asyncio.Queue(_QUEUE)
         self._said: OrderedDict[tuple[str, str, str], float] = OrderedDict()
         self._budget: OrderedDict[str, Told] = OrderedDict()
+        self._complained_s = -math.inf
         self._writers: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
@@ -155,6 +157,13 @@ class Events:
                 await self._cluster.create_event(namespace, event)
             except ClusterError as error:
                 self._metrics.events_dropped.inc()
-                log.debug("event not written: %s", error)
+                self._complain(error)
             finally:
                 self._queue.task_done()
+
+    def _complain(self, error: ClusterError) -> None:
+        """Say in the log that Events cannot be written, now and then: without a right to it none ever is."""
+        now_s = self._now()
+        if not is_put_off(self._complained_s + REPEAT_AFTER_S, now_s, REPEAT_AFTER_S):
+            self._complained_s = now_s
+            log.warning("an event was not written: %s", error)

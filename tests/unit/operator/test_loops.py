@@ -286,6 +286,20 @@ def test_what_fails_and_how_it_ends_is_told_of_an_object_that_has_talked_too_muc
     assert (told[BURST], told[-1]) == ("failure 0", "the end")
 
 
-def test_events_that_cannot_be_written_are_counted() -> None:
-    metrics = _tell(_Server(down=True), [(0, "one"), (0, "two")])
-    assert metrics.registry.get_sample_value("fermata_events_dropped_total") == 2
+def test_events_that_cannot_be_written_are_counted_and_complained_of_now_and_then(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    server, clock, metrics = _Server(down=True), [T0], Metrics()
+
+    async def main() -> None:
+        events = Events(server, metrics, lambda: clock[0])  # type: ignore[arg-type]
+        events.start()
+        for at_s, message in [(0.0, "one"), (1.0, "two"), (REPEAT_AFTER_S + 1, "three")]:
+            clock[0] = T0 + at_s
+            events.tell("Workflow", meta_of(workflow("w", stage("a"))), "StageStarted", message)
+            await events._queue.join()
+        await events.stop()
+
+    asyncio.run(main())
+    assert metrics.registry.get_sample_value("fermata_events_dropped_total") == 3
+    assert [row.getMessage() for row in caplog.records] == ["an event was not written: 503: down"] * 2
