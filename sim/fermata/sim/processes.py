@@ -23,6 +23,7 @@ from fermata.policy.errors import FermataError
 P = ParamSpec("P")
 R = TypeVar("R")
 _PR_SET_PDEATHSIG = 1
+_MOST_PROCESSES = 10_000  # far beyond any machine's cores, and far below what a semaphore counts to
 _CPU_LIMIT = Path("/sys/fs/cgroup/cpu.max")  # of a container, cgroup v2: microseconds of every so many
 
 
@@ -72,7 +73,7 @@ class Workers(ProcessPoolExecutor):
     def __init__(self, processes: int, then: Callable[[], None] | None = None) -> None:
         # Spawned, not forked: a fork of a process with threads (ONNX Runtime, Numba, torch) may hang.
         context = multiprocessing.get_context("spawn")
-        super().__init__(processes, mp_context=context, initializer=_begin, initargs=(then,))
+        super().__init__(min(processes, _MOST_PROCESSES), mp_context=context, initializer=_begin, initargs=(then,))
 
     def submit(self, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
         """Submit a call. A process that is started for it inherits that SIGINT is blocked here.

@@ -162,6 +162,11 @@ def test_a_result_that_is_half_sent_keeps_nobody_waiting(tmp_path: Path) -> None
     assert (done.stdout, done.stderr) == ("ended\n", "")
 
 
+def test_more_processes_than_a_semaphore_counts_to_are_as_many_as_there_is_work_for() -> None:
+    with Workers(10**20) as pool:
+        assert pool.submit(abs, -3).result() == 3
+
+
 def test_a_worker_that_is_killed_is_one_line() -> None:
     told = "^a worker process was killed, perhaps for lack of memory$"
     with pytest.raises(LostWorkerError, match=told), Workers(2) as pool:
