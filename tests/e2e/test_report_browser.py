@@ -144,6 +144,31 @@ def test_classes_of_jobs_are_parted_by_a_line_through_all_columns(tab: Browser, 
         assert (np.abs(pixels - muted).max(axis=2) < 8).any(axis=0).all()
 
 
+# The upper right corner of the first table's box, above the words of its header.
+_CORNER = """
+(() => {
+  const box = document.querySelector('.scroll:has(table)').getBoundingClientRect()
+  return {x: Math.floor(box.right) - 4, y: Math.ceil(box.top + scrollY) + 1, width: 3, height: 3, scale: 1}
+})()
+"""
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_a_shade_says_that_there_is_more_to_scroll_to(tab: Browser, page: Path, dark: bool) -> None:
+    def shade() -> int:
+        shot = tab.call("Page.captureScreenshot", captureBeyondViewport=True, clip=tab.ask(_CORNER))["data"]
+        corner = np.array(Image.open(io.BytesIO(base64.b64decode(shot))).convert("RGB"), int)
+        paper = tab.ask("getComputedStyle(document.body).backgroundColor.match(/\\d+/g).map(Number)")
+        return int(np.abs(corner - paper).max())
+
+    tab.show(page, 390, dark=dark)
+    assert shade() > 15
+    tab.ask("document.querySelector('.scroll:has(table)').scrollLeft = 10000")
+    assert shade() <= 1
+    tab.show(page, 1280, dark=dark)
+    assert shade() <= 1
+
+
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 @pytest.mark.parametrize("width", [1280, 390])
 @pytest.mark.parametrize(("name", "drawings"), [("page", 25), ("learned", 7)])
