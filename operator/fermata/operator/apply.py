@@ -84,24 +84,23 @@ class Applier:
         return {name: search.message for (owner, name), search in self._searches.items() if owner == uid}
 
     def paused(self, now_s: float) -> set[StageKey]:
-        """Return the stages not to be started now: that failed a moment ago, takes long, or lets others go first."""
-        return self._put_off(now_s, all_failed=self._others_first)
+        """Return the stages not to be started now: that are put off, or have failed and let others go first."""
+        put_off = self._put_off(now_s)
+        return put_off | self._failures.keys() if self._others_first else put_off
 
-    def why_paused(self, key: StageKey, now_s: float) -> Why | None:
-        """Return why a stage is not to be started now; None if it may be."""
-        failure = self._failures.get(key)
-        if failure is not None and (self._others_first or not is_due(failure, now_s)):
-            return Why(reasons.START_RETRYING, f"not started, tried again: {failure.message}")
-        beside = (begun for (uid, _), begun in self.starting.items() if uid == key[0])
-        return _STARTING if key in self.starting or any(map(_is_shared, beside)) else None
-
-    def _put_off(self, now_s: float, *, all_failed: bool = False) -> set[StageKey]:
-        paused = {key for key, failure in self._failures.items() if all_failed or not is_due(failure, now_s)}
-        paused.update(self.starting)
+    def _put_off(self, now_s: float) -> set[StageKey]:
+        """Return the stages that failed a moment ago, or take long, as does another one of their workflow."""
+        put_off = {key for key, failure in self._failures.items() if not is_due(failure, now_s)}
+        put_off.update(self.starting)
         for (uid, _), begun in self.starting.items():
-            if _is_shared(begun):
-                paused.update((uid, stage.spec.name) for stage in begun.view.stages)
-        return paused
+            if begun.view.spec.parallelism is not None:  # tasks that may begin at any moment count towards it
+                put_off.update((uid, stage.spec.name) for stage in begun.view.stages)
+        return put_off
+
+    def why_paused(self, key: StageKey) -> Why:
+        """Return why a stage that is paused is not to be started."""
+        failure = self._failures.get(key)
+        return Why(reasons.START_RETRYING, f"not started, tried again: {failure.message}") if failure else _STARTING
 
     def retries_s(self, now_s: float) -> Iterable[float]:
         """Return when stages are to be tried again, of those that were left alone at a time, or let others go first."""
@@ -262,14 +261,6 @@ class Applier:
             self._stops[key] = failure
             again_s = failure.until_s - now_s
             log.warning("%s: stage %s: not stopped, again in %g s: %s", fact.title, job.stage, again_s, error)
-
-
-def _is_shared(begun: Start) -> bool:
-    """Tell whether a start keeps others of its workflow from starting.
-
-    Tasks that may begin at any moment count towards a workflow's own parallelism.
-    """
-    return begun.view.spec.parallelism is not None
 
 
 def _unwanted(view: WorkflowView, now_s: float) -> Iterator[tuple[JobFact, str]]:

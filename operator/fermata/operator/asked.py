@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 from fermata.operator.build_state import Keys
 from fermata.operator.plan import Plan, StageKey
@@ -15,6 +16,13 @@ from fermata.policy.board import board_of, state_of
 from fermata.policy.reason import words_for_wait
 from fermata.policy.state import ClusterState
 from fermata.policy.transition import take
+
+
+class Left(NamedTuple):
+    """Stages that are not started: held by the policy, or paused by what became of starts."""
+
+    held: set[StageKey]
+    paused: set[StageKey]
 
 
 @dataclass(frozen=True)

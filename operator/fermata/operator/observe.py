@@ -67,20 +67,21 @@ class Observer:
         while changed:
             # What fades as it is learned wants the oldest first, also after a restart.
             in_order = sorted(changed, key=lambda uid: known[uid].meta.created_s if uid in known else math.inf)
+            starting = {uid for uid, _ in self._applier.starting}
             for number, uid in enumerate(in_order, start=1):
-                self._take_in(uid, now_s)
+                self._take_in(uid, now_s, is_starting=uid in starting)
                 if number % _AT_A_TIME == 0:
                     await asyncio.sleep(0)  # other pools, the Lease and the probes wait for this one
             changed = store.touched.pop(self._pool, set())
 
-    def _take_in(self, uid: str, now_s: float) -> None:
+    def _take_in(self, uid: str, now_s: float, *, is_starting: bool) -> None:
         fact = self._tools.store.pool_workflows[self._pool].get(uid)
         if fact is None:
             self._forget(uid)
         elif fact.finished:
             self._close(fact)
         else:
-            self._judge(fact, now_s)
+            self._judge(fact, now_s, is_starting=is_starting)
 
     def _forget(self, uid: str) -> None:
         for kept in (self.views, self.rows, self.problems, self.deadlines_s, self.released):
@@ -109,8 +110,8 @@ class Observer:
         self.recent.note(uid, fact.arrival_s, work_s)
         self._expiry.note(fact)
 
-    def _judge(self, fact: WorkflowFact, now_s: float) -> None:
-        """Validate one workflow and read off where it is."""
+    def _judge(self, fact: WorkflowFact, now_s: float, *, is_starting: bool) -> None:
+        """Validate one workflow and read off where it is; what `is_starting` of it may run in a moment."""
         uid = fact.meta.uid
         self._teller.mark(uid)
         namespace = self._tools.store.namespaces.get(fact.meta.namespace)
@@ -138,7 +139,7 @@ class Observer:
             seen = seen.stopped(reasons.REJECTED)
         if seen.missing:
             seen = seen.unseen(self._applier.unseen(uid))
-        if any(starting == uid for starting, _ in self._applier.starting):  # it may run in a moment
+        if is_starting:
             seen = seen.going_on()
         self.views[uid] = seen
         self.deadlines_s.pop(uid, None)

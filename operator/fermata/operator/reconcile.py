@@ -13,7 +13,7 @@ from functools import partial
 
 from fermata.operator.acceptance import pool_problem
 from fermata.operator.apply import Applier
-from fermata.operator.asked import Asked
+from fermata.operator.asked import Asked, Left
 from fermata.operator.build_state import HoldTimes, build_state, dag_of
 from fermata.operator.expiry import Expiry
 from fermata.operator.facts import JobFact, PoolFact
@@ -74,11 +74,11 @@ class PoolReconciler:
             await self._applier.carry_out(asked.plan, self._observer.views, asked.decision.policy, now_s)
         await self._observer.observe(now_s)
         # 5. Settle: who is held from now on?
-        held = self._settle(asked, now_s)
+        left = self._settle(asked, now_s)
         # 6. Tell: statuses, Events, metrics.
-        await self._tell_workflows(asked, held, now_s)
+        await self._tell_workflows(asked, left, now_s)
         await self._observer.observe(now_s)  # what has ended by its status is none of the pool's any more
-        await self._tell_pool(fact, asked, held)
+        await self._tell_pool(fact, asked, left)
         await self._expiry.delete_due(now_s)
         self._whole = False
         # 7. Look back: what is holding worth here?
@@ -222,22 +222,22 @@ class PoolReconciler:
         sound = (known for uid, known in self._observer.views.items() if uid not in self._observer.problems)
         return [present_job(known, now_s) for known in sound]
 
-    def _settle(self, asked: Asked | None, now_s: float) -> set[StageKey]:
-        """Let each meter count or not from now on, and return the stages that are held.
+    def _settle(self, asked: Asked | None, now_s: float) -> Left:
+        """Let each meter count or not from now on, and return the stages that are held, or paused.
 
         Held is what the policy saw, could have started, and left: not what became ready since it was asked.
         """
         paused = self._applier.paused(now_s)
-        held = {key for key in self._left(asked) if key not in paused}
+        held = {key for key in self._untaken(asked) if key not in paused}
         names: dict[str, set[str]] = {}
         for uid, name in held:
             names.setdefault(uid, set()).add(name)
         for uid in self._observer.metering | names.keys():
             self._meter(uid, names.get(uid, set()), now_s)
         self._observer.metering = set(names)
-        return held
+        return Left(held, paused)
 
-    def _left(self, asked: Asked | None) -> Iterable[StageKey]:
+    def _untaken(self, asked: Asked | None) -> Iterable[StageKey]:
         """Return the stages that are ready, not started, and left by the policy although they would fit."""
         if asked is None:
             return
@@ -267,15 +267,14 @@ class PoolReconciler:
         if account.held.turn(on=bool(held) and not running and known.outcome is None, now_s=now_s):
             self._teller.mark(uid)
 
-    def _waiting(self, asked: Asked | None) -> int:
+    def _waiting(self, asked: Asked | None, paused: set[StageKey]) -> int:
         """Return how many stages are ready and not started, held or not: also those that the API server did not take.
 
         The policy is not asked about them before they are tried again, and yet they wait.
         """
         if asked is None:
             return 0
-        paused = [key for key in self._applier.paused(asked.state.now_s) if not asked.counts(key)]
-        return asked.waiting + sum(self._may_start(*key) for key in paused)
+        return asked.waiting + sum(self._may_start(*key) for key in paused if not asked.counts(key))
 
     def _may_start(self, uid: str, name: str) -> bool:
         known = self._observer.views.get(uid)
@@ -295,27 +294,27 @@ class PoolReconciler:
         stages = fact.spec.stages if fact and fact.spec else []
         return next((stage.slots for stage in stages if stage.name == job.stage), 1)
 
-    async def _tell_workflows(self, asked: Asked | None, held: set[StageKey], now_s: float) -> None:
+    async def _tell_workflows(self, asked: Asked | None, left: Left, now_s: float) -> None:
         # What has ended comes first: people wait for that, and until it is written each decision looks at it again.
         stale = sorted(self._teller.take_stale(), key=self._goes_on)
         while stale and self._teller.room:
             some, stale = stale[: self._teller.room], stale[self._teller.room :]
             before = self._teller.troubles
-            await self._teller.write({uid: partial(self._tell_workflow, uid, asked, held, now_s) for uid in some})
+            await self._teller.write({uid: partial(self._tell_workflow, uid, asked, left, now_s) for uid in some})
             # Something happened: deciding comes before telling, and the next round tells the rest. So it does where the
             # API server is in trouble: to be asked for each of hundreds of statuses would not help it.
             if self._tools.pending(self.pool) or self._teller.troubles - before > len(some) / 2:
                 break
         self._teller.put_back(stale)
 
-    async def _tell_pool(self, fact: PoolFact | None, asked: Asked | None, held: set[StageKey]) -> None:
+    async def _tell_pool(self, fact: PoolFact | None, asked: Asked | None, left: Left) -> None:
         if fact is None:
             self._tools.metrics.withdraw(self.pool)
             return
         counts = {
             "busy": self._busy() + self._looked_for() + self._leaving(),
-            "waiting": self._waiting(asked) - len(held),
-            "held": len(held),
+            "waiting": self._waiting(asked, left.paused) - len(left.held),
+            "held": len(left.held),
             "workflows": len(self._observer.views.keys() - self._observer.problems.keys()),
         }
         if asked and asked.decision.trouble:
@@ -335,7 +334,7 @@ class PoolReconciler:
         known = self._observer.views.get(uid)
         return known is None or known.outcome is None
 
-    async def _tell_workflow(self, uid: str, asked: Asked | None, held: set[StageKey], now_s: float) -> None:
+    async def _tell_workflow(self, uid: str, asked: Asked | None, left: Left, now_s: float) -> None:
         fact, known = self._tools.store.workflows.get(uid), self._observer.views.get(uid)
         if fact is None:
             return
@@ -352,10 +351,10 @@ class PoolReconciler:
             self._teller.mark(uid)
             return
         policy = asked.decision.policy if asked else ""
-        whys = self._whys(known, asked, held)
+        whys = self._whys(known, asked, left)
         await self._teller.workflow(known, self._ledger.accounts[uid], whys, policy, now_s, problem)
 
-    def _whys(self, known: WorkflowView, asked: Asked | None, held: set[StageKey]) -> Whys:
+    def _whys(self, known: WorkflowView, asked: Asked | None, left: Left) -> Whys:
         """Return why ready stages of a workflow do not run."""
         whys = Whys({}, {})
         if asked is None or known.blocked:
@@ -365,12 +364,11 @@ class PoolReconciler:
             key = (known.fact.meta.uid, name)
             if stage.phase != "Ready":
                 continue
-            paused = self._applier.why_paused(key, asked.state.now_s)
-            if paused is not None:
-                whys.waiting[name] = paused
+            if key in left.paused:
+                whys.waiting[name] = self._applier.why_paused(key)
             elif known.room == 0:  # whatever is free: else it would have to be told again whenever that changes
                 whys.waiting[name] = PARALLELISM_REACHED
-            elif key in held:
+            elif key in left.held:
                 until_s = asked.plan.holds.get(key, asked.plan.wake_s)
                 limits = asked.decision.limits
                 whys.held[name] = why_held(

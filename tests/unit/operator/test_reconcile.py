@@ -7,6 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import sys
+from collections import Counter
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -305,6 +308,37 @@ def test_many_starts_that_fail_keep_nobody_else_waiting_though_some_of_them_are_
     asyncio.run(world.run_until(T0 + 75.0))
     assert world.started["second"] == pytest.approx(61.0, abs=1.0)
     assert len(told) < 25, "fewer than were tried: that it lets others go first for a round is told of none"
+
+
+@pytest.mark.parametrize("status", [403, 500])
+def test_twice_as_many_starts_that_fail_are_told_in_twice_the_work(status: int) -> None:
+    few, many = (_lines_of_a_round(stages, status) for stages in (20, 40))
+    assert {name: (few[name], lines) for name, lines in many.items() if lines > 2.2 * few[name] + 20} == {}
+
+
+def _lines_of_a_round(stages: int, status: int) -> Counter[str]:
+    """Return how many lines the operator runs, by function, where none of its stages is started, and tells so."""
+    world, lines = World(executors=2 * stages), Counter[str]()
+
+    def count(frame: FrameType, event: str, _: Any) -> Any:
+        lines[frame.f_code.co_qualname] += event == "line"
+        return count
+
+    def enter(frame: FrameType, *_: Any) -> Any:
+        return count if "/fermata/operator/" in frame.f_code.co_filename else None
+
+    for name in (f"w{number}" for number in range(stages)):
+        world.server.refusals[name] = [status]
+        world.feed("workflows", f"uid-{name}", workflow(name, stage("a", estimateSeconds=9)))
+    before = sys.gettrace()
+    sys.settrace(enter)
+    try:
+        asyncio.run(world.reconciler.reconcile())
+    finally:
+        sys.settrace(before)
+    assert not any(world.server.refusals.values())
+    assert all(_waits(world, name) == [("Waiting", "StartRetrying")] for name in world.server.refusals)
+    return lines
 
 
 def test_what_was_put_off_for_a_moment_is_not_put_off_for_as_long_as_the_clock_is_set_back() -> None:
