@@ -10,6 +10,7 @@ import asyncio
 import re
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import suppress
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -115,6 +116,7 @@ class Cluster:
             client = ApiClient(settings)
         except OSError as error:  # that of ssl is one, too
             raise InputError(f"no usable certificates for {settings.host}: {error}", file=kubeconfig) from error
+        client.user_agent = f"fermata/{metadata.version('fermata')}"  # what audit logs and managedFields call it
         return cls(client, observed, clock, patience)
 
     async def close(self) -> None:

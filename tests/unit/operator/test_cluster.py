@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, nullcontext, suppress
+from importlib import metadata
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar
@@ -195,6 +196,23 @@ def test_a_token_that_is_refused_before_it_ends_is_asked_for_again(tmp_path: Pat
             await cluster.close()
 
     asyncio.run(main())
+
+
+def test_an_api_server_is_told_who_asks(tmp_path: Path) -> None:
+    asked: list[str] = []
+
+    async def answer(request: web.Request) -> web.Response:
+        asked.append(request.headers["User-Agent"])
+        return web.json_response({"kind": "Status"})
+
+    async def main() -> None:
+        async with _answering(answer) as port:
+            cluster = await Cluster.connect(write_kubeconfig(tmp_path, {}, {"server": f"http://127.0.0.1:{port}"}))
+            await cluster.get("/")
+            await cluster.close()
+
+    asyncio.run(main())
+    assert asked == [f"fermata/{metadata.version('fermata')}"]
 
 
 @pytest.mark.parametrize(("refusals", "later_s", "told"), [(2, "0", ""), (3, "0", "429: "), (1, "3600", "429: ")])
