@@ -308,9 +308,13 @@ class PoolReconciler:
         self._teller.put_back(stale)
 
     async def _tell_pool(self, fact: PoolFact | None, asked: Asked | None, left: Left) -> None:
-        if fact is None:
+        latest = self._tools.store.pools.get(self.pool)
+        if fact is None or latest is None:
             self._tools.metrics.withdraw(self.pool)
             return
+        if (latest.meta.uid, latest.meta.generation) != (fact.meta.uid, fact.meta.generation):
+            return  # what was decided by an earlier spec; the next round, which is due, tells of this one
+        fact = latest
         counts = {
             "busy": self._busy() + self._looked_for() + self._leaving(),
             "waiting": self._waiting(asked, left.paused) - len(left.held),

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from tests.unit.operator.objects import DONE, T0, stage, workflow
-from tests.unit.operator.world import Holder, World
+from tests.unit.operator.world import Holder, Server, World
 
 from fermata.operator.cluster import ClusterError
 from fermata.operator.past import past_job
@@ -617,6 +617,27 @@ def test_the_last_workflow_of_a_pool_does_not_count_any_more_once_it_has_ended()
     again_s = asyncio.run(world.reconciler.reconcile())
     assert world.server.objects["uid-short"]["status"]["completionTime"]
     assert world.server.objects["p"]["status"]["workflows"] == 0, f"and it comes back at {again_s}"
+
+
+@pytest.mark.parametrize("executors", [2, 3])
+def test_a_pool_that_changes_while_it_is_reconciled_is_told_as_it_is_then(executors: int) -> None:
+    world, create = World(), Server.create_job
+
+    async def changes(server: Server, job: dict[str, Any]) -> dict[str, Any]:
+        meta = {**world.pool["metadata"], "generation": executors - 1, "annotations": {"by": "somebody"}}
+        told = server.objects["p"]["status"]
+        spec = world.pool["spec"] | {"executors": executors}
+        world.feed("executorpools", "p", {"metadata": meta, "spec": spec, "status": told})
+        return await create(server, job)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Server, "create_job", changes)
+        world.now_s += 10.0  # since the status was last written
+        asyncio.run(world.reconciler.reconcile())  # a status that was made of an earlier version is refused
+    assert world.started
+    asyncio.run(world.run_until(T0 + 15.0))
+    status = world.server.objects["p"]["status"]
+    assert (status["observedGeneration"], status["executors"]) == (executors - 1, executors)
 
 
 def test_one_task_of_one_stage_is_told_in_the_singular() -> None:
