@@ -208,8 +208,9 @@ class Applier:
         if error.is_unsure or not error.is_trouble:  # another start may be taken, and this one is left alone for now
             self._teller.come_back(now_s)
         self._teller.mark(uid)
-        again_s = failure.until_s - now_s
-        log.warning("%s: stage %s: not started, again in %g s: %s", view.fact.title, name, again_s, error)
+        again_s, known = failure.until_s - now_s, view.stage(name)
+        done = "started" if known is None or known.job is None else "widened"
+        log.warning("%s: stage %s: not %s, again in %g s: %s", view.fact.title, name, done, again_s, error)
 
     async def _request(
         self, view: WorkflowView, stage: StageView, cap: int, account: Account, policy: str, now_s: float

@@ -248,6 +248,21 @@ def test_a_start_that_fails_is_tried_again_soon_and_then_less_often(status: int,
     assert starts == len(world.started), "what failed did not end with a Job"
 
 
+def test_a_stage_that_runs_and_cannot_be_widened_is_not_said_not_to_be_started(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    world = World()
+    world.feed("workflows", "uid-wide", workflow("wide", stage("a", tasks=2, estimateSeconds=9)))
+    asyncio.run(world.run_until(T0 + 2.0))
+    assert world.started.keys() == {"short", "wide"}
+    world.server.forbids = True
+    meta, spec = world.pool["metadata"] | {"generation": 2}, world.pool["spec"] | {"executors": 3}
+    world.feed("executorpools", "p", {**world.server.objects["p"], "metadata": meta, "spec": spec})
+    asyncio.run(world.run_until(T0 + 2.1))
+    said = [row.getMessage() for row in caplog.records if "stage a" in row.getMessage()]
+    assert said == ["default/wide: stage a: not widened, again in 0.25 s: Forbidden: you may not"]
+
+
 @pytest.mark.parametrize("status", [403, 500])
 def test_a_start_that_fails_again_and_again_keeps_no_executors_from_others(status: int) -> None:
     world = World(executors=1)
