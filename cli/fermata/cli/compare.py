@@ -324,7 +324,7 @@ def _provenance(comparison: Comparison, names: list[str], seeds: str | None, tra
     for name in names:
         if (path := _model(name)) is not None:
             facts[f"model {name}"] = sha256(path)
-    if trace is not None and trace != "-":
+    if trace is not None and Path(trace).is_file():  # what came through a pipe can be read only once
         facts["trace"] = f"{Path(trace).name}, {sha256(Path(trace))}"
     for workload in comparison.workloads:
         if (scenario := getattr(workload.source, "scenario", None)) is not None:

@@ -20,8 +20,8 @@ import pytest
 from tests.processes import INTERRUPTED, interruptible
 from tests.processes import fermata as in_process
 
-from fermata.cli.compare import policy_names
 from fermata.cli.main import run
+from fermata.cli.options import policy_names
 from fermata.policy.errors import InputError
 from fermata.policy.registry import shipped_model
 from fermata.sim.compare.sources import TraceSource
@@ -181,6 +181,18 @@ def test_what_cannot_be_written_is_told_before_anything_has_run(
     assert (done.returncode, done.stdout, done.stderr) == (2, "", f"fermata: {told}\n")
     assert [path.name for path in tmp_path.iterdir()] == ["t.jsonl"]
     assert Path("t.jsonl").read_bytes() == before
+
+
+def test_a_trace_through_a_pipe_is_read_once(tmp_path: Path) -> None:
+    pipe, kept, out = tmp_path / "pipe", tmp_path / "t.jsonl", tmp_path / "r.html"
+    write_trace(scenario("express_k2").with_(jobs=80).generate(9), kept)
+    os.mkfifo(pipe)
+    arguments = ["--executors", 2, "--policies", "fifo,sjf", "--no-sweeps", "--out", out, "--json"]
+    threading.Thread(target=lambda: pipe.write_bytes(kept.read_bytes()), daemon=True).start()
+    told = [json.loads(fermata("--trace", trace, *arguments).stdout) for trace in (pipe, kept)]
+    figures = [each["workloads"][name]["policies"] for each, name in zip(told, ("pipe", "t.jsonl"), strict=True)]
+    assert figures[0]["sjf"]["avg_jct_s"] == figures[1]["sjf"]["avg_jct_s"]
+    assert ["trace" in each["provenance"] for each in told] == [False, True]
 
 
 def test_a_model_says_what_it_learned(tmp_path: Path) -> None:

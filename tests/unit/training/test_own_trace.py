@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -251,6 +252,7 @@ def told(arguments: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
         (["evaluate", "srwf", "--trace", "/no/such", "--executors", "2"], "/no/such: cannot read it: No such file"),
         (["evaluate", "srwf", "--trace", "", "--executors", "2"], "expected the name of a file, got ''"),
         (["evaluate", "srwf", "--trace", "-", "--executors", "2"], "expected a file"),
+        (["evaluate", "srwf", "--trace", "PIPE", "--executors", "2"], "PIPE: expected a file: a trace is read more"),
         (["evaluate", "srwf", "--trace", "FEW", "--executors", "2"], "20 jobs are too few to be parted"),
         (["evaluate", "srwf", "--trace", "NOTHING", "--executors", "2"], "NOTHING: no job takes any time"),
         (["train", "--out", "r", "--trace", "TRACE"], "--trace needs --executors"),
@@ -278,6 +280,7 @@ def test_what_does_not_go_together_is_told(
     trace = scenario("express_k2").with_(jobs=300, warm=0).generate(5)
     write_trace(replace(trace, stage_slots=np.full(trace.stages, 3, np.int32)), "SLOTS")
     write_trace(trace, "TRACE")
+    os.mkfifo("PIPE")
     write_trace(scenario("express_k2").with_(jobs=20, warm=0).generate(5), "FEW")
     write_trace(replace(trace, task_duration_s=np.zeros(trace.tasks)), "NOTHING")
     code, text = told(arguments, monkeypatch, capsys)

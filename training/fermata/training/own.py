@@ -16,7 +16,7 @@ from typing import Literal
 import numpy as np
 
 from fermata.policy.errors import InputError
-from fermata.sim.files import open_raw
+from fermata.sim.files import is_pipe_or_device, open_raw
 from fermata.sim.scenarios import Scenario
 from fermata.sim.scenarios.blocks import TraceBlocks, offered_load
 from fermata.sim.trace import Trace
@@ -47,7 +47,7 @@ def own_trace(path: str, executors: tuple[int, int]) -> OwnTrace:
         InputError: it cannot be read, breaks the format, has too few jobs, or none that takes any time, or a task needs
             more than the least number of executors.
     """
-    if path == "-":
+    if path == "-" or is_pipe_or_device(Path(path)):
         raise InputError("expected a file: a trace is read more than once", file=path)
     absolute, sha256 = str(Path(path).resolve()), _digest(path)
     trace = _read(absolute, sha256)
