@@ -239,7 +239,10 @@ def _run(workloads: list[Workload], base: int, processes: int) -> tuple[Comparis
     comparison = Comparison(workloads, base)
     units = units_of(workloads, base)
     done = 0
-    with progress_bar("episodes") as progress, closing(run_units(units, processes)) as results:
+    with (
+        progress_bar("episodes") as progress,
+        closing(run_units(units, processes, lambda share: progress((done + share) / len(units)))) as results,
+    ):
         progress(0.0)
         try:
             for unit, result in results:

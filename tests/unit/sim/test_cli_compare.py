@@ -24,6 +24,7 @@ from fermata.cli.main import run
 from fermata.cli.options import policy_names
 from fermata.policy.errors import InputError
 from fermata.policy.registry import shipped_model
+from fermata.sim.compare.run import Sample, Workload, run_units, units_of
 from fermata.sim.compare.sources import TraceSource
 from fermata.sim.experiment import Setting
 from fermata.sim.scenarios import scenario
@@ -181,6 +182,18 @@ def test_what_cannot_be_written_is_told_before_anything_has_run(
     assert (done.returncode, done.stdout, done.stderr) == (2, "", f"fermata: {told}\n")
     assert [path.name for path in tmp_path.iterdir()] == ["t.jsonl"]
     assert Path("t.jsonl").read_bytes() == before
+
+
+def test_what_is_done_of_a_long_trace_is_told_within_it() -> None:
+    trace = scenario("express_k2").with_(jobs=400, warm=0).generate(9)
+    settings = [Setting(name, 2) for name in ("fifo", "default")]
+    units = units_of([Workload(TraceSource("t", trace, 2), settings, [0])], 0)
+    told: list[float] = []
+    ((_, sample),) = run_units(units, 1, told.append)
+    assert isinstance(sample, Sample)
+    assert told == sorted(told)
+    assert any(0.5 < share < 1.0 for share in told), "within the second policy"
+    assert max(told) <= 1.0
 
 
 def test_a_trace_through_a_pipe_is_read_once(tmp_path: Path) -> None:

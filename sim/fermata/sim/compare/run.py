@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import NamedTuple
 
 from fermata.sim.compare.episodes import mean_jct_bound, schedule_of
-from fermata.sim.compare.sources import Source, Variation, arrivals_per_s
+from fermata.sim.compare.sources import Source, Variation, arrivals_per_s, untold
 from fermata.sim.experiment import Figures, Setting, over_processes
+from fermata.sim.files import Progress
 from fermata.sim.report.holds import HoldSummary, effects_of, summary_of
 from fermata.sim.report.schedule import NO_HOLDS, NO_TASKS, Schedule
 
@@ -89,15 +91,15 @@ def units_of(workloads: Sequence[Workload], base: int) -> list[Unit]:
     return units
 
 
-def run_unit(unit: Unit) -> Sample | Point:
-    """Draw the jobs and run every policy on them.
+def run_unit(unit: Unit, progress: Progress = untold) -> Sample | Point:
+    """Draw the jobs and run every policy on them; tell now and then the share that is done, 0 to 1.
 
     Raises:
         InputError: no such policy, a task that does not fit, or a warm-up that leaves no job.
         ModelError: a policy's file cannot be used.
         StuckError: a policy waits although nothing will happen any more.
     """
-    runs = unit.source.runs(unit.seed, unit.settings)
+    runs = unit.source.runs(unit.seed, unit.settings, progress)
     if unit.variation is not None:
         rate = arrivals_per_s(runs[0].episode.trace)
         jct_s = [run.figures["avg_jct_s"] for run in runs]
@@ -119,10 +121,19 @@ def run_unit(unit: Unit) -> Sample | Point:
     )
 
 
-def run_units(units: Sequence[Unit], processes: int) -> Generator[tuple[Unit, Sample | Point], None, None]:
+def run_units(
+    units: Sequence[Unit], processes: int, progress: Progress = untold
+) -> Generator[tuple[Unit, Sample | Point], None, None]:
     """Yield every unit with its result, in order; the results do not depend on the number of processes.
 
     Closing the iterator, as an interrupt does, drops the units that are not done.
+
+    Args:
+        units: what to run.
+        processes: how many at once.
+        progress: called now and then with the share of a unit that is done, 0 to 1, if they run in this process.
     """
-    with closing(over_processes(run_unit, units, processes)) as results:
+    alone = min(processes, len(units)) <= 1
+    run = partial(run_unit, progress=progress) if alone else run_unit
+    with closing(over_processes(run, units, processes)) as results:
         yield from zip(units, results, strict=True)

@@ -18,6 +18,7 @@ from fermata.policy.decide import Policy
 from fermata.policy.errors import InputError
 from fermata.policy.registry import load
 from fermata.sim.experiment import Run, Setting, run_trace
+from fermata.sim.files import Progress
 from fermata.sim.scenarios import Scenario
 from fermata.sim.scenarios.blocks import offered_load
 from fermata.sim.spark.experiment import run_tpch_seed
@@ -28,6 +29,10 @@ LOADS = (0.3, 0.45, 0.6, 0.7, 0.8, 0.9)
 RATIOS = (2.0, 5.0, 10.0, 20.0, 50.0, 100.0)
 SWEEP_JOBS = 1500
 _SIZES = (("short_s", "long_s"), ("short_median_s", "long_mean_s"), ("short_s", "long_mean_s"))
+
+
+def untold(share: float) -> None:
+    """Tell nobody what is done."""
 
 
 class Source(Protocol):
@@ -43,8 +48,8 @@ class Source(Protocol):
         """Whether the trace holds what really happens, so that lower bounds can be computed from it."""
         ...
 
-    def runs(self, seed: int, settings: Sequence[Setting]) -> list[Run]:
-        """Simulate the seed's jobs with each setting."""
+    def runs(self, seed: int, settings: Sequence[Setting], progress: Progress = untold) -> list[Run]:
+        """Simulate the seed's jobs with each setting; tell now and then the share that is done, 0 to 1."""
         ...
 
 
@@ -75,10 +80,9 @@ class ScenarioSource:
         """The scenario's name."""
         return self.scenario.name
 
-    def runs(self, seed: int, settings: Sequence[Setting]) -> list[Run]:
+    def runs(self, seed: int, settings: Sequence[Setting], progress: Progress = untold) -> list[Run]:
         """Draw the seed's jobs and run every policy on them; raises what `run_trace` does."""
-        trace = self.scenario.generate(seed)
-        return [Run(seed, *run_trace(trace, each, policy=loaded(each.policy))) for each in settings]
+        return _in_turn(self.scenario.generate(seed), seed, settings, progress)
 
     def variations(self, executors: int) -> Iterator[Variation]:
         """Yield the scenario at other loads and with other size ratios, as far as its recipe has such parameters.
@@ -113,9 +117,9 @@ class TraceSource:
     executors: int
     known_durations: bool = True
 
-    def runs(self, seed: int, settings: Sequence[Setting]) -> list[Run]:
+    def runs(self, seed: int, settings: Sequence[Setting], progress: Progress = untold) -> list[Run]:
         """Run every policy on the trace; raises what `run_trace` does."""
-        return [Run(seed, *run_trace(self.trace, each, policy=loaded(each.policy))) for each in settings]
+        return _in_turn(self.trace, seed, settings, progress)
 
     def variations(self) -> Iterator[Variation]:
         """Yield the trace at other loads: all times between arrivals longer or shorter by the same factor."""
@@ -143,13 +147,23 @@ class TpchSource:
         """The setting's name."""
         return self.setting.name
 
-    def runs(self, seed: int, settings: Sequence[Setting]) -> list[Run]:
+    def runs(self, seed: int, settings: Sequence[Setting], progress: Progress = untold) -> list[Run]:
         """Draw the seed's queries and run every policy on them; raises what `run_tpch_seed` does."""
         return [run_tpch_seed(seed, self.folder, self.setting, each) for each in settings]
 
     def variations(self) -> Iterator[Variation]:
         """Yield nothing: the queries have no load to set."""
         return iter(())
+
+
+def _in_turn(trace: Trace, seed: int, settings: Sequence[Setting], progress: Progress) -> list[Run]:
+    def after(done: int) -> Progress:
+        return lambda share: progress((done + share) / len(settings))
+
+    return [
+        Run(seed, *run_trace(trace, each, policy=loaded(each.policy), progress=after(done)))
+        for done, each in enumerate(settings)
+    ]
 
 
 def arrivals_per_s(trace: Trace) -> float:
