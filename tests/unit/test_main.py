@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import re
 import subprocess
 import sys
 from importlib.metadata import version
@@ -185,6 +186,13 @@ def test_no_command_takes_an_empty_name_of_a_file_or_folder(tmp_path: Path, monk
                     asked += 1
     assert asked > 20
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("group", ["", "hpc", "local", "policy", "trace"])
+def test_a_list_of_commands_says_in_whole_sentences_what_they_do(group: str) -> None:
+    told = fermata(*group.split(), "--help").stdout.partition("Commands:\n")[2]
+    assert told.count("\n") >= 3
+    assert all(re.fullmatch(r"  [a-z-]+ +[A-Z][^.]+\.", line) for line in told.splitlines()), told
 
 
 @pytest.mark.parametrize("where", ["fermata.cli.main.app", "typer.core.TyperGroup.make_context"])

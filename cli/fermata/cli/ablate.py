@@ -32,10 +32,11 @@ def ablate(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Train agents with and without the papers' features and idling, and compare them.
+    """Measure what the papers' features and idling are worth.
 
-    Rows are (features, idling): features are the critical path and the average width, 0.5 one of them. (0,0) has
-    Decima's features and actions. Small by default; the papers' five seeds are --training-seeds 1-5.
+    Trains agents with and without them, and compares these. Rows are (features, idling): features are the critical path
+    and the average width, 0.5 one of them. (0,0) has Decima's features and actions. Small by default; the papers' five
+    seeds are --training-seeds 1-5.
     """
     from rich.table import Table
 

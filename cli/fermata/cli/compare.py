@@ -78,11 +78,11 @@ def compare(
     processes: Annotated[int, typer.Option("--jobs", help="Processes; same figures.")] = 1,
     as_json: Annotated[bool, typer.Option("--json", help="Print all numbers as one JSON object.")] = False,
 ) -> None:
-    """Compare policies on the same jobs and write one self-contained HTML page.
+    """Compare policies on the same jobs, in one HTML page.
 
-    It shows distributions, paired differences with 95% intervals, executors over time with holds hatched, where the
-    time goes, queue and utilisation, the effect of load and size ratio, classes of jobs, the holds that cost and saved
-    the most, and lower bounds. Ctrl-C reports on the seeds that are done, and exits 130.
+    The page shows distributions, paired differences with 95% intervals, executors over time with holds hatched, where
+    the time goes, queue and utilisation, the effect of load and size ratio, classes of jobs, the holds that cost and
+    saved the most, and lower bounds. Ctrl-C reports on the seeds that are done, and exits 130.
     """
     from fermata.policy.guardrails import Guardrails
     from fermata.sim.generate.estimates import read_noise

@@ -56,9 +56,10 @@ def evaluate(
     ] = "policy",
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Compare a policy with the base of each scenario, or of one's own trace, seed by seed.
+    """Compare a policy with a simple one, on the same jobs.
 
-    Ctrl-C prints the scores of what is done by then, and exits 130.
+    Seed by seed with the base that each scenario names, or on one's own trace with srwf. Ctrl-C prints the scores of
+    what is done by then, and exits 130.
     """
     from fermata.cli.options import parameter, seed_range
     from fermata.cli.progress import progress_bar

@@ -23,7 +23,10 @@ def explain(
     namespace: Namespace = None,
     kubeconfig: Kubeconfig = None,
 ) -> None:
-    """Tell why each stage waits, is held, or was started when it was, and what the alternative was."""
+    """Tell why each stage waits, is held, or was started.
+
+    Asks the cluster for the numbers of now: since when, until when at the latest, and what the alternative is.
+    """
     for line in ask(kubeconfig, lambda cluster: _story(cluster, workflow, stage, namespace_of(namespace, kubeconfig))):
         print(line)
 

@@ -53,11 +53,12 @@ def explain(
     ] = math.inf,
     as_json: Annotated[bool, typer.Option("--json", help="Print all numbers as one JSON object.")] = False,
 ) -> None:
-    """Say what a model learned: what its decisions depend on, where it holds, and what it would do elsewhere.
+    """Say what a model learned.
 
-    Importance of every feature by permutation, and what the mean JCT does without it; distributions of the states in
-    which it holds against all states; partial dependence of the hold on the next completion and on the waiting longs;
-    how often it does what. All with 95% intervals over seeds.
+    What its decisions depend on, where it holds, and what it would do elsewhere: importance of every feature by
+    permutation, and what the mean JCT does without it; distributions of the states in which it holds against all
+    states; partial dependence of the hold on the next completion and on the waiting longs; how often it does what. All
+    with 95% intervals over seeds.
     """
     from fermata.policy.graph_policy import GraphPolicy
     from fermata.policy.guardrails import Guardrails

@@ -57,14 +57,14 @@ def headroom(
     processes: Processes = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Say how much sooner jobs would be done if each action were tried in sampled futures before one is taken.
+    """Say how much a policy leaves on the table.
 
-    Of eager, which always starts what models put first (the job with the least work left, but of DAGs rather one that
-    runs), that is what holding is worth at least, before anything is trained.
-    The futures know nothing that a scheduler cannot: neither what arrives nor when tasks end. Of a trace the episodes
-    are of its last part, as those of fermata evaluate are, and what arrives in the futures is of its first half. What
-    is found is a lower bound: more futures may find more. Takes minutes an episode; Ctrl-C prints what is done by then,
-    and exits 130.
+    How much sooner jobs would be done if each action were tried in sampled futures before one is taken. Of eager, which
+    always starts what models put first (the job with the least work left, but of DAGs rather one that runs), that is
+    what holding is worth at least, before anything is trained. The futures know nothing that a scheduler cannot:
+    neither what arrives nor when tasks end. Of a trace the episodes are of its last part, as those of fermata evaluate
+    are, and what arrives in the futures is of its first half. What is found is a lower bound: more futures may find
+    more. Takes minutes an episode; Ctrl-C prints what is done by then, and exits 130.
     """
     need("training")
     from fermata.cli.tables import show

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from fermata.sim.kube.local import State
 
 app = typer.Typer(
-    help="An embedded control plane on loopback: API server, Jobs, scheduler and simulated executors in one process.",
+    help="Try Fermata without a cluster: a control plane in a process.\n\n"
+    "It has an API server, Jobs, a scheduler and simulated pods, and listens on loopback.",
     no_args_is_help=True,
     add_completion=False,
 )
@@ -93,7 +94,10 @@ def status(
     folder: Folder = _FOLDER,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Say whether it is up, how many slots it has and what its pods do; exit 1 when it is down."""
+    """Say whether it is up, and what its pods do.
+
+    Also how many slots it has. Exits 1 when it is down.
+    """
     from fermata.sim.kube.local import read_state
 
     state = read_state(folder)

@@ -79,7 +79,10 @@ def _show_scores(policy: str, scores: object) -> None:
 
 @app.command("list")
 def list_() -> None:
-    """List the built-in policies, their parameters in brackets; `fermata policy info` says what these mean."""
+    """List the built-in policies.
+
+    Their parameters are in brackets; `fermata policy info` says what these mean.
+    """
     from fermata.policy.registry import HEURISTICS, LEARNED
 
     for name in sorted(HEURISTICS):
@@ -98,7 +101,10 @@ def replay(
         str | None, typer.Option(help="Ask this policy; by default the one that decided, if it is built in.")
     ] = None,
 ) -> None:
-    """Ask a policy again in every recorded state; exits 1 if an answer differs from the recorded one."""
+    """Ask a policy again in every recorded state.
+
+    Exits 1 if an answer differs from the recorded one.
+    """
     from fermata.policy.errors import InputError
     from fermata.policy.record import loads
     from fermata.policy.record import replay as ask_again

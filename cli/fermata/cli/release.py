@@ -24,9 +24,10 @@ def release(
     undo: Annotated[bool, typer.Option(help="Let the policy hold them again.")] = False,
     kubeconfig: Kubeconfig = None,
 ) -> None:
-    """Let stages of a workflow start as soon as executors are free for them: the policy may not hold them any more.
+    """Let held stages of a workflow start; hold them no more.
 
-    Sets the annotation fermata.dev/release of the Workflow, to "*" or to the names of the stages.
+    They start as soon as executors are free for them. Sets the annotation fermata.dev/release of the Workflow, to "*"
+    or to the names of the stages.
     """
     for line in ask(
         kubeconfig,

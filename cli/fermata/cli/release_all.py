@@ -24,9 +24,9 @@ def release_all(
     undo: Annotated[bool, typer.Option(help="Let the policies hold again.")] = False,
     kubeconfig: Kubeconfig = None,
 ) -> None:
-    """Release everything that is held and hold nothing more until --undo: pools go on without idling on purpose.
+    """Release all that is held; hold nothing more until --undo.
 
-    Sets the annotation fermata.dev/release of the ExecutorPools.
+    Pools go on without idling on purpose. Sets the annotation fermata.dev/release of the ExecutorPools.
     """
     switched, refused = ask(kubeconfig, lambda cluster: _release_all(cluster, pools or [], undo=undo))
     said = "may hold again" if undo else "holds nothing any more; what was held starts as executors get free"

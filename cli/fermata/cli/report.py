@@ -38,7 +38,7 @@ def report(
     as_json: Annotated[bool, typer.Option("--json", help="Print all numbers as one JSON object.")] = False,
     kubeconfig: Kubeconfig = None,
 ) -> None:
-    """Report on the finished workflows of a pool, and on the same workflows simulated under other policies.
+    """Set a pool's finished workflows beside simulations of them.
 
     The simulator replays them with the durations that they really had, under the pool's fallback and under its policy
     (in mode Shadow: what it would have done). What is simulated is called so; the difference of two simulations is what

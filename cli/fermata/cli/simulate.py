@@ -89,13 +89,14 @@ def simulate(
     record: Annotated[str | None, typer.Option(help="Write every decision, as JSON lines; for one episode.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Simulate a policy: job completion times, what of them was wait, hold and run, slowdown and utilisation.
+    """Simulate a policy: how long jobs take, and why.
 
-    A job's wait is the part of its JCT in which no task of it ran and it was not held. With several seeds each figure
-    is the mean over the seeds, and --json adds all figures of each seed (per_seed) and half widths of 95% intervals
-    (ci95); jobs, decisions, events and wall_s are sums. --executors changes the pool and keeps the scenario's jobs;
-    --set executors=K draws jobs for K executors, at the same load. Ctrl-C prints the figures of the seeds, or in a
-    single episode of the jobs, that are done, and exits 130.
+    Job completion times, what of them was wait, hold and run, slowdown and utilisation. A job's wait is the part of its
+    JCT in which no task of it ran and it was not held. With several seeds each figure is the mean over the seeds, and
+    --json adds all figures of each seed (per_seed) and half widths of 95% intervals (ci95); jobs, decisions, events and
+    wall_s are sums. --executors changes the pool and keeps the scenario's jobs; --set executors=K draws jobs for K
+    executors, at the same load. Ctrl-C prints the figures of the seeds, or in a single episode of the jobs, that are
+    done, and exits 130.
     """
     _check(processes, executors, warmup, max_hold, max_wait)
     if (trace is None) == (scenario is None):

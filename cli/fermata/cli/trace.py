@@ -48,7 +48,10 @@ def import_(
         str, typer.Option(help="How to draw jobs (tpch): spark or decima, as those simulators.")
     ] = "spark",
 ) -> None:
-    """Turn a trace in another format into a job trace; says what was left out and why."""
+    """Turn a trace in another format into a job trace.
+
+    Says what was left out and why.
+    """
     from fermata.sim.importers import IMPORTERS, OPTIONS_OF_SOME, ImportOptions
     from fermata.sim.trace_builder import MAX_TIME_S
     from fermata.sim.trace_io import write_trace
@@ -102,7 +105,10 @@ def export(
     ] = None,
     kubeconfig: Kubeconfig = None,
 ) -> None:
-    """Write a job trace in another format, or what really ran in a cluster as a job trace."""
+    """Write a job trace in another format, or of a cluster.
+
+    Of a cluster it writes what really ran in a pool, as a job trace.
+    """
     from fermata.sim.exporters import EXPORTERS, write_swf
     from fermata.sim.trace_jobs import select_jobs
 
@@ -176,7 +182,10 @@ def generate(
     ] = None,
     noise: OtherEstimates = None,
 ) -> None:
-    """Write the episode of a scenario or another kind of workload for a seed."""
+    """Write a job trace as a benchmark scenario draws it.
+
+    The episode of a scenario, or of another kind of workload, for a seed.
+    """
     from fermata.sim.generate.estimates import read_noise
     from fermata.sim.trace_io import write_trace
 
@@ -193,7 +202,10 @@ def generate(
 
 @app.command("list")
 def list_() -> None:
-    """List benchmark scenarios and other kinds of workload with their parameters."""
+    """List benchmark scenarios and other kinds of workload.
+
+    With their parameters, which --set changes.
+    """
     from fermata.sim.generate import GENERATORS
     from fermata.sim.scenarios import SCENARIOS
 
@@ -210,7 +222,10 @@ def stats(
     executors: Annotated[int | None, typer.Option(min=1, help="Adds the load on this many.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Say what a trace is like: its work, width, mix of sizes and burstiness."""
+    """Say what a trace is like: work, sizes, load, burstiness.
+
+    Also how wide its jobs are, and how good their estimates.
+    """
     from fermata.sim.json_values import only_finite
     from fermata.sim.trace_stats import trace_stats
 

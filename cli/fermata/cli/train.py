@@ -56,7 +56,10 @@ def train(
         str | None, typer.Option(help="Decima's TPC-H data, for a configuration that allocates Spark's executors.")
     ] = None,
 ) -> None:
-    """Train a policy in the simulator; the configuration says by which method."""
+    """Train a policy in the simulator.
+
+    The configuration says by which method.
+    """
     from fermata.cli.extras import need
     from fermata.policy.errors import InputError
 

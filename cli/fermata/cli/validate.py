@@ -19,7 +19,10 @@ def validate(
         list[Path], typer.Argument(parser=path, help="Manifests: YAML of one or more documents, or JSON.")
     ],
 ) -> None:
-    """Check Workflows and ExecutorPools; other objects in a file are left alone. Each problem is a line."""
+    """Check Workflows and ExecutorPools before they are applied.
+
+    Other objects in a file are left alone. Each problem is a line.
+    """
     from fermata.cli.admission import problems
     from fermata.operator.manifests import check, read
     from fermata.operator.names import API_VERSION

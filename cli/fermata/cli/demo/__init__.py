@@ -43,9 +43,10 @@ def demo(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object, as the last line.")] = False,
 ) -> None:
-    """Give three pools the same workflows: first come first served, shortest first, and learned.
+    """Give three pools of different policies the same workflows.
 
-    Everything is real but the containers: an API server on loopback, the operator, Jobs and pods that take their time.
+    First come first served, shortest first, and learned. Everything is real but the containers: an API server on
+    loopback, the operator, Jobs and pods that take their time.
     """
     need("operator", "report", "sim")
     from fermata.cli.demo.examples import setup

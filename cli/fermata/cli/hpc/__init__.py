@@ -12,7 +12,8 @@ from fermata.cli.hpc.tune import tune
 from fermata.cli.hpc.windows import windows
 
 app = typer.Typer(
-    help="Rigid parallel jobs on one machine: simulate, evaluate, tune and train on logs in Standard Workload Format.",
+    help="Simulate and train schedulers of rigid parallel jobs.\n\n"
+    "They run on one machine, and come from logs in Standard Workload Format.",
     no_args_is_help=True,
     add_completion=False,
 )

@@ -52,7 +52,10 @@ def evaluate(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Compare policies on sequences of a log: means and 95% intervals, bounded slowdown never without wait."""
+    """Compare policies on sequences of jobs of a log.
+
+    Means and 95% intervals; bounded slowdown never without wait.
+    """
     from fermata.sim.hpc import policy as named
     from fermata.sim.hpc.experiment import pooled, run_sequences
     from fermata.sim.json_values import only_finite

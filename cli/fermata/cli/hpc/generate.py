@@ -21,7 +21,10 @@ def generate(
         typer.Option(help="Work over what the machine can do until the last arrival; default: as the model gives it."),
     ] = None,
 ) -> None:
-    """Draw rigid jobs from the model of Lublin and Feitelson, as a log in Standard Workload Format."""
+    """Draw a log from the model of Lublin and Feitelson.
+
+    Rigid jobs in Standard Workload Format.
+    """
     from fermata.policy.wording import counted
     from fermata.sim.files import STANDARD_STREAM, atomic_output
     from fermata.sim.hpc.lublin import generate as draw

@@ -27,7 +27,10 @@ def report(
         Path | None, typer.Option(parser=path, help="Folder that `fermata hpc windows` filled, likewise.")
     ] = None,
 ) -> None:
-    """Write the results page on rigid jobs: every table, with intervals; takes a few minutes."""
+    """Write the results page on rigid jobs.
+
+    Every table, with intervals; takes a few minutes.
+    """
     check_output(out)  # said now, not when all is measured
     for folder in (data, inspectors, study, windows):
         if folder is not None and not folder.is_dir():

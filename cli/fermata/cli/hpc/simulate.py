@@ -25,7 +25,10 @@ def simulate(
     per_job: Annotated[str | None, typer.Option(help="Write the times of every job, as CSV.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Simulate a scheduler of rigid jobs on an idle machine: slowdown, wait, utilisation and the queue."""
+    """Simulate a scheduler of rigid jobs on an idle machine.
+
+    Prints slowdown, wait, utilisation and the queue.
+    """
     if per_job == "-":
         raise InputError("--per-job: standard output has the figures; expected the name of a file")
     check_apart({"--log": log, "--per-job": per_job})

@@ -19,9 +19,10 @@ def study(
     ],
     out: Annotated[Path, typer.Option("--out", "-o", parser=path, help="Folder for the inspectors; it is made.")],
 ) -> None:
-    """Train the inspectors of SchedInspector's tables and figures, one file each; run it again to go on.
+    """Train the inspectors of SchedInspector's tables.
 
-    `fermata hpc report --study FOLDER` makes the tables.
+    Those of its figures, too, one file each; run it again to go on. `fermata hpc report --study FOLDER` makes the
+    tables.
     """
     from fermata.cli.extras import need
 

@@ -41,7 +41,9 @@ def train(
     seed: Seed = 0,
     as_json: AsJson = False,
 ) -> None:
-    """Train an inspector that accepts or rejects what a scheduler does, or a scheduler, and export it as ONNX.
+    """Train an inspector or a scheduler, and export it as ONNX.
+
+    An inspector accepts or rejects what a scheduler does.
 
     `ppo` is SchedInspector's training; `search` imitates a tuned reservation and then searches around it, with a bound
     on the wait; `queue` is no inspector but a policy of its own, and `window` is Deep Back-Filling's agent.

@@ -26,7 +26,10 @@ def tune(
     kill: Kill = False,
     as_json: AsJson = False,
 ) -> None:
-    """Tune who counts as long and what they leave free, on the first fifth of a log; judge it on the rest."""
+    """Tune which jobs are held, on the first fifth of a log.
+
+    Who counts as long and what they leave free; judged on the rest of the log.
+    """
     from fermata.sim.hpc.experiment import draw_sequences, pooled, run_sequences
     from fermata.sim.hpc.tune import best_reservation, try_reservations
     from fermata.sim.json_values import only_finite

@@ -27,10 +27,10 @@ def windows(
         list[str] | None, typer.Option("--set", help="Change an option of training, such as iterations=20.")
     ] = None,
 ) -> None:
-    """Train the agents of Deep Back-Filling's figures on jobs of the model, one file each, and compare them.
+    """Train Deep Back-Filling's agents, and compare them.
 
-    Run it again to go on where it was ended. The tables are FOLDER/windows.md; `fermata hpc report --windows FOLDER`
-    puts them into the page of all results.
+    Those of its figures, on jobs of the model, one file each. Run it again to go on where it was ended. The tables are
+    FOLDER/windows.md; `fermata hpc report --windows FOLDER` puts them into the page of all results.
     """
     from fermata.cli.extras import need
 
