@@ -53,6 +53,7 @@ METRICS_LEAD = (
     "- The label `policy` is the policy's name in the pool's status, and `reason` is one of "
     "[its reasons](crds.md#conditions-and-reasons)."
 )
+REASONS_LEAD = "A condition says what is the case, and its reason why. Events have reasons of these, too."
 TRAINING_LEAD = (
     "What a file for `fermata train --config FILE` may hold, and what `fermata hpc train --set` changes. "
     "[Training](training.md) says what the methods do.\n\n"
@@ -201,9 +202,11 @@ def crd_page() -> str:
             lines += ["| field | type | meaning |", "| --- | --- | --- |"]
             lines += list(_fields(body, ""))
             lines.append("")
-    lines += ["## Conditions and reasons", "", "| name | meaning |", "| --- | --- |"]
-    lines += [f"| `{name}` | {_cell(meaning)} |" for name, meaning in reasons.MEANING.items()]
-    return "\n".join(lines) + "\n"
+    lines += ["## Conditions and reasons", "", REASONS_LEAD, ""]
+    for where, meanings in reasons.MEANINGS.items():
+        lines += [f"### {where}", "", "| name | meaning |", "| --- | --- |"]
+        lines += [*(f"| `{name}` | {_cell(meaning)} |" for name, meaning in meanings.items()), ""]
+    return "\n".join(lines)
 
 
 def _fields(schema: dict[str, Any], prefix: str) -> Iterator[str]:
