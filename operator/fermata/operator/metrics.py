@@ -96,7 +96,10 @@ class Metrics:
             registry=registry,
         )
         self.requests = Counter(
-            "fermata_api_requests", "Requests to the API server.", ("verb", "code"), registry=registry
+            "fermata_api_requests",
+            "Requests to the API server; code none: no answer.",
+            ("verb", "code"),
+            registry=registry,
         )
         self.api_errors = Counter(
             "fermata_api_errors",
@@ -105,12 +108,19 @@ class Metrics:
             registry=registry,
         )
         self.crashes = Counter(
-            "fermata_reconcile_failures", "Reconciliations that failed.", ("pool",), registry=registry
+            "fermata_reconcile_failures",
+            "Rounds of a pool's loop that failed, and are tried again; the log has the traceback.",
+            ("pool",),
+            registry=registry,
         )
         self.leader = Gauge(
             "fermata_leader", "1 if this operator holds the lease, and acts.", ("lease",), registry=registry
         )
-        self.events_dropped = Counter("fermata_events_dropped", "Events not written.", registry=registry)
+        self.events_dropped = Counter(
+            "fermata_events_dropped",
+            "Events not written: an object had too many, all together had, or the API server did not take them.",
+            registry=registry,
+        )
         self.build_info = Gauge(
             "fermata_build_info", "1, beside the version of the operator.", ("version",), registry=registry
         )
