@@ -39,8 +39,11 @@ FRESH = bool(ASSETS and not KUBECONFIG)
 
 _PATIENCE_S = 120.0
 _USERS = {"admin": "system:masters", "system:kube-controller-manager": "", "system:kube-scheduler": ""}
-# Simulated nodes send no heartbeats, and one that is silent would be taken for lost.
-_CONTROLLERS = "*,-node-lifecycle-controller,-node-ipam-controller,-taint-eviction-controller"
+# Simulated nodes send no heartbeats, and one that is silent would be taken for lost. A pod that no node has taken would
+# be ended although a finalizer of ours keeps it.
+_CONTROLLERS = (
+    "*,-node-lifecycle-controller,-node-ipam-controller,-taint-eviction-controller,-pod-garbage-collector-controller"
+)
 
 
 @dataclass(frozen=True)

@@ -114,7 +114,7 @@ def test_what_is_stopped_keeps_its_executors_until_its_pods_have_ended(cluster: 
     wait_until(lambda: cluster.jobs(first)["slow"].status.terminating == 1, "its pod is not ended")
     if by == "failure":
         assert stages_of(cluster.wait_for(first, "Succeeded", "False"))["slow"]["reason"] == "Stopped"
-    wait_until(lambda: cluster.pool_status(pool)["busy"] == 1, "it holds no executor")
+    wait_until(lambda: cluster.pool_status(pool).get("busy") == 1, "it holds no executor")
     assert not cluster.jobs(second), "more is started than the pool has executors"
     cluster.core.delete_namespaced_pod(pod, "default", grace_period_seconds=0)
     cluster.wait_for(second)

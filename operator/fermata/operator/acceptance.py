@@ -46,13 +46,17 @@ class Acceptance:
                 return problem
         if pool is None:
             return Problem(reasons.POOL_NOT_FOUND, f"no ExecutorPool is named {self._pool!r}")
-        selector = spec.namespace_selector if spec else None
-        namespace = self._store.namespaces.get(fact.meta.namespace)
-        # A namespace that is newer than what is known of it may have the label for which it is left out.
-        if selector is not None and (namespace is None or not selector.selects(dict(namespace.meta.labels))):
+        if not self.takes(fact.meta.namespace):
             message = f"pool {self._pool!r} does not take workflows of namespace {fact.meta.namespace!r}"
             return Problem(reasons.NAMESPACE_NOT_ALLOWED, message)
         return None
+
+    def takes(self, namespace: str) -> bool:
+        """Tell whether the pool takes workflows of a namespace."""
+        pool, fact = self._store.pools.get(self._pool), self._store.namespaces.get(namespace)
+        selector = pool.spec.namespace_selector if pool and pool.spec else None
+        # A namespace that is newer than what is known of it may have the label for which it is left out.
+        return selector is None or (fact is not None and selector.selects(dict(fact.meta.labels)))
 
     def _begun(self, fact: WorkflowFact) -> set[str]:
         """Return the stages that have been started."""

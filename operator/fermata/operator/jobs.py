@@ -2,7 +2,7 @@
 
 `build_job` is pure. `start` creates; a Job that is already there under the stage's own name and owner is the same
 start, seen twice. `find` looks for one that was started and is not seen. Pod templates are passed on as they are, but
-for labels: the workflow's, and those that find the pods again.
+for labels, the workflow's and those that find the pods again, and how many executors a pod takes.
 """
 
 from __future__ import annotations
@@ -46,12 +46,8 @@ def build_job(
     meta = workflow.fact.meta
     ours = _labels(workflow.fact, stage.spec.name)
     passed_on = names.labels_passed_on(meta.labels)
-    template = copy.deepcopy(stage.spec.template)
-    template_meta = template.setdefault("metadata", {}) or {}
-    own_labels = template_meta.get("labels") or {}
-    template["metadata"] = {**template_meta, "labels": {**passed_on, **own_labels, **ours}}
-    # The CRD's default; said again for an API server that has an older CRD.
-    template["spec"].setdefault("restartPolicy", "Never")
+    slots = {names.ANNOTATION_SLOTS: str(stage.spec.slots)}
+    template = _template(stage.spec.template, passed_on, ours, slots)
     spec: dict[str, Any] = {
         "completionMode": "Indexed",
         "completions": stage.spec.tasks,
@@ -79,7 +75,7 @@ def build_job(
                 names.ANNOTATION_HELD: f"{held_s:.6f}",
                 names.ANNOTATION_POLICY: policy,
                 names.ANNOTATION_ESTIMATE: f"{stage.estimate.seconds:.6f}",
-                names.ANNOTATION_SLOTS: str(stage.spec.slots),
+                **slots,
             },
             "ownerReferences": [
                 {
@@ -94,6 +90,17 @@ def build_job(
         },
         "spec": spec,
     }
+
+
+def _template(given: Json, passed_on: Json, ours: Json, slots: Json) -> Json:
+    """Return the pod template of a Job: the labels of its workflow, its own, and ours; a pod may outlive its Job."""
+    template = copy.deepcopy(given)
+    meta = template.get("metadata") or {}
+    labels = {**passed_on, **(meta.get("labels") or {}), **ours}
+    template["metadata"] = {**meta, "labels": labels, "annotations": {**(meta.get("annotations") or {}), **slots}}
+    # The CRD's default; said again for an API server that has an older CRD.
+    template["spec"].setdefault("restartPolicy", "Never")
+    return template
 
 
 def _labels(fact: WorkflowFact, stage: str) -> dict[str, str]:

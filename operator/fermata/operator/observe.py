@@ -46,7 +46,7 @@ class Observer:
     ) -> None:
         self._pool, self._tools, self._ledger = pool, tools, ledger
         self._applier, self._teller, self._holding, self._expiry = applier, teller, holding, expiry
-        self._acceptance = Acceptance(pool, tools.store)
+        self.acceptance = Acceptance(pool, tools.store)
         self.views: dict[str, WorkflowView] = {}  # of the unfinished workflows that can be read, by uid
         self.rows: dict[str, Rows] = {}  # of the states, as long as a view stays
         self.problems: dict[str, Problem] = {}  # of the workflows that cannot run
@@ -88,7 +88,7 @@ class Observer:
             kept.pop(uid, None)
         self.metering.discard(uid)
         self._applier.forget(uid)
-        self._acceptance.forget(uid)
+        self.acceptance.forget(uid)
         self._teller.forget(uid)
         self._ledger.close(uid)
 
@@ -118,7 +118,7 @@ class Observer:
         if namespace is not None and namespace.meta.deleting:  # and with it all that is in it, Jobs first or last
             fact = replace(fact, meta=replace(fact.meta, deleting=True))
         self.problems.pop(uid, None)
-        problem = self._acceptance.problem(fact)
+        problem = self.acceptance.problem(fact)
         if problem is not None:
             self.problems[uid] = problem
         account = self._ledger.open(fact)

@@ -205,6 +205,8 @@ class PoolReconciler:
         """Return the executors under pods that have not ended though their Jobs are deleted, and not looked for."""
         executors = 0
         for job, pods in self._tools.store.pool_leaving(self.pool):
+            if not job.genuine and not self._observer.acceptance.takes(job.meta.namespace):
+                continue  # all that is known of it is what its pods say, and labels are copied easily
             known = self._observer.views.get(job.meta.owner_uid)
             if known is None or job.stage not in known.missing:
                 executors += pods * self._slots(job)

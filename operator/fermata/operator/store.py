@@ -174,6 +174,7 @@ class Store:
         if before and not fact.meta.is_newer_than(before.meta):
             return
         owner = self.workflows.get(fact.meta.owner_uid)
+        self.leaving.pop(uid, None)
         # Without its pool's label it is in no list and no watch, which would never tell what becomes of it.
         if not fact.pool or not fact.genuine or (owner is not None and owner.meta.namespace != fact.meta.namespace):
             return
@@ -184,7 +185,6 @@ class Store:
             self._remove_jobs(uid, "")
             return
         self.jobs[uid] = fact
-        self.leaving.pop(uid, None)
         self.workflow_jobs[fact.meta.owner_uid][fact.stage] = fact
         if fact.occupied:
             self.busy_jobs[fact.pool][uid] = fact
@@ -223,7 +223,12 @@ class Store:
             self._remove_pods(fact.meta.uid, "")
             return
         self.pods[fact.meta.uid] = fact
-        self.job_pods[fact.meta.owner_uid][fact.meta.uid] = fact
+        job = fact.meta.owner_uid
+        self.job_pods[job][fact.meta.uid] = fact
+        # One that is being deleted, of a Job that nobody shows: that was deleted before this operator began to look.
+        if fact.meta.deleting and job and job not in self.jobs and job not in self.leaving:
+            self.leaving[job] = facts.job_of(fact, self._now())
+            self._changed(self.leaving[job].pool)
 
     def _remove_pods(self, uid: str, _name: str) -> None:
         fact = self.pods.pop(uid, None)

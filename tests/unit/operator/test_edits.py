@@ -1001,6 +1001,19 @@ def test_a_namespace_of_which_nothing_is_known_yet_is_not_taken_for_one_without_
         assert world.started.keys() == started
 
 
+def test_a_pod_without_a_job_takes_executors_of_no_pool_that_does_not_take_its_namespace() -> None:
+    world = World(executors=3, namespaceSelector={"matchLabels": {"env": "prod"}})
+    for name, labels in (("default", {"env": "prod"}), ("another", {})):
+        world.feed("namespaces", name, {"metadata": {"name": name, "uid": name, "labels": labels}})
+        labels = {"fermata.dev/pool": "pool", "fermata.dev/stage": "a"}
+        meta = {"name": f"pod-{name}", "uid": f"pod-{name}", "namespace": name, "deletionTimestamp": render(T0)}
+        meta |= {"labels": labels, "annotations": {"fermata.dev/slots": "2"}}
+        meta["ownerReferences"] = [{"uid": f"gone-{name}", "controller": True}]
+        world.store.put("pods", {"metadata": meta, "status": {"phase": "Running"}})
+    run_on(world, 3.0)
+    assert world.server.objects["p"]["status"]["busy"] == 3, "the short one, and the pod of a namespace that is taken"
+
+
 def cramped() -> World:
     """A pool with a workflow `w` of ten stages, beside whose spec there is no room for all of them in its status."""
     world = World(executors=20)

@@ -41,7 +41,7 @@ def test_a_job_says_what_the_stage_says() -> None:
             "rules": [{"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}]
         },
         "template": {
-            "metadata": {"labels": job["metadata"]["labels"]},
+            "metadata": {"labels": job["metadata"]["labels"], "annotations": {names.ANNOTATION_SLOTS: "1"}},
             "spec": {"containers": [{"name": "main", "image": "busybox"}], "restartPolicy": "Never"},
         },
     }
@@ -58,7 +58,7 @@ def test_the_users_template_is_kept_and_not_shared() -> None:
     }
     seen = _view(stage("a", template=template))
     made = build_job(seen, seen.stages[0], 1, start_s=T0, held_s=0, policy="sjf")["spec"]["template"]
-    assert made["metadata"]["annotations"] == {"a": "b"}
+    assert made["metadata"]["annotations"] == {"a": "b", names.ANNOTATION_SLOTS: "1"}
     assert made["metadata"]["labels"]["team"] == "x"
     assert made["spec"] == template["spec"]
     assert template["metadata"] == {"labels": {"team": "x"}, "annotations": {"a": "b"}}
@@ -78,7 +78,7 @@ def test_labels_and_annotations_of_the_workflow_are_passed_on() -> None:
         names.LABEL_POOL: "pool", names.LABEL_WORKFLOW: "etl", names.LABEL_STAGE: "a",
     }  # fmt: skip
     assert job["spec"]["template"]["metadata"]["labels"] == job["metadata"]["labels"] | {"team": "own"}
-    assert "annotations" not in job["spec"]["template"]["metadata"]
+    assert job["spec"]["template"]["metadata"]["annotations"] == {names.ANNOTATION_SLOTS: "1"}
     kept = job["metadata"]["annotations"]
     assert kept["cost-centre"] == "7"
     assert not {names.ANNOTATION_RELEASE, "kubectl.kubernetes.io/last-applied"} & kept.keys()

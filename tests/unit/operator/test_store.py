@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from tests.unit.operator.objects import DONE, T0, job, stage, workflow
 
 from fermata.operator.store import Store
+from fermata.operator.times import render
 
 
 def _store() -> tuple[Store, list[str]]:
@@ -133,9 +134,32 @@ def test_pods_that_lose_their_owner_count_for_it_until_they_have_ended() -> None
     assert not store.job_pods
 
 
-def _pod(name: str, phase: str, version: int = 1, owner: str = "job-w-a") -> dict[str, Any]:
-    owners = [{"uid": owner, "controller": True}]
+@pytest.mark.parametrize("shown", ["", "running", "finished", "copied"])
+def test_pods_that_are_deleted_after_a_job_that_was_never_seen_count_until_they_have_ended(shown: str) -> None:
+    store, woken = _store()
+    store.put("pods", _pod("stays", "Running", owner="another"))
+    store.put("pods", _pod("alone", "Running", owner="", ends=True))
+    assert not store.leaving, "who knows whose they are"
+    store.put("pods", _pod("first", "Running", ends=True))
+    store.put("pods", _pod("second", "Pending", ends=True))
+    assert [(fact.slots, pods) for fact, pods in store.pool_leaving("pool")] == [(3, 2)]
+    assert woken == ["pool"]
+    if shown:
+        store.put("workflows", workflow("w", stage("a"), status=DONE if shown == "finished" else {}))
+        raw = job("w", "a", outcome="Complete" if shown == "finished" else "")
+        store.put("jobs", {**raw, "metadata": raw["metadata"] | ({"name": "copy"} if shown == "copied" else {})})
+        assert not store.leaving, "pods are listed before Jobs"
+    for name in ("first", "second", "alone", "stays"):
+        store.remove("pods", name)
+    assert not store.leaving
+    assert not store.job_pods
+
+
+def _pod(name: str, phase: str, version: int = 1, owner: str = "job-w-a", *, ends: bool = False) -> dict[str, Any]:
+    owners = [{"uid": owner, "controller": True}] if owner else []
+    labels, annotations = {"fermata.dev/pool": "pool", "fermata.dev/stage": "a"}, {"fermata.dev/slots": "3"}
     meta = {"name": name, "uid": name, "resourceVersion": str(version), "ownerReferences": owners}
+    meta |= {"labels": labels, "annotations": annotations} | ({"deletionTimestamp": render(T0)} if ends else {})
     return {"metadata": meta, "status": {"phase": phase}}
 
 
