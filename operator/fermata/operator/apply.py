@@ -6,7 +6,7 @@ Remembers what the API server refuses for good and what is to be tried again lat
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -18,7 +18,7 @@ from fermata.operator.jobs import RefusedError, build_job, find, start, stop, wi
 from fermata.operator.ledger import Account, Ledger, Meter
 from fermata.operator.plan import Plan, StageKey
 from fermata.operator.progress import Refusal, StageView, WorkflowView
-from fermata.operator.retry import Failure, is_due
+from fermata.operator.retry import MOST_S, Failure, is_due
 from fermata.operator.tell import Teller
 from fermata.operator.tools import Tools
 from fermata.operator.why import Why
@@ -50,6 +50,8 @@ class Applier:
         self._now, self._leads = tools.now, tools.leads
         self.refused: dict[str, dict[str, Refusal]] = {}  # by workflow uid and stage
         self._failures: dict[StageKey, Failure] = {}  # of starts
+        self._full: dict[str, Failure] = {}  # of starts in namespaces whose quota has no room for another Job
+        self._roomy: set[str] = set()  # those of them in which a start has been taken in this round
         self._searches: dict[StageKey, Failure] = {}  # for Jobs that were not seen
         self._stops: dict[StageKey, Failure] = {}
         self._failed_again = False  # one of these starts, since the latest round began
@@ -72,39 +74,57 @@ class Applier:
         for key in [key for key in self._unanswered if key[0] == uid]:
             self._answered(key)
 
-    def begin(self) -> None:
-        """Begin a round: if a start that had failed before failed again in the last one, others come first in this one.
+    def begin(self, now_s: float) -> None:
+        """Begin a round: what is known of a quota of which nobody has asked lately is forgotten.
 
+        If a start that had failed before failed again in the last one, others come first in this one.
         There may be very many such starts, as where a namespace has no quota left, and always some of them due.
         """
         self._others_first, self._failed_again = self._failed_again, False
+        known = ((name, full) for name, full in self._full.items() if now_s < full.until_s + MOST_S)
+        self._full, self._roomy = {name: full for name, full in known if name not in self._roomy}, set()
 
     def unseen(self, uid: str) -> dict[str, str]:
         """Return why Jobs of a workflow's stages are not seen, by stage."""
         return {name: search.message for (owner, name), search in self._searches.items() if owner == uid}
 
-    def paused(self, now_s: float) -> set[StageKey]:
+    def paused(self, views: Mapping[str, WorkflowView], now_s: float) -> set[StageKey]:
         """Return the stages not to be started now: that are put off, or have failed and let others go first."""
-        put_off = self._put_off(now_s)
+        put_off = self._put_off(views, now_s)
         return put_off | self._failures.keys() if self._others_first else put_off
 
-    def _put_off(self, now_s: float) -> set[StageKey]:
-        """Return the stages that failed a moment ago, or take long, as does another one of their workflow."""
+    def _put_off(self, views: Mapping[str, WorkflowView], now_s: float) -> set[StageKey]:
+        """Return the stages that failed a moment ago, or take long, or beside which another one did so.
+
+        Beside is in the same workflow if that has a parallelism of its own, or in a namespace without quota.
+        """
         put_off = {key for key, failure in self._failures.items() if not is_due(failure, now_s)}
         put_off.update(self.starting)
         for (uid, _), begun in self.starting.items():
             if begun.view.spec.parallelism is not None:  # tasks that may begin at any moment count towards it
                 put_off.update((uid, stage.spec.name) for stage in begun.view.stages)
+        full = self._without_quota(now_s)
+        for uid, view in views.items() if full else ():
+            if view.fact.meta.namespace in full:
+                put_off.update((uid, stage.spec.name) for stage in view.stages if stage.phase == "Ready")
         return put_off
 
-    def why_paused(self, key: StageKey) -> Why:
+    def _without_quota(self, now_s: float) -> set[str]:
+        """Return the namespaces in which no stage is to be started now: a single start shows whether there is room."""
+        if not self._full:
+            return set()
+        under_way = (begun for key, begun in self.starting.items() if key not in self._unanswered)
+        tried = self._roomy.union(begun.view.fact.meta.namespace for begun in under_way)
+        return {name for name, full in self._full.items() if name in tried or not is_due(full, now_s)}
+
+    def why_paused(self, view: WorkflowView, name: str) -> Why:
         """Return why a stage that is paused is not to be started."""
-        failure = self._failures.get(key)
+        failure = self._failures.get((view.fact.meta.uid, name)) or self._full.get(view.fact.meta.namespace)
         return Why(reasons.START_RETRYING, f"not started, tried again: {failure.message}") if failure else _STARTING
 
     def retries_s(self, now_s: float) -> Iterable[float]:
         """Return when stages are to be tried again, of those that were left alone at a time, or let others go first."""
-        failures = (*self._failures.values(), *self._searches.values(), *self._stops.values())
+        failures = (*self._failures.values(), *self._full.values(), *self._searches.values(), *self._stops.values())
         times_s = [failure.until_s for failure in failures if failure.until_s > now_s]
         if self._others_first and any(is_due(failure, now_s) for failure in self._failures.values()):
             times_s.append(now_s)
@@ -126,7 +146,7 @@ class Applier:
             {key: partial(self._start, views[key[0]], key, cap, policy, now_s) for key, cap in plan.starts.items()}
         )
         # That it lets others go first for a round is nothing to be told.
-        before, self._paused = self._paused, self._put_off(now_s)
+        before, self._paused = self._paused, self._put_off(views, now_s)
         for uid, _ in before ^ self._paused:  # why it waits from now on, if it does, is something else
             self._teller.mark(uid)
 
@@ -162,8 +182,11 @@ class Applier:
         if not self._leads():  # this process was frozen, and others may have started what it was about to start
             self._teller.come_back(self._now())
             return
-        uid, name = key
+        (uid, name), namespace = key, view.fact.meta.namespace
         stage = next(stage for stage in view.stages if stage.spec.name == name)
+        if stage.job is None and namespace in self._without_quota(self._now()):  # since it was decided
+            self._teller.come_back(self._now())
+            return
         account = self._ledger.accounts[uid]
         self.starting[key] = Start(view, cap, stage.slots)
         try:
@@ -178,6 +201,9 @@ class Applier:
             self._store.touched[self._pool].add(uid)
         if stage.job is None:
             self._metrics.start_delay.labels(self._pool).observe(max(self._now() - now_s, 0.0))
+            if namespace in self._full:
+                self._roomy.add(namespace)
+                self._teller.come_back(self._now())
         self._failures.pop(key, None)
         # Also if its labels were taken off at once, by which it would be seen.
         account.started[name] = job_fact(made, self._now())
@@ -200,6 +226,10 @@ class Applier:
             self._teller.come_back(now_s)  # the executors that it was given are free, and no event will say so
             log.warning("%s: stage %s: %s", view.fact.title, name, error.refusal.message)
             return
+        if error.quota:
+            self._failures.pop(key, None)
+            self._note_full(view.fact.meta.namespace, error, now_s)
+            return
         before = self._failures.get(key)
         self._failed_again |= before is not None
         failure = self._failures[key] = Failure.after(before, str(error), now_s, busy=error.is_trouble)
@@ -211,6 +241,15 @@ class Applier:
         again_s, known = failure.until_s - now_s, view.stage(name)
         done = "started" if known is None or known.job is None else "widened"
         log.warning("%s: stage %s: not %s, again in %g s: %s", view.fact.title, name, done, again_s, error)
+
+    def _note_full(self, namespace: str, error: ClusterError, now_s: float) -> None:
+        """Keep in mind that a namespace has no quota for another Job; of starts at once the first one says so."""
+        before, message = self._full.get(namespace), f"{error.reason}: {error.quota[:300]}"
+        if before is None or is_due(before, now_s):
+            self._full[namespace] = Failure.after(before, message, now_s, busy=False)
+        if before is None or before.message != message:
+            log.warning("namespace %s: no stage is started, tried again: %s", namespace, message)
+        self._teller.come_back(now_s)
 
     async def _request(
         self, view: WorkflowView, stage: StageView, cap: int, account: Account, policy: str, now_s: float

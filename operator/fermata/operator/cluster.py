@@ -32,6 +32,7 @@ _WATCH_TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=30.0, sock_read=
 _MOST_LATER_S = 30
 # etcd's own words, and those of the protocol by which the API server asks it.
 _TOO_LARGE = re.compile(r"etcdserver: request is too large|message larger than max")
+_QUOTA = re.compile(r"exceeded quota: .*", re.DOTALL)
 _DENIAL = re.compile(
     r"^admission webhook .* denied the request|\bValidatingAdmissionPolicy .* denied request", re.DOTALL
 )
@@ -66,6 +67,11 @@ class ClusterError(FermataError):
     def is_too_large(self) -> bool:
         """Whether the object is larger than etcd takes (by default 1.5 MiB), or than the API server does."""
         return self.status == 413 or _TOO_LARGE.search(self.message) is not None
+
+    @property
+    def quota(self) -> str:
+        """What the quota of a namespace says that has no room for another one, whichever it is; empty: none does."""
+        return "".join(_QUOTA.findall(self.message)) if self.status == 403 and not self.is_denial else ""
 
     @property
     def is_denial(self) -> bool:

@@ -59,7 +59,7 @@ class PoolReconciler:
         # 2. Observe: take in what changed, and what became due. Should this round fail, the next one takes in all.
         begun_s = now_s = self._tools.now()
         whole, self._whole = self._corrects_otherwise(spec) or self._whole, True
-        self._applier.begin()
+        self._applier.begin(now_s)
         await self._observer.observe(now_s, whole=whole)
         await self._applier.find_missing(self._observer.views.values(), now_s)
         await self._observer.observe(now_s)
@@ -131,7 +131,7 @@ class PoolReconciler:
             self._ledger.workflow_held_s(now_s),
             self._observer.recent.arrivals,
             now_s,
-            self._applier.paused(now_s),
+            self._applier.paused(self._observer.views, now_s),
             self._observer.rows,
             self._observer.estimates.trust,
         )
@@ -229,7 +229,7 @@ class PoolReconciler:
 
         Held is what the policy saw, could have started, and left: not what became ready since it was asked.
         """
-        paused = self._applier.paused(now_s)
+        paused = self._applier.paused(self._observer.views, now_s)
         held = {key for key in self._untaken(asked) if key not in paused}
         names: dict[str, set[str]] = {}
         for uid, name in held:
@@ -371,7 +371,7 @@ class PoolReconciler:
             if stage.phase != "Ready":
                 continue
             if key in left.paused:
-                whys.waiting[name] = self._applier.why_paused(key)
+                whys.waiting[name] = self._applier.why_paused(known, name)
             elif known.room == 0:  # whatever is free: else it would have to be told again whenever that changes
                 whys.waiting[name] = PARALLELISM_REACHED
             elif key in left.held:

@@ -11,7 +11,7 @@ RETRY_S = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0)
 # An API server in trouble is asked more often: that ends by itself, unlike a quota or a missing right.
 _RETRY_BUSY_S = RETRY_S[:6]
 # A wait counts from an answer, which comes a while after the round has begun: so it is longer than any of these.
-_MOST_S = 2 * RETRY_S[-1]
+MOST_S = 2 * RETRY_S[-1]
 
 
 class Failure(NamedTuple):
@@ -30,4 +30,4 @@ class Failure(NamedTuple):
 
 def is_due(failure: Failure | None, now_s: float) -> bool:
     """Tell whether something may be done now, that failed or did not."""
-    return failure is None or not is_put_off(failure.until_s, now_s, _MOST_S)
+    return failure is None or not is_put_off(failure.until_s, now_s, MOST_S)

@@ -17,6 +17,7 @@ from tests.unit.operator.objects import DONE, T0, stage, workflow
 from tests.unit.operator.world import Holder, Server, World
 
 from fermata.operator.cluster import ClusterError
+from fermata.operator.inflight import AT_ONCE
 from fermata.operator.past import past_job
 from fermata.operator.reasons import MEANING
 from fermata.operator.times import parse, render
@@ -323,6 +324,46 @@ def test_many_starts_that_fail_keep_nobody_else_waiting_though_some_of_them_are_
     asyncio.run(world.run_until(T0 + 75.0))
     assert world.started["second"] == pytest.approx(61.0, abs=1.0)
     assert len(told) < 25, "fewer than were tried: that it lets others go first for a round is told of none"
+
+
+def test_a_namespace_without_quota_is_asked_for_one_stage_now_and_then_and_starts_what_finds_room(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    world, names = World(executors=99), [f"w{number}" for number in range(40)]
+    create, refused_s, room = world.server.create_job, list[float](), 3
+
+    async def take(job: dict[str, Any]) -> dict[str, Any]:
+        await asyncio.sleep(0)  # others ask meanwhile
+        used = len(world.server.jobs)
+        if used >= room and job["metadata"]["namespace"] == "default":
+            refused_s.append(world.now_s - T0)
+            told = f"exceeded quota: few, requested: count/jobs.batch=1, used: count/jobs.batch={used}, limited: {room}"
+            raise ClusterError(403, "Forbidden", f'jobs.batch "{job["metadata"]["name"]}" is forbidden: {told}')
+        return await create(job)
+
+    async def run() -> None:
+        nonlocal room
+        await world.run_until(T0 + 100.0)
+        assert len(world.started) == room
+        assert {row for name in names for row in _waits(world, name)} <= {
+            ("Running", ""), ("Waiting", "StartRetrying"),
+        }  # fmt: skip
+        assert len(refused_s) <= AT_ONCE + 10, "each of the others asks"
+        assert len(caplog.records) == 1
+        elsewhere = workflow("elsewhere", stage("a", estimateSeconds=9))
+        elsewhere["metadata"]["namespace"] = "another"
+        world.feed("workflows", "uid-elsewhere", elsewhere)
+        room += 3  # one of them for what is elsewhere
+        await world.run_until(T0 + 131.0)
+        assert len(world.started) == room
+        room = 99
+        await world.run_until(T0 + 162.0)
+        assert world.started.keys() == {"short", "elsewhere", *names}
+
+    world.server.create_job = take  # type: ignore[method-assign]
+    for name in names:
+        world.feed("workflows", f"uid-{name}", workflow(name, stage("a", estimateSeconds=9)))
+    asyncio.run(run())
 
 
 @pytest.mark.parametrize("status", [403, 500])
