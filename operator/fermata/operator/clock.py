@@ -13,6 +13,8 @@ import time
 from collections.abc import Callable
 from email.utils import parsedate_to_datetime
 
+_REMIND_S = 60.0  # several API servers may answer in turn, whose clocks differ from each other
+
 log = logging.getLogger(__name__)
 
 
@@ -47,6 +49,7 @@ class ServerClock:
         self.local = local or steady()
         self._low_s, self._high_s = -math.inf, math.inf
         self.offset_s = 0.0
+        self._said_s = -math.inf
 
     def __call__(self) -> float:
         """Return the time."""
@@ -73,6 +76,7 @@ class ServerClock:
         before_s = self.offset_s
         if not self._low_s <= self.offset_s <= self._high_s:
             self.offset_s = 0.0 if self._low_s <= 0.0 <= self._high_s else (self._low_s + self._high_s) / 2
-        if abs(self.offset_s - before_s) > 1.0:
+        if abs(self.offset_s - before_s) > 1.0 and self.local() >= self._said_s + _REMIND_S:
+            self._said_s = self.local()
             log.warning("this machine's clock differs from the API server's by %.1f s, which is allowed for",
                         self.offset_s)  # fmt: skip

@@ -54,6 +54,16 @@ def test_a_clock_that_is_set_is_followed() -> None:
     assert machines.clock.offset_s == pytest.approx(0.0, abs=0.6)
 
 
+def test_servers_in_turn_whose_clocks_differ_are_told_of_now_and_then(caplog: pytest.LogCaptureFixture) -> None:
+    machines = Machines(0.0)
+    for number in range(120):  # of 0.75 s each
+        machines.skew_s = 5.0 * (number % 2)
+        machines.at_s += 0.73
+        machines.ask()
+        assert machines.clock() == pytest.approx(machines.at_s + machines.skew_s, abs=1.1)
+    assert len(caplog.records) == 2
+
+
 def test_no_date_or_nonsense_changes_nothing() -> None:
     machines = Machines(0.0)
     machines.clock.note(None, machines.at_s)
