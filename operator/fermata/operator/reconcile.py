@@ -165,18 +165,19 @@ class PoolReconciler:
                     self._teller.mark(uid)
 
     def _unshown(self) -> int:
-        """Return the executors under Jobs that are no stage of an unfinished workflow.
+        """Return the executors under Jobs that are no running stage of an unfinished workflow.
 
         Their workflow cannot be read, lacks the stage since an edit, has ended, or was deleted without them.
+        Or the stage was stopped, and its pods still end.
         """
-        names: dict[str, set[str]] = {}
+        shown: dict[str, set[str]] = {}
         unshown = 0
         for job in self._tools.store.busy_jobs[self.pool].values():
             uid = job.meta.owner_uid
-            if uid not in names:
+            if uid not in shown:
                 known = self._observer.views.get(uid)
-                names[uid] = {stage.spec.name for stage in known.stages} if known else set()
-            if job.stage not in names[uid]:
+                shown[uid] = {stage.spec.name for stage in known.stages if stage.occupied} if known else set()
+            if job.stage not in shown[uid]:
                 unshown += job.occupied * self._slots(job)
         return unshown
 

@@ -306,6 +306,35 @@ def test_the_executors_of_what_is_stopped_are_given_to_the_next_at_once() -> Non
     assert world.started == {"short": 1.0, "next": 6.0}  # it arrived at 1
 
 
+@pytest.mark.parametrize("untold", ["status", "stop"])
+def test_what_is_stopped_keeps_its_executors_until_its_pods_have_ended_told_or_not(untold: str) -> None:
+    world = World(executors=2)
+    both = [stage("a", estimateSeconds=9), stage("b", estimateSeconds=9)]
+    edit(world, SHORT, stages=both, activeDeadlineSeconds=5)
+    run_on(world, 1.0)
+    jobs = [job["metadata"]["uid"] for job in world.server.jobs]
+    for uid in jobs:
+        world.feed("jobs", uid, {**world.server.objects[uid], "status": {"active": 1}})
+    world.feed("workflows", "uid-next", workflow("next", stage("a", estimateSeconds=9)))
+    patch = world.server.patch_job
+
+    async def refuse(namespace: str, name: str, change: dict[str, Any]) -> dict[str, Any]:
+        if name == jobs[1]:
+            raise ClusterError(403, "Forbidden", "you may not")
+        return await patch(namespace, name, change)
+
+    if untold == "status":
+        world.server.busy = 0
+    else:
+        world.server.patch_job = refuse  # type: ignore[method-assign]
+    run_on(world, 10.0)
+    assert world.server.objects[jobs[0]]["spec"]["suspend"]
+    assert "next" not in world.started
+    world.feed("jobs", jobs[0], {**world.server.objects[jobs[0]], "status": {"active": 0}})
+    run_on(world, 0.1)
+    assert "next" in world.started
+
+
 @pytest.mark.parametrize("asked", ["create_job", "get_job", "patch_job"])
 def test_what_fails_when_its_workflow_has_gone_is_neither_told_nor_tried_again(
     asked: str, caplog: pytest.LogCaptureFixture
