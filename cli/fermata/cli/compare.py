@@ -52,7 +52,7 @@ def compare(
     scenario: Annotated[list[str] | None, typer.Option(help="Benchmark scenarios; 'all' is every random one.")] = None,
     more: Annotated[list[str] | None, typer.Argument(metavar="[SCENARIO]...", help="More scenarios.")] = None,
     trace: Annotated[str | None, typer.Option(help="A job trace instead; .xz or .gz is read as such.")] = None,
-    seeds: Annotated[str | None, typer.Option(help="With --scenario: A-B, or one seed.")] = None,
+    seeds: Annotated[str | None, typer.Option(help="Needed with --scenario: A-B, or one seed.")] = None,
     base: Annotated[str | None, typer.Option(help="What the others are compared with; default: the first.")] = None,
     out: Annotated[Path, typer.Option(parser=path, help="Where the report goes.")] = Path("report.html"),
     figures: Annotated[Path | None, typer.Option(parser=path, help="A folder for every figure as SVG and PNG.")] = None,

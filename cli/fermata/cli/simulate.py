@@ -58,7 +58,7 @@ def simulate(
     policy: Annotated[str, typer.Option(help="A built-in policy, or the path of an .onnx file.")],
     trace: Annotated[str | None, typer.Option(help="A job trace; .xz or .gz is read as such, - is stdin.")] = None,
     scenario: Annotated[str | None, typer.Option(help="A benchmark scenario, instead of a trace.")] = None,
-    seeds: Annotated[str | None, typer.Option(help="With --scenario: A-B, or one seed.")] = None,
+    seeds: Annotated[str | None, typer.Option(help="Needed with --scenario: A-B, or one seed.")] = None,
     tpch_dir: Annotated[
         str | None, typer.Option(help="Decima's TPC-H data, for --scenario tpch_a, tpch_c, tpch_e1 or tpch_e2.")
     ] = None,

@@ -59,6 +59,7 @@ def test_the_same_numbers_and_page_on_any_number_of_processes(tmp_path: Path) ->
     assert found[0] == found[1]
     workloads, page = found[0]
     assert list(workloads) == ["express_k2", "dag_pods"]
+    assert page.count("parameters are at the end of the page") == 2
     express = workloads["express_k2"]
     assert express["seeds"] == [4, 5, 6]
     held = express["policies"]["sjf-hold:tau=60,split=30"]

@@ -171,7 +171,8 @@ def _lead(workload: Workload, samples: Sequence[Sample]) -> str:
         parts.append(f"{len(samples)} seeds, the same for every policy")
     words = "; ".join(parts)
     description = getattr(getattr(workload.source, "scenario", None), "description", "").partition("\n\n")[0]
-    return f"{words}. {description}".replace("`", "").strip()
+    where = " Its parameters are at the end of the page." if description else ""
+    return f"{words}. {description}{where}".replace("`", "").strip()
 
 
 def _sweep_note(workload: Workload, kind: str, seeds: int) -> str:
