@@ -9,7 +9,7 @@ TEST_EXTRAS := $(if $(WITHOUT_TORCH),dev,dev,training)
 PYTEST := $(PY) -m pytest -q -n $(WORKERS) --dist loadfile --benchmark-disable
 
 help: ## This list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 venv: ## .venv with everything that developing needs
 	@scripts/bootstrap $(TEST_EXTRAS)

@@ -78,7 +78,7 @@ def main(run: Path, out: Path = OUT) -> list[Path]:
     out.mkdir(parents=True, exist_ok=True)
     drawings = (
         drawn("loss", "Fits on labels", single, ("epoch", "mean squared error")),
-        drawn("search", "Searches on episodes", searches, ("generation", "mean JCT, % of shortest first's")),
+        drawn("search", "Searches on episodes", searches, ("generation", "mean JCT against shortest first's, %")),
     )
     return [path for drawing in drawings for path in drawing.save(out, suffixes=[".svg"])]
 
