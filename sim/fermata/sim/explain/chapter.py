@@ -44,13 +44,10 @@ def chapter_of(found: Explanation) -> Chapter:
 def _lead(found: Explanation) -> str:
     states = found.states
     held = int(states.held.sum())
-    # Inputs of a graph policy, which has no costs, are in no such unit.
-    terms = (
-        "" if np.isnan(states.costs).all() else " The head is the shortest job that waits, a unit its remaining work."
-    )
     return (
         f"From {len(states.rows):,} states in which it decided, in {', '.join(states.workloads)}; it waited in "
-        f"{held:,}. {_seeds(states.seeds)}; each workload counts the same.{terms}"
+        f"{held:,}. {_seeds(states.seeds)}; each workload counts the same. "
+        "The head is the shortest job that waits, a unit its remaining work."
     )
 
 
