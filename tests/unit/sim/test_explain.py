@@ -246,7 +246,7 @@ def test_the_chapter_has_all_drawings_and_every_feature(found: Explanation) -> N
     page = render(Report("Fermata", "", [], chapters=[chapter]))
     assert page.count("<svg role") == len(names)
     assert "head&#39;s task / unit" in page
-    assert "a unit its remaining work" in page
+    assert "a unit its job&#39;s remaining work" in page
 
 
 @pytest.mark.parametrize(
