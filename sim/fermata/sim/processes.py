@@ -94,6 +94,9 @@ class Workers(ProcessPoolExecutor):
             LostWorkerError: one of them ended by itself.
         """
         if kind is not None and self._processes:
+            if sys.version_info < (3, 11, 5):  # as Debian 12 has; later ones do it themselves
+                # Who sends the calls would wait for somebody to read the rest of one, as this end is open, too.
+                self._call_queue._reader.close()  # type: ignore[attr-defined]
             for process in list(self._processes.values()):
                 process.kill()
             # Who reads the results would wait for the rest of one that was being sent, as this end is open, too.

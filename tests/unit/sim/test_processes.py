@@ -57,6 +57,21 @@ if __name__ == "__main__":
         print("ended", flush=True)
 """
 
+# The first call fills the pipe before the worker that is to read it is up.
+HALF_ASKED = """
+import signal
+from fermata.sim.processes import Workers
+
+if __name__ == "__main__":
+    try:
+        with Workers(1) as pool:
+            for _ in range(4):
+                pool.submit(len, bytes(1_000_000))
+            signal.raise_signal(signal.SIGINT)
+    except KeyboardInterrupt:
+        print("ended", flush=True)
+"""
+
 # The signal comes when the worker is up, and nobody has noted yet which process it is.
 STARTED = """
 import functools, os, pathlib, sys, threading, time
@@ -155,9 +170,10 @@ def test_an_interrupt_ends_workers_at_once_whatever_they_are_at() -> None:
     assert all(call.cancelled() or isinstance(call.exception(), BrokenProcessPool) for call in calls)
 
 
-def test_a_result_that_is_half_sent_keeps_nobody_waiting(tmp_path: Path) -> None:
+@pytest.mark.parametrize("text", [HALF_SENT, HALF_ASKED], ids=["result", "call"])
+def test_what_is_half_sent_keeps_nobody_waiting(text: str, tmp_path: Path) -> None:
     script = tmp_path / "half_sent.py"
-    script.write_text(HALF_SENT)
+    script.write_text(text)
     done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=30.0, check=True)
     assert (done.stdout, done.stderr) == ("ended\n", "")
 
