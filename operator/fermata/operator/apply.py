@@ -78,7 +78,7 @@ class Applier:
         """Begin a round: what is known of a quota of which nobody has asked lately is forgotten.
 
         If a start that had failed before failed again in the last one, others come first in this one.
-        There may be very many such starts, as where a namespace has no quota left, and always some of them due.
+        There may be very many such starts, as where a webhook denies them, and always some of them due.
         """
         self._others_first, self._failed_again = self._failed_again, False
         known = ((name, full) for name, full in self._full.items() if now_s < full.until_s + MOST_S)

@@ -317,8 +317,7 @@ def job_fact(raw: Raw, now_s: float, before: JobFact | None = None) -> JobFact:
 def job_of(pod: PodFact, now_s: float) -> JobFact:
     """Return what a pod tells of a Job of which nothing else is known: namespace, pool, stage and slots."""
     meta = {"uid": pod.meta.owner_uid, "namespace": pod.meta.namespace}
-    labels = {"labels": pod.meta.labels, "annotations": pod.meta.annotations}
-    return job_fact({"metadata": meta | labels}, now_s)
+    return job_fact({"metadata": {**meta, "labels": pod.meta.labels, "annotations": pod.meta.annotations}}, now_s)
 
 
 def _condition(status: Raw, *kinds: str) -> Raw | None:
