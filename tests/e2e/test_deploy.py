@@ -163,6 +163,12 @@ def test_the_operators_pod_is_admitted(tmp_path: Path) -> None:
         {"replicas": 2, "watchNamespace": "team", "modelNamespaces": ["default"]},
         {"podMonitor": {"enabled": True}, "alerts": {"enabled": True}, "dashboard": {"enabled": True}},
         {"modelNamespaces": None, "podAnnotations": None, "resources": None, "image": {"tag": None}},
+        {
+            "extraArgs": ["--record=/records/decisions.jsonl"],
+            "extraVolumes": [{"name": "records", "persistentVolumeClaim": {"claimName": "records"}}],
+            "extraVolumeMounts": [{"name": "records", "mountPath": "/records"}],
+        },
+        {"extraArgs": None, "extraVolumes": None, "extraVolumeMounts": None},
     ],
 )
 def test_the_chart_renders_what_an_api_server_takes(
@@ -176,6 +182,14 @@ def test_the_chart_renders_what_an_api_server_takes(
         capture_output=True, text=True, timeout=60, check=True,
     ).stdout  # fmt: skip
     manifests = [item for item in yaml.safe_load_all(built) if item]
+    (pod,) = (item["spec"]["template"]["spec"] for item in manifests if item["kind"] == "Deployment")
+    (container,) = pod["containers"]
+    for extra, items in (
+        ("extraArgs", container["args"]),
+        ("extraVolumes", pod["volumes"]),
+        ("extraVolumeMounts", container["volumeMounts"]),
+    ):
+        assert all(each in items for each in values.get(extra) or [])
     assert len(asyncio.run(created(any_kube, manifests))) == len(
         {(item["kind"], item["metadata"]["name"]) for item in manifests}
     )

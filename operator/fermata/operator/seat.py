@@ -190,7 +190,7 @@ class Seat:
             self._say_unusable(message, None if known else error, now_s)
             return
         self._policy, self._envelope = loading.result()
-        log.info("pool %s: policy %s is in force", self._pool, self._policy.name)
+        log.info("pool %s: policy %s is loaded", self._pool, self._policy.name)
         self._drop_thread()  # the policy before may be stuck in it
         self._approve()
 
