@@ -18,6 +18,8 @@ _LATENCY = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 
 _SLOWDOWN = (1, 1.5, 2, 3, 5, 10, 20, 50, 100)
 _RATIO = (0.1, 0.25, 0.5, 0.67, 0.8, 0.9, 1.1, 1.25, 1.5, 2, 4, 10)
 _BY_POLICY = ("pool", "policy")
+# Of a pool that gets a new model every night each one would be a hundred series more, for as long as an operator runs.
+POLICIES = 8
 
 
 class Family(NamedTuple):
@@ -34,6 +36,7 @@ class Metrics:
 
     def __init__(self) -> None:
         registry = self.registry = CollectorRegistry()
+        self._policies: dict[str, dict[str, None]] = {}  # of which something is said, by pool; the latest at the end
 
         def seconds(name: str, text: str) -> Histogram:
             return Histogram(f"fermata_workflow_{name}_seconds", text, _BY_POLICY, buckets=_SECONDS, registry=registry)
@@ -159,19 +162,21 @@ class Metrics:
             self.finished.labels(pool, result)
         for metric in (self.holds, self.disagreements, self.crashes, self.start_delay):
             metric.labels(pool)
+        self._note_policy(pool, policy)
         for histogram in (self.completion, self.wait, self.hold, self.run, self.slowdown):
             histogram.labels(pool, policy)
 
     def withdraw(self, pool: str) -> None:
         """Take back what was said of a pool that is gone; what becomes of its workflows still counts."""
-        self._remove(pool, Gauge)
+        self._remove(Gauge, pool=pool)
 
     def forget(self, pool: str) -> None:
         """Drop all that is said of a pool: nothing is left of it, or another operator decides now.
 
         Anybody who may create a Workflow may make up names of pools, and each is a hundred series.
         """
-        self._remove(pool, MetricWrapperBase)
+        self._policies.pop(pool, None)
+        self._remove(MetricWrapperBase, pool=pool)
 
     def observe_request(self, verb: str, _path: str, status: int) -> None:
         """Count one request."""
@@ -180,8 +185,14 @@ class Metrics:
         if not 200 <= status < 300:
             self.api_errors.labels(verb, code).inc()
 
+    def decisions(self, pool: str, policy: str) -> Histogram:
+        """Return what counts the decisions of a policy in a pool, and how long each took."""
+        self._note_policy(pool, policy)
+        return self.decision.labels(pool, policy)
+
     def observe_finished(self, view: WorkflowView, policy: str, split: tuple[float, float, float, float]) -> None:
         """Count one finished workflow; `split` is JCT, wait, held and run in seconds."""
+        self._note_policy(view.fact.pool, policy)
         jct_s, wait_s, held_s, run_s = split
         succeeded = view.outcome is not None and view.outcome.succeeded
         self.finished.labels(view.fact.pool, "succeeded" if succeeded else "failed").inc()
@@ -191,7 +202,18 @@ class Metrics:
     def _all(self) -> list[MetricWrapperBase]:
         return [metric for metric in vars(self).values() if isinstance(metric, MetricWrapperBase)]
 
-    def _remove(self, pool: str, kind: type[MetricWrapperBase]) -> None:
+    def _note_policy(self, pool: str, policy: str) -> None:
+        """Note that something is said of a policy now, and drop what is said of the one that was left longest ago."""
+        latest = self._policies.setdefault(pool, {})
+        latest.pop(policy, None)
+        latest[policy] = None
+        if len(latest) > POLICIES:
+            oldest = next(iter(latest))
+            del latest[oldest]
+            self._remove(MetricWrapperBase, pool=pool, policy=oldest)
+
+    def _remove(self, kind: type[MetricWrapperBase], **labels: str) -> None:
+        """Drop the series that have these labels, of the metrics of a kind that are told apart by them."""
         for metric in self._all():
-            if isinstance(metric, kind) and "pool" in metric._labelnames:
-                metric.remove_by_labels({"pool": pool})
+            if isinstance(metric, kind) and labels.keys() <= set(metric._labelnames):
+                metric.remove_by_labels(labels)

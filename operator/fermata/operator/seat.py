@@ -288,7 +288,7 @@ class Seat:
     async def _steps_of(
         self, policy: Policy, state: ClusterState, limits: Guardrails, deadline_s: float
     ) -> tuple[Step, ...]:
-        counted = self._metrics.decision.labels(self._pool, policy.name)
+        counted = self._metrics.decisions(self._pool, policy.name)
         begun_s, steps = time.perf_counter(), None
         try:
             if isinstance(policy, Heuristic):  # microseconds: a thread would cost more than it guards

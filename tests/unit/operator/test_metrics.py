@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from tests.unit.operator.objects import stage, workflow
 from tests.unit.operator.test_edits import run_on
-from tests.unit.operator.world import World
+from tests.unit.operator.world import Holder, World
 
-from fermata.operator.metrics import Metrics
+from fermata.operator.metrics import POLICIES, Metrics
 
 
 @pytest.mark.parametrize(
@@ -34,3 +34,18 @@ def test_finished_workflows_count_by_how_they_ended() -> None:
     sample = world.metrics.registry.get_sample_value
     for result in ("succeeded", "failed"):
         assert sample("fermata_workflows_finished_total", {"pool": "pool", "result": result}) == 1
+
+
+@pytest.mark.parametrize("mode", ["Enforce", "Shadow"])
+def test_a_pool_that_gets_new_policies_again_and_again_has_series_of_the_latest(mode: str) -> None:
+    world, shown = World(mode=mode, executors=100), []
+    for number in range(3 * POLICIES):
+        policy = Holder()
+        policy.name = f"model-{number}"
+        world.reconciler._seat._policy = policy
+        world.feed("workflows", f"uid-{number}", workflow(f"{number}", stage("a")))
+        run_on(world, 5.0)
+        samples = [sample for metric in world.metrics.registry.collect() for sample in metric.samples]
+        shown.append({sample.labels["policy"] for sample in samples if "policy" in sample.labels})
+        assert policy.name in shown[-1]
+    assert max(map(len, shown)) == POLICIES
