@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from fermata.sim.kube.controllers.indexes import format_indexes, parse_indexes
 from fermata.sim.kube.errors import ApiError
 from fermata.sim.kube.selectors import match_labels, parse_fields, parse_labels
-from fermata.sim.kube.store import Selection, Store, Table
+from fermata.sim.kube.store import Change, Selection, Store, Table
 
 
 def obj(name: str, namespace: str = "n", **meta: object) -> dict[str, object]:
@@ -64,6 +64,28 @@ def test_a_watch_resumes_where_it_stopped_or_is_told() -> None:
             table.subscribe(entries[3].rv)
 
     asyncio.run(scenario())
+
+
+def test_a_watch_is_told_of_nothing_as_over_that_it_has_not_been_told_of() -> None:
+    """What looks empty when its time is up is told the present version, from which its client goes on later."""
+
+    async def scenario(turns: int) -> None:
+        store = Store()
+        table = store.table(("", "things"))
+        subscription = table.subscribe(store.rv)
+
+        async def watch() -> tuple[list[Change], int]:
+            return await subscription.take(0), store.rv
+
+        watching = asyncio.create_task(watch())
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        entry = store.write(table, obj("a"), None)
+        changes, version = await watching
+        assert [change.entry for change in changes] == ([entry] if version == entry.rv else [])
+
+    for turns in range(8):  # of the event loop, in one of which the time is up
+        asyncio.run(scenario(turns))
 
 
 def test_frames_are_serialised_once_and_say_what_happened() -> None:

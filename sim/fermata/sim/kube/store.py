@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections import deque
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Literal
 
 import orjson
@@ -155,11 +156,9 @@ class Subscription:
     async def take(self, timeout_s: float) -> list[Change]:
         """Return all pending changes, waiting for the first at most `timeout_s`; empty on time-out or when closed."""
         if not self._pending and not self.closed:
-            try:
+            with suppress(TimeoutError):  # in the moment in which time is up something may come all the same
                 async with asyncio.timeout(timeout_s):
                     await self._wake.wait()
-            except TimeoutError:
-                return []
         self._wake.clear()
         taken, self._pending = self._pending, []
         return taken
