@@ -54,11 +54,14 @@ class Loops:
         self._over.add(pool)
 
     async def close(self) -> None:
-        """Stop all loops, in the middle of what they do."""
+        """Stop all loops, in the middle of what they do, and know of no pool any more: it may be gone meanwhile."""
         self._open = False
         for task in self._tasks.values():
             task.cancel()
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+        self._signals.clear()
+        self._tasks.clear()
+        self._over.clear()
 
     def _run_loop(self, pool: str) -> None:
         if pool not in self._tasks or self._tasks[pool].done():

@@ -78,6 +78,33 @@ def test_a_pool_that_is_forgotten_leaves_no_loop_and_is_taken_up_again_when_it_i
     assert seen == ["made up"] * 3
 
 
+def test_a_pool_that_went_while_loops_were_closed_has_none_when_they_open_again() -> None:
+    seen: list[str] = []
+
+    async def main() -> None:
+        async def reconcile(pool: str) -> None:
+            seen.append(pool)
+
+        async def until(pools: list[str]) -> None:
+            async with asyncio.timeout(30):
+                while seen != pools:
+                    await asyncio.sleep(0.001)
+
+        running = Loops(reconcile, lambda _: None)
+        running.open()
+        running.wake("gone")
+        running.wake("stays")
+        await until(["gone", "stays"])
+        await running.close()
+        running.wake("stays")
+        running.open()
+        assert len(asyncio.all_tasks()) == 2  # with this one
+        await until(["gone", "stays", "stays"])
+        await running.close()
+
+    asyncio.run(main())
+
+
 def test_a_pool_that_fails_is_tried_again_and_harms_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loops, "_RETRY_S", (0.01,))
     failed: list[str] = []
