@@ -11,11 +11,14 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.e2e.test_kube_conformance import WIDGET_CRD, Plain, eventually, pod, widget
+from tests.e2e.test_kube_conformance import WIDGET_CRD, Plain, eventually, job, pod, widget
 from tests.kube_fixtures import LocalKube, local_kube
 
 from fermata.sim.kube import ControlPlane, Options
 from fermata.sim.kube.client import Client
+from fermata.sim.kube.controllers.jobs import JobController
+from fermata.sim.kube.controllers.kubelet import Kubelet
+from fermata.sim.kube.controllers.scheduler import Scheduler
 from fermata.sim.kube.errors import ApiError
 
 if TYPE_CHECKING:
@@ -169,6 +172,32 @@ def test_local_commands_run_and_their_output_is_served() -> None:
     text, found = asyncio.run(drive())
     assert text == "index 0 me\n"
     assert found["status"]["phase"] == "Succeeded"
+
+
+def test_of_failures_that_are_simulated_nothing_is_kept_once_their_pods_are_gone() -> None:
+    async def drive() -> tuple[int, int]:
+        async with ControlPlane(Options(controllers=False)) as plane, Client(plane.url) as client:
+            kubelet = Kubelet(client, {"node": 4})
+            parts = (JobController(client, backoff_s=0.01), Scheduler(client), kubelet)
+            running = [asyncio.create_task(part.run()) for part in parts]
+            jobs, pods = "/apis/batch/v1/namespaces/default/jobs", "/api/v1/namespaces/default/pods"
+            annotations = {"fermata.dev/sim-seconds": "0.01", "fermata.dev/sim-failures": "1"}
+            spec = {"completions": 2, "parallelism": 2, "completionMode": "Indexed", "backoffLimit": 2}
+            await client.create(jobs, job("j", annotations, **spec))
+            await until(client, f"{jobs}/j", lambda found: found["status"].get("succeeded") == 2)
+            assert (await client.get(f"{jobs}/j"))["status"]["failed"] == 2
+            kept = len(kubelet._failures)
+            await client.delete(f"{jobs}/j", propagationPolicy="Background")
+            await until(client, pods, lambda found: not found["items"])
+            async with asyncio.timeout(30):
+                while kubelet._pods.cache:  # it is told a little later
+                    await asyncio.sleep(0.01)
+            for task in running:
+                task.cancel()
+            await asyncio.gather(*running, return_exceptions=True)
+            return kept, len(kubelet._failures)
+
+    assert asyncio.run(drive()) == (1, 0)
 
 
 def test_a_command_that_is_simulated_without_leave_to_run_it_says_so() -> None:

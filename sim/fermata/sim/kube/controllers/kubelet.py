@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -50,6 +51,7 @@ class _Bound:
     """A pod on one of our nodes, as far as following it goes; the pod itself is read when its run starts."""
 
     uid: str
+    owner: str
     deleting: bool
 
 
@@ -87,7 +89,8 @@ class Kubelet:
         self._runs: dict[str, _Run] = {}
         #: Pods whose end is reported, and that the informer may still show as they were before.
         self._ended: set[str] = set()
-        self._failures: dict[tuple[str, str], int] = {}
+        #: Runs of tasks that were to fail at first, by the uid of what owns their pods, and by completion index.
+        self._failures: dict[str, Counter[str]] = {}
         self._logs = LogServer(self._local)
 
     async def run(self) -> None:
@@ -142,7 +145,7 @@ class Kubelet:
         if pod["spec"].get("nodeName") not in self._node_slots:
             return None
         done = (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
-        bound = _Bound(pod["metadata"]["uid"], bool(pod["metadata"].get("deletionTimestamp")))
+        bound = _Bound(pod["metadata"]["uid"], _owner(pod), bool(pod["metadata"].get("deletionTimestamp")))
         if done:
             self._ended.discard(bound.uid)
         elif bound.uid not in self._runs and bound.uid not in self._ended:
@@ -154,6 +157,8 @@ class Kubelet:
         del key
         if before is not None and (after is None or after.uid != before.uid):
             self._ended.discard(before.uid)
+            if before.owner in self._failures and all(pod.owner != before.owner for pod in self._pods.cache.values()):
+                del self._failures[before.owner]  # a failed pod stays for as long as its Job
         if before is not None and (after is None or after.uid != before.uid or after.deleting):
             run = self._runs.get(before.uid)
             if run is not None:
@@ -230,11 +235,10 @@ class Kubelet:
         """Return whether this run is among the first ones of its task, which are to fail."""
         if not plan.failures:
             return False
-        meta = pod["metadata"]
-        owner = next((item["uid"] for item in meta.get("ownerReferences") or []), meta["uid"])
-        task = (owner, (meta.get("annotations") or {}).get(COMPLETION_INDEX, ""))
-        self._failures[task] = self._failures.get(task, 0) + 1
-        return self._failures[task] <= plan.failures
+        index = (pod["metadata"].get("annotations") or {}).get(COMPLETION_INDEX, "")
+        runs = self._failures.setdefault(_owner(pod), Counter())
+        runs[index] += 1
+        return runs[index] <= plan.failures
 
     def _is_local(self, pod: Obj) -> bool:
         return (pod["metadata"].get("annotations") or {}).get(RUN_LOCAL) == "true"
@@ -310,6 +314,12 @@ def pod_status(pod: Obj, phase: str, started: str, outcome: Exit | None, restart
     if outcome is not None and outcome.reason == "DeadlineExceeded":
         status.update(reason=outcome.reason, message="Pod was active on the node longer than the specified deadline")
     return status
+
+
+def _owner(pod: Obj) -> str:
+    """Return the uid of what owns a pod, or its own."""
+    meta = pod["metadata"]
+    return str(next((item["uid"] for item in meta.get("ownerReferences") or []), meta["uid"]))
 
 
 def _first(pod: Obj) -> str:
