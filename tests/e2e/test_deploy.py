@@ -135,6 +135,30 @@ def test_the_operator_is_taken_away_as_the_page_says_and_workflows_stay(any_kube
 
 
 @needs_kubectl
+def test_crds_that_helm_made_are_upgraded_as_the_page_says(any_kube: LocalKube, tmp_path: Path) -> None:
+    """Helm applies them as the field manager `helm`, and the API server keeps others off its fields."""
+    environment = {**os.environ, "KUBECONFIG": str(any_kube.kubeconfig), "HOME": str(tmp_path)}
+
+    def run(*command: str) -> str:
+        told = subprocess.run(
+            command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60, check=False
+        )
+        assert told.returncode == 0, told.stderr
+        return told.stdout
+
+    today = (CHART / "crds/workflows.fermata.dev.yaml").read_text(encoding="utf-8")
+    column, earlier = "name: Succeeded", tmp_path / "earlier.yaml"
+    assert column in today
+    earlier.write_text(today.replace(column, "name: Done"), encoding="utf-8")
+    run("kubectl", "apply", "--server-side", "--field-manager=helm", "-f", str(earlier))
+    (page,) = re.findall(r"`(kubectl apply [^`]* deploy/crds)`", (ROOT / "docs/deploying.md").read_text())
+    (notes,) = re.findall(r"^ +(kubectl apply .* deploy/crds)$", (CHART / "templates/NOTES.txt").read_text(), re.M)
+    assert notes == page
+    run(*page.split())
+    assert column in run("kubectl", "get", "crd", "workflows.fermata.dev", "-o", "yaml")
+
+
+@needs_kubectl
 @pytest.mark.skipif(not (FRESH and JOBS), reason="only a real control plane with its controllers runs Deployments")
 def test_the_operators_pod_is_admitted(tmp_path: Path) -> None:
     """Its namespace enforces the restricted Pod Security Standard."""
