@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from tests.processes import fermata, interruptible
+from tests.scripts import script
 
 from fermata.policy.registry import shipped_model
 
@@ -164,3 +165,18 @@ def test_what_cannot_be_used_is_one_line_before_anything_runs(folder: Path, argu
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1), done.stderr
     assert words in done.stderr
     assert not (folder / "kept").exists()
+
+
+def test_the_script_of_many_streams_tells_how_each_pool_does_on_the_demos_own(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of a single stream that is its median."""
+    streams = script("demo_streams")
+    monkeypatch.setattr(streams, "TYPICAL_SEED", 0)
+    monkeypatch.setattr(sys, "argv", ["demo_streams.py", "1"])
+    streams.main()
+    told = capsys.readouterr().out
+    medians = re.findall(r"^  (\w+) .* median (\S+%),", told, flags=re.MULTILINE)
+    assert [name for name, _ in medians] == ["fifo", "default"]
+    own = ", ".join(f"{name} {median}" for name, median in medians)
+    assert told.endswith(f"the demo's own stream, seed 0: {own}\n")
