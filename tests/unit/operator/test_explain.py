@@ -72,6 +72,13 @@ def test_a_held_stage_starts_when_the_first_limit_is_reached(limits: dict[str, i
     assert [line.strip() for line in lines if "at the latest" in line] == ([told] if told else [])
 
 
+def test_of_a_committed_hold_its_end_is_told() -> None:
+    row = {"name": "a", "state": "Held", "heldSince": render(T0 + 70.0), "holdUntil": render(T0 + 145.0)}
+    told = _explained({"conditions": [_condition("Accepted", "True", "Valid")], "stages": [row]})
+    at = told.index("  held for 30 s so far")
+    assert told[at + 1] == "  committed to for 45 s more, whatever comes"
+
+
 @pytest.mark.parametrize(
     ("fields", "told"),
     [({}, "60 s"), ({"parallelism": 3}, "120 s"), ({"parallelism": 2}, "240 s"), ({"parallelism": 1}, "240 s")],
