@@ -52,7 +52,10 @@ def evaluate(
     ] = None,
     base: Annotated[str | None, typer.Option(help="Compare with this policy; by default the scenario's own.")] = None,
     corrections: Annotated[
-        str, typer.Option(help="Who gets estimates corrected by what stages took: policy (learned ones), all, or none.")
+        str,
+        typer.Option(
+            help="Who gets estimates corrected by what stages took: policy (a model of the shipped kind), all, or none."
+        ),
     ] = "policy",
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
