@@ -59,7 +59,11 @@ RESOURCES_LEAD = (
     "Durations are whole seconds in a specification and have decimals in a status. Unknown keys are refused. "
     "`kubectl get fermata` lists both kinds."
 )
-REASONS_LEAD = "A condition says what is the case, and its reason why. Events have reasons of these, too."
+REASONS_LEAD = (
+    "A condition says what is the case, and its reason why. Events have reasons of these, too. Each name stands here "
+    "once: the reason of a stage can also be `Suspended`, `Rejected`, `StageFailed` or `DeadlineExceeded`, and that of "
+    "PolicyReady `InvalidSpec`."
+)
 TRAINING_LEAD = (
     "What a file for `fermata train --config FILE` may hold, and what `fermata hpc train --set` changes. "
     "[Training](training.md) says what the methods do.\n\n"
