@@ -257,12 +257,21 @@ def _print_stats(figures: TraceStats, executors: int | None) -> None:
     mix = f"{sizes.short_share:.1%} short ({sizes.short_mean_s:.4g} s), long {sizes.long_mean_s:.4g} s"
     mix += f", ratio 1:{sizes.ratio:.3g}"
     rows.append(("size classes", mix if sizes.distinct else "one"))
-    middle, error = figures.estimate_ratio, figures.estimate_error
-    factor = math.exp(error) if error < _MAX_EXPONENT else math.inf
-    rows.append(("estimates", f"typically {middle:.3g} times the duration, give or take a factor of {factor:.3g}"))
+    rows.append(("estimates", _estimates(figures)))
     width = max(len(name) for name, _ in rows)
     for name, shown in rows:
         print(f"{name:<{width}}  {shown}")
+
+
+def _estimates(figures: TraceStats) -> str:
+    """Say how good the estimates are, of the stages that have one and take any time."""
+    known = figures.estimated_stages
+    if known == 0:
+        return "none: no stage has an estimate above 0 and takes any time"
+    middle, error = figures.estimate_ratio, figures.estimate_error
+    factor = math.exp(error) if error < _MAX_EXPONENT else math.inf
+    told = f"typically {middle:.3g} times the duration, give or take a factor of {factor:.3g}"
+    return told if known == figures.stages else f"{told}; of {known} of the stages: in the others one of the two is 0"
 
 
 def _read(file: str) -> Trace:

@@ -61,8 +61,9 @@ class TraceStats:
     width: Spread
     task_duration_s: Spread
     sizes: SizeClasses
-    estimate_ratio: float  # median of estimate / mean duration over stages
-    estimate_error: float  # standard deviation of the logarithm of that ratio
+    estimated_stages: int  # those of which estimate and duration are both above 0: what the next two are of
+    estimate_ratio: float  # median of estimate / mean duration; NaN where there is no such stage
+    estimate_error: float  # standard deviation of the logarithm of that ratio; likewise
     load: float | None  # mean work of a job over the mean gap and the executors; None without executors
 
 
@@ -95,8 +96,9 @@ def trace_stats(trace: Trace, executors: int | None = None) -> TraceStats:
         width=_spread(shapes.width),
         task_duration_s=_spread(trace.task_duration_s),
         sizes=size_classes(shapes.work_s),
-        estimate_ratio=float(np.median(ratios)),
-        estimate_error=float((np.log(estimate_s) - np.log(mean_s)).std()),
+        estimated_stages=len(ratios),
+        estimate_ratio=float(np.median(ratios)) if len(ratios) else math.nan,
+        estimate_error=float((np.log(estimate_s) - np.log(mean_s)).std()) if len(ratios) else math.nan,
         load=load,
     )
 
@@ -145,7 +147,7 @@ def _spread(values: FloatArray) -> Spread:
 
 
 def _estimates(trace: Trace) -> tuple[FloatArray, FloatArray]:
-    """Return estimate and mean duration of each stage of which both are more than 0; 1 and 1 where there is none."""
+    """Return estimate and mean duration of each stage of which both are more than 0."""
     mean_s = stage_work_s(trace) / task_counts(trace) / trace.stage_slots
     known = (mean_s > 0.0) & (trace.stage_estimate_s > 0.0)
-    return (trace.stage_estimate_s[known], mean_s[known]) if known.any() else (np.ones(1), np.ones(1))
+    return trace.stage_estimate_s[known], mean_s[known]

@@ -17,7 +17,8 @@ from tests.processes import interruptible
 from fermata.cli.options import MOST_JOBS
 from fermata.sim.scenarios import SCENARIOS
 from fermata.sim.scenarios.base import MAX_JOBS
-from fermata.sim.trace_io import job_lines, read_trace
+from fermata.sim.trace_builder import one_stage_trace
+from fermata.sim.trace_io import job_lines, read_trace, write_trace
 
 # The program with 200 MB to spare once its code is there.
 LIMITED = """
@@ -91,6 +92,25 @@ def test_stats_for_people_say_what_matters(tmp_path: Path) -> None:
     shown = fermata("stats", out, "--executors", "2").stdout
     for words in ("5000, 5000, 5000", "load on 2 executors", "short (10 s), long 200 s, ratio 1:20", "1 is Poisson"):
         assert words in shown
+
+
+@pytest.mark.parametrize(
+    ("estimates_s", "ratio", "told"),
+    [
+        ((0, 0, 0), None, "estimates            none: no stage has an estimate above 0 and takes any time"),
+        ((0, 10, 5), 1.5, "a factor of 1.41; of 2 of the stages: in the others one of the two is 0"),
+        ((5, 10, 5), 1.0, "a factor of 1.39"),
+    ],
+)
+def test_stats_say_where_there_is_no_estimate(
+    tmp_path: Path, estimates_s: tuple[int, ...], ratio: float | None, told: str
+) -> None:
+    path = tmp_path / "t.jsonl"
+    write_trace(one_stage_trace([0.0, 1.0, 2.0], [5.0] * 3, estimate_s=estimates_s), path)
+    stats = json.loads(fermata("stats", path, "--json").stdout)
+    assert stats["estimate_ratio"] == ratio
+    assert stats["estimated_stages"] == sum(each > 0 for each in estimates_s)
+    assert fermata("stats", path).stdout.splitlines()[-1].endswith(told)
 
 
 def test_an_import_says_what_it_left_out(tmp_path: Path) -> None:
