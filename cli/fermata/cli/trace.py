@@ -238,10 +238,11 @@ def stats(
 
 def _print_stats(figures: TraceStats, executors: int | None) -> None:
     sizes = figures.sizes
+    burstiness = f"{figures.dispersion:.2f} (1 is Poisson)" if figures.has_windows else "unknown of so few gaps"
     rows = [
         ("jobs, stages, tasks", f"{figures.jobs}, {figures.stages}, {figures.tasks}"),
         ("span of arrivals", f"{figures.span_s:.6g} s, mean gap {figures.mean_gap_s:.4g} s"),
-        ("burstiness", f"{figures.dispersion:.2f} (1 is Poisson); gaps' squared variation {figures.gap_cv2:.2f}"),
+        ("burstiness", f"{burstiness}; gaps' squared variation {figures.gap_cv2:.2f}"),
         ("work", f"{figures.total_work_s:.6g} executor-seconds"),
     ]
     if figures.load is not None:

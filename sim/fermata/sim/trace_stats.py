@@ -66,6 +66,11 @@ class TraceStats:
     estimate_error: float  # standard deviation of the logarithm of that ratio; likewise
     load: float | None  # mean work of a job over the mean gap and the executors; None without executors
 
+    @property
+    def has_windows(self) -> bool:
+        """Whether there are the two windows that a dispersion takes."""
+        return self.mean_gap_s > 0.0 and self.jobs > 2 * WINDOW_GAPS
+
 
 def trace_stats(trace: Trace, executors: int | None = None) -> TraceStats:
     """Describe a trace of one job or more; `executors` adds the load on that many."""

@@ -113,6 +113,14 @@ def test_stats_say_where_there_is_no_estimate(
     assert fermata("stats", path).stdout.splitlines()[-1].endswith(told)
 
 
+@pytest.mark.parametrize(("jobs", "told"), [(40, "unknown of so few gaps; "), (41, "0.00 (1 is Poisson); ")])
+def test_a_clockwork_is_told_from_too_few_jobs(tmp_path: Path, jobs: int, told: str) -> None:
+    path = tmp_path / "t.jsonl"
+    write_trace(one_stage_trace(range(jobs), [5.0] * jobs), path)
+    (line,) = (line for line in fermata("stats", path).stdout.splitlines() if line.startswith("burstiness"))
+    assert line.removeprefix("burstiness").strip().startswith(told)
+
+
 def test_an_import_says_what_it_left_out(tmp_path: Path) -> None:
     (tmp_path / "log.swf").write_text(SWF)
     done = fermata("import", "swf", tmp_path / "log.swf", "--out", tmp_path / "t.jsonl")
