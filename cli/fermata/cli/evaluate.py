@@ -106,10 +106,18 @@ def evaluate(
     if as_json:
         print(json.dumps(as_dict(policy, numbers, scores) | ({"interrupted": True} if done < total else {})))
     else:
-        show(scores_table(policy, scores))
+        show(scores_table(policy, scores, "" if own is None else _jobs_of(chosen_part)))
     if done < total:
         print(f"fermata: interrupted after {done} of {total} episodes; the scores are of these", file=sys.stderr)
         raise typer.Exit(INTERRUPTED)
+
+
+def _jobs_of(part: Part) -> str:
+    """Say which jobs of a trace are judged on: `fermata compare` plays them all."""
+    from fermata.training.own import SHARES
+
+    first, _ = SHARES[part]
+    return "all jobs of the trace" if first == 0.0 else f"last {1.0 - first:.0%} of its jobs"
 
 
 def _own(

@@ -290,6 +290,16 @@ def test_what_does_not_go_together_is_told(
     assert not Path("r").exists()
 
 
+@pytest.mark.parametrize(("part", "jobs"), [([], "last 30% of its jobs"), (["--part", "all"], "all jobs of the trace")])
+def test_a_table_says_which_jobs_of_the_trace_it_is_of(
+    tmp_path: Path, part: list[str], jobs: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ["--trace", str(written(tmp_path)), "--executors", "2", "--seeds", "0-1", "--jobs", "1", *part]
+    code, text = told(["evaluate", "fifo", *options], monkeypatch, capsys)
+    title = " ".join(text.partition("scenario")[0].split())
+    assert (code, title) == (0, f"fifo: average JCT against the base, 2 seeds, 95% intervals, {jobs}")
+
+
 def test_the_command_prints_a_score(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
