@@ -1,8 +1,13 @@
+import re
 from pathlib import Path
 
 import pytest
 
 from fermata.policy.errors import InputError
+from fermata.policy.model_file import load_model
+from fermata.policy.onnx_policy import OnnxPolicy
+from fermata.policy.registry import shipped_model
+from fermata.training.card import model_card
 from fermata.training.config import read_config, shipped_configs
 from fermata.training.graph.config import read_any
 
@@ -10,6 +15,20 @@ from fermata.training.graph.config import read_any
 @pytest.mark.parametrize("name", sorted(shipped_configs()))
 def test_shipped_configurations_are_read_by_name(name: str) -> None:
     assert read_any(name).name == name
+
+
+def test_the_card_that_ships_is_that_of_the_model_and_its_configuration() -> None:
+    file = shipped_model()
+    model = load_model(file)
+    assert isinstance(model, OnnxPolicy)
+    told = model_card("default", model.digest, model.metadata, read_config("default"))
+    card = file.with_suffix(".md").read_text(encoding="utf-8")
+    allocation = card[card.index("\nBeside it") : card.index("\nAverage JCT")]
+    assert told == card.replace(allocation, "")
+    shares = re.findall(r"^    - (\d+)% of", told, flags=re.MULTILINE)
+    workloads = read_config("default").workloads
+    named = workloads.dag_share, workloads.noise_share, workloads.pair_share, workloads.cron_share
+    assert shares == [f"{100 * share:.0f}" for share in named]
 
 
 def test_processes_do_not_change_the_digest() -> None:

@@ -39,8 +39,11 @@ def model_card(name: str, digest: str, metadata: Mapping[str, Any], config: Trai
         f"    - {ranges.dag_share:.0%} of them with DAG jobs",
         f"    - {ranges.noise_share:.0%} of them with wrong estimates",
     ]
+    if ranges.pair_share:
+        lines.append(f"    - {ranges.pair_share:.0%} of those of single tasks with a short job behind each long one")
     if ranges.cron_share:
-        lines.append(f"    - {ranges.cron_share:.0%} of those of single tasks with batches on a schedule")
+        others = "the others" if ranges.pair_share else "those"
+        lines.append(f"    - {ranges.cron_share:.0%} of {others} of single tasks with batches on a schedule")
     if config.fit.kept > 1:
         best = "" if config.fit.kept == config.fit.tries else f"the best {config.fit.kept} of "
         lines.append(f"- single tasks: the mean of {best}{config.fit.tries} networks")
