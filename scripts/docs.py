@@ -56,8 +56,9 @@ METRICS_LEAD = (
     "[its reasons](crds.md#conditions-and-reasons)."
 )
 RESOURCES_LEAD = (
-    "Durations are whole seconds in a specification and have decimals in a status. Unknown keys are refused. "
-    "`kubectl get fermata` lists both kinds."
+    "Durations are whole seconds in a specification and have decimals in a status. `kubectl` and `fermata validate` "
+    "refuse unknown keys; of other clients the API server drops them, with a warning. `kubectl get fermata` lists both "
+    "kinds."
 )
 REASONS_LEAD = (
     "A condition says what is the case, and its reason why. Events have reasons of these, too. Each name stands here "

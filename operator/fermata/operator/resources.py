@@ -74,7 +74,7 @@ class StageSpec(_Spec):
     estimate_seconds: Seconds | None = Field(
         default=None, description="Expected duration of one task; learned from finished workflows if absent."
     )
-    retries: int = Field(default=0, ge=0, le=1000, description="How many tasks may fail before the stage does.")
+    retries: int = Field(default=0, ge=0, le=1000, description="How many runs of its tasks may fail before it does.")
     active_deadline_seconds: Seconds | None = Field(
         default=None, description="Fails the stage so long after its start; time held or waiting does not count."
     )
