@@ -36,12 +36,15 @@ _QUOTA = re.compile(r"exceeded quota: .*", re.DOTALL)
 _DENIAL = re.compile(
     r"^admission webhook .* denied the request|\bValidatingAdmissionPolicy .* denied request", re.DOTALL
 )
-_LISTS = {
-    "executorpools": (f"/apis/{GROUP}/{VERSION}/{POOLS}", ""),
-    "workflows": (f"/apis/{GROUP}/{VERSION}/{WORKFLOWS}", ""),
-    "namespaces": ("/api/v1/namespaces", ""),
-    "pods": ("/api/v1/pods", LABEL_POOL),
-    "jobs": ("/apis/batch/v1/jobs", LABEL_POOL),
+_OURS = {"labelSelector": LABEL_POOL}
+# A pod that has ended holds nothing, and there can be very many: a Job keeps them for as long as it is kept itself.
+_UNFINISHED = {"fieldSelector": "status.phase!=Succeeded,status.phase!=Failed"}
+_LISTS: dict[str, tuple[str, dict[str, str]]] = {
+    "executorpools": (f"/apis/{GROUP}/{VERSION}/{POOLS}", {}),
+    "workflows": (f"/apis/{GROUP}/{VERSION}/{WORKFLOWS}", {}),
+    "namespaces": ("/api/v1/namespaces", {}),
+    "pods": ("/api/v1/pods", _OURS | _UNFINISHED),
+    "jobs": ("/apis/batch/v1/jobs", _OURS),
 }
 Json = dict[str, Any]
 
@@ -356,11 +359,11 @@ class Cluster:
 
 def _collection(kind: str, namespace: str | None) -> tuple[str, dict[str, str]]:
     """Return the path and the selecting query of a kind."""
-    path, selector = _LISTS[kind]
+    path, selection = _LISTS[kind]
     if namespace and kind not in ("executorpools", "namespaces"):
         head, _, plural = path.rpartition("/")
         path = f"{head}/namespaces/{quote(namespace)}/{plural}"
-    return path, {"labelSelector": selector} if selector else {}
+    return path, dict(selection)
 
 
 def _jobs(namespace: str) -> str:

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.operator.objects import T0, stage, workflow
+from tests.unit.operator.objects import T0, stage, template, workflow
 
 from fermata.operator import watches
-from fermata.operator.cluster import ClusterError
+from fermata.operator.cluster import Cluster, ClusterError
+from fermata.operator.crds import manifests
+from fermata.operator.names import LABEL_POOL
 from fermata.operator.store import Store
 from fermata.operator.watches import Watches
+from fermata.sim.kube import ControlPlane, Options
+from fermata.sim.kube.client import Client
 
 
 class _Server:
@@ -109,3 +114,54 @@ def test_a_watch_that_meets_what_it_cannot_read_begins_anew_with_a_list(
     asyncio.run(main())
     assert "watch of workflows failed, and begins anew" in caplog.text
     assert "KeyError" in caplog.text
+
+
+class _Listener(Store):
+    """Keeps what it is told of pods."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda: T0, lambda _: None)
+        self.told: list[str] = []
+
+    def put(self, kind: Any, raw: Any) -> None:
+        if kind == "pods":
+            self.told.append(raw["metadata"]["name"])
+        super().put(kind, raw)
+
+
+def test_of_pods_that_have_ended_nothing_is_read(tmp_path: Path) -> None:
+    """A Job keeps them for as long as it is kept itself, and so each restart would read all that ever ran."""
+    store, pods = _Listener(), "/api/v1/namespaces/default/pods"
+
+    async def main() -> None:
+        plane = ControlPlane(Options(controllers=False), folder=tmp_path, manifests=manifests())
+        async with plane, Client(plane.url) as client:
+
+            async def create(name: str) -> None:
+                await client.create(pods, {"metadata": {"name": name, "labels": {LABEL_POOL: "p"}}, **template()})
+
+            async def end(name: str) -> None:
+                await client.patch(f"{pods}/{name}/status", {"status": {"phase": "Succeeded"}})
+
+            async def until(names: set[str]) -> None:
+                async with asyncio.timeout(30):
+                    while {fact.meta.name for fact in store.pods.values()} != names:
+                        await asyncio.sleep(0.01)
+
+            await create("old")
+            await end("old")
+            await create("first")
+            cluster = await Cluster.connect(str(plane.kubeconfig))
+            looking = Watches(cluster, store)
+            await looking.open()
+            await until({"first"})
+            await end("first")
+            await until(set())
+            await client.patch(f"{pods}/first", {"metadata": {"annotations": {"counted": "yes"}}})
+            await create("last")
+            await until({"last"})
+            await looking.close()
+            await cluster.close()
+
+    asyncio.run(main())
+    assert store.told == ["first", "last"]
