@@ -161,6 +161,15 @@ def resampled_ci95(values: npt.ArrayLike, size: float = 1.0) -> Interval:
     return Interval(mean, ci95 * math.sqrt(np.size(values) * size))
 
 
+def over_base(value: float, base: float) -> float:
+    """Return a figure over that of the base: 1 where both are 0, as where no job takes any time.
+
+    >>> over_base(12.0, 10.0), over_base(0.0, 0.0)
+    (1.2, 1.0)
+    """
+    return 1.0 if value == base == 0.0 else value / base
+
+
 def change_percent(mean: float, base: float) -> float:
     """Return by how many percent a mean lies above that of the base: NaN where the base's is 0 and the other is not.
 

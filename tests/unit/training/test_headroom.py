@@ -197,6 +197,11 @@ def test_of_a_single_episode_there_is_no_interval() -> None:
     assert "±" not in CliRunner().invoke(app, asked).stdout
 
 
+def test_where_no_job_takes_any_time_there_is_nothing_to_save() -> None:
+    found = pooled("mine", [Found(0, 0, 0.0, 0.0, 0.0), Found(9, 1, 0.5, 9.0, 10.0)])
+    assert (found.vs_base_pct, found.further_pct) == (-5.0, -2.5)
+
+
 def test_nothing_found_is_no_figure() -> None:
     assert pooled("dag_pods", []).seeds == 0
 

@@ -22,11 +22,12 @@ from fermata.sim.scenarios import scenario
 from fermata.sim.scenarios.blocks import TraceBlocks, offered_load
 from fermata.sim.trace_builder import one_stage_trace
 from fermata.sim.trace_io import write_trace
-from fermata.training.choose import held_out_cases
+from fermata.training.choose import held_out_cases, judge
 from fermata.training.collect import Unit, label_unit
-from fermata.training.config import OwnTrace, TrainConfig, read_config, shipped_configs
+from fermata.training.config import Fit, OwnTrace, TrainConfig, read_config, shipped_configs
 from fermata.training.evaluate import Conditions, evaluate
 from fermata.training.graph.config import GraphConfig, read_any
+from fermata.training.headroom import eager
 from fermata.training.own import SHARES, as_scenario, draw_own, own_trace, part_of
 from fermata.training.workloads import draw
 
@@ -197,6 +198,26 @@ def test_a_graph_policy_is_chosen_on_another_part_than_it_is_taught_on(own: OwnT
         drawn, _ = drawn_scenario(config, 0, number, 20)
         assert isinstance(drawn.recipe, TraceBlocks)
         assert drawn.recipe.trace.job_ids == part_of(own, part).job_ids
+
+
+def test_an_episode_in_which_no_job_takes_any_time_is_as_long_as_under_the_base(tmp_path: Path) -> None:
+    # Of the 200 jobs to choose by one takes any time, so every other block of 100 has none; and nobody ever waits.
+    path = tmp_path / "idle.jsonl"
+    write_trace(one_stage_trace(np.arange(1000) * 100.0, np.where(np.arange(1000) % 250 == 0, 9.0, 0.0)), path)
+    config = smoke_on(own_trace(str(path), (2, 2)))
+    cases = held_out_cases(config.model_copy(update={"fit": Fit(cases=8, case_jobs=100)}))
+    assert {case.base_jct_s for case in cases} == {0.0, 0.09}
+    assert judge(eager(), cases) == (0.0, 0.0, 0.0)
+
+    pytest.importorskip("torch", reason="needs the [training] extra")
+    from fermata.training.graph.network import GraphNetwork
+    from fermata.training.graph.rollouts import HeldOut, score_held_out, weights_of
+
+    graph = read_any("graph-smoke")
+    assert isinstance(graph, GraphConfig)
+    graph = graph.model_copy(update={"workloads": config.workloads})
+    weights = weights_of(GraphNetwork(graph.network))
+    assert score_held_out(HeldOut(graph, tuple(range(8)), weights)) == [1.0] * 8
 
 
 def test_a_score_is_of_the_part_that_nothing_was_made_from(own: OwnTrace) -> None:

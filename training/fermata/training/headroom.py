@@ -324,8 +324,9 @@ def pooled(
     """Return the means over the episodes of a scenario; `interval` makes one of the percentages by episode."""
     if not found:
         return Headroom(scenario, 0, 0, 0, *[math.nan] * 4)
-    change = paired_percent([each.jct_s for each in found], [each.base_jct_s for each in found], interval)
-    further = interval([-100.0 * each.saved_s / each.base_jct_s for each in found])
+    base_s = [each.base_jct_s for each in found]
+    change = paired_percent([each.jct_s for each in found], base_s, interval)
+    further = paired_percent([each.base_jct_s - each.saved_s for each in found], base_s, interval)
     asked, other = sum(each.asked for each in found), sum(each.other for each in found)
     halves = (change.ci95, further.ci95) if len(found) > 1 else (None, None)
     return Headroom(scenario, len(found), asked, other, change.mean, halves[0], further.mean, halves[1])

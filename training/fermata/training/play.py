@@ -17,6 +17,7 @@ from fermata.policy.heuristics.srwf import SRWF
 from fermata.policy.learned import Network, cheapest, forward
 from fermata.policy.rows import column
 from fermata.sim.engine import DECIDE, advance, apply
+from fermata.sim.metrics import over_base
 from fermata.sim.scenarios import Scenario
 from fermata.sim.simulate import simulate
 from fermata.sim.world import Tables, World, new_world, tables_of
@@ -78,7 +79,7 @@ def log_ratio(network: Network, case: Case) -> float:
     play(world, ORDER, network, NO_LIMITS)
     jobs = len(case.tables.job_work_s)
     jct_s = column(world.job_progress, "completion_s", jobs) - column(world.board.jobs, "arrival_s", jobs)
-    return math.log(float(np.mean(jct_s)) / case.base_jct_s)
+    return math.log(over_base(float(np.mean(jct_s)), case.base_jct_s))
 
 
 @kernel

@@ -39,6 +39,7 @@ from fermata.policy.heuristics.srwf import SRWF
 from fermata.policy.rows import column, listed, peek
 from fermata.sim.engine import DECIDE, DONE, advance, apply
 from fermata.sim.learned_loop import next_decision
+from fermata.sim.metrics import over_base
 from fermata.sim.scenarios import Scenario
 from fermata.sim.simulate import simulate
 from fermata.sim.trace import Trace
@@ -368,5 +369,6 @@ def score_held_out(held: HeldOut) -> list[float]:
         paid = _paid(config, trace, executors, world)
         base = simulate(trace, executors, SRWF)
         critical_path_s = column(world.board.jobs, "critical_path_s")
-        told.append(paid.cost / stays(config.objective, trace, executors, base.job_completion_s, critical_path_s).cost)
+        due = stays(config.objective, trace, executors, base.job_completion_s, critical_path_s)
+        told.append(over_base(paid.cost, due.cost))
     return told
