@@ -30,11 +30,14 @@ from fermata.policy.onnx_policy import OnnxPolicy
 from fermata.policy.state import ClusterState
 from fermata.sim.scenarios import SCENARIOS
 from fermata.sim.simulate import simulate
+from fermata.sim.trace_builder import one_stage_trace
+from fermata.sim.trace_io import write_trace
 from fermata.training.choose import held_out_cases, judge
 from fermata.training.config import Fit, TrainConfig, read_config
 from fermata.training.export import TOLERANCE, export_onnx, metadata_of, parity
 from fermata.training.fit import Labels, fit, weighed
 from fermata.training.network import CostNetwork, Expert, mean_of
+from fermata.training.own import own_trace
 from fermata.training.train import read_labels, read_run, train
 
 pytestmark = pytest.mark.training
@@ -173,7 +176,23 @@ def test_a_run_gives_the_mean_of_the_kept(smoke_run: Path, tmp_path: Path) -> No
             torch.testing.assert_close(weights, expected.state_dict()[name])
     verdict = judge(given.compiled(config.margin), cases)
     as_printed = f"{100.0 * math.expm1(verdict.mean_log_ratio):+.1f}% on held-out episodes, {verdict.worst_pct:+.0f}%"
-    assert f"mean of the best 2, single tasks: {as_printed} at worst" in told.getvalue()
+    lines = told.getvalue().splitlines()
+    assert f"mean of the best 2, single tasks: {as_printed} at worst, against srwf on random scenarios" in lines
+    gains = round(100.0 * math.expm1(verdict.mean_log_ratio), 1) < 0.0
+    assert any("no better than srwf" in line for line in lines) != gains
+
+
+def test_a_network_that_gains_nothing_on_the_trace_is_told_so(smoke_run: Path, tmp_path: Path) -> None:
+    # Nobody ever waits for an executor, so nothing is to be gained.
+    write_trace(one_stage_trace(np.arange(400) * 100.0, np.full(400, 9.0)), tmp_path / "mine.jsonl")
+    config = _fitted_again(smoke_run, tmp_path / "run", tries=2)
+    own = own_trace(str(tmp_path / "mine.jsonl"), (2, 2))
+    told = io.StringIO()
+    workloads = config.workloads.model_copy(update={"own": own})
+    train(config.model_copy(update={"workloads": workloads}), tmp_path / "run", Console(file=told, width=80))
+    lines = told.getvalue().splitlines()
+    at = lines.index("network 2, single tasks: +0.0% on held-out episodes, +0% at worst, against srwf on the trace")
+    assert lines[at + 1].startswith("single tasks: what is kept is no better than srwf there; ")
 
 
 def test_a_run_with_a_floor_goes_by_what_labels_are_sure(smoke_run: Path, tmp_path: Path) -> None:

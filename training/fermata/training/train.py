@@ -42,6 +42,7 @@ from fermata.training.files import (
 )
 from fermata.training.fit import Labels, OnEpoch, fit_each, weighed
 from fermata.training.network import CostNetwork, Expert, mean_of
+from fermata.training.own import only_for
 from fermata.training.progress import shown
 from fermata.training.search_episodes import SEARCHED
 from fermata.training.threshold import Task, finished_expert, judged_pct, search_threshold, under_margin
@@ -150,8 +151,9 @@ def _best(
             continue
         verdicts = [judge(network.compiled(config.margin), mine) for network in networks]
         for k, verdict in enumerate(verdicts):
-            console.print(f"network {k + 1}, {name}: {_told(verdict.mean_pct, verdict.worst_pct)}")
+            _tell(console, f"network {k + 1}, {name}", verdict.mean_pct, verdict.worst_pct, config, expert)
         ranked = sorted(range(len(verdicts)), key=lambda k: verdicts[k].cost)
+        verdict = verdicts[ranked[0]]
         best.experts[expert] = networks[ranked[0]].experts[expert]
         experts = [networks[k].experts[expert] for k in ranked[: config.fit.kept]]
         kept[str(expert)] = [each.state_dict() for each in experts]
@@ -159,15 +161,20 @@ def _best(
             mean = copy.deepcopy(best)
             mean.experts[expert] = mean_of(experts)
             verdict = judge(mean.compiled(config.margin), mine)
-            told = _told(verdict.mean_pct, verdict.worst_pct)
             which = "all" if len(experts) == len(networks) else "the best"
-            console.print(f"mean of {which} {len(experts)}, {name}: {told}")
+            what = f"mean of {which} {len(experts)}, {name}"
+            _tell(console, what, verdict.mean_pct, verdict.worst_pct, config, expert)
+        if round(verdict.mean_pct, 1) >= 0.0:  # as it is printed
+            told = "what is kept is no better than srwf there; compare it with both srwf and default (fermata evaluate)"
+            console.print(f"{name}: {told}", soft_wrap=True)
     return best, kept
 
 
-def _told(mean_pct: float, worst_pct: float) -> str:
-    """Say how something does on the held-out episodes."""
-    return f"{mean_pct:+.1f}% on held-out episodes, {worst_pct:+.0f}% at worst"
+def _tell(console: Console, what: str, mean_pct: float, worst_pct: float, config: TrainConfig, expert: int) -> None:
+    """Say how something does on the held-out episodes, against what and on which jobs."""
+    jobs = "random scenarios" if only_for(config.workloads, expert).own is None else "the trace"
+    told = f"{mean_pct:+.1f}% on held-out episodes, {worst_pct:+.0f}% at worst, against srwf on {jobs}"
+    console.print(f"{what}: {told}", soft_wrap=True)
 
 
 def _average(network: CostNetwork, config: TrainConfig, run: Path) -> None:
@@ -199,7 +206,7 @@ def _search(task: Task, run: Path, progress: Progress, log: Curves) -> Expert:
 
     expert = search_threshold(task, run, on_generation)
     mean_pct, worst_pct = judged_pct(task, expert, task.config.fit.cases)
-    progress.console.print(f"{EXPERTS[task.which]}: {_told(mean_pct, worst_pct)}")
+    _tell(progress.console, EXPERTS[task.which], mean_pct, worst_pct, task.config, task.which)
     return expert
 
 
