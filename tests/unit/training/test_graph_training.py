@@ -536,6 +536,7 @@ def test_what_is_not_allowed_is_not_chosen_whatever_a_file_answers(exported: Pat
     assert chosen == (0, 2, 0)
 
 
+@pytest.mark.slow
 def test_an_ablation_is_one_run_a_variant_and_seed_and_goes_on_where_it_was(tmp_path: Path) -> None:
     base = smoke(iterations=1)
     kept = [ablation.VARIANTS[1], ablation.VARIANTS[3]]

@@ -47,6 +47,7 @@ def _room(some: Scenario, seed: int, network: Network, effort: Effort = QUICK) -
     return room_in(some, some, seed, network, effort)
 
 
+@pytest.mark.slow
 def test_a_policy_that_never_holds_leaves_much_where_holding_pays() -> None:
     room = _room(scenario("express_k2").with_(jobs=500, warm=0), 3, eager())
     assert room.jct_s == room.base_jct_s

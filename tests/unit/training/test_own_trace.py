@@ -27,7 +27,6 @@ from fermata.training.collect import Unit, label_unit
 from fermata.training.config import Fit, OwnTrace, TrainConfig, read_config, shipped_configs
 from fermata.training.evaluate import Conditions, evaluate
 from fermata.training.graph.config import GraphConfig, read_any
-from fermata.training.headroom import eager
 from fermata.training.own import SHARES, as_scenario, draw_own, own_trace, part_of
 from fermata.training.workloads import draw
 
@@ -201,6 +200,11 @@ def test_a_graph_policy_is_chosen_on_another_part_than_it_is_taught_on(own: OwnT
 
 
 def test_an_episode_in_which_no_job_takes_any_time_is_as_long_as_under_the_base(tmp_path: Path) -> None:
+    pytest.importorskip("torch", reason="needs the [training] extra")
+    from fermata.training.graph.network import GraphNetwork
+    from fermata.training.graph.rollouts import HeldOut, score_held_out, weights_of
+    from fermata.training.headroom import eager
+
     # Of the 200 jobs to choose by one takes any time, so every other block of 100 has none; and nobody ever waits.
     path = tmp_path / "idle.jsonl"
     write_trace(one_stage_trace(np.arange(1000) * 100.0, np.where(np.arange(1000) % 250 == 0, 9.0, 0.0)), path)
@@ -208,11 +212,6 @@ def test_an_episode_in_which_no_job_takes_any_time_is_as_long_as_under_the_base(
     cases = held_out_cases(config.model_copy(update={"fit": Fit(cases=8, case_jobs=100)}))
     assert {case.base_jct_s for case in cases} == {0.0, 0.09}
     assert judge(eager(), cases) == (0.0, 0.0, 0.0)
-
-    pytest.importorskip("torch", reason="needs the [training] extra")
-    from fermata.training.graph.network import GraphNetwork
-    from fermata.training.graph.rollouts import HeldOut, score_held_out, weights_of
-
     graph = read_any("graph-smoke")
     assert isinstance(graph, GraphConfig)
     graph = graph.model_copy(update={"workloads": config.workloads})
