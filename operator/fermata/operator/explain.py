@@ -121,7 +121,7 @@ def _waiting_lines(row: StageStatus, workflow: WorkflowFact, pool: PoolFact | No
         lines.append(f"  held for {seconds(held_s)} so far")
         until_s = parse_or_none(row.hold_until)
         if until_s is not None:
-            lines.append(f"  committed to for {seconds(max(until_s - now_s, 0.0))} more, whatever comes")
+            lines.append(f"  committed to for {seconds(max(until_s - now_s, 0.0))} more")
         if pool is not None:
             length = seconds(_length_s(row, workflow, pool))
             lines.append(

@@ -162,12 +162,12 @@ def resampled_ci95(values: npt.ArrayLike, size: float = 1.0) -> Interval:
 
 
 def over_base(value: float, base: float) -> float:
-    """Return a figure over that of the base: 1 where both are 0, as where no job takes any time.
+    """Return a figure over that of the base: 1 where that is 0, as where no job takes any time, which tells nothing.
 
-    >>> over_base(12.0, 10.0), over_base(0.0, 0.0)
-    (1.2, 1.0)
+    >>> over_base(12.0, 10.0), over_base(0.0, 0.0), over_base(3.0, 0.0)
+    (1.2, 1.0, 1.0)
     """
-    return 1.0 if value == base == 0.0 else value / base
+    return value / base if base > 0.0 else 1.0
 
 
 def change_percent(mean: float, base: float) -> float:

@@ -76,7 +76,7 @@ def test_of_a_committed_hold_its_end_is_told() -> None:
     row = {"name": "a", "state": "Held", "heldSince": render(T0 + 70.0), "holdUntil": render(T0 + 145.0)}
     told = _explained({"conditions": [_condition("Accepted", "True", "Valid")], "stages": [row]})
     at = told.index("  held for 30 s so far")
-    assert told[at + 1] == "  committed to for 45 s more, whatever comes"
+    assert told[at + 1] == "  committed to for 45 s more"
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ import pytest
 from fermata.cli.main import run
 from fermata.policy.errors import InputError
 from fermata.policy.features import SEVERAL
+from fermata.policy.learned import WAIT_FOR_EVENT
 from fermata.policy.registry import load
 from fermata.sim.metrics import mean_ci95
 from fermata.sim.scenarios import scenario
@@ -28,6 +29,7 @@ from fermata.training.config import Fit, OwnTrace, TrainConfig, read_config, shi
 from fermata.training.evaluate import Conditions, evaluate
 from fermata.training.graph.config import GraphConfig, read_any
 from fermata.training.own import SHARES, as_scenario, draw_own, own_trace, part_of
+from fermata.training.play import log_ratio
 from fermata.training.workloads import draw
 
 
@@ -201,17 +203,29 @@ def test_a_graph_policy_is_chosen_on_another_part_than_it_is_taught_on(own: OwnT
 
 def test_an_episode_in_which_no_job_takes_any_time_is_as_long_as_under_the_base(tmp_path: Path) -> None:
     pytest.importorskip("torch", reason="needs the [training] extra")
+    import torch
+
     from fermata.training.graph.network import GraphNetwork
     from fermata.training.graph.rollouts import HeldOut, score_held_out, weights_of
     from fermata.training.headroom import eager
+    from fermata.training.network import CostNetwork
 
     # Of the 200 jobs to choose by one takes any time, so every other block of 100 has none; and nobody ever waits.
-    path = tmp_path / "idle.jsonl"
-    write_trace(one_stage_trace(np.arange(1000) * 100.0, np.where(np.arange(1000) % 250 == 0, 9.0, 0.0)), path)
+    path, arrival_s = tmp_path / "idle.jsonl", np.arange(1000) * 100.0
+    duration_s = np.where(np.arange(1000) % 250 == 0, 9.0, 0.0)
+    write_trace(one_stage_trace(arrival_s, duration_s, estimate_s=np.full(1000, 9.0)), path)
     config = smoke_on(own_trace(str(path), (2, 2)))
     cases = held_out_cases(config.model_copy(update={"fit": Fit(cases=8, case_jobs=100)}))
     assert {case.base_jct_s for case in cases} == {0.0, 0.09}
     assert judge(eager(), cases) == (0.0, 0.0, 0.0)
+    waiting = CostNetwork((4, 4))
+    with torch.no_grad():
+        for parameter in waiting.experts[0].parameters():
+            parameter.zero_()
+        waiting.experts[0].scale[:] = 1e9  # no state is strange to it
+        waiting.experts[0].layers[-1].bias[WAIT_FOR_EVENT - 1] = -1.0
+    ratios = {case.base_jct_s: log_ratio(waiting.compiled(0.0), case) for case in cases}
+    assert ratios[0.0] == 0.0 < ratios[0.09]
     graph = read_any("graph-smoke")
     assert isinstance(graph, GraphConfig)
     graph = graph.model_copy(update={"workloads": config.workloads})
