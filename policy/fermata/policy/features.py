@@ -215,13 +215,13 @@ def _arrivals(board: Board, unit: float, nearest_s: float, task_s: float, out: F
     """Fill in what recent arrivals say of the rate and the mix (10), from `at` on; and of the head's task and kind."""
     pool = board.pool[0]
     seen = pool.recent_end - pool.recent_begin
-    times_s, sizes_s = board.recent_arrival_s, board.recent_work_s
+    times_s, sizes_s, short_s = board.recent_arrival_s, board.recent_work_s, board.short_arrival_s
     span_s = pool.now_s - times_s[pool.recent_begin] if seen > 0 else 0.0
     # One arrival more than intervals: the first one opens the window.
     rate = min((seen - 1) / span_s, _MOST_RATE) if seen > 1 and span_s > 0.0 else 0.0
     half, twice = 0.5 * unit, 2.0 * unit
     total, under, upto, over_work, under_work = 0.0, 0, 0, 0.0, 0.0
-    alike, followed, gaps_s, was_alike, alike_s, under_s = 0, 0, 0.0, False, 0.0, -math.inf
+    alike, followed, gaps_s, was_alike, alike_s = 0, 0, 0.0, False, 0.0
     for i in range(pool.recent_begin, pool.recent_end):
         work_s = sizes_s[i]
         total += work_s
@@ -232,9 +232,9 @@ def _arrivals(board: Board, unit: float, nearest_s: float, task_s: float, out: F
             if work_s < half:
                 followed += 1
         if work_s < half:
+            short_s[under] = times_s[i]
             under += 1
             under_work += work_s
-            under_s = times_s[i]
         elif work_s <= twice:
             upto += 1
             was_alike, alike_s = True, times_s[i]
@@ -262,7 +262,7 @@ def _arrivals(board: Board, unit: float, nearest_s: float, task_s: float, out: F
     out[42] = followed / alike if alike > 0 else under / count
     gap_s = gaps_s / alike if alike > 0 else 1.0 / rate if rate > 0.0 else math.inf
     out[43] = _log_ratio(gap_s, unit)
-    due = forecast(board, half, pool.now_s - under_s, horizon_s, rate * under / count)
+    due = forecast(short_s, under, pool.now_s, horizon_s, rate * under / count)
     out[50] = _log_ratio(due.arrivals, 1.0)
     out[51] = _log_ratio(due.earliness, 1.0)
 

@@ -7,10 +7,11 @@ batches on a schedule when they are due, whatever the schedule.
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
-from fermata.policy._jit import kernel, part
-from fermata.policy.board import Board
+from fermata.policy._jit import kernel
+from fermata.policy.rows import Values
 
 # So many moments like this one count as much as the mean rate does: few of them are little evidence.
 _DOUBT = 10.0
@@ -23,33 +24,18 @@ class Forecast(NamedTuple):
     earliness: float  # sum over these arrivals of the share of the horizon that is left when each one comes
 
 
-@part
-def _list_short(board: Board, below_s: float) -> int:
-    """List when jobs of less work than this arrived; return how many did.
-
-    Without a branch: a processor guesses wrong which of recent jobs are short.
-    """
-    pool, times_s, sizes_s, listed_s = board.pool[0], board.recent_arrival_s, board.recent_work_s, board.short_arrival_s
-    count = 0
-    for i in range(pool.recent_begin, pool.recent_end):
-        listed_s[count] = times_s[i]
-        count += 1 if sizes_s[i] < below_s else 0
-    return count
-
-
 @kernel
-def forecast(board: Board, below_s: float, since_s: float, horizon_s: float, rate: float) -> Forecast:
-    """Return what arrives, of jobs of less work than `below_s`, within `horizon_s` from now.
+def forecast(times_s: Values, count: int, now_s: float, horizon_s: float, rate: float) -> Forecast:
+    """Return what arrives of a kind within a horizon from now.
 
     Args:
-        board: its recent arrivals are read.
-        below_s: executor-seconds.
-        since_s: how long ago the last of them came; inf if none of the recent ones was that short.
+        times_s: when the recent ones of this kind came, ascending; its first `count` are read.
+        count: of them.
+        now_s: not before the last of them.
         horizon_s: finite.
         rate: of such arrivals on average, per second.
     """
-    count = _list_short(board, below_s)
-    times_s, now_s = board.short_arrival_s, board.pool[0].now_s
+    since_s = now_s - times_s[count - 1] if count > 0 else math.inf
     # Sums over moments, and over arrivals: `passed_s` before the moment in hand, `met` before the end of its horizon.
     moments, found, early_s = 0.0, 0.0, 0.0
     passed_s, met, met_s = 0.0, 0, 0.0

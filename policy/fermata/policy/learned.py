@@ -12,7 +12,6 @@ jobs with stages of several tasks. What one has to get right is nothing that ano
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -44,8 +43,9 @@ IndexArray = NDArray[np.int64]
 class Network(NamedTuple):
     """Experts: multilayer perceptrons with two hidden layers and ReLU, their input normalised.
 
-    Arrays begin with the dimension of the experts; weights are [experts, inputs, outputs]. The last four are scratch
-    memory: kernels allocate nothing.
+    Arrays begin with the dimension of the experts, and the smaller ones are filled up. Weights are [experts, inputs
+    times outputs], packed: those of an input to each output one after another, and of networks side by side only those
+    within one. The last four are scratch memory: kernels allocate nothing.
     """
 
     mean: FloatArray
@@ -56,27 +56,13 @@ class Network(NamedTuple):
     bias2: FloatArray
     weight3: FloatArray
     bias3: FloatArray
-    units: IndexArray  # [experts, 2] of each hidden layer; what is beyond fills the arrays up
-    members: IndexArray  # [experts] networks side by side of which an expert is the mean: the second layer is in blocks
+    units: IndexArray  # [experts, 2] of each hidden layer
+    members: IndexArray  # [experts] networks side by side of which an expert is the mean
     margin: float  # in mean JCTs: how much cheaper an action must look before the head is not started
     inputs: FloatArray
     hidden1: FloatArray
     hidden2: FloatArray
     costs: FloatArray
-
-
-def network_of(
-    layers: tuple[FloatArray, ...],
-    margin: float,
-    units: Sequence[tuple[int, int]] | None = None,
-    members: Sequence[int] | None = None,
-) -> Network:
-    """Return a network with these arrays, in the order of the first eight fields; by default all units count."""
-    mean, scale, weight1, bias1, weight2, bias2, weight3, bias3 = layers
-    scratch = (np.empty(mean.shape[1]), np.empty(bias1.shape[1]), np.empty(bias2.shape[1]), np.empty(bias3.shape[1]))
-    counts = np.array(units or [(bias1.shape[1], bias2.shape[1])] * len(mean))
-    blocks = np.array(members or [1] * len(mean))
-    return Network(mean, scale, weight1, bias1, weight2, bias2, weight3, bias3, counts, blocks, margin, *scratch)
 
 
 @inlined
@@ -155,18 +141,29 @@ def _layer(
     relu: bool,
     block: int = 0,
 ) -> None:
-    """Write `outer` outputs from `inner` inputs, those of one of the blocks side by side."""
+    """Write `outer` outputs from `inner` inputs, those of one of the networks side by side.
+
+    Four inputs at a time, added in their order: so outputs are read and written a quarter as often.
+    """
     begin, first = block * inner, block * outer
     for j in range(first, first + outer):
         out[j] = bias[j]
-    for i in range(begin, begin + inner):
-        value = inputs[i]
-        if value != 0.0:
-            for j in range(first, first + outer):
-                out[j] += value * weight[i, j]
+    sums = out[first : first + outer]
+    for four in range(inner // 4):
+        i = begin + 4 * four
+        a, b, c, d = inputs[i], inputs[i + 1], inputs[i + 2], inputs[i + 3]
+        rows = weight[i * outer : (i + 4) * outer]
+        for j in range(outer):
+            sums[j] = (((sums[j] + a * rows[j]) + b * rows[j + outer]) + c * rows[j + 2 * outer]) + d * rows[
+                j + 3 * outer
+            ]
+    for i in range(begin + inner // 4 * 4, begin + inner):
+        row = weight[i * outer : (i + 1) * outer]
+        for j in range(outer):
+            sums[j] += inputs[i] * row[j]
     if relu:
-        for j in range(first, first + outer):
-            out[j] = max(out[j], 0.0)
+        for j in range(outer):
+            sums[j] = max(sums[j], 0.0)
 
 
 @inlined

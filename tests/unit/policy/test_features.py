@@ -126,6 +126,19 @@ def test_features_worked_by_hand() -> None:
     assert feature(row, "stages left of the head's job are one task") == 1.0
 
 
+def test_what_is_due_is_of_jobs_under_half_the_head_alone() -> None:
+    # Long ones lie between the short ones, of which one came every ten seconds, the last seven seconds ago.
+    arrivals = sorted([(10.0 * k, 1.0) for k in range(20)] + [(10.0 * k + 3.0, 4.0) for k in range(20)])
+    recent_s, recent_work_s = np.array(arrivals).T
+    jobs = one_stage_jobs((0.0, 4.0), (0.0, 20.0))
+    state = started(first_state(jobs, 2), 1, 1)._replace(recent_arrival_s=recent_s, recent_work_s=recent_work_s)
+    _, row = observe(state._replace(now_s=197.0, executor_free_at_s=np.full(2, 202.0)))
+    # Nineteen moments like this one have a horizon of five seconds behind them, in which one came.
+    rate = 39.0 / 197.0 * 20.0 / 40.0
+    due = (19.0 + 10.0 * rate * 5.0) / 29.0
+    assert feature(row, "arrivals of under half a unit due before the next completion") == pytest.approx(np.log1p(due))
+
+
 def test_features_of_a_dag_s_head() -> None:
     state = first_state(trace_of((0.0, [stage("a", 2, tasks=3), stage("b", 4, "a")])), 4)
     _, row = observe(state)

@@ -12,7 +12,7 @@ from fermata.sim.generate.estimates import lognormal_noise
 from fermata.sim.scenarios import SCENARIOS
 from fermata.sim.simulate import simulate
 from fermata.sim.world import World, new_world, tables_of
-from fermata.training.collect import empty_network
+from fermata.training.compiled import eager
 from fermata.training.fork import Room, new_fork, splice
 from fermata.training.teacher import Base, _take, act, look
 
@@ -35,7 +35,7 @@ def test_a_fork_with_its_own_future_ends_as_the_episode(name: str, corrects: boo
     whole = simulate(trace, executors, policy, corrects=corrects)
     tables = tables_of(trace, executors)
     world, library = new_world(tables, executors, corrects=corrects), new_world(tables, executors)
-    base = Base(False, policy.rule, ORDER, empty_network())
+    base = Base(False, policy.rule, ORDER, eager())
     fork = new_fork(executors, Room(2 * JOBS, 4 * trace.stages, 4 * trace.tasks, 4 * len(trace.parent) + 10))
     compared = 0
     while advance(world) == DECIDE:

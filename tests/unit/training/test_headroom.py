@@ -28,8 +28,9 @@ from fermata.sim.trace_builder import one_stage_trace
 from fermata.sim.trace_io import write_trace
 from fermata.sim.world import World, new_world, tables_of
 from fermata.training import headroom
+from fermata.training.compiled import eager
 from fermata.training.fork import fork_for, splice
-from fermata.training.headroom import Effort, Found, eager, pooled, room_in
+from fermata.training.headroom import Effort, Found, pooled, room_in
 from fermata.training.onnx_reader import model_path, read_network
 from fermata.training.play import play
 

@@ -16,7 +16,8 @@ from fermata.policy.rows import peek
 from fermata.sim.engine import DECIDE, advance
 from fermata.sim.scenarios import SCENARIOS
 from fermata.sim.world import new_world, tables_of
-from fermata.training.collect import Unit, empty_network, label_unit
+from fermata.training.collect import Unit, label_unit
+from fermata.training.compiled import eager
 from fermata.training.config import TrainConfig, read_config
 from fermata.training.fork import fork_for
 from fermata.training.network import CostNetwork
@@ -70,7 +71,7 @@ def test_a_rollout_ends_early_only_where_nothing_depends_on_the_action(name: str
     scenario, arrivals = SCENARIOS[name].with_(jobs=600), 60
     tables = tables_of(scenario.generate(3), scenario.executors)
     world, library = new_world(tables, scenario.executors), new_world(tables, scenario.executors)
-    base = Base(False, registry.load("sjf-hold:tau=20").rule, ORDER, empty_network())
+    base = Base(False, registry.load("sjf-hold:tau=20").rule, ORDER, eager())
     forks = tuple(fork_for(scenario.generate(3), scenario.executors, arrivals) for _ in ACTIONS)
     early = compared = 0
     while compared < 40 and advance(world) == DECIDE:

@@ -14,12 +14,13 @@ import numpy as np
 from fermata.policy.guardrails import NO_LIMITS
 from fermata.policy.heuristics.kernel import BY_REMAINING_WORK, FILL, FOLLOWER, ONE_TASK, SWITCH, Rule
 from fermata.policy.heuristics.srwf import SRWF
-from fermata.policy.learned import ACTIONS, Network, network_of
+from fermata.policy.learned import ACTIONS, Network
 from fermata.policy.rows import column
 from fermata.sim.scenarios import Scenario
 from fermata.sim.simulate import run_rule
 from fermata.sim.trace import Trace
 from fermata.sim.world import Tables, new_world, tables_of
+from fermata.training.compiled import eager
 from fermata.training.config import TrainConfig
 from fermata.training.files import write_arrays
 from fermata.training.fork import fork_for
@@ -120,7 +121,8 @@ def label_unit(config: TrainConfig, unit: Unit, network: Network | None, folder:
     # Decisions grow with tasks: jobs of many tasks make as many states, and futures as long, of fewer jobs.
     jobs = max(_LEAST_JOBS, round(config.teacher.library / (tuning.tasks / tuning.jobs) ** 0.5))
     library, episode = (scenario.with_(jobs=jobs).generate(seed) for seed in seeds[1:3])
-    arrays = empty_network() if network is None else network
+    # Rollouts that follow a rule never ask the network.
+    arrays = eager() if network is None else network
     behaviour = Base(wanted.behaviour == "network" and network is not None, rule, SRWF.rule, arrays)
     base = behaviour._replace(learned=wanted.rollouts == "network" and network is not None)
     horizon = _horizon(scenario, library, config.teacher.horizon)
@@ -144,10 +146,3 @@ def label_unit(config: TrainConfig, unit: Unit, network: Network | None, folder:
     x, y = teacher.collect(seeds[3], wanted.states)
     write_arrays(path, {"x": x.astype(np.float32), "y": y.astype(np.float32)})
     return path
-
-
-def empty_network() -> Network:
-    """Return a network of the right types, for rollouts that follow a rule and never ask it."""
-    one = np.zeros((1, 1))
-    weights = np.zeros((1, 1, 1))
-    return network_of((one, one, weights, one, weights, one, weights, one), 0.0)

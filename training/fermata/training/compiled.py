@@ -2,33 +2,64 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
+from numpy.typing import NDArray
 
-from fermata.policy.learned import Network, network_of
+from fermata.policy.features import SIZE
+from fermata.policy.learned import ACTIONS, EXPERTS, Network
+
+FloatArray = NDArray[np.float64]
 
 
-def side_by_side(experts: Sequence[tuple[np.ndarray, ...]], margin: float, members: Sequence[int]) -> Network:
+def side_by_side(experts: Sequence[tuple[FloatArray, ...]], margin: float, members: Sequence[int]) -> Network:
     """Return experts as one compiled network.
 
     Args:
-        experts: of each the first eight fields of `Network`, without the output of the head, whose cost is 0.
+        experts: of each a mean and a scale [inputs], and weights [inputs, outputs] and biases [outputs] of three
+            layers, without the output of the head, whose cost is 0.
         margin: of the network.
         members: of each expert.
     """
-    whole = []
-    for *inner, weight3, bias3 in experts:
-        none = np.zeros((len(weight3), 1))
-        whole.append((*inner, np.hstack([none, weight3]), np.concatenate([[0.0], bias3])))
-    units = [(len(each[3]), len(each[5])) for each in whole]
-    return network_of(tuple(_stacked(each) for each in zip(*whole, strict=True)), margin, units, members)
+    mean, scale, weight1, bias1, weight2, bias2, weight3, bias3 = (
+        _stacked(each) for each in zip(*map(_packed, experts, members), strict=True)
+    )
+    units = np.array([(len(each[3]), len(each[5])) for each in experts])
+    layers = (mean, scale, weight1, bias1, weight2, bias2, weight3, bias3)
+    scratch = (np.empty(each.shape[1]) for each in (mean, bias1, bias2, bias3))
+    return Network(*layers, units, np.array(members), margin, *scratch)
 
 
-def _stacked(arrays: Sequence[np.ndarray]) -> np.ndarray:
-    """Return arrays of the same number of dimensions as one, the smaller ones filled up with zeros."""
-    shape = tuple(max(sizes) for sizes in zip(*(each.shape for each in arrays), strict=True))
-    stacked = np.zeros((len(arrays), *shape))
+def eager() -> Network:
+    """Return the network that never leaves the head, whatever it costs."""
+    widths = (SIZE, 1, 1, len(ACTIONS) - 1)
+    layers = (each for pair in pairwise(widths) for each in (np.zeros(pair), np.zeros(pair[1])))
+    return side_by_side([(np.zeros(SIZE), np.ones(SIZE), *layers)] * len(EXPERTS), math.inf, [1] * len(EXPERTS))
+
+
+def _packed(expert: tuple[FloatArray, ...], members: int) -> tuple[FloatArray, ...]:
+    """Return an expert's arrays as `Network` has them, with an output of 0 for the head."""
+    mean, scale, weight1, bias1, weight2, bias2, weight3, bias3 = expert
+    own = [np.hsplit(rows, members)[k] for k, rows in enumerate(np.vsplit(weight2, members))]
+    last = np.hstack([np.zeros((len(weight3), 1)), weight3])
+    return (
+        mean,
+        scale,
+        weight1.ravel(),
+        bias1,
+        np.concatenate(own).ravel(),
+        bias2,
+        last.ravel(),
+        np.concatenate([[0.0], bias3]),
+    )
+
+
+def _stacked(arrays: Sequence[FloatArray]) -> FloatArray:
+    """Return lists of numbers as one array, the shorter ones filled up with zeros."""
+    stacked = np.zeros((len(arrays), max(map(len, arrays))))
     for place, each in zip(stacked, arrays, strict=True):
-        place[tuple(slice(size) for size in each.shape)] = each
+        place[: len(each)] = each
     return stacked

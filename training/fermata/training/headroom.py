@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
@@ -31,13 +30,11 @@ from fermata.policy.heuristics.kernel import Rule
 from fermata.policy.heuristics.srwf import SRWF
 from fermata.policy.learned import (
     ACTIONS,
-    EXPERTS,
     START_HEAD,
     WAIT_FOR_EVENT,
     Network,
     action_of,
     forward,
-    network_of,
     pick_in_use,
 )
 from fermata.policy.onnx_policy import OnnxPolicy
@@ -49,6 +46,7 @@ from fermata.sim.scenarios import Scenario
 from fermata.sim.simulate import simulate
 from fermata.sim.trace import Trace
 from fermata.sim.world import World, new_world, tables_of
+from fermata.training.compiled import eager
 from fermata.training.fork import fork_for, splice
 from fermata.training.onnx_reader import read_network
 from fermata.training.play import decide_all, play
@@ -301,14 +299,6 @@ def room_in(
     jct_s = column(world.job_progress, "completion_s") - trace.job_arrival_s
     base_jct_s = simulate(trace, executors, SRWF).job_jct_s
     return Found(prober.asked, prober.other, prober.saved_s / trace.jobs, float(jct_s.mean()), float(base_jct_s.mean()))
-
-
-def eager() -> Network:
-    """Return the network that never leaves the head, whatever it costs."""
-    experts = len(EXPERTS)
-    layers = [(SIZE, 1), (1, 1), (1, len(ACTIONS))]
-    zeros = [(np.zeros((experts, inner, outer)), np.zeros((experts, outer))) for inner, outer in layers]
-    return network_of((np.zeros((experts, SIZE)), np.ones((experts, SIZE)), *chain.from_iterable(zeros)), math.inf)
 
 
 def look_into(unit: Unit) -> Found:
