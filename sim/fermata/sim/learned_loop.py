@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 
 DECISIONS_A_REPORT = 64
 HEADS_A_REPORT = 1_000  # in a throng, where each takes a moment
-IN_THRONG = -1  # beside what `advance` says: nothing to ask yet, a moment for Python
+# Beside what `advance` says: nothing to ask yet, a moment for Python; nothing has happened.
+IN_THRONG, BEGUN = -1, -2
 
 
 @part
@@ -53,7 +54,7 @@ def next_decision(world: World, order: Rule, waited: bool, x: FeatureRow) -> int
     return int(outcome)
 
 
-@kernel
+@part
 def _next_question(world: World, order: Rule, waited: bool, x: FeatureRow) -> int:
     """Go to the next decision in which a network has a say, and write its features.
 
@@ -86,24 +87,52 @@ def take_cheapest(
     return kind == WAIT
 
 
+@kernel
+def _go_on(
+    world: World,
+    order: Rule,
+    costs: NDArray[np.float64],
+    margin: float,
+    limits: Guardrails,
+    fallback: Rule,
+    stand: int,
+    x: FeatureRow,
+) -> int:
+    """Take the answer to a decision, and go to the next one: one way into compiled code for both.
+
+    Args:
+        world: the episode.
+        order: of the candidates.
+        costs: the answer [3], read only at a decision.
+        margin: of the network.
+        limits: within which the action is taken.
+        fallback: where the limits forbid to wait at all.
+        stand: where the episode stands: what this returned before, BEGUN at first.
+        x: the features of the next decision are written here.
+
+    Returns:
+        What `advance` says, or IN_THRONG, as `_next_question`.
+    """
+    waited = stand == BEGUN
+    if stand == DECIDE:
+        waited = take_cheapest(world, order, costs, margin, limits, fallback)
+    return int(_next_question(world, order, waited, x))
+
+
 def run_network(
     world: World, order: Rule, policy: OnnxPolicy, limits: Guardrails, fallback: Rule, report: Callable[[], object]
 ) -> int:
     """Run an episode to its end and return what the last `advance` said; `report` is called now and then."""
     x, row = np.zeros(SIZE), np.zeros((1, SIZE), np.float32)
     costs = np.zeros(len(ACTIONS))
-    waited, asked = True, 0
+    stand, asked = BEGUN, 0
     while True:
-        outcome = int(_next_question(world, order, waited, x))
-        if outcome == IN_THRONG:
-            report()
-            waited = False
-            continue
-        if outcome != DECIDE:
-            return outcome
+        stand = int(_go_on(world, order, costs, policy.margin, limits, fallback, stand, x))
+        if stand not in (DECIDE, IN_THRONG):
+            return stand
         asked += 1
-        if asked % DECISIONS_A_REPORT == 0:
+        if stand == IN_THRONG or asked % DECISIONS_A_REPORT == 0:
             report()
-        row[0] = x
-        costs[:] = policy.costs(row)[0]
-        waited = bool(take_cheapest(world, order, costs, policy.margin, limits, fallback))
+        if stand == DECIDE:
+            row[0] = x
+            costs[:] = policy.costs(row)[0]
