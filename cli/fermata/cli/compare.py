@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import sys
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fermata.cli.extras import need
+from fermata.cli.interrupts import InterruptError
 from fermata.cli.options import (
     OtherEstimates,
     check_apart,
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
 
 app = typer.Typer(add_completion=False)
 
-INTERRUPTED = 130
 _EXPLAINED_SEEDS = 3  # the first ones; more make it slower and hardly clearer
 
 
@@ -121,8 +120,7 @@ def compare(
     _write(report, out, figures)
     _tell(comparison, report, out, figures, as_json=as_json, interrupted=done < total)
     if done < total:
-        print(f"fermata: interrupted after {done} of {total} episodes; the report is of these", file=sys.stderr)
-        raise typer.Exit(INTERRUPTED)
+        raise InterruptError(f"interrupted after {done} of {total} episodes; the report is of these")
 
 
 def _place(names: list[str], base: str | None) -> int:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import math
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fermata.cli.interrupts import InterruptError
 from fermata.cli.options import EpisodeJobs, InsteadTrace, ItsExecutors, OtherEstimates, Processes, Settings
 
 if TYPE_CHECKING:
@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from fermata.training.own import Part
 
 app = typer.Typer(add_completion=False)
-
-INTERRUPTED = 130
 
 
 @app.command()
@@ -108,8 +106,7 @@ def evaluate(
     else:
         show(scores_table(policy, scores, "" if own is None else _jobs_of(chosen_part)))
     if done < total:
-        print(f"fermata: interrupted after {done} of {total} episodes; the scores are of these", file=sys.stderr)
-        raise typer.Exit(INTERRUPTED)
+        raise InterruptError(f"interrupted after {done} of {total} episodes; the scores are of these")
 
 
 def _jobs_of(part: Part) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fermata.cli.extras import need
+from fermata.cli.interrupts import InterruptError
 from fermata.cli.options import (
     EpisodeJobs,
     InsteadTrace,
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from fermata.training.evaluate import Conditions
     from fermata.training.headroom import Found, Headroom
 
-_INTERRUPTED = 130
 EAGER = "eager"
 
 
@@ -101,8 +100,7 @@ def headroom(
     else:
         show(_table(model, rows))
     if len(found) < len(units):
-        print(f"fermata: interrupted after {len(found)} of {len(units)} episodes", file=sys.stderr)
-        raise typer.Exit(_INTERRUPTED)
+        raise InterruptError(f"interrupted after {len(found)} of {len(units)} episodes")
 
 
 def _file(model: str) -> Path | None:

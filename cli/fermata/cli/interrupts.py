@@ -15,7 +15,7 @@ _AGAIN_S = 0.1
 
 
 class InterruptError(FermataError):
-    """Ctrl-C ended a command; typer would take a KeyboardInterrupt for its own and exit without a word."""
+    """Ctrl-C ended or cut short a command; typer would take a KeyboardInterrupt for its own and exit without a word."""
 
     exit_code = 130
 

@@ -7,7 +7,6 @@ import io
 import json
 import math
 import os
-import sys
 from collections.abc import Generator
 from contextlib import closing, nullcontext
 from dataclasses import replace
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fermata.cli.interrupts import InterruptError
 from fermata.cli.options import OtherEstimates, check_apart, check_executors, parameter, seed_range
 from fermata.cli.progress import progress_bar
 from fermata.policy.errors import InputError
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
 app = typer.Typer(add_completion=False)
 
-INTERRUPTED = 130
 MOST_RETRIES = 6
 SMALL_FILE = 1_000_000  # bytes of a trace that is read in a moment, compressed or not
 PER_JOB_COLUMNS = ("id", "arrival_s", "start_s", "completion_s", "jct_s", "held_s")
@@ -144,8 +143,7 @@ def simulate(
         title = f"{policy} on {trace or scenario}, {counted(setting.executors, 'executor')}"
         _print_table(title, _figures(done, total), done)
     if cut:
-        print(f"fermata: interrupted after {cut}; the figures are of these", file=sys.stderr)
-        raise typer.Exit(INTERRUPTED)
+        raise InterruptError(f"interrupted after {cut}; the figures are of these")
 
 
 def _check(processes: int, executors: int | None, warmup: int | None, max_hold: float, max_wait: float) -> None:
