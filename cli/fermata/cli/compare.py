@@ -15,10 +15,15 @@ import typer
 from fermata.cli.extras import need
 from fermata.cli.interrupts import InterruptError
 from fermata.cli.options import (
+    MaxHold,
+    MaxWait,
     OtherEstimates,
+    Sticky,
     check_apart,
     check_executors,
     check_folder,
+    check_least,
+    check_limits,
     check_output,
     parameter,
     path,
@@ -65,11 +70,9 @@ def compare(
     tpch_dir: Annotated[
         str | None, typer.Option(help="Decima's TPC-H data, for tpch_a, tpch_c, tpch_e1 or tpch_e2.")
     ] = None,
-    max_hold: Annotated[float, typer.Option(help="Longest time for which one stage may be held, seconds.")] = math.inf,
-    max_wait: Annotated[
-        float, typer.Option(help="Time after which a ready stage is held no more, seconds.")
-    ] = math.inf,
-    sticky: Annotated[bool, typer.Option(help="A started stage keeps its executors until its tasks run out.")] = False,
+    max_hold: MaxHold = math.inf,
+    max_wait: MaxWait = math.inf,
+    sticky: Sticky = False,
     noise: OtherEstimates = None,
     sweeps: Annotated[bool, typer.Option(help="Also run shorter episodes at other loads and size ratios.")] = True,
     sweep_seeds: Annotated[int, typer.Option(help="Seeds for each point of a sweep, the first of --seeds.")] = 3,
@@ -87,7 +90,10 @@ def compare(
     from fermata.sim.generate.estimates import read_noise
 
     need("report")
-    _check(processes, sweep_seeds, executors, warmup, max_hold, max_wait)
+    check_executors(executors)
+    check_least(1, {"--jobs": processes, "--sweep-seeds": sweep_seeds})
+    check_least(0, {"--warmup": warmup})
+    check_limits(max_hold, max_wait)
     names = policy_names(policies)
     place = _place(names, base)
     names_of_scenarios = [*(scenario or []), *(more or [])]
@@ -131,19 +137,6 @@ def _place(names: list[str], base: str | None) -> int:
     return names.index(base)
 
 
-def _check(
-    processes: int, sweep_seeds: int, executors: int | None, warmup: int | None, max_hold: float, max_wait: float
-) -> None:
-    check_executors(executors)
-    least = {"--jobs": (processes, 1), "--sweep-seeds": (sweep_seeds, 1), "--warmup": (warmup, 0)}
-    for option, (number, lowest) in least.items():
-        if number is not None and number < lowest:
-            raise InputError(f"{option}: expected {lowest} or more, got {number}")
-    for option, seconds in (("--max-hold", max_hold), ("--max-wait", max_wait)):
-        if not seconds >= 0.0:
-            raise InputError(f"{option}: expected 0 s or more, got {seconds:g}")
-
-
 def _load_all(names: list[str]) -> None:
     """Fail before the work begins; the published simulators' heuristics are known to TPC-H alone."""
     from fermata.policy.registry import load
@@ -158,7 +151,7 @@ def _sources(
     names: list[str], changes: dict[str, Any], tpch_dir: str | None, noise: Noise | None, *, sticky: bool
 ) -> list[ScenarioSource | TpchSource]:
     from fermata.sim.compare.sources import ScenarioSource, TpchSource
-    from fermata.sim.scenarios import SCENARIOS, scenario
+    from fermata.sim.scenarios import named
     from fermata.sim.spark.settings import SETTINGS
 
     found: dict[str, ScenarioSource | TpchSource] = {}
@@ -170,9 +163,7 @@ def _sources(
                 raise InputError(f"--sticky and --noise do not apply to --scenario {name}")
             found[name] = TpchSource(tpch_dir, SETTINGS[name].with_(**changes))
             continue
-        # The example of two jobs has nothing random, and no warm-up to leave out.
-        every = [each for each in SCENARIOS.values() if each.name != "fig1"]
-        for each in every if name == "all" else [scenario(name)]:
+        for each in named(name):
             found[each.name] = ScenarioSource(replace(each.with_(**changes), estimates=noise))
     return list(found.values())
 

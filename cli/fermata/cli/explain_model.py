@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import json
 import math
-import platform
-import shlex
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from fermata.cli.extras import need
-from fermata.cli.options import check_output, path, seed_range
+from fermata.cli.options import MaxHold, MaxWait, check_least, check_limits, check_output, path, seed_range
 from fermata.cli.progress import progress_bar
+from fermata.cli.provenance import command, versions
 from fermata.policy.errors import InputError
 
 if TYPE_CHECKING:
@@ -47,10 +45,8 @@ def explain(
         ),
     ] = 6,
     states: Annotated[int, typer.Option(help="States that are kept of each episode.")] = 500,
-    max_hold: Annotated[float, typer.Option(help="Longest time for which one stage may be held, seconds.")] = math.inf,
-    max_wait: Annotated[
-        float, typer.Option(help="Time after which a ready stage is held no more, seconds.")
-    ] = math.inf,
+    max_hold: MaxHold = math.inf,
+    max_wait: MaxWait = math.inf,
     as_json: Annotated[bool, typer.Option("--json", help="Print all numbers as one JSON object.")] = False,
 ) -> None:
     """Say what a model learned.
@@ -67,7 +63,12 @@ def explain(
 
     if out is not None:
         need("report")
-    _check(top, states, max_hold, max_wait, out)
+    check_least(0, {"--top": top})
+    if not 1 <= states <= _MOST_STATES:
+        raise InputError(f"--states: expected 1 to {_MOST_STATES:,}, got {states}")
+    check_limits(max_hold, max_wait)
+    if out is not None:
+        check_output(out)
     policy, numbers = _model(model), seed_range(seeds)
     drawn = _scenarios(scenario or list(_SHOWN))
     if isinstance(policy, GraphPolicy):  # a decision of it takes a hundred times as long
@@ -87,18 +88,6 @@ def explain(
         _tell(found, out)
 
 
-def _check(top: int, states: int, max_hold: float, max_wait: float, out: Path | None) -> None:
-    if top < 0:
-        raise InputError(f"--top: expected 0 or more, got {top}")
-    if not 1 <= states <= _MOST_STATES:
-        raise InputError(f"--states: expected 1 to {_MOST_STATES:,}, got {states}")
-    for option, seconds in (("--max-hold", max_hold), ("--max-wait", max_wait)):
-        if not seconds >= 0.0:
-            raise InputError(f"{option}: expected 0 s or more, got {seconds:g}")
-    if out is not None:
-        check_output(out)
-
-
 def _model(spec: str) -> OnnxPolicy | GraphPolicy:
     from fermata.policy.graph_policy import GraphPolicy
     from fermata.policy.heuristics.base import Heuristic
@@ -113,28 +102,21 @@ def _model(spec: str) -> OnnxPolicy | GraphPolicy:
 
 
 def _scenarios(names: list[str]) -> list[Scenario]:
-    from fermata.sim.scenarios import SCENARIOS, scenario
+    from fermata.sim.scenarios import named
 
-    found: dict[str, Scenario] = {}
-    for name in (part.strip() for text in names for part in text.split(",")):
-        # The example of two jobs has nothing random.
-        every = [each for each in SCENARIOS.values() if each.name != "fig1"]
-        found |= {each.name: each for each in (every if name == "all" else [scenario(name)])}
-    return list(found.values())
+    wanted = (part.strip() for text in names for part in text.split(","))
+    return list({each.name: each for name in wanted for each in named(name)}.values())
 
 
 def _write_page(found: Explanation, seeds: str, out: Path) -> None:
-    from importlib.metadata import version
-
     from fermata.sim.explain.chapter import chapter_of
     from fermata.sim.report import Report, write
 
     facts = {
-        "command": shlex.join(["fermata", *sys.argv[1:]]),
+        "command": command(),
         "seeds": seeds,
         f"model {found.name}": f"sha256 {found.digest}",
-        "versions": f"fermata {version('fermata')}, Python {platform.python_version()}, "
-        + ", ".join(f"{package} {version(package)}" for package in ("numpy", "onnxruntime")),
+        "versions": versions("numpy", "onnxruntime"),
     }
     chapter = chapter_of(found)
     report = Report(f"Fermata: {chapter.name}", "", [], (), facts, [chapter])

@@ -24,6 +24,9 @@ _MOST_SHOWN = 80  # characters
 OtherEstimates = Annotated[
     str | None, typer.Option(help="Other estimates: class-flips=SHARE, lognormal=SIGMA, class-means or exact.")
 ]
+MaxHold = Annotated[float, typer.Option(help="Longest time for which one stage may be held, seconds.")]
+MaxWait = Annotated[float, typer.Option(help="Time after which a ready stage is held no more, seconds.")]
+Sticky = Annotated[bool, typer.Option(help="A started stage keeps its executors until its tasks run out.")]
 EpisodeJobs = Annotated[
     int | None, typer.Option(min=1, help="Jobs of an episode; by default the scenario's own number.")
 ]
@@ -117,6 +120,32 @@ def check_executors(count: int | None) -> None:
 
     if count is not None and not 1 <= count <= MAX_EXECUTORS:
         raise InputError(f"--executors: expected 1 to {MAX_EXECUTORS:,}, got {count}")
+
+
+def check_least(least: int, options: Mapping[str, int | None]) -> None:
+    """Refuse numbers that are too small.
+
+    Args:
+        least: that each may be.
+        options: what was given for each; None where nothing was.
+
+    Raises:
+        InputError: one is below that.
+    """
+    for option, number in options.items():
+        if number is not None and number < least:
+            raise InputError(f"{option}: expected {least} or more, got {number}")
+
+
+def check_limits(max_hold: float, max_wait: float) -> None:
+    """Refuse limits on holding that are no times.
+
+    Raises:
+        InputError: one is negative, or no number.
+    """
+    for option, seconds in (("--max-hold", max_hold), ("--max-wait", max_wait)):
+        if not seconds >= 0.0:
+            raise InputError(f"{option}: expected 0 s or more, got {seconds:g}")
 
 
 def check_output(path: Path) -> None:

@@ -15,7 +15,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fermata.cli.interrupts import InterruptError
-from fermata.cli.options import OtherEstimates, check_apart, check_executors, parameter, seed_range
+from fermata.cli.options import (
+    MaxHold,
+    MaxWait,
+    OtherEstimates,
+    Sticky,
+    check_apart,
+    check_executors,
+    check_least,
+    check_limits,
+    parameter,
+    seed_range,
+)
 from fermata.cli.progress import progress_bar
 from fermata.policy.errors import InputError
 
@@ -68,11 +79,9 @@ def simulate(
     settings: Annotated[
         list[str] | None, typer.Option("--set", help="Change a parameter of the scenario, such as load=0.9.")
     ] = None,
-    max_hold: Annotated[float, typer.Option(help="Longest time for which one stage may be held, seconds.")] = math.inf,
-    max_wait: Annotated[
-        float, typer.Option(help="Time after which a ready stage is held no more, seconds.")
-    ] = math.inf,
-    sticky: Annotated[bool, typer.Option(help="A started stage keeps its executors until its tasks run out.")] = False,
+    max_hold: MaxHold = math.inf,
+    max_wait: MaxWait = math.inf,
+    sticky: Sticky = False,
     noise: OtherEstimates = None,
     fail: Annotated[
         float | None,
@@ -97,7 +106,10 @@ def simulate(
     executors, at the same load. Ctrl-C prints the figures of the seeds, or in a single episode of the jobs, that are
     done, and exits 130.
     """
-    _check(processes, executors, warmup, max_hold, max_wait)
+    check_executors(executors)
+    check_least(1, {"--jobs": processes})
+    check_least(0, {"--warmup": warmup})
+    check_limits(max_hold, max_wait)
     if (trace is None) == (scenario is None):
         raise InputError("expected either --trace FILE or --scenario NAME")
     if trace is not None and (seeds is not None or settings):
@@ -144,16 +156,6 @@ def simulate(
         _print_table(title, _figures(done, total), done)
     if cut:
         raise InterruptError(f"interrupted after {cut}; the figures are of these")
-
-
-def _check(processes: int, executors: int | None, warmup: int | None, max_hold: float, max_wait: float) -> None:
-    check_executors(executors)
-    for option, number, least in (("--jobs", processes, 1), ("--warmup", warmup, 0)):
-        if number is not None and number < least:
-            raise InputError(f"{option}: expected {least} or more, got {number}")
-    for option, seconds in (("--max-hold", max_hold), ("--max-wait", max_wait)):
-        if not seconds >= 0.0:
-            raise InputError(f"{option}: expected 0 s or more, got {seconds:g}")
 
 
 def _small_episode(
