@@ -23,6 +23,7 @@ Namespace = Annotated[
 ]
 Answer = TypeVar("Answer")
 _PATIENCE = 10  # as kubectl's
+_ATTEMPTS = 5  # to write what others write, too
 
 
 def ask(kubeconfig: Path | None, what: Callable[[Cluster], Awaitable[Answer]]) -> Answer:
@@ -71,6 +72,39 @@ async def find(cluster: Cluster, path: str, what: str) -> dict[str, Any]:
             raise
         await _expect_crds(cluster)
         raise InputError(f"no {what} on {cluster.server}") from error
+
+
+async def set_release(
+    cluster: Cluster, path: str, what: str, value: Callable[[dict[str, Any]], str | None]
+) -> dict[str, Any]:
+    """Set the annotation by which people release what is held, anew where the object is written meanwhile.
+
+    Args:
+        cluster: where.
+        path: of the object.
+        what: it is, for errors.
+        value: of the annotation for the object as it is; None takes it off.
+
+    Returns:
+        The object as it was before.
+
+    Raises:
+        InputError: as `find`.
+        ClusterError: the API server refuses.
+    """
+    from fermata.operator.cluster import ClusterError
+    from fermata.operator.names import ANNOTATION_RELEASE
+
+    for attempt in range(_ATTEMPTS):
+        raw = await find(cluster, path, what)
+        try:
+            await cluster.annotate(path, raw["metadata"]["resourceVersion"], {ANNOTATION_RELEASE: value(raw)})
+        except ClusterError as error:
+            if error.status != 409 or attempt == _ATTEMPTS - 1:
+                raise
+        else:
+            break
+    return raw
 
 
 async def pool_names(cluster: Cluster) -> list[str]:

@@ -6,14 +6,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fermata.cli.clusters import Kubeconfig, Namespace, ask, find, namespace_of, workflow_path
+from fermata.cli.clusters import Kubeconfig, Namespace, ask, namespace_of, set_release, workflow_path
 
 if TYPE_CHECKING:
     from fermata.operator.cluster import Cluster
 
 app = typer.Typer(add_completion=False)
-
-_ATTEMPTS = 5
 
 
 @app.command()
@@ -37,20 +35,11 @@ def release(
 
 
 async def _release(cluster: Cluster, workflow: str, stages: list[str], namespace: str, *, undo: bool) -> list[str]:
-    from fermata.operator.cluster import ClusterError
+    def value(raw: dict[str, Any]) -> str | None:
+        return ",".join(_named(raw, stages, f"{namespace}/{workflow}", undo=undo)) or None
 
-    path = workflow_path(namespace, workflow)
-    for attempt in range(_ATTEMPTS):
-        raw = await find(cluster, path, f"workflow {workflow!r} in namespace {namespace!r}")
-        named = _named(raw, stages, f"{namespace}/{workflow}", undo=undo)
-        try:
-            await _annotate(cluster, path, raw, ",".join(named))
-        except ClusterError as error:
-            if error.status != 409 or attempt == _ATTEMPTS - 1:
-                raise
-            continue
-        break
-    return _told(raw, stages, undo=undo)
+    what = f"workflow {workflow!r} in namespace {namespace!r}"
+    return _told(await set_release(cluster, workflow_path(namespace, workflow), what, value), stages, undo=undo)
 
 
 def _named(raw: dict[str, Any], stages: list[str], title: str, *, undo: bool) -> list[str]:
@@ -71,12 +60,6 @@ def _named(raw: dict[str, Any], stages: list[str], title: str, *, undo: bool) ->
     if undo:
         return [name for name in known if name in released and name not in stages]
     return ["*"] if "*" in before else [name for name in known if name in released or name in stages]
-
-
-async def _annotate(cluster: Cluster, path: str, raw: dict[str, Any], value: str) -> None:
-    from fermata.operator.names import ANNOTATION_RELEASE
-
-    await cluster.annotate(path, raw["metadata"]["resourceVersion"], {ANNOTATION_RELEASE: value or None})
 
 
 def _told(raw: dict[str, Any], stages: list[str], *, undo: bool) -> list[str]:

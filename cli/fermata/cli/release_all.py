@@ -7,15 +7,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fermata.cli.clusters import Kubeconfig, ask, find, pool_names, pool_path
+from fermata.cli.clusters import Kubeconfig, ask, pool_names, pool_path, set_release
 from fermata.policy.errors import InputError
 
 if TYPE_CHECKING:
     from fermata.operator.cluster import Cluster
 
 app = typer.Typer(add_completion=False)
-
-_ATTEMPTS = 5
 
 
 @app.command("release-all")
@@ -46,7 +44,7 @@ async def _release_all(cluster: Cluster, pools: list[str], *, undo: bool) -> tup
     refused: list[InputError] = []
     for name in pools or await pool_names(cluster):
         try:
-            await _switch(cluster, name, undo=undo)
+            await set_release(cluster, pool_path(name), f"ExecutorPool {name!r}", lambda _: None if undo else "*")
         except ClusterError as error:
             refused.append(InputError(f"pool {name}: {cluster.server}: {error}"))
         except InputError as error:
@@ -54,19 +52,3 @@ async def _release_all(cluster: Cluster, pools: list[str], *, undo: bool) -> tup
         else:
             switched.append(name)
     return switched, refused
-
-
-async def _switch(cluster: Cluster, pool: str, *, undo: bool) -> None:
-    from fermata.operator.cluster import ClusterError
-    from fermata.operator.names import ANNOTATION_RELEASE
-
-    for attempt in range(_ATTEMPTS):
-        raw = await find(cluster, pool_path(pool), f"ExecutorPool {pool!r}")
-        version = raw["metadata"]["resourceVersion"]
-        try:
-            await cluster.annotate(pool_path(pool), version, {ANNOTATION_RELEASE: None if undo else "*"})
-        except ClusterError as error:
-            if error.status != 409 or attempt == _ATTEMPTS - 1:
-                raise
-            continue
-        return
