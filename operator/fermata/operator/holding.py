@@ -77,6 +77,14 @@ class Situation(NamedTuple):
     executors: int
 
 
+class Pause(NamedTuple):
+    """Whether nothing may be held now, with reason and message for the condition HoldingPaused."""
+
+    on: bool
+    reason: str
+    message: str
+
+
 def savings(blocks: Sequence[Block]) -> Savings | None:
     """Return the estimate from some blocks, or None from none.
 
@@ -147,8 +155,8 @@ class Holding:
             kept = sorted(self._finished.values())[-REMEMBERED:]
             self._finished = {row.uid: row for row in kept}
 
-    def verdict(self, fact: PoolFact) -> tuple[bool, str, str]:
-        """Return whether nothing may be held now, with reason and message for the condition HoldingPaused."""
+    def verdict(self, fact: PoolFact) -> Pause:
+        """Return whether nothing may be held in a pool now, and why."""
         if fact.meta.uid != self._uid:
             self._begin_anew(fact.meta.uid)
         if self._paused is None:  # after a restart: as it was, for the same specification
@@ -158,14 +166,11 @@ class Holding:
         found = self.savings
         estimate = "" if found is None else str(found)
         if fact.released:
-            return True, reasons.HOLDING_RELEASED, estimate
+            return Pause(True, reasons.HOLDING_RELEASED, estimate)
         if self._paused:
-            return (
-                True,
-                reasons.HOLDING_COSTS,
-                estimate or "as it was before the operator was started again or the pool was edited",
-            )
-        return False, reasons.HOLDING_ALLOWED, estimate
+            before = "as it was before the operator was started again or the pool was edited"
+            return Pause(True, reasons.HOLDING_COSTS, estimate or before)
+        return Pause(False, reasons.HOLDING_ALLOWED, estimate)
 
     def _begin_anew(self, uid: str) -> None:
         """Go on as after a restart where another pool was made under the name: what was found is not about that one."""

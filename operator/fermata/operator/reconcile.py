@@ -66,7 +66,7 @@ class PoolReconciler:
         now_s = self._tools.now()  # a history of 100,000 workflows takes a while
         # 3. Decide.
         self._holding.enter(self._situation(spec) if spec else None)
-        may_hold = fact is not None and not self._holding.verdict(fact)[0]
+        may_hold = fact is not None and not self._holding.verdict(fact).on
         asked = await self._decide(spec, now_s, may_hold=may_hold) if spec else None
         # 4. Apply.
         await self._applier.stop_unwanted(self._observer.views.values(), now_s)

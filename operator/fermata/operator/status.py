@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from fermata.operator import reasons
 from fermata.operator.facts import PoolFact, WorkflowFact
+from fermata.operator.holding import Pause
 from fermata.operator.ledger import Account
 from fermata.operator.progress import WorkflowView
 from fermata.operator.resources import MAX_MESSAGE, Condition
@@ -154,7 +155,7 @@ def pool_status(
     policy: str,
     counts: Mapping[str, int],
     problem: Problem | None,
-    paused: tuple[bool, str, str],
+    paused: Pause,
     saved: float | None,
     now_s: float,
 ) -> dict[str, Any]:
@@ -166,7 +167,7 @@ def pool_status(
         policy: that decides.
         counts: busy, waiting, held, workflows.
         problem: why it takes no workflows, or None.
-        paused: whether nothing may be held, reason and message.
+        paused: whether nothing may be held.
         saved: share of the mean JCT that holding saves, if that is known.
         now_s: for the transition times of conditions.
     """
@@ -174,7 +175,7 @@ def pool_status(
     conditions = {
         reasons.READY: ready,
         reasons.POLICY_READY: ("True" if verdict.ready else "False", verdict.reason, verdict.message),
-        reasons.HOLDING_PAUSED: ("True" if paused[0] else "False", *paused[1:]),
+        reasons.HOLDING_PAUSED: ("True" if paused.on else "False", paused.reason, paused.message),
     }
     return {
         "observedGeneration": fact.meta.generation,

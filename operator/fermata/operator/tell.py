@@ -18,6 +18,7 @@ from fermata.operator.clock import is_put_off
 from fermata.operator.cluster import Cluster, ClusterError
 from fermata.operator.events import Events, Level
 from fermata.operator.facts import PoolFact, WorkflowFact
+from fermata.operator.holding import Pause
 from fermata.operator.inflight import AT_ONCE, InFlight
 from fermata.operator.ledger import Account, Meter
 from fermata.operator.metrics import Metrics
@@ -199,7 +200,7 @@ class Teller:
         policy: str,
         counts: Mapping[str, int],
         problem: Problem | None,
-        paused: tuple[bool, str, str],
+        paused: Pause,
         saved: float | None,
     ) -> None:
         """Tell what a pool does.
@@ -210,13 +211,13 @@ class Teller:
             policy: that decides.
             counts: busy, waiting, held, workflows.
             problem: why it takes no workflows, or None.
-            paused: whether nothing may be held, reason and message.
+            paused: whether nothing may be held.
             saved: share of the mean JCT that holding saves, if that is known.
         """
         now_s = self._now()
         self._metrics.announce(self._pool, policy)
         self._gauge(fact, verdict, counts)
-        self._metrics.holding_paused.labels(self._pool).set(paused[0])
+        self._metrics.holding_paused.labels(self._pool).set(paused.on)
         body = status.pool_status(fact, verdict.condition, policy, counts, problem, paused, saved, now_s)
         before = fact.status.model_dump(by_alias=True)
         if not status.changed(before, before | body):
@@ -245,7 +246,7 @@ class Teller:
         told()
 
     def _pool_told(
-        self, fact: PoolFact, verdict: Verdict, problem: Problem | None, paused: tuple[bool, str, str], now_s: float
+        self, fact: PoolFact, verdict: Verdict, problem: Problem | None, paused: Pause, now_s: float
     ) -> None:
         """Write the Events of what is new in the status of a pool; `fact` is from before."""
         known, held = fact.status.condition(reasons.POLICY_READY), fact.status.condition(reasons.HOLDING_PAUSED)
@@ -257,10 +258,10 @@ class Teller:
             self.fallback(fact, verdict)
         if news and verdict.fallback:
             self._events.tell(names.POOL, fact.meta, reasons.FALLBACK_UNKNOWN, verdict.fallback, "Warning")
-        if (held is not None and held.status == "True") != paused[0]:
-            reason = reasons.HOLDING_PAUSED if paused[0] else reasons.HOLDING_RESUMED
-            text = reasons.MEANING[paused[1]]
-            self._events.tell(names.POOL, fact.meta, reason, f"{text} {paused[2]}".strip(), key=str(now_s))
+        if (held is not None and held.status == "True") != paused.on:
+            reason = reasons.HOLDING_PAUSED if paused.on else reasons.HOLDING_RESUMED
+            text = reasons.MEANING[paused.reason]
+            self._events.tell(names.POOL, fact.meta, reason, f"{text} {paused.message}".strip(), key=str(now_s))
 
     def fallback(self, fact: PoolFact, trouble: Verdict) -> None:
         """Tell that a decision was made by the fallback: by the time a status is written that may be over."""

@@ -13,6 +13,7 @@ from fermata.operator import names, reasons, status
 from fermata.operator.crds import manifests
 from fermata.operator.estimates import Estimates
 from fermata.operator.facts import pool_fact
+from fermata.operator.holding import Pause
 from fermata.operator.ledger import Account, Ledger, Meter
 from fermata.operator.progress import WorkflowView, view
 from fermata.operator.resources import WorkflowStatus
@@ -292,7 +293,7 @@ def test_why_a_stage_waits_is_cut_before_the_whole_status_is_refused() -> None:
 @pytest.mark.parametrize(("saved", "told"), [(0.12349, 12.3), (-0.0449, -4.5), (0.0, 0.0), (None, None)])
 def test_a_pool_tells_what_holding_saves_in_tenths_of_a_percent(saved: float | None, told: float | None) -> None:
     fact = pool_fact({"metadata": {"name": "p", "uid": "p"}, "spec": {"executors": 2}})
-    ready, paused = Verdict(True, reasons.POLICY_LOADED, "passed"), (False, reasons.HOLDING_ALLOWED, "")
+    ready, paused = Verdict(True, reasons.POLICY_LOADED, "passed"), Pause(False, reasons.HOLDING_ALLOWED, "")
     body = status.pool_status(fact, ready, "sjf", {"busy": 1}, None, paused, saved, T0)
     assert body["holdSavingsPercent"] == told
     assert (body["executors"], body["mode"], body["busy"]) == (2, "Enforce", 1)
