@@ -41,7 +41,7 @@ class PoolReconciler:
         self._seat = Seat(pool, tools.cluster, tools.metrics, tools.wake)
         self._holding = Holding(pool, tools.metrics, tools.wake)
         self._expiry = Expiry(pool, tools)
-        self._teller = Teller(pool, tools.store, tools.cluster, tools.events, tools.metrics, tools.now, tools.wake)
+        self._teller = Teller(pool, tools)
         self._applier = Applier(pool, tools, self._teller, self._ledger)
         self._observer = Observer(pool, tools, self._ledger, self._applier, self._teller, self._holding, self._expiry)
         self._whole = True  # take in every workflow, not only those that changed

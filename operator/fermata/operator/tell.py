@@ -15,18 +15,17 @@ from typing import Any
 
 from fermata.operator import names, reasons, status
 from fermata.operator.clock import is_put_off
-from fermata.operator.cluster import Cluster, ClusterError
-from fermata.operator.events import Events, Level
+from fermata.operator.cluster import ClusterError
+from fermata.operator.events import Level
 from fermata.operator.facts import PoolFact, WorkflowFact
 from fermata.operator.holding import Pause
 from fermata.operator.inflight import AT_ONCE, InFlight
 from fermata.operator.ledger import Account, Meter
-from fermata.operator.metrics import Metrics
 from fermata.operator.progress import StageView, WorkflowView
 from fermata.operator.retry import Failure, is_due
 from fermata.operator.seat import Verdict
 from fermata.operator.split import split, workflow_split
-from fermata.operator.store import Store
+from fermata.operator.tools import Tools
 from fermata.operator.validate import Problem
 from fermata.operator.why import Why
 from fermata.policy.wording import counted
@@ -51,18 +50,9 @@ class Teller:
     A workflow whose status may have to be written is stale; `next_s` is when to come back for what was put off.
     """
 
-    def __init__(
-        self,
-        pool: str,
-        store: Store,
-        cluster: Cluster,
-        events: Events,
-        metrics: Metrics,
-        now: Callable[[], float],
-        wake: Callable[[str], None],
-    ) -> None:
-        self._pool, self._store, self._cluster = pool, store, cluster
-        self._events, self._metrics, self._now = events, metrics, now
+    def __init__(self, pool: str, tools: Tools) -> None:
+        self._pool, self._store, self._cluster = pool, tools.store, tools.cluster
+        self._events, self._metrics, self._now = tools.events, tools.metrics, tools.now
         self._stale: dict[str, None] = {}  # in the order in which they became so
         self.next_s = math.inf
         self.troubles = 0  # statuses of workflows that the API server did not take because it was in trouble
@@ -71,7 +61,7 @@ class Teller:
         self._ends: dict[str, Callable[[], None]] = {}  # how workflows ended whose status may say so by now
         self._without_stages: dict[str, int] = {}  # generations of workflows whose whole status finds no room
         self._pool_written_s = -math.inf
-        self._writes = InFlight(lambda: wake(pool))  # of statuses, by uid
+        self._writes = InFlight(lambda: tools.wake(pool))  # of statuses, by uid
 
     def close(self) -> None:
         """Let go of what is being written."""
