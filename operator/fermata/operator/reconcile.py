@@ -15,8 +15,9 @@ from fermata.operator.acceptance import pool_problem
 from fermata.operator.apply import Applier
 from fermata.operator.asked import Asked, Left
 from fermata.operator.build_state import HoldTimes, build_state, dag_of
+from fermata.operator.census import Census
 from fermata.operator.expiry import Expiry
-from fermata.operator.facts import JobFact, PoolFact
+from fermata.operator.facts import PoolFact
 from fermata.operator.holding import Holding, Situation
 from fermata.operator.ledger import Ledger, Meter
 from fermata.operator.observe import Observer
@@ -27,7 +28,7 @@ from fermata.operator.resources import ExecutorPoolSpec
 from fermata.operator.seat import FOREVER_S, Seat, limits_of
 from fermata.operator.tell import Teller, Whys
 from fermata.operator.tools import Tools
-from fermata.operator.why import PARALLELISM_REACHED, Elsewhere, why_held, why_waiting
+from fermata.operator.why import PARALLELISM_REACHED, why_held, why_waiting
 from fermata.policy.decide import corrects_estimates
 from fermata.policy.guardrails import Guardrails
 
@@ -44,6 +45,7 @@ class PoolReconciler:
         self._teller = Teller(pool, tools)
         self._applier = Applier(pool, tools, self._teller, self._ledger)
         self._observer = Observer(pool, tools, self._ledger, self._applier, self._teller, self._holding, self._expiry)
+        self._census = Census(pool, tools.store, self._observer, self._applier)
         self._whole = True  # take in every workflow, not only those that changed
 
     async def reconcile(self) -> float:
@@ -122,7 +124,7 @@ class PoolReconciler:
             for uid, known in self._observer.views.items()
             if uid not in self._observer.problems or any(stage.occupied for stage in known.stages)
         ]
-        elsewhere = Elsewhere(self._unshown(), self._starting(), self._looked_for(), self._leaving())
+        elsewhere = self._census.elsewhere()
         state, keys = build_state(
             views,
             max(spec.executors - sum(elsewhere), 0),
@@ -163,55 +165,6 @@ class PoolReconciler:
                 elif now_s + room_s < until_s:
                     account.hold_until_s[name] = now_s + room_s
                     self._teller.mark(uid)
-
-    def _unshown(self) -> int:
-        """Return the executors under Jobs that are no running stage of an unfinished workflow.
-
-        Their workflow cannot be read, lacks the stage since an edit, has ended, or was deleted without them.
-        Or the stage was stopped, and its pods still end.
-        """
-        shown: dict[str, set[str]] = {}
-        unshown = 0
-        for job in self._tools.store.busy_jobs[self.pool].values():
-            uid = job.meta.owner_uid
-            if uid not in shown:
-                known = self._observer.views.get(uid)
-                shown[uid] = {stage.spec.name for stage in known.stages if stage.occupied} if known else set()
-            if job.stage not in shown[uid]:
-                unshown += job.occupied * self._slots(job)
-        return unshown
-
-    def _starting(self) -> int:
-        """Return the executors of tasks that may begin at any moment: their Jobs are being created or widened."""
-        executors = 0
-        for (uid, name), start in self._applier.starting.items():
-            known = self._observer.views.get(uid)
-            stage = known.stage(name) if known else None
-            executors += max(start.cap - (stage.occupied if stage else 0), 0) * start.slots
-        return executors
-
-    def _looked_for(self) -> int:
-        """Return the executors of stages whose Jobs are not seen, while nobody says that they were deleted.
-
-        Of one that is being widened, too, all that it may have is counted there.
-        """
-        return sum(
-            most.tasks * most.slots
-            for uid, known in self._observer.views.items()
-            for name, most in known.missing.items()
-            if (uid, name) not in self._applier.starting
-        )
-
-    def _leaving(self) -> int:
-        """Return the executors under pods that have not ended though their Jobs are deleted, and not looked for."""
-        executors = 0
-        for job, pods in self._tools.store.pool_leaving(self.pool):
-            if not job.genuine and not self._observer.acceptance.takes(job.meta.namespace):
-                continue  # all that is known of it is what its pods say, and labels are copied easily
-            known = self._observer.views.get(job.meta.owner_uid)
-            if known is None or job.stage not in known.missing:
-                executors += pods * self._slots(job)
-        return executors
 
     def _situation(self, spec: ExecutorPoolSpec) -> Situation | None:
         """Return what the estimate of the savings is to be about, if the pool's policy can be asked."""
@@ -284,19 +237,6 @@ class PoolReconciler:
         stage = known.stage(name) if known and not known.blocked else None
         return stage is not None and stage.phase == "Ready"
 
-    def _busy(self) -> int:
-        """Return the executors that stages hold."""
-        jobs = self._tools.store.pool_jobs(self.pool)
-        return sum(job.occupied * self._slots(job) for job in jobs)
-
-    def _slots(self, job: JobFact) -> int:
-        """Return the executors that a task of a Job takes; one that does not say is looked up in its workflow."""
-        if job.slots is not None:
-            return job.slots
-        fact = self._tools.store.workflows.get(job.meta.owner_uid)
-        stages = fact.spec.stages if fact and fact.spec else []
-        return next((stage.slots for stage in stages if stage.name == job.stage), 1)
-
     async def _tell_workflows(self, asked: Asked | None, left: Left, now_s: float) -> None:
         # What has ended comes first: people wait for that, and until it is written each decision looks at it again.
         stale = sorted(self._teller.take_stale(), key=self._goes_on)
@@ -319,7 +259,7 @@ class PoolReconciler:
             return  # what was decided by an earlier spec; the next round, which is due, tells of this one
         fact = latest
         counts = {
-            "busy": self._busy() + self._looked_for() + self._leaving(),
+            "busy": self._census.busy(),
             "waiting": self._waiting(asked, left.paused) - len(left.held),
             "held": len(left.held),
             "workflows": len(self._observer.views.keys() - self._observer.problems.keys()),
