@@ -20,7 +20,7 @@ class Census:
 
     def busy(self) -> int:
         """Return the executors that stages hold, also under Jobs that are not seen and pods that outlive their Jobs."""
-        jobs = self._store.pool_jobs(self._pool)
+        jobs = self._store.busy_jobs[self._pool].values()
         return sum(job.occupied * self._slots(job) for job in jobs) + self._looked_for() + self._leaving()
 
     def elsewhere(self) -> Elsewhere:

@@ -109,10 +109,6 @@ class Store:
         for index in (self.pool_workflows, self.busy_jobs, self.touched):
             index.pop(pool, None)
 
-    def pool_jobs(self, pool: str) -> list[JobFact]:
-        """Return the Jobs that hold executors of a pool, oldest first."""
-        return sorted(self.busy_jobs[pool].values(), key=lambda job: (job.start_s, job.meta.uid))
-
     def pool_leaving(self, pool: str) -> Iterator[tuple[JobFact, int]]:
         """Yield the Jobs of a pool that were deleted before their pods, each with how many of these have not ended."""
         return ((job, len(self.job_pods[uid])) for uid, job in self.leaving.items() if job.pool == pool)
