@@ -57,10 +57,10 @@ class Browser:
             self._loaded = True
         return answer
 
-    def show(self, path: Path, width: int, *, dark: bool, height: int = 900) -> None:
+    def show(self, path: Path, width: int, *, dark: bool) -> None:
         """Load a file at a width, as a phone where that is small."""
         mobile = width < 600
-        self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=mobile)
+        self.call("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=mobile)
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.call("Emulation.setEmulatedMedia", features=[scheme])
         self._loaded = False

@@ -119,13 +119,10 @@ class Holding:
         pool: its name.
         metrics: of the operator.
         wake: called when a replay has changed something.
-        clock: seconds, for the budget of the replays.
     """
 
-    def __init__(
-        self, pool: str, metrics: Metrics, wake: Callable[[str], None], clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        self._pool, self._metrics, self._wake, self._clock = pool, metrics, wake, clock
+    def __init__(self, pool: str, metrics: Metrics, wake: Callable[[str], None]) -> None:
+        self._pool, self._metrics, self._wake = pool, metrics, wake
         self._finished: dict[str, PastJob] = {}
         self._situation: Situation | None = None
         self._judged: object = None  # the policy that the pause is about
@@ -224,9 +221,9 @@ class Holding:
             self._paused = False  # that was about another policy
 
     async def _replay(self, situation: Situation, jobs: list[PastJob], first: int) -> None:
-        begun_s = self._clock()
+        begun_s = time.monotonic()
         try:
-            block = await asyncio.to_thread(compare, situation, jobs, first, self._clock)
+            block = await asyncio.to_thread(compare, situation, jobs, first, time.monotonic)
         except FermataError as error:
             log.info("pool %s: recent workflows were not replayed: %s", self._pool, error)
         else:
@@ -237,7 +234,7 @@ class Holding:
         # The next one has to wait until this one is a small share of the time.
         self._replays += 1
         share = SHARE if self._replays >= ENOUGH_BLOCKS else FIRST_SHARE
-        await asyncio.sleep((self._clock() - begun_s) / share)
+        await asyncio.sleep((time.monotonic() - begun_s) / share)
         self._news, self._running = True, None
         self._wake(self._pool)
 

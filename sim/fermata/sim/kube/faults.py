@@ -61,15 +61,11 @@ class Fault:
 
 
 class Faults:
-    """The faults in force.
+    """The faults in force."""
 
-    Args:
-        seed: of who is hit, where a fault hits a share.
-    """
-
-    def __init__(self, seed: int = 0) -> None:
+    def __init__(self) -> None:
         self._active: list[Fault] = []
-        self._draw = random.Random(seed)  # noqa: S311 - no secret
+        self._draw = random.Random(0)  # noqa: S311 - no secret: who is hit, where a fault hits a share
 
     def add(self, fault: Fault) -> Fault:
         """Put a fault in force and return it."""
