@@ -61,10 +61,14 @@ def namespace(kubeconfig: str | None = None) -> str:
     The configuration is one that has been read.
     """
     files = _files(kubeconfig)
-    if files is None:
-        own = _IN_CLUSTER.with_name("namespace")
-        return own.read_text(encoding="utf-8").strip() if own.exists() else "default"
-    return str(read_current(files).namespace or "default")
+    given = own_namespace() if files is None else read_current(files).namespace
+    return str(given or "default")
+
+
+def own_namespace() -> str | None:
+    """Return the namespace of the pod that this process is in, as its service account says it; None outside of one."""
+    file = _IN_CLUSTER.with_name("namespace")
+    return file.read_text(encoding="utf-8").strip() if file.exists() else None
 
 
 def _files(kubeconfig: str | None) -> str | None:

@@ -17,9 +17,9 @@ import secrets
 import socket
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
+from fermata.operator.access import own_namespace
 from fermata.operator.cluster import Cluster, ClusterError, Json
 from fermata.operator.facts import is_later
 from fermata.operator.times import render
@@ -28,7 +28,6 @@ from fermata.operator.times import render
 _RENEW_WITHIN = 2 / 3
 _EVERY = 2 / 15
 _REMIND_S = 60.0
-_NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 # Outside of a cluster: where the operator is deployed, so as not to act beside it; where it is not, any will do.
 _NAMESPACES = ("fermata", "default")
 
@@ -48,9 +47,8 @@ def namespaces(wanted: str | None) -> tuple[str, ...]:
     """
     if wanted:
         return (wanted,)
-    if _NAMESPACE_FILE.exists():
-        return (_NAMESPACE_FILE.read_text(encoding="utf-8").strip(),)
-    return _NAMESPACES
+    own = own_namespace()
+    return (own,) if own else _NAMESPACES
 
 
 class Lease:
