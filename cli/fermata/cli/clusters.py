@@ -44,7 +44,8 @@ def ask(kubeconfig: Path | None, what: Callable[[Cluster], Awaitable[Answer]]) -
 
 @asynccontextmanager
 async def _connection(kubeconfig: Path | None) -> AsyncIterator[Cluster]:
-    from fermata.operator.cluster import Cluster, ClusterError
+    from fermata.operator.cluster import Cluster
+    from fermata.operator.connection import ClusterError
     from fermata.policy.errors import InputError
 
     cluster = await Cluster.connect(str(kubeconfig) if kubeconfig else None, patience=_PATIENCE)
@@ -62,7 +63,7 @@ async def find(cluster: Cluster, path: str, what: str) -> dict[str, Any]:
     Raises:
         InputError: there is none, or the API server does not know what that is.
     """
-    from fermata.operator.cluster import ClusterError
+    from fermata.operator.connection import ClusterError
     from fermata.policy.errors import InputError
 
     try:
@@ -92,7 +93,7 @@ async def set_release(
         InputError: as `find`.
         ClusterError: the API server refuses.
     """
-    from fermata.operator.cluster import ClusterError
+    from fermata.operator.connection import ClusterError
     from fermata.operator.names import ANNOTATION_RELEASE
 
     for attempt in range(_ATTEMPTS):
@@ -113,7 +114,7 @@ async def pool_names(cluster: Cluster) -> list[str]:
     Raises:
         InputError: there is none, or the API server does not know what that is.
     """
-    from fermata.operator.cluster import ClusterError
+    from fermata.operator.connection import ClusterError
     from fermata.policy.errors import InputError
 
     try:

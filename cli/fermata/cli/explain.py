@@ -32,7 +32,7 @@ def explain(
 
 
 async def _story(cluster: Cluster, workflow: str, stage: str | None, namespace: str) -> list[str]:
-    from fermata.operator.cluster import ClusterError
+    from fermata.operator.connection import ClusterError
     from fermata.operator.explain import explain as tell
     from fermata.operator.explain import stage_names
     from fermata.operator.facts import pool_fact, workflow_fact

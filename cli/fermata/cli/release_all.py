@@ -38,7 +38,7 @@ def release_all(
 
 async def _release_all(cluster: Cluster, pools: list[str], *, undo: bool) -> tuple[list[str], list[InputError]]:
     """Return the pools that were switched, and why others were not: one that says no must not keep the rest held."""
-    from fermata.operator.cluster import ClusterError
+    from fermata.operator.connection import ClusterError
 
     switched: list[str] = []
     refused: list[InputError] = []

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from fermata.operator import reasons
-from fermata.operator.cluster import ClusterError
+from fermata.operator.connection import ClusterError
 from fermata.operator.facts import JobFact, WorkflowFact, job_fact
 from fermata.operator.inflight import InFlight
 from fermata.operator.jobs import RefusedError, build_job, find, start, stop, widen

@@ -15,7 +15,8 @@ from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
 from fermata.operator.clock import is_put_off
-from fermata.operator.cluster import Cluster, ClusterError
+from fermata.operator.cluster import Cluster
+from fermata.operator.connection import ClusterError
 from fermata.operator.facts import Meta
 from fermata.operator.metrics import Metrics
 from fermata.operator.names import API_VERSION, short_hash

@@ -7,7 +7,7 @@ import logging
 import math
 from functools import partial
 
-from fermata.operator.cluster import ClusterError
+from fermata.operator.connection import ClusterError
 from fermata.operator.facts import WorkflowFact
 from fermata.operator.inflight import AT_ONCE, InFlight
 from fermata.operator.retry import RETRY_S

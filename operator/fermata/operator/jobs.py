@@ -12,7 +12,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from fermata.operator import names, reasons
-from fermata.operator.cluster import Cluster, ClusterError, Json
+from fermata.operator.cluster import Cluster
+from fermata.operator.connection import ClusterError, Json
 from fermata.operator.facts import JobFact, WorkflowFact, job_fact, meta_of
 from fermata.operator.lanes import text_of, widened
 from fermata.operator.progress import Refusal, StageView, WorkflowView

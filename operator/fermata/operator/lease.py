@@ -20,7 +20,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from fermata.operator.access import own_namespace
-from fermata.operator.cluster import Cluster, ClusterError, Json
+from fermata.operator.cluster import Cluster
+from fermata.operator.connection import ClusterError, Json
 from fermata.operator.facts import is_later
 from fermata.operator.times import render
 

@@ -15,7 +15,8 @@ from typing import NamedTuple
 
 from fermata.operator import reasons
 from fermata.operator.builtin import UnusablePolicyError, load_named
-from fermata.operator.cluster import Cluster, ClusterError
+from fermata.operator.cluster import Cluster
+from fermata.operator.connection import ClusterError
 from fermata.operator.envelope import Envelope, envelope_of
 from fermata.operator.resources import ConfigMapKey, ModelSource, PolicySource
 from fermata.policy.decide import Policy

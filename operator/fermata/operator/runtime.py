@@ -13,7 +13,8 @@ from functools import partial
 from prometheus_client import ProcessCollector
 
 from fermata.operator.clock import ServerClock
-from fermata.operator.cluster import Cluster, ClusterError
+from fermata.operator.cluster import Cluster
+from fermata.operator.connection import ClusterError
 from fermata.operator.events import Events
 from fermata.operator.lease import Lease, identity, namespaces
 from fermata.operator.loops import Loops

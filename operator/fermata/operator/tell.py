@@ -15,7 +15,7 @@ from typing import Any
 
 from fermata.operator import names, reasons, status
 from fermata.operator.clock import is_put_off
-from fermata.operator.cluster import ClusterError
+from fermata.operator.connection import ClusterError
 from fermata.operator.events import Level
 from fermata.operator.facts import PoolFact, WorkflowFact
 from fermata.operator.holding import Pause

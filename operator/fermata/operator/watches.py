@@ -11,7 +11,8 @@ import asyncio
 import logging
 from functools import partial
 
-from fermata.operator.cluster import Cluster, ClusterError
+from fermata.operator.cluster import Cluster
+from fermata.operator.connection import ClusterError
 from fermata.operator.store import Kind, Store
 from fermata.operator.tasks import forever
 

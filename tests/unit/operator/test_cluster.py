@@ -21,7 +21,8 @@ from tests.unit.operator.objects import write_kubeconfig
 from fermata.cli.clusters import pool_path, workflow_path
 from fermata.operator import access
 from fermata.operator.access import configuration
-from fermata.operator.cluster import Cluster, ClusterError
+from fermata.operator.cluster import Cluster
+from fermata.operator.connection import ClusterError
 from fermata.policy.errors import InputError
 
 _JOB = {"metadata": {"namespace": "default", "name": "a"}}

@@ -11,7 +11,7 @@ import pytest
 from tests.unit.operator.objects import DONE, T0, stage, workflow
 from tests.unit.operator.world import Holder, World, kind_of
 
-from fermata.operator.cluster import ClusterError
+from fermata.operator.connection import ClusterError
 from fermata.operator.times import parse, render
 from fermata.policy import registry
 

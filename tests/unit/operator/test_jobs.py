@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.unit.operator.objects import T0, job, stage, workflow_fact_of
 
 from fermata.operator import names, reasons
-from fermata.operator.cluster import ClusterError
+from fermata.operator.connection import ClusterError
 from fermata.operator.estimates import Estimates
 from fermata.operator.facts import job_fact
 from fermata.operator.jobs import RefusedError, build_job, start, widen

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fermata.operator.cluster import ClusterError
+from fermata.operator.connection import ClusterError
 from fermata.operator.lease import Lease
 
 

@@ -13,7 +13,7 @@ import pytest
 from tests.unit.operator.objects import T0, stage, workflow
 
 from fermata.operator import loops
-from fermata.operator.cluster import ClusterError
+from fermata.operator.connection import ClusterError
 from fermata.operator.events import BURST, FAILURES, REFILL_S, REPEAT_AFTER_S, Events
 from fermata.operator.facts import meta_of
 from fermata.operator.loops import Loops

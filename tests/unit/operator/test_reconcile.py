@@ -16,7 +16,7 @@ import pytest
 from tests.unit.operator.objects import DONE, T0, stage, workflow
 from tests.unit.operator.world import Holder, Server, World
 
-from fermata.operator.cluster import ClusterError
+from fermata.operator.connection import ClusterError
 from fermata.operator.inflight import AT_ONCE
 from fermata.operator.past import past_job
 from fermata.operator.reasons import MEANING

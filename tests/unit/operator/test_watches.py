@@ -11,7 +11,8 @@ import pytest
 from tests.unit.operator.objects import T0, stage, template, workflow
 
 from fermata.operator import watches
-from fermata.operator.cluster import Cluster, ClusterError
+from fermata.operator.cluster import Cluster
+from fermata.operator.connection import ClusterError
 from fermata.operator.crds import manifests
 from fermata.operator.names import LABEL_POOL
 from fermata.operator.store import Store

@@ -10,7 +10,7 @@ from typing import Any
 
 from tests.unit.operator.objects import T0, stage, workflow
 
-from fermata.operator.cluster import ClusterError
+from fermata.operator.connection import ClusterError
 from fermata.operator.events import Events
 from fermata.operator.metrics import Metrics
 from fermata.operator.reconcile import PoolReconciler
