@@ -18,10 +18,11 @@ from fermata.operator.holding import Holding
 from fermata.operator.lanes import task_duration_s
 from fermata.operator.ledger import Ledger
 from fermata.operator.past import past_job
-from fermata.operator.progress import WorkflowView, view, without_edges
+from fermata.operator.progress import WorkflowView
 from fermata.operator.tell import Teller
 from fermata.operator.tools import Tools
 from fermata.operator.validate import Problem
+from fermata.operator.view import view, without_edges
 
 _UNSOUND = (reasons.DUPLICATE_STAGE, reasons.UNKNOWN_PARENT, reasons.CYCLE)  # its stages are no DAG
 _AT_A_TIME = 200  # workflows that are looked at before others have their turn

@@ -20,8 +20,9 @@ from fermata.operator.build_state import Arrival, HoldTimes, Keys, Rows, build_s
 from fermata.operator.estimates import Estimates
 from fermata.operator.facts import PodFact, pod_fact
 from fermata.operator.plan import plan
-from fermata.operator.progress import WorkflowView, view
+from fermata.operator.progress import WorkflowView
 from fermata.operator.times import render
+from fermata.operator.view import view
 from fermata.policy import registry
 from fermata.policy.action import HOLD, START, WAIT, Action
 from fermata.policy.decide import Policy, Step, decide

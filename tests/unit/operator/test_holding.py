@@ -15,8 +15,8 @@ from fermata.operator.facts import PoolFact, pool_fact
 from fermata.operator.holding import BLOCK, ENOUGH_BLOCKS, TAIL, WARM, Block, Holding, Situation, paused_after, savings
 from fermata.operator.metrics import Metrics
 from fermata.operator.past import PastJob, PastStage, past_job, present_job, shares_cap
-from fermata.operator.progress import view
 from fermata.operator.times import render
+from fermata.operator.view import view
 from fermata.policy import registry
 from fermata.policy.decide import Policy
 from fermata.policy.guardrails import Guardrails

@@ -17,8 +17,9 @@ from fermata.operator.estimates import Estimates
 from fermata.operator.facts import job_fact
 from fermata.operator.jobs import RefusedError, build_job, start, widen
 from fermata.operator.lanes import Lanes
-from fermata.operator.progress import WorkflowView, view
+from fermata.operator.progress import WorkflowView
 from fermata.operator.times import render
+from fermata.operator.view import view
 
 
 def _view(*stages: dict[str, Any]) -> WorkflowView:

@@ -11,8 +11,9 @@ from tests.unit.operator.objects import T0, job_fact_of, stage, workflow, workfl
 from fermata.operator import names, reasons
 from fermata.operator.estimates import Estimates
 from fermata.operator.facts import JobFact, workflow_fact
-from fermata.operator.progress import Refusal, WorkflowView, view
+from fermata.operator.progress import Refusal, WorkflowView
 from fermata.operator.times import render
+from fermata.operator.view import view
 
 DIAMOND = (stage("a"), stage("b", "a", tasks=4), stage("c", "a"), stage("d", "b", "c"))
 

@@ -20,9 +20,9 @@ from fermata.operator.builtin import UnusablePolicyError, load_fallback
 from fermata.operator.envelope import envelope_of
 from fermata.operator.estimates import Estimates
 from fermata.operator.metrics import Metrics
-from fermata.operator.progress import view
 from fermata.operator.resources import ExecutorPoolSpec, PolicySource
 from fermata.operator.seat import RETRY_LOAD_S, Decision, Seat, Verdict, limits_of
+from fermata.operator.view import view
 from fermata.policy import registry
 from fermata.policy.action import HOLD, START, Action
 from fermata.policy.board import Board, state_of

@@ -15,12 +15,13 @@ from fermata.operator.estimates import Estimates
 from fermata.operator.facts import pool_fact
 from fermata.operator.holding import Pause
 from fermata.operator.ledger import Account, Ledger, Meter
-from fermata.operator.progress import WorkflowView, view
+from fermata.operator.progress import WorkflowView
 from fermata.operator.resources import WorkflowStatus
 from fermata.operator.seat import Verdict
 from fermata.operator.split import split
 from fermata.operator.times import render
 from fermata.operator.validate import Problem
+from fermata.operator.view import view
 from fermata.operator.why import Why
 from fermata.sim.kube.schema import validate
 
