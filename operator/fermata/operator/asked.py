@@ -33,18 +33,17 @@ class Asked:
     keys: Keys
     decision: Decision
     plan: Plan
-    index: dict[StageKey, int]  # of stages in the state
     elsewhere: Elsewhere
 
     @property
     def waiting(self) -> int:
         """Stages that are ready and were not started, held or not."""
         unstarted = int((self.state.stage_cap[self.state.ready_stages] == 0).sum())
-        return unstarted - sum(int(self.state.stage_cap[self.index[key]]) == 0 for key in self.plan.starts)
+        return unstarted - sum(int(self.state.stage_cap[self.keys.stage_index[key]]) == 0 for key in self.plan.starts)
 
     def counts(self, key: StageKey) -> bool:
         """Tell whether a stage that has not been started is one of `waiting`."""
-        i = self.index.get(key)
+        i = self.keys.stage_index.get(key)
         return i is not None and bool(self.state.stage_ready_s[i] < math.inf) and key not in self.plan.starts
 
     @cached_property
@@ -59,7 +58,7 @@ class Asked:
             return self.state
         board = board_of(self.state)
         for key, cap in self.plan.starts.items():
-            take(board, Action(START, self.index[key], cap))
+            take(board, Action(START, self.keys.stage_index[key], cap))
         return state_of(board)
 
     @property
@@ -86,7 +85,7 @@ class Asked:
 
     def lacks_executors(self, key: StageKey) -> bool:
         """Tell whether too few executors were left free for a stage that could have been started on others."""
-        i, state = self.index.get(key), self.state
+        i, state = self.keys.stage_index.get(key), self.state
         return i is not None and bool(state.stage_ready_s[i] <= state.now_s) and int(state.stage_slots[i]) > self.free
 
     def left(self, key: StageKey, committed_s: float | None) -> bool:
@@ -96,7 +95,7 @@ class Asked:
             key: a stage that is ready and not started.
             committed_s: until when it is held, if it is.
         """
-        i, state = self.index.get(key), self.state
+        i, state = self.keys.stage_index.get(key), self.state
         if i is None or not state.stage_ready_s[i] <= state.now_s or state.stage_slots[i] > self.free:
             return False
         if committed_s is not None and committed_s > state.now_s:

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -21,11 +23,17 @@ from fermata.policy.graph import compressed
 from fermata.policy.state import IDLE, RECENT_ARRIVALS, ClusterState, FloatArray, IndexArray, free_executor_list
 
 
-class Keys(NamedTuple):
+@dataclass(frozen=True)
+class Keys:
     """What the indices of a state stand for."""
 
     jobs: tuple[str, ...]  # workflow uids
     stages: tuple[tuple[str, str], ...]  # (workflow uid, stage name)
+
+    @cached_property
+    def stage_index(self) -> dict[tuple[str, str], int]:
+        """The index of each stage."""
+        return {key: i for i, key in enumerate(self.stages)}
 
 
 class HoldTimes(NamedTuple):
@@ -133,16 +141,12 @@ def build_state(
     ints = _columns(_INTS, [row.ints for row in rows], np.int32)
     ready_s = floats["ready_s"]
     ready_s[(now_s + _APART_S < ready_s) & (ready_s < math.inf)] = now_s
-    place = {uid: j for j, uid in enumerate(keys.jobs)}
     held_s, hold_until_s = np.zeros(len(keys.stages)), np.full(len(keys.stages), -math.inf)
-    for (uid, name), hold in stage_holds.items():
-        stage = _position(rows, first, place.get(uid), name)
-        if stage is not None:
-            held_s[stage], hold_until_s[stage] = hold
-    for uid, name in paused:
-        stage = _position(rows, first, place.get(uid), name)
-        if stage is not None:
-            ready_s[stage] = math.inf
+    for key in stage_holds.keys() & keys.stage_index.keys():
+        stage = keys.stage_index[key]
+        held_s[stage], hold_until_s[stage] = stage_holds[key]
+    for key in keys.stage_index.keys() & paused:
+        ready_s[keys.stage_index[key]] = math.inf
     lanes = [
         (free_at_s, first[j] + s, j)
         for j in np.flatnonzero(jobs["running"]).tolist()
@@ -152,10 +156,6 @@ def build_state(
     ]
     idle = max(executors - len(lanes), 0)
     executor_stage = _ints([*(lane[1] for lane in lanes), *[IDLE] * idle])
-    job_held_s = np.zeros(len(rows))
-    for uid, seconds in workflow_held_s.items():
-        if uid in place:
-            job_held_s[place[uid]] = seconds
     recent = arrivals[-RECENT_ARRIVALS:]
     state = ClusterState(
         now_s=now_s,
@@ -170,7 +170,7 @@ def build_state(
         job_critical_path_s=jobs["critical_path_s"],
         job_width=jobs["width"],
         job_running=jobs["running"].astype(np.int32),
-        job_held_s=job_held_s,
+        job_held_s=_floats([workflow_held_s.get(uid, 0.0) for uid in keys.jobs]),
         stage_job=np.repeat(np.arange(len(rows), dtype=np.int32), counts),
         stage_pending=ints["pending"],
         stage_running=ints["running"],
@@ -196,7 +196,7 @@ def build_state(
 
 def dag_of(views: Iterable[WorkflowView], keys: Keys) -> Dag:
     """Return the edges between the stages of a state, for policies that read them."""
-    index = {key: i for i, key in enumerate(keys.stages)}
+    index = keys.stage_index
     above: list[list[int]] = [[] for _ in keys.stages]
     for view in views:
         uid = view.fact.meta.uid
@@ -217,13 +217,6 @@ def _columns(names: Sequence[str], blocks: Sequence[np.ndarray], kind: type[np.g
     """Return the columns of some blocks [stages, names] under each other."""
     table = np.concatenate([np.empty((0, len(names)), kind), *blocks])
     return dict(zip(names, table.T.copy(), strict=True))
-
-
-def _position(rows: Sequence[Rows], first: Sequence[int], job: int | None, name: str) -> int | None:
-    """Return the index of a stage, or None if the state does not have it."""
-    if job is None:
-        return None
-    return next((first[job] + s for s, key in enumerate(rows[job].keys) if key[1] == name), None)
 
 
 def weight(priority: int) -> float:

@@ -140,9 +140,8 @@ class PoolReconciler:
         edges = partial(dag_of, views, keys)
         decision = await self._seat.decide(state, spec, limits, may_hold=may_hold, dag=edges)
         self._tools.recorder.write(self.pool, self._seat.substitute.name, state, keys, decision, edges)
-        index = {key: i for i, key in enumerate(keys.stages)}
         made = plan(decision.steps, keys, self._observer.views, state.free)
-        return Asked(state, keys, decision, made, index, elsewhere)
+        return Asked(state, keys, decision, made, elsewhere)
 
     def _bound_commitments(self, limits: Guardrails, now_s: float, *, may_hold: bool) -> None:
         """Shorten committed holds to what the limits leave by now, and end those that must not be.
@@ -198,8 +197,7 @@ class PoolReconciler:
         if asked is None:
             return
         committed = {(uid, name): until_s for uid, name, until_s in self._ledger.committed()}
-        candidates = asked.unstarted() if asked.plan.waits else [key for key in committed if key in asked.index]
-        for key in candidates:
+        for key in asked.unstarted() if asked.plan.waits else committed:
             known = self._observer.views.get(key[0])
             if known is None or known.room == 0:
                 continue  # by now its workflow keeps it, not the policy
@@ -319,10 +317,10 @@ class PoolReconciler:
                 until_s = asked.plan.holds.get(key, asked.plan.wake_s)
                 limits = asked.decision.limits
                 whys.held[name] = why_held(
-                    asked.after, asked.index[key], asked.elsewhere, limits, until_s, asked.argument
+                    asked.after, asked.keys.stage_index[key], asked.elsewhere, limits, until_s, asked.argument
                 )
             elif asked.lacks_executors(key):  # else it will be decided on in a moment
-                whys.waiting[name] = why_waiting(asked.after, asked.index[key], asked.elsewhere)
+                whys.waiting[name] = why_waiting(asked.after, asked.keys.stage_index[key], asked.elsewhere)
         return whys
 
     def _next_wake(self, asked: Asked | None, retry_s: float | None, begun_s: float) -> float:

@@ -47,7 +47,7 @@ def _build(views: list[WorkflowView], executors: int = 4, **changes: Any) -> tup
 def test_an_empty_pool_is_all_free() -> None:
     state, keys = _build([])
     assert (state.free, state.executors, len(state.ready_stages)) == (4, 4, 0)
-    assert keys == ((), ())
+    assert keys == Keys((), ())
     assert sorted(state.free_executors) == [0, 1, 2, 3]
 
 
