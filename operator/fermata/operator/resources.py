@@ -20,6 +20,7 @@ MAX_TASKS = 100_000
 MAX_EXECUTORS = 100_000
 MAX_SECONDS = 10 * 365 * 24 * 3600
 MAX_MESSAGE = 32768  # of a condition
+MAX_STAGE_MESSAGE = 1024
 
 Name = Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", min_length=1, max_length=63)]
 Seconds = Annotated[int, Field(ge=1, le=MAX_SECONDS)]
@@ -142,7 +143,7 @@ class StageStatus(_Status):
     name: Annotated[str, Field(max_length=63)]
     state: StageState
     reason: Annotated[str, Field(max_length=128)] = Field(default="", description="Why, in a word.")
-    message: Annotated[str, Field(max_length=1024)] = Field(
+    message: Annotated[str, Field(max_length=MAX_STAGE_MESSAGE)] = Field(
         default="", description="Why, with the numbers of the moment when the reason began."
     )
     ready_time: Time | None = Field(default=None, description="Since when it could start: all parents had succeeded.")

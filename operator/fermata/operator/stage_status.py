@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,7 +12,7 @@ from fermata.operator.lanes import task_duration_s
 from fermata.operator.ledger import Account, Meter
 from fermata.operator.names import job_name
 from fermata.operator.progress import StageView, WorkflowView
-from fermata.operator.resources import StageStatus
+from fermata.operator.resources import MAX_STAGE_MESSAGE, StageStatus
 from fermata.operator.split import split
 from fermata.operator.times import render_or_none
 from fermata.operator.why import Why
@@ -48,7 +49,7 @@ def stage_status(
     begun = stage.start_s is not None
     parts = split(stage.start_s - stage.ready_s, stage.held_s, 0.0) if stage.start_s is not None else None
     run_s = stage.end_s - stage.start_s if stage.start_s is not None and stage.end_s is not None else None
-    ready = stage.ready_s if stage.ready_s != float("inf") else None
+    ready = stage.ready_s if stage.ready_s < math.inf else None
     until_s = account.hold_until_s.get(name)
     estimate_s, source = _expected(stage, before)
     job = stage.job or account.started.get(name)
@@ -56,7 +57,7 @@ def stage_status(
         "name": name,
         "state": state,
         "reason": why.reason,
-        "message": why.message[:1024],
+        "message": why.message[:MAX_STAGE_MESSAGE],
         "readyTime": render_or_none(ready),
         "startTime": render_or_none(stage.start_s),
         "completionTime": render_or_none(stage.end_s),
