@@ -151,10 +151,6 @@ class TpchSource:
         """Draw the seed's queries and run every policy on them; raises what `run_tpch_seed` does."""
         return [run_tpch_seed(seed, self.folder, self.setting, each) for each in settings]
 
-    def variations(self) -> Iterator[Variation]:
-        """Yield nothing: the queries have no load to set."""
-        return iter(())
-
 
 def _in_turn(trace: Trace, seed: int, settings: Sequence[Setting], progress: Progress) -> list[Run]:
     def after(done: int) -> Progress:

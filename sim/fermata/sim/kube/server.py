@@ -292,12 +292,12 @@ class Server:
                 dry_run = write_options_of(request).dry_run
                 body = clean_body(await body_of(request), "V1Binding")
                 bind(self.api, target.resource, target.namespace or "", target.name, body, dry_run=dry_run)
-                return _answer({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}, 201)
+                return _answer(_success(target.resource, None), 201)
             case "POST", "eviction":
                 eviction = clean_body(await body_of(request), "V1Eviction")
                 options_of_delete = delete_options_of(request.query, eviction.get("deleteOptions") or {})
                 evict(self.api, target.resource, target.namespace or "", target.name, options_of_delete)
-                return _answer({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}, 201)
+                return _answer(_success(target.resource, None), 201)
             case "GET", "log":
                 return await self._log(request, target)
             case "POST", "token":

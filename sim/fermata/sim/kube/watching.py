@@ -40,8 +40,8 @@ class Watches:
         api: Api,
         lists: Lists,
         *,
-        bookmark_every_s: float = 60.0,
-        lag_s: Callable[[web.BaseRequest], float] = lambda _: 0.0,
+        bookmark_every_s: float,
+        lag_s: Callable[[web.BaseRequest], float],
     ) -> None:
         self._api, self._lists, self._bookmark_every_s, self._lag_s = api, lists, bookmark_every_s, lag_s
 

@@ -23,6 +23,7 @@ from fermata.sim.kube.controllers.job_views import JobView, PodView, job_path, j
 from fermata.sim.kube.controllers.work import Recorder, WorkQueue, reference
 from fermata.sim.kube.errors import ApiError
 from fermata.sim.kube.kinds.job import TRACKING_FINALIZER
+from fermata.sim.kube.metadata import is_gone
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -137,7 +138,7 @@ class JobController:
             if error.code != 404:
                 raise
             return
-        self.pods.note(answer, deleted=_is_gone(answer))
+        self.pods.note(answer, deleted=is_gone(answer["metadata"]))
 
     async def stop(self, job: Obj, pods: Iterable[PodView], *, counted: bool) -> None:
         """Delete pods of a Job; those that shall not count as failed are let go first."""
@@ -182,10 +183,3 @@ def _finished_at(job: Obj) -> str:
         if condition["type"] in ("Complete", "Failed") and condition["status"] == "True":
             return str(condition.get("lastTransitionTime") or stamp())
     return ""
-
-
-def _is_gone(obj: Obj) -> bool:
-    meta = obj["metadata"]
-    return bool(meta.get("deletionTimestamp")) and not meta.get("finalizers") and not meta.get(
-        "deletionGracePeriodSeconds"
-    )  # fmt: skip

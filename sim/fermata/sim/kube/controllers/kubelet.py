@@ -110,7 +110,7 @@ class Kubelet:
     async def _register(self, port: int) -> None:
         for name, slots in self._node_slots.items():
             manifest = node_manifest(name, slots, port)
-            await self._insist(lambda manifest=manifest: self._ensure_node(manifest))  # type: ignore[misc]
+            await self._insist(partial(self._ensure_node, manifest))
 
     async def _ensure_node(self, manifest: Obj) -> None:
         try:
@@ -189,7 +189,7 @@ class Kubelet:
         if pod["metadata"].get("deletionTimestamp"):
             stop.set()
         else:
-            await self._insist(lambda: self._report(pod, "Running", started, None, 0))
+            await self._insist(partial(self._report, pod, "Running", started, None, 0))
             self._recorder.record(reference(pod), "Started", f"Started container {_first(pod)}")
             if self._local is None and self._is_local(pod):
                 why = "Simulated, its command is not run: that takes `fermata local up --allow-local-commands`"
@@ -210,9 +210,9 @@ class Kubelet:
             await self._insist(partial(self._report, pod, "Running", started, None, restarts))
         final = outcome or Exit(137 if self._is_local(pod) else 143, "Error", "stopped")
         phase = "Succeeded" if final.code == 0 else "Failed"
-        await self._insist(lambda: self._report(pod, phase, started, final, restarts))
+        await self._insist(partial(self._report, pod, phase, started, final, restarts))
         if outcome is None:
-            await self._insist(lambda: self._confirm_deletion(pod))
+            await self._insist(partial(self._confirm_deletion, pod))
 
     async def _run(self, pod: Obj, stop: asyncio.Event, started: str, ran_s: float) -> Exit | None:
         """Run a pod's container once, of which it has run so long already; None when the pod was deleted meanwhile."""
