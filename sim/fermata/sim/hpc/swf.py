@@ -14,13 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fermata.policy.errors import InputError
-from fermata.sim.files import Progress, numbered_lines, shown_name
+from fermata.sim.files import Progress, shown_name
 from fermata.sim.hpc.jobs import JobLog
-from fermata.sim.importers.swf import HEADER, parse_line
+from fermata.sim.importers.swf import CANCELLED, PARTIAL, job_lines, processors_of
 
 _NUMBER, _SUBMIT, _RUN, _ALLOCATED, _REQUESTED, _ESTIMATE, _STATUS, _USER, _PARTITION = 0, 1, 3, 4, 7, 8, 10, 11, 15
-_PARTIAL = (2.0, 3.0, 4.0)
-_CANCELLED = 5.0
 _UNKNOWN_RUNTIME_S = 10.0
 
 
@@ -48,19 +46,9 @@ def read_log(path: str | Path, cleaning: Cleaning = Cleaning.ARCHIVE, progress: 
         InputError: it cannot be read, a line is no job line, or the header does not say how large the machine is.
     """
     header: dict[str, int] = {}
-    rows: list[list[float]] = []
-    for number, line in numbered_lines(path, progress, "replace"):  # comments may be in Latin-1
-        text = line.strip()
-        if text.startswith(";"):
-            if match := HEADER.match(text):
-                header.setdefault(match[1], int(match[2]))
-        elif text:
-            try:
-                rows.append(parse_line(text))
-            except ValueError as error:
-                raise InputError(str(error), file=shown_name(path), line=number) from error
-    cores = header.get("MaxProcs") or header.get("MaxNodes")
-    if not cores:
+    rows = [fields for _, fields in job_lines(path, header, progress)]
+    cores = processors_of(header)
+    if cores is None:
         raise InputError("expected a header line with MaxProcs or MaxNodes, a whole number", file=shown_name(path))
     if not rows:
         raise InputError("expected at least one job line", file=shown_name(path))
@@ -73,8 +61,8 @@ def _archive(fields: NDArray[np.float64], machine: int) -> NDArray[np.float64]:
     width = np.where(fields[:, _ALLOCATED] >= 1.0, fields[:, _ALLOCATED], fields[:, _REQUESTED])
     fields[:, _ALLOCATED] = width
     ran = (fields[:, _RUN] >= 0.0) & (fields[:, _SUBMIT] >= 0.0) & (width >= 1.0) & (width <= machine)
-    ran &= ~np.isin(fields[:, _STATUS], _PARTIAL)
-    ran &= ~((fields[:, _STATUS] == _CANCELLED) & (fields[:, _RUN] <= 0.0))
+    ran &= ~np.isin(fields[:, _STATUS], PARTIAL)
+    ran &= ~((fields[:, _STATUS] == CANCELLED) & (fields[:, _RUN] <= 0.0))
     kept = fields[ran]
     return kept[np.argsort(kept[:, _SUBMIT], kind="stable")]
 

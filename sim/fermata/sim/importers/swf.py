@@ -17,12 +17,13 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
 
 from fermata.policy.errors import InputError
-from fermata.sim.files import numbered_lines, shown_name
+from fermata.sim.files import Progress, numbered_lines, shown_name
 from fermata.sim.importers.base import DEFAULTS, Imported, ImportOptions, JobSink
 from fermata.sim.trace_builder import StageSpec
 from fermata.sim.trace_jobs import select_jobs
@@ -31,11 +32,40 @@ FIELDS = 18
 UNKNOWN = -1.0
 _MOST = 1e15  # fifteen digits are what a number here keeps: two longer job ids may be one
 _NUMBER, _SUBMIT, _RUN, _ALLOCATED, _REQUESTED, _REQUESTED_TIME, _STATUS = 0, 1, 3, 4, 7, 8, 10
-_PARTIAL = (2.0, 3.0, 4.0)
-_CANCELLED = 5.0
+PARTIAL = (2.0, 3.0, 4.0)
+CANCELLED = 5.0
 _WIDER = "wider than the machine"
 # A number that goes on after a comma or a point is none that can be read: of 1,024 processors the first is one.
-HEADER = re.compile(r";\s*(MaxProcs|MaxNodes)\s*:\s*(\d+)(?![\d.,]*\d)")
+_MACHINE = re.compile(r";\s*(MaxProcs|MaxNodes)\s*:\s*(\d+)(?![\d.,]*\d)")
+
+
+def processors_of(header: Mapping[str, int]) -> int | None:
+    """Return the size of the machine by the comments read so far: MaxProcs, else MaxNodes; None if they do not say."""
+    return header.get("MaxProcs") or header.get("MaxNodes") or None
+
+
+def job_lines(path: str | Path, header: dict[str, int], progress: Progress | None) -> Iterator[tuple[int, list[float]]]:
+    """Yield number and fields of each job line.
+
+    Args:
+        path: the log, possibly `.xz` or `.gz`; `-` for standard input.
+        header: takes in what the comments say of the machine, as they are reached; what is said first counts.
+        progress: called now and then with the share that has been read, 0 to 1.
+
+    Raises:
+        InputError: it cannot be read, or a line is no job line; names file and line.
+    """
+    for number, line in numbered_lines(path, progress, "replace"):  # comments may be in Latin-1
+        text = line.strip()
+        if text.startswith(";"):
+            if match := _MACHINE.match(text):
+                header.setdefault(match[1], int(match[2]))
+        elif text:
+            try:
+                fields = _parse_line(text)
+            except ValueError as error:
+                raise InputError(str(error), file=shown_name(path), line=number) from error
+            yield number, fields
 
 
 def read_swf(path: str | Path, options: ImportOptions = DEFAULTS) -> Imported:
@@ -50,20 +80,11 @@ def read_swf(path: str | Path, options: ImportOptions = DEFAULTS) -> Imported:
     """
     sink = JobSink(path, options)
     header: dict[str, int] = {}
-    for number, line in numbered_lines(path, options.progress, "replace"):  # comments may be in Latin-1
-        text = line.strip()
-        if text.startswith(";"):
-            if match := HEADER.match(text):
-                header.setdefault(match[1], int(match[2]))
-        elif text:
-            try:
-                fields = parse_line(text)
-            except ValueError as error:
-                raise InputError(str(error), file=shown_name(path), line=number) from error
-            _add(sink, fields, options, number, header.get("MaxProcs") or header.get("MaxNodes") or math.inf)
-            if sink.full:
-                break
-    machine = header.get("MaxProcs") or header.get("MaxNodes") or None
+    for number, fields in job_lines(path, header, options.progress):
+        _add(sink, fields, options, number, processors_of(header) or math.inf)
+        if sink.full:
+            break
+    machine = processors_of(header)
     imported = sink.finish(machine)
     return imported if machine is None or options.one_slot else _fitting(imported, machine, path)
 
@@ -79,7 +100,7 @@ def _fitting(imported: Imported, machine: int, path: str | Path) -> Imported:
     return Imported(select_jobs(imported.trace, np.flatnonzero(fits)), machine, skipped)
 
 
-def parse_line(text: str) -> list[float]:
+def _parse_line(text: str) -> list[float]:
     """Return the 18 fields of a job line; those that are missing at the end are unknown.
 
     Raises:
@@ -120,9 +141,9 @@ def _add(sink: JobSink, fields: list[float], options: ImportOptions, line: int, 
 
 
 def _why_not(fields: list[float], run_s: float, processors: float) -> str | None:
-    if fields[_STATUS] in _PARTIAL:
+    if fields[_STATUS] in PARTIAL:
         return "partial execution"
-    if fields[_STATUS] == _CANCELLED and fields[_RUN] <= 0.0:
+    if fields[_STATUS] == CANCELLED and fields[_RUN] <= 0.0:
         return "cancelled before it started"
     if fields[_SUBMIT] < 0.0:
         return "unknown submit time"
