@@ -210,6 +210,19 @@ def test_suspend_lets_what_runs_end_and_starts_nothing_more(cluster: Cluster) ->
     assert cluster.wait_for("halted")["heldSeconds"] == pytest.approx(0.0, abs=0.05)
 
 
+def test_a_workflow_whose_jobs_somebody_suspended_says_so(cluster: Cluster) -> None:
+    cluster.pool("gripping", executors=1, policy={"name": "fifo"})
+    cluster.submit("gripped", "gripping", [stage("a", 60.0), stage("b", 0.2, "a")])
+    cluster.wait_for("gripped", "Running", "True")
+    job = cluster.jobs("gripped")["a"].metadata.name
+    cluster.batch.patch_namespaced_job(job, "default", {"spec": {"suspend": True}})
+    status = cluster.wait_for("gripped", "Running", "False")
+    assert [condition_of(status, kind)["reason"] for kind in ("Running", "Held", "Succeeded")] == ["Suspended"] * 3
+    assert (stages_of(status)["a"]["state"], stages_of(status)["a"]["reason"]) == ("Running", "JobSuspended")
+    cluster.batch.patch_namespaced_job(job, "default", {"spec": {"suspend": False}})
+    cluster.wait_for("gripped", "Running", "True")
+
+
 def test_a_deadline_stops_what_runs(cluster: Cluster) -> None:
     cluster.pool("strict", executors=2, policy={"name": "fifo"})
     cluster.submit("endless", "strict", [stage("a", 300.0), stage("b", 0.2, "a")], activeDeadlineSeconds=2)

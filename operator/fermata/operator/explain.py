@@ -102,7 +102,7 @@ def _stage_lines(row: StageStatus, workflow: WorkflowFact, pool: PoolFact | None
         lines.append(f"  started {waited}, at most {at_once} at once, as Job {row.job_name}")
     if row.run_seconds is not None:
         lines.append(f"  ran {row.run_seconds:.1f} s")
-    if row.state in ("Failed", "Skipped", "Pending") and (row.reason or row.message):
+    if row.state not in ("Held", "Waiting") and (row.reason or row.message):
         lines.append(f"  {row.reason}: {row.message or reasons.MEANING.get(row.reason, '')}")
     return lines
 

@@ -106,7 +106,8 @@ MEANINGS: Final[dict[str, dict[str, str]]] = {
     "Reasons of Running, Held and Succeeded": {
         WAITING: "A stage is ready, but too few executors are free for it.",
         SUSPENDED: (
-            "spec.suspend is set, or it or its namespace is being deleted: what runs goes on, nothing new starts."
+            "spec.suspend is set, or it or its namespace is being deleted: what runs goes on, nothing new starts. "
+            "Or all that has started and not ended are Jobs that somebody suspended."
         ),
         REJECTED: "Not accepted; the condition Accepted says why.",
         FINISHED: "The workflow has ended; the condition Succeeded says how.",

@@ -28,9 +28,10 @@ Activity = Literal["Running", "Held", "Waiting", "Suspended"]
 
 def activity_of(view: WorkflowView, *, held: bool) -> Activity:
     """Return what an unfinished workflow does now."""
-    if any(stage.phase == "Running" for stage in view.stages):
+    running = [stage for stage in view.stages if stage.phase == "Running"]
+    if any(stage.occupied or stage.reason != reasons.JOB_SUSPENDED for stage in running):
         return "Running"
-    if view.blocked == reasons.SUSPENDED:
+    if running or view.blocked == reasons.SUSPENDED:
         return "Suspended"
     return "Held" if held else "Waiting"
 

@@ -49,6 +49,19 @@ def test_why_the_stages_of_a_workflow_are_not_told_is_told() -> None:
 
 
 @pytest.mark.parametrize(
+    ("reason", "message", "told"),
+    [
+        ("JobSuspended", "", "Somebody suspended the stage's Job; it goes on when it is resumed."),
+        ("JobUnseen", "its Job is not seen: Forbidden: no", "its Job is not seen: Forbidden: no"),
+    ],
+)
+def test_what_is_amiss_with_a_running_stage_is_told(reason: str, message: str, told: str) -> None:
+    row = {"name": "a", "state": "Running", "reason": reason, "message": message, "startTime": render(T0)}
+    lines = _explained({"conditions": [_condition("Accepted", "True", "Valid")], "stages": [row]})
+    assert lines[-1] == f"  {reason}: {told}"
+
+
+@pytest.mark.parametrize(
     ("limits", "told"),
     [
         ({"maxHoldSeconds": 600}, "starts in 9 min at the latest (maxHoldSeconds 600)"),
