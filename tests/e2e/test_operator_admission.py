@@ -1,4 +1,4 @@
-"""What a real control plane's admission says no to: told, waited for, and started once it may be."""
+"""What a real control plane's admission says no to, or changes: told, waited for, and started once it may be."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import kubernetes
 import pytest
-from tests.operator_rig import Cluster, stage, stages_of, wait_until
+from tests.operator_rig import GROUP, Cluster, stage, stages_of, wait_until
 from tests.real_plane import FRESH, JOBS
 
 pytestmark = [
@@ -77,3 +77,51 @@ def test_a_quota_that_is_used_up(cluster: Cluster) -> None:
     finally:
         core.delete_namespaced_resource_quota("none", "default")
     cluster.wait_for("dear")
+
+
+def test_a_mutating_policy_that_keeps_jobs_narrow(cluster: Cluster) -> None:
+    cluster.pool("narrowed", executors=4, policy={"name": "fifo"})
+    group, labels = ("admissionregistration.k8s.io", "v1"), {f"{GROUP}/pool": "narrowed"}
+    policy = {
+        "apiVersion": "/".join(group),
+        "kind": "MutatingAdmissionPolicy",
+        "metadata": {"name": "narrow"},
+        "spec": {
+            "matchConstraints": {
+                "objectSelector": {"matchLabels": labels},
+                "resourceRules": [RULE | {"operations": ["CREATE", "UPDATE"]}],
+            },
+            "reinvocationPolicy": "Never",
+            "mutations": [
+                {
+                    "patchType": "ApplyConfiguration",
+                    "applyConfiguration": {"expression": "Object{spec: Object.spec{parallelism: 1}}"},
+                }
+            ],
+        },
+    }
+    binding = {
+        "apiVersion": "/".join(group),
+        "kind": "MutatingAdmissionPolicyBinding",
+        "metadata": {"name": "narrow"},
+        "spec": {"policyName": "narrow"},
+    }
+    try:
+        cluster.objects.create_cluster_custom_object(*group, "mutatingadmissionpolicies", policy)
+    except kubernetes.client.ApiException as refused:
+        if refused.status != 404:
+            raise
+        pytest.skip("this API server has no MutatingAdmissionPolicy")
+    cluster.objects.create_cluster_custom_object(*group, "mutatingadmissionpolicybindings", binding)
+    body = {
+        "metadata": {"generateName": "probe-", "labels": labels},
+        "spec": {"parallelism": 4, "template": {"spec": POD}},
+    }
+    wait_until(
+        lambda: cluster.batch.create_namespaced_job("default", body, dry_run="All").spec.parallelism == 1,
+        "the policy is never taken up",
+    )
+    cluster.submit("kept-narrow", "narrowed", [stage("a", 600.0, tasks=9)])
+    wait_until(lambda: bool(cluster.jobs("kept-narrow")), "it is not started")
+    cluster.submit("beside-narrow", "narrowed", [stage("a", 0.2)])
+    cluster.wait_for("beside-narrow")  # though what is first in line might have all executors that are free

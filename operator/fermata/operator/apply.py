@@ -206,12 +206,12 @@ class Applier:
                 self._teller.come_back(self._now())
         self._failures.pop(key, None)
         # Also if its labels were taken off at once, by which it would be seen.
-        account.started[name] = job_fact(made, self._now())
+        job = account.started[name] = job_fact(made, self._now())
         # Assume what the API server answered, so that the next decision does not wait for the event to come back.
         self._store.put_own("jobs", made)
         if name not in self._store.workflow_jobs.get(uid, {}):
             self._teller.come_back(self._now())  # to look for it: no event will say what becomes of it
-        self._teller.started(view, stage, cap, account, policy, now_s)
+        self._teller.started(view, stage, job.parallelism, account, policy, now_s)
 
     def _answered(self, key: StageKey) -> None:
         """Count a stage whose start was not answered as what its Job says, if there is one."""

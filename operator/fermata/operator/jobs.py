@@ -18,6 +18,7 @@ from fermata.operator.facts import JobFact, WorkflowFact, job_fact, meta_of
 from fermata.operator.lanes import text_of, widened
 from fermata.operator.progress import Refusal, StageView, WorkflowView
 from fermata.operator.times import render
+from fermata.policy.wording import counted
 
 # A pod that is evicted, preempted or lost with its node is no failure of its task, and uses up no retry.
 _FAILURE_POLICY = {"rules": [{"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}]}
@@ -170,13 +171,17 @@ async def widen(cluster: Cluster, stage: StageView, cap: int, now_s: float) -> J
     """Raise the parallelism of a started stage's Job to `cap` and note when; it never shrinks.
 
     Raises:
-        ClusterError: it could not be raised now.
+        ClusterError: it could not be raised now, or admission keeps it lower.
     """
     if stage.job is None:
         raise ValueError(f"stage {stage.spec.name!r} has no Job to widen")
     parallelism = max(cap, stage.job.parallelism)
     opened = text_of(widened(stage.job.lanes, parallelism, now_s - stage.job.start_s))
-    return await _patch(cluster, stage.job, {names.ANNOTATION_LANES: opened}, {"parallelism": parallelism})
+    made = await _patch(cluster, stage.job, {names.ANNOTATION_LANES: opened}, {"parallelism": parallelism})
+    kept = made["spec"]["parallelism"]
+    if kept < parallelism:
+        raise ClusterError(200, "KeptNarrow", f"admission leaves it {counted(kept, 'task')} at once, not {parallelism}")
+    return made
 
 
 async def stop(cluster: Cluster, job: JobFact, reason: str) -> Json:

@@ -279,6 +279,22 @@ def test_a_start_that_fails_again_and_again_keeps_no_executors_from_others(statu
     assert world.started["second"] == pytest.approx(9.0, abs=0.1)
 
 
+def test_a_job_that_admission_keeps_narrow_keeps_no_executors_from_others_and_is_widened_ever_less_often() -> None:
+    world = World(executors=4)
+    asyncio.run(world.run_until(T0 + 2.0))
+    world.server.narrow = 1
+    for name, tasks, arrival_s in (("wide", 9, T0 + 2.0), ("second", 1, T0 + 3.0)):
+        wanted = stage("a", tasks=tasks, estimateSeconds=9)
+        world.feed("workflows", f"uid-{name}", workflow(name, wanted, arrival_s=arrival_s))
+        asyncio.run(world.run_until(arrival_s + 0.5))
+    assert world.started.keys() >= {"wide", "second"}
+    told = [event["message"] for event in world.events() if "wide" in event["metadata"]["name"]]
+    assert told[0].startswith("stage a started by holder: 1 of 9 tasks at once"), "that is what its Job says"
+    asyncio.run(world.run_until(T0 + 90.0))
+    waits_s = [0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0]
+    assert len(world.server.patched_s) == len(waits_s) + 1
+
+
 def test_what_is_decided_is_not_started_by_an_operator_that_leads_no_more() -> None:
     world, others = World(executors=4), ["a", "b", "c"]
     create = world.server.create_job

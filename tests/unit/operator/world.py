@@ -38,6 +38,7 @@ class Server:
         self.clock_s: Callable[[], float] = lambda: 0.0
         self.forbids = False  # whether it refuses all patches of Jobs
         self.strips = False  # whether admission takes all labels off a Job
+        self.narrow: int | None = None  # how many tasks at once admission leaves to any Job
         self.room = math.inf  # characters of an object, beyond which none is stored
         self.unread = 0  # how many more times it does not answer what asks for a Job
         self.busy: int | None = None  # how many statuses it has refused because it has too much to do, while it has
@@ -60,7 +61,9 @@ class Server:
         return self.put(job["metadata"]["uid"], self._admitted(job))
 
     def _admitted(self, job: dict[str, Any]) -> dict[str, Any]:
-        return {**job, "metadata": {**job["metadata"], "labels": {}}} if self.strips else job
+        meta = job["metadata"] | ({"labels": {}} if self.strips else {})
+        spec = job["spec"] | ({} if self.narrow is None else {"parallelism": self.narrow})
+        return {**job, "metadata": meta, "spec": spec}
 
     async def patch_workflow_status(self, _ns: str, name: str, version: str, status: dict[str, Any]) -> dict[str, Any]:
         if self.denied_s is not None:
