@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from fermata.operator import names
+from fermata.operator import names, reasons
 from fermata.operator.lanes import Lanes, lanes_of
 from fermata.operator.resources import (
     MAX_EXECUTORS,
@@ -27,6 +27,8 @@ from fermata.operator.times import parse, parse_or_none, refine
 
 Raw = Mapping[str, Any]
 M = TypeVar("M", bound=BaseModel)
+# To be scheduled and to pull an image takes a while; only then is it told that a Job has no pod that is ready.
+NO_POD_S = 60.0
 _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 
 
@@ -145,6 +147,7 @@ class JobFact:
     policy: str  # that decided to start it
     stopped: str  # why this operator suspended it for good, or empty
     lanes: tuple[Lanes, ...]  # as many as its parallelism
+    idle_s: float  # since when none of its pods is ready, as far as this operator saw; inf: one is, or need not be
 
     @property
     def genuine(self) -> bool:
@@ -160,6 +163,12 @@ class JobFact:
     def goes_on(self) -> bool:
         """Whether tasks of it run, or will: also of what somebody suspended, once that is resumed."""
         return not self.ended and not self.meta.deleting
+
+    def amiss(self, now_s: float) -> str:
+        """Return the reason why none of its tasks gets on, or an empty one."""
+        if self.suspended:
+            return reasons.JOB_SUSPENDED
+        return reasons.NO_POD_READY if now_s >= self.idle_s + NO_POD_S else ""
 
     @property
     def occupied(self) -> int:
@@ -289,6 +298,9 @@ def job_fact(raw: Raw, now_s: float, before: JobFact | None = None) -> JobFact:
         end_s = known if known is not None else refine(parse(stamp), now_s) if stamp else now_s
     start_s = _annotated_time(meta, names.ANNOTATION_START, meta.created_s)
     parallelism = int(spec["parallelism"]) if spec.get("parallelism") is not None else 1
+    idle_s = math.inf
+    if status.get("ready") == 0 and not end and not spec.get("suspend"):
+        idle_s = start_s if before is None else min(before.idle_s, now_s)
     return JobFact(
         meta=meta,
         pool=pool,
@@ -311,6 +323,7 @@ def job_fact(raw: Raw, now_s: float, before: JobFact | None = None) -> JobFact:
         policy=meta.annotations.get(names.ANNOTATION_POLICY, ""),
         stopped=stopped,
         lanes=lanes_of(meta.annotations.get(names.ANNOTATION_LANES, ""), parallelism),
+        idle_s=idle_s,
     )
 
 

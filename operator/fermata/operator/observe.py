@@ -13,7 +13,7 @@ from fermata.operator.arrivals import RecentArrivals
 from fermata.operator.build_state import Rows
 from fermata.operator.estimates import UNKNOWN_S, Estimates, family_of
 from fermata.operator.expiry import Expiry
-from fermata.operator.facts import WorkflowFact
+from fermata.operator.facts import NO_POD_S, WorkflowFact
 from fermata.operator.holding import Holding
 from fermata.operator.lanes import task_duration_s
 from fermata.operator.ledger import Ledger
@@ -51,7 +51,7 @@ class Observer:
         self.views: dict[str, WorkflowView] = {}  # of the unfinished workflows that can be read, by uid
         self.rows: dict[str, Rows] = {}  # of the states, as long as a view stays
         self.problems: dict[str, Problem] = {}  # of the workflows that cannot run
-        self.deadlines_s: dict[str, float] = {}  # of those that have one
+        self.dues_s: dict[str, float] = {}  # when they are to be looked at again, of those that need no event for that
         self.released: dict[str, frozenset[str]] = {}  # stages that people do not want held
         self.metering: set[str] = set()  # workflows of which something is held
         self.estimates = Estimates()
@@ -60,7 +60,7 @@ class Observer:
     async def observe(self, now_s: float, *, whole: bool = False) -> None:
         """Take in what changed, and what changes meanwhile."""
         store = self._tools.store
-        changed = {uid for uid, deadline_s in self.deadlines_s.items() if deadline_s <= now_s}
+        changed = {uid for uid, due_s in self.dues_s.items() if due_s <= now_s}
         if whole:
             changed |= set(store.pool_workflows[self._pool])
         changed |= store.touched.pop(self._pool, set())
@@ -85,7 +85,7 @@ class Observer:
             self._judge(fact, now_s, is_starting=is_starting)
 
     def _forget(self, uid: str) -> None:
-        for kept in (self.views, self.rows, self.problems, self.deadlines_s, self.released):
+        for kept in (self.views, self.rows, self.problems, self.dues_s, self.released):
             kept.pop(uid, None)
         self.metering.discard(uid)
         self._applier.forget(uid)
@@ -126,7 +126,7 @@ class Observer:
         if fact.spec is None:  # nothing can be told of it but that
             account.stop(now_s)
             self.views.pop(uid, None)
-            self.deadlines_s.pop(uid, None)
+            self.dues_s.pop(uid, None)
             return
         if account.counting:  # also what an earlier operator left counting
             self.metering.add(uid)
@@ -143,9 +143,10 @@ class Observer:
         if is_starting:
             seen = seen.going_on()
         self.views[uid] = seen
-        self.deadlines_s.pop(uid, None)
-        if seen.deadline_s < math.inf and seen.blocked != reasons.DEADLINE_EXCEEDED:
-            self.deadlines_s[uid] = seen.deadline_s
+        self.dues_s.pop(uid, None)
+        due_s = _due_s(seen)
+        if due_s < math.inf:
+            self.dues_s[uid] = due_s
         self.released.pop(uid, None)
         if fact.released:
             self.released[uid] = fact.released
@@ -186,3 +187,13 @@ class Observer:
             for uid, known in self.views.items()
             if uid != meta.uid and (known.fact.meta.namespace, family_of(known.fact.meta)) == family
         )
+
+
+def _due_s(seen: WorkflowView) -> float:
+    """Return when the view of a workflow changes without an event; inf: never.
+
+    Its deadline passes, or a Job has had no pod that is ready for so long that it is told.
+    """
+    running = (stage for stage in seen.stages if stage.phase == "Running" and not stage.reason)
+    idle_s = [stage.job.idle_s + NO_POD_S for stage in running if stage.job is not None]
+    return min([math.inf if seen.blocked == reasons.DEADLINE_EXCEEDED else seen.deadline_s, *idle_s])

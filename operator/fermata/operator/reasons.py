@@ -52,6 +52,7 @@ JOB_DELETED: Final = "JobDeleted"
 JOB_FAILED: Final = "JobFailed"
 JOB_SUSPENDED: Final = "JobSuspended"
 JOB_UNSEEN: Final = "JobUnseen"
+NO_POD_READY: Final = "NoPodReady"
 STOPPED: Final = "Stopped"
 STAGE_REMOVED: Final = "StageRemoved"
 NOT_STARTED: Final = "NotStarted"
@@ -129,6 +130,10 @@ MEANINGS: Final[dict[str, dict[str, str]]] = {
         JOB_SUSPENDED: "Somebody suspended the stage's Job; it goes on when it is resumed.",
         JOB_UNSEEN: (
             "The stage's Job has lost its labels and cannot get them back; it keeps its executors until it ends."
+        ),
+        NO_POD_READY: (
+            "For a minute no pod of its Job has been ready: kubectl describe job says whether they are refused, "
+            "and kubectl describe pod what they wait for."
         ),
         STOPPED: "The stage ran when another one failed, and was stopped because spec.onFailure is Stop.",
         STAGE_REMOVED: "The stage is not in the workflow any more, so its Job was stopped.",

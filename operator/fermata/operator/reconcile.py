@@ -325,7 +325,7 @@ class PoolReconciler:
 
     def _next_wake(self, asked: Asked | None, retry_s: float | None, begun_s: float) -> float:
         """Return when to come back: what was not due when the round began may be by now, and nobody else says so."""
-        times_s = [self._teller.next_s, self._expiry.next_s, *self._observer.deadlines_s.values()]
+        times_s = [self._teller.next_s, self._expiry.next_s, *self._observer.dues_s.values()]
         times_s += self._applier.retries_s(begun_s)
         times_s += [until_s for _, _, until_s in self._ledger.committed() if until_s > begun_s]
         if asked is not None:

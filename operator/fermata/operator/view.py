@@ -129,9 +129,7 @@ def _begun(
         message = reasons.MEANING.get(job.stopped, "stopped by the operator")
         end_s = max(end_s or now_s, job.start_s)
         return replace(blank, phase="Failed", reason=job.stopped, message=message, end_s=end_s)
-    if job.suspended:
-        return replace(blank, phase="Running", reason=reasons.JOB_SUSPENDED)
-    return replace(blank, phase="Running")
+    return replace(blank, phase="Running", reason=job.amiss(now_s))
 
 
 def _is_missing(stage: StageView) -> bool:

@@ -295,6 +295,28 @@ def test_a_job_that_admission_keeps_narrow_keeps_no_executors_from_others_and_is
     assert len(world.server.patched_s) == len(waits_s) + 1
 
 
+def test_a_stage_says_so_when_none_of_its_pods_has_been_ready_for_a_minute() -> None:
+    world = World()
+
+    def told(ready: int, until_s: float) -> tuple[str, str]:
+        (uid,) = (job["metadata"]["uid"] for job in world.server.jobs)
+        world.feed("jobs", uid, {**world.server.objects[uid], "status": {"active": 1, "ready": ready}})
+        asyncio.run(world.run_until(until_s))
+        return _waits(world, "short")[0]
+
+    asyncio.run(world.run_until(T0 + 2.0))
+    assert world.started == {"short": 1.0}
+    assert told(0, T0 + 60.0) == ("Running", "")
+    asyncio.run(world.run_until(T0 + 63.0))  # nothing happens, and what it says is two seconds old at the most
+    assert _waits(world, "short") == [("Running", "NoPodReady")]
+    (warning,) = (event for event in world.events() if event["type"] == "Warning")
+    assert warning["reason"] == "NoPodReady"
+    assert warning["message"].startswith("stage a: For a minute no pod of its Job has been ready")
+    assert told(1, T0 + 100.0) == ("Running", "")
+    assert told(0, T0 + 159.0) == ("Running", "")
+    assert told(0, T0 + 163.0) == ("Running", "NoPodReady")
+
+
 def test_what_is_decided_is_not_started_by_an_operator_that_leads_no_more() -> None:
     world, others = World(executors=4), ["a", "b", "c"]
     create = world.server.create_job
