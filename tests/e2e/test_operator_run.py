@@ -84,6 +84,17 @@ def test_a_bad_workflow_of_the_longest_names_is_told_why(cluster: Cluster) -> No
     wait_until(lambda: "Cycle" in dict(cluster.events(name)), "no Event tells of it")
 
 
+def test_a_misspelt_field_of_a_pod_template_is_refused_and_not_left_out(cluster: Cluster) -> None:
+    misspelt = stage("b", 0.2, "a")
+    (container,) = misspelt["template"]["spec"]["containers"]
+    container["comand"] = container.pop("command")
+    cluster.pool("literate", executors=1, policy={"name": "fifo"})
+    cluster.submit("misspelt", "literate", [stage("a", 0.2), misspelt])
+    row = stages_of(cluster.wait_for("misspelt", "Succeeded", "False"))["b"]
+    assert (row["state"], row["reason"]) == ("Failed", "JobRejected")
+    assert 'unknown field "spec.template.spec.containers[0].comand"' in row["message"]
+
+
 def test_a_workflow_is_accepted_when_its_pool_appears(cluster: Cluster) -> None:
     cluster.submit("early", "late-pool", [stage("a", 0.2)])
     cluster.wait_for("early", "Accepted", "False")

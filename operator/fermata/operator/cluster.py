@@ -11,6 +11,7 @@ from fermata.operator.names import API_VERSION, LABEL_POOL, POOLS, WORKFLOWS
 
 _PAGE = 500
 _OURS = {"labelSelector": LABEL_POOL}
+_STRICT = {"fieldValidation": "Strict"}
 # A pod that has ended holds nothing, and there can be very many: a Job keeps them for as long as it is kept itself.
 _UNFINISHED = {"fieldSelector": "status.phase!=Succeeded,status.phase!=Failed"}
 _LISTS: dict[str, tuple[str, dict[str, str]]] = {
@@ -62,8 +63,8 @@ class Cluster(Connection):
         return self.changes(path, version, query)
 
     async def create_job(self, job: Mapping[str, Any]) -> Json:
-        """Create a Job."""
-        return await self.create(_jobs(job["metadata"]["namespace"]), job)
+        """Create a Job; of a field that Jobs do not have it is refused, as by kubectl, and not stored without it."""
+        return await self.create(_jobs(job["metadata"]["namespace"]), job, _STRICT)
 
     async def get_job(self, namespace: str, name: str) -> Json:
         """Read a Job."""

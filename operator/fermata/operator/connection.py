@@ -132,9 +132,9 @@ class Connection:
         """Read one path."""
         return await self._request("GET", path, query=query)
 
-    async def create(self, path: str, body: Mapping[str, Any]) -> Json:
+    async def create(self, path: str, body: Mapping[str, Any], query: Mapping[str, str] | None = None) -> Json:
         """Create an object in a collection."""
-        return await self._request("POST", path, body=body)
+        return await self._request("POST", path, query=query, body=body)
 
     async def replace(self, path: str, body: Mapping[str, Any]) -> Json:
         """Replace an object; 409 where the version that `body` names is not the present one."""
