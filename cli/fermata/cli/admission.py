@@ -1,7 +1,8 @@
 """What is wrong with an object of our group, by the operator and by an API server with the schemas of `deploy/crds`.
 
-The API server's part is the embedded control plane's: pydantic, which reads specs for the operator, takes "5" for 5.
-Knows no rules between fields; those are among the operator's own.
+Also by what it says of the fields and types of pod templates, when it is given their Jobs. The API server's part is the
+embedded control plane's: pydantic, which reads specs for the operator, takes "5" for 5. Knows no rules between fields;
+those are among the operator's own.
 """
 
 from __future__ import annotations
@@ -17,8 +18,9 @@ from fermata.operator.crds import manifests
 from fermata.operator.names import POOL
 from fermata.operator.validate import Problem, object_problems
 from fermata.sim.kube import metadata, names, schema
-from fermata.sim.kube.builtin_types import clean_metadata
+from fermata.sim.kube.builtin_types import clean_metadata, clean_template
 
+_UNKNOWN = "unknown field"
 _PART = re.compile(r"\[(\d+)\]|([^.\[\]]+)")
 _MISTYPED = re.compile(r"into field (\S+) of type")
 
@@ -59,7 +61,23 @@ def refusals(raw: Mapping[str, Any]) -> list[Problem]:
         else:
             causes = metadata.validate(meta, wrong_name=names.wrong_subdomain, any_finalizer=True, old=None)
             told += [(cause.field, cause.message) for cause in causes]
-    return [_problem(field, message) for field, message in [*((field, "unknown field") for field in unknown), *told]]
+    told = [*((field, _UNKNOWN) for field in unknown), *told]
+    known = {field for field, _ in told}
+    told += [(field, message) for field, message in _misfits(content) if field not in known]
+    return [_problem(field, message) for field, message in told]
+
+
+def _misfits(content: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield where and why an API server would not take the Job of a stage, of whose pods our schemas know little."""
+    spec = content.get("spec")
+    stages = spec.get("stages") if isinstance(spec, dict) else None
+    for index, stage in enumerate(stages if isinstance(stages, list) else []):
+        template = stage.get("template") if isinstance(stage, dict) else None
+        if isinstance(template, dict):
+            unknown, wrong = clean_template(template, f"spec.stages[{index}].template")
+            yield from ((field, _UNKNOWN) for field in unknown)
+            if field := _MISTYPED.search(wrong):
+                yield field[1], wrong
 
 
 def _without_nulls(raw: Any) -> Any:

@@ -324,6 +324,10 @@ def _pod(**fields: Any) -> dict[str, Any]:
     return {"spec": {"containers": [{"name": "c", "image": "i"}]}, **fields}
 
 
+def _container(**fields: Any) -> dict[str, Any]:
+    return {"spec": {"containers": [{"name": "c", "image": "i", **fields}]}}
+
+
 @pytest.mark.parametrize(
     ("raw", "words"),
     [
@@ -340,6 +344,14 @@ def _pod(**fields: Any) -> dict[str, Any]:
         (workflow("w", stage("a", template={"spec": {"containers": [{"name": ""}]}})), "containers[0].name"),
         (workflow("w", stage("a", template=_pod(metadata={"labels": {"n": 1}}))), "template.metadata.labels.n"),
         (workflow("w", stage("a", template=_pod(sepc={}))), "spec.stages[0].template.sepc: unknown"),
+        (
+            workflow("w", stage("a", template=_container(comand=["x"]))),
+            "template.spec.containers[0].comand: unknown field",
+        ),
+        (
+            workflow("w", stage("a"), stage("b", template=_container(env=[{"name": "N", "value": 1}]))),
+            "spec.stages[1].template.spec.containers[0].env[0].value",
+        ),
     ],
 )
 def test_what_an_api_server_refuses_is_not_valid(tmp_path: Path, raw: dict[str, Any], words: str) -> None:
@@ -365,6 +377,12 @@ def test_what_only_the_api_server_refuses_has_its_line(tmp_path: Path) -> None:
         {"metadata": {"generateName": "w-"}},
         {"metadata": {"name": "w.x", "labels": {"a": "1"}, "annotations": {"a/b": "x y"}}},
         {"spec": {"poolName": "p", "priority": 5.0, "stages": [{"name": "a", "template": _pod(metadata={})}]}},
+        {
+            "spec": {
+                "poolName": "p",
+                "stages": [{"name": "a", "template": _container(resources={"limits": {"cpu": 1}}, env=None)}],
+            }
+        },
     ],
 )
 def test_what_an_api_server_takes_is_valid(tmp_path: Path, change: dict[str, Any]) -> None:

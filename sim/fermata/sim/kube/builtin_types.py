@@ -54,8 +54,17 @@ def clean(resource: Resource, obj: Obj) -> list[str]:
 
 def clean_metadata(meta: Obj) -> tuple[list[str], str]:
     """Do the same for the metadata of any kind; return the unknown fields, and the first wrong type or nothing."""
+    return _cleaned(meta, "V1ObjectMeta", "metadata")
+
+
+def clean_template(template: Obj, path: str) -> tuple[list[str], str]:
+    """Do the same for a pod template, which stands at a path of an object of any kind."""
+    return _cleaned(template, "V1PodTemplateSpec", path)
+
+
+def _cleaned(part: Obj, kind: str, path: str) -> tuple[list[str], str]:
     unknown: list[str] = []
-    return unknown, _clean(meta, "V1ObjectMeta", "metadata", unknown)
+    return unknown, _clean(part, kind, path, unknown)
 
 
 def clean_body(body: Any, kind: str) -> Any:
