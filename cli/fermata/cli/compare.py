@@ -19,6 +19,7 @@ from fermata.cli.options import (
     MaxWait,
     OtherEstimates,
     Sticky,
+    TpchDir,
     check_apart,
     check_executors,
     check_folder,
@@ -67,9 +68,7 @@ def compare(
     settings: Annotated[
         list[str] | None, typer.Option("--set", help="Change a parameter of the scenarios, such as load=0.9.")
     ] = None,
-    tpch_dir: Annotated[
-        str | None, typer.Option(help="Decima's TPC-H data, for tpch_a, tpch_c, tpch_e1 or tpch_e2.")
-    ] = None,
+    tpch_dir: TpchDir = None,
     max_hold: MaxHold = math.inf,
     max_wait: MaxWait = math.inf,
     sticky: Sticky = False,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fermata.cli.interrupts import InterruptError
-from fermata.cli.options import EpisodeJobs, InsteadTrace, ItsExecutors, OtherEstimates, Processes, Settings
+from fermata.cli.options import EpisodeJobs, InsteadTrace, ItsExecutors, OtherEstimates, Processes, Settings, TpchDir
 
 if TYPE_CHECKING:
     from fermata.training.config import OwnTrace
@@ -45,9 +45,7 @@ def evaluate(
     max_wait: Annotated[float, typer.Option(min=0, help="Time after which a ready stage is held no more, seconds.")] = (
         math.inf
     ),
-    tpch_dir: Annotated[
-        str | None, typer.Option(help="Decima's TPC-H data, for tpch_a, tpch_c, tpch_e1 or tpch_e2.")
-    ] = None,
+    tpch_dir: TpchDir = None,
     base: Annotated[str | None, typer.Option(help="Compare with this policy; by default the scenario's own.")] = None,
     corrections: Annotated[
         str,

@@ -38,17 +38,31 @@ ItsExecutors = Annotated[int | None, typer.Option(help="Size of the pool for tha
 Processes = Annotated[int | None, typer.Option("--jobs", min=1, help="Processes, by default one a core; same figures.")]
 
 
-def path(text: str) -> Path:
+def location(text: str) -> str:
     """Read the name of a file or folder; an empty one, as of a variable that is not set, is no name.
 
-    To Python it is the current folder, where a run would then be begun.
+    To Python it is the current folder, where a run would then be begun or data be looked for.
 
     Raises:
         BadParameter: it is empty.
     """
     if not text:
         raise typer.BadParameter("expected a name, got ''")
-    return Path(text)
+    return text
+
+
+def path(text: str) -> Path:
+    """Read the path of a file or folder.
+
+    Raises:
+        BadParameter: as `location`.
+    """
+    return Path(location(text))
+
+
+TpchDir = Annotated[
+    str | None, typer.Option(parser=location, help="Decima's TPC-H data, for tpch_a, tpch_c, tpch_e1 or tpch_e2.")
+]
 
 
 def seed_range(text: str) -> list[int]:

@@ -20,6 +20,7 @@ from fermata.cli.options import (
     MaxWait,
     OtherEstimates,
     Sticky,
+    TpchDir,
     check_apart,
     check_executors,
     check_least,
@@ -69,9 +70,7 @@ def simulate(
     trace: Annotated[str | None, typer.Option(help="A job trace; .xz or .gz is read as such, - is stdin.")] = None,
     scenario: Annotated[str | None, typer.Option(help="A benchmark scenario, instead of a trace.")] = None,
     seeds: Annotated[str | None, typer.Option(help="Needed with --scenario: A-B, or one seed.")] = None,
-    tpch_dir: Annotated[
-        str | None, typer.Option(help="Decima's TPC-H data, for --scenario tpch_a, tpch_c, tpch_e1 or tpch_e2.")
-    ] = None,
+    tpch_dir: TpchDir = None,
     executors: Annotated[int | None, typer.Option(help="Size of the pool; default: the scenario's.")] = None,
     warmup: Annotated[
         int | None, typer.Option(help="First jobs that the means leave out; default: the scenario's, 0 for a trace.")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fermata.cli.clusters import Kubeconfig, ask
-from fermata.cli.options import MOST_JOBS, OtherEstimates, check_apart, parameter
+from fermata.cli.options import MOST_JOBS, OtherEstimates, check_apart, location, parameter
 from fermata.cli.progress import progress_bar
 from fermata.policy.errors import InputError
 from fermata.policy.wording import counted
@@ -33,7 +33,9 @@ Seed = Annotated[int, typer.Option(min=0, help="Seed of everything that is drawn
 def import_(
     context: typer.Context,
     format_: Annotated[str, typer.Argument(metavar="FORMAT", help="alibaba, jsonl, swf, tpch or wfcommons.")],
-    file: Annotated[str, typer.Argument(help="The file, or folder for tpch and wfcommons; - is standard input.")],
+    file: Annotated[
+        str, typer.Argument(parser=location, help="The file, or folder for tpch and wfcommons; - is standard input.")
+    ],
     out: Out,
     limit: Annotated[int | None, typer.Option(min=1, help="Stop after this many jobs.")] = None,
     keep_incomplete: Annotated[bool, typer.Option(help="Keep jobs with missing data, filled in.")] = False,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fermata.cli.interrupts import resumable
-from fermata.cli.options import path
+from fermata.cli.options import location, path
 
 if TYPE_CHECKING:
     from fermata.training.config import TrainConfig
@@ -53,7 +53,10 @@ def train(
         ),
     ] = "auto",
     tpch_dir: Annotated[
-        str | None, typer.Option(help="Decima's TPC-H data, for a configuration that allocates Spark's executors.")
+        str | None,
+        typer.Option(
+            parser=location, help="Decima's TPC-H data, for a configuration that allocates Spark's executors."
+        ),
     ] = None,
 ) -> None:
     """Train a policy in the simulator.

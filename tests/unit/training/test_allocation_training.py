@@ -19,6 +19,7 @@ from fermata.cli.main import app
 from fermata.policy.allocation import ANSWERS, DECIMA_FEATURES, FEATURES, LAYER, LINEAR, SIZE
 from fermata.policy.errors import InputError
 from fermata.policy.model_file import load_model
+from fermata.training.files import CONFIG_FILE, write_note
 from fermata.training.graph.config import read_any
 from fermata.training.spark import train as trainer
 from fermata.training.spark.config import AllocationConfig
@@ -158,12 +159,31 @@ def test_the_command_line_trains_exports_and_simulates(finished: Path, tmp_path:
 
 def test_a_folder_where_nothing_was_searched_takes_another_configuration(tmp_path: Path) -> None:
     run = tmp_path / "run"
-    with pytest.raises(InputError, match="no-data"):
-        trainer.train(tiny(seed=2), run, str(tmp_path / "no-data"))
+    run.mkdir()
+    write_note(run / CONFIG_FILE, tiny(seed=2))
     trainer.train(tiny(), run, TPCH)
     assert trainer.read_run(run)[0].seed == 1
     with pytest.raises(InputError, match="holds a run of another configuration"):
         trainer.train(tiny(seed=2), run, TPCH)
+
+
+@pytest.mark.parametrize("missing", ["*", "80g/task_duration_22.npy"])
+def test_without_all_of_the_data_no_run_is_begun(missing: str, tmp_path: Path) -> None:
+    for file in Path(TPCH).glob("*/*.npy"):
+        link = tmp_path / "data" / file.relative_to(TPCH)
+        if not link.match(missing):
+            link.parent.mkdir(parents=True, exist_ok=True)
+            link.symlink_to(file)
+    with pytest.raises(InputError, match=r"npy: cannot read .*: No such file"):
+        trainer.train(tiny(), tmp_path / "run", str(tmp_path / "data"))
+    assert not (tmp_path / "run").exists()
+
+
+def test_no_name_at_all_is_no_folder_of_data(tmp_path: Path) -> None:
+    asked = ["train", "--config", "spark-default", "--tpch-dir", "", "--out", str(tmp_path / "run")]
+    answer = CliRunner().invoke(app, asked)
+    assert (answer.exit_code, list(tmp_path.iterdir())) == (2, [])
+    assert "expected a name, got ''" in answer.stderr
 
 
 def test_training_without_the_data_is_an_input_error(tmp_path: Path) -> None:

@@ -15,7 +15,17 @@ from numpy.typing import NDArray
 
 from fermata.policy.decide import Policy
 from fermata.policy.errors import InputError
-from fermata.sim.importers.tpch import MS_PER_S, SEQUENCES, Arrival, TpchQuery, Wave, load_query, specs_of
+from fermata.sim.importers.tpch import (
+    MS_PER_S,
+    QUERIES,
+    SEQUENCES,
+    SIZES,
+    Arrival,
+    TpchQuery,
+    Wave,
+    load_query,
+    specs_of,
+)
 from fermata.sim.spark.peers import PEERS, run_peer
 from fermata.sim.spark.settings import SparkSetting
 from fermata.sim.spark.view import run_policy
@@ -63,6 +73,17 @@ class SparkWorkload:
 @cache
 def _query(folder: Path, size: str, number: int) -> TpchQuery:
     return load_query(folder, size, number)
+
+
+def check_data(folder: str | Path) -> None:
+    """Read every query, before work of hours meets the first one that is not there.
+
+    Raises:
+        InputError: one cannot be read.
+    """
+    for size in SIZES:
+        for number in range(1, QUERIES + 1):
+            _query(Path(folder), size, number)
 
 
 def workload_of(folder: str | Path, arrivals: Sequence[Arrival], warm_up_ms: int = WARM_UP_MS) -> SparkWorkload:

@@ -19,6 +19,7 @@ from rich.console import Console
 from fermata.policy.allocation import ANSWERS, DECIMA_FEATURES, FEATURES, FULL, HIDDEN, LAYER, LINEAR, PARAMETERS, SIZE
 from fermata.policy.errors import InputError
 from fermata.sim.processes import Workers
+from fermata.sim.spark.episode import check_data
 from fermata.training.curves import Curves
 from fermata.training.files import CONFIG_FILE, claim, locked, read_arrays, read_note, unfitting, write_arrays
 from fermata.training.hpc.evolution import Evolution, single
@@ -89,6 +90,7 @@ def train(config: AllocationConfig, run: Path, folder: str, console: Console | N
         InputError: `run` holds a run of another configuration or a damaged file, another process is at work there, or
             the data cannot be read.
     """
+    check_data(folder)
     with locked(run):
         claim(run, config, ours)
         return _train(config, run, folder, console or Console(stderr=True))
