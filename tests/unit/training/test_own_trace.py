@@ -287,7 +287,7 @@ def told(arguments: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
         (["evaluate", "srwf", "--trace", "", "--executors", "2"], "expected the name of a file, got ''"),
         (["evaluate", "srwf", "--trace", "-", "--executors", "2"], "expected a file"),
         (["evaluate", "srwf", "--trace", "PIPE", "--executors", "2"], "PIPE: expected a file: a trace is read more"),
-        (["evaluate", "srwf", "--trace", "FEW", "--executors", "2"], "20 jobs are too few to be parted"),
+        (["evaluate", "srwf", "--trace", "FEW", "--executors", "2"], "expected 200 jobs or more, to be parted, not 20"),
         (["evaluate", "srwf", "--trace", "NOTHING", "--executors", "2"], "NOTHING: no job takes any time"),
         (["train", "--out", "r", "--trace", "TRACE"], "--trace needs --executors"),
         (["train", "--out", "r", "--executors", "2"], "--executors is of a --trace"),

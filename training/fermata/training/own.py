@@ -52,7 +52,7 @@ def own_trace(path: str, executors: tuple[int, int]) -> OwnTrace:
     absolute, sha256 = str(Path(path).resolve()), _digest(path)
     trace = _read(absolute, sha256)
     if trace.jobs < LEAST_JOBS:
-        raise InputError(f"{trace.jobs} jobs are too few to be parted; expected {LEAST_JOBS} or more", file=path)
+        raise InputError(f"expected {LEAST_JOBS} jobs or more, to be parted, not {trace.jobs}", file=path)
     if not trace.task_duration_s.any():
         raise InputError("no job takes any time: nothing to compare", file=path)
     check_fits(trace, executors[0], path)
