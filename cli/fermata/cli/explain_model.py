@@ -31,7 +31,7 @@ _GRAPH_JOBS = 500  # of an episode under a graph policy, at the most
 
 
 def explain(
-    model: Annotated[str, typer.Argument(help="An ONNX file, or the name of a model that ships with Fermata.")],
+    model: Annotated[str, typer.Argument(help="default, or an ONNX file of its kind or of a graph policy.")],
     scenario: Annotated[
         list[str] | None,
         typer.Option(help="Where it decides: benchmark scenarios, or 'all'; default: a few in which holding pays."),

@@ -39,7 +39,7 @@ EAGER = "eager"
 def headroom(
     model: Annotated[
         str,
-        typer.Argument(help="An ONNX file, the name of a model that ships, or eager: never holds."),
+        typer.Argument(help="default, an ONNX file of its kind, or eager: never holds."),
     ],
     scenarios: Annotated[
         str | None, typer.Option(help="Names of benchmark scenarios, separated by commas; by default dag_pods.")
