@@ -221,7 +221,9 @@ def list_() -> None:
 @app.command("stats")
 def stats(
     file: Annotated[str, typer.Argument(help="A job trace; - is standard input.")],
-    executors: Annotated[int | None, typer.Option(min=1, help="Adds the load on this many.")] = None,
+    executors: Annotated[
+        int | None, typer.Option(min=1, help="Adds the load on this many; every task has to fit.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Say what a trace is like: work, sizes, load, burstiness.
@@ -231,7 +233,7 @@ def stats(
     from fermata.sim.json_values import only_finite
     from fermata.sim.trace_stats import trace_stats
 
-    figures = trace_stats(_read(file), executors)
+    figures = trace_stats(_read(file, executors), executors)
     if as_json:
         print(json.dumps(only_finite(asdict(figures))))
     else:
@@ -277,11 +279,11 @@ def _estimates(figures: TraceStats) -> str:
     return told if known == figures.stages else f"{told}; of {known} of the stages: in the others one of the two is 0"
 
 
-def _read(file: str) -> Trace:
+def _read(file: str, executors: int | None = None) -> Trace:
     from fermata.sim.trace_io import read_trace
 
     with progress_bar(f"reading {file}") as progress:
-        return read_trace(file, progress=progress)
+        return read_trace(file, executors=executors, progress=progress)
 
 
 def _workload(scenario: str | None, kind: str | None) -> Any:

@@ -94,6 +94,17 @@ def test_stats_for_people_say_what_matters(tmp_path: Path) -> None:
         assert words in shown
 
 
+def test_stats_tell_no_load_of_executors_that_a_task_does_not_fit_into(tmp_path: Path) -> None:
+    trace = tmp_path / "t.jsonl"
+    write_trace(one_stage_trace([0.0, 10.0], [5.0, 5.0], slots=[1, 8]), trace)
+    assert (
+        json.loads(fermata("stats", trace, "--executors", "8", "--json").stdout)["load"] == 0.28125
+    )  # 45 / 2 / 10 / 8
+    done = fermata("stats", trace, "--executors", "7")
+    told = f"{trace}:2: job 'j1', stage 's0': a task needs 8 slots, but the pool has 7 executors"
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", f"fermata: {told}\n")
+
+
 @pytest.mark.parametrize(
     ("estimates_s", "ratio", "told"),
     [
