@@ -174,6 +174,8 @@ def test_a_policy_over_the_queue_is_trained_and_evaluated(log: Path, tmp_path: P
             "no policy over the queue 'queue-lazy'; expected one of queue-full, queue-swift",
         ),
         (("simulate", "--policy", "sjf", "--per-job", "-"), "--per-job: standard output has the figures; expected the"),
+        (("train", "--method", "queue", "--policy", "sjf", "--out", "x.onnx"), "--method queue decides alone"),
+        (("train", "--method", "window", "--policy", "sjf", "--out", "x.onnx"), "--method window decides alone"),
         (("evaluate", "--policy", "none.onnx"), "none.onnx: cannot be read: No such file"),
         (("evaluate", "--policy", "sjf+lazy"), "no backfill 'lazy'; expected one of none, easy"),
         (("evaluate", "--policy", "sjf/lazy"), "no start 'lazy'; expected one of commit, strict, skip"),

@@ -64,6 +64,8 @@ def train(
 
     if method not in ("ppo", "search", "queue", "window"):
         raise InputError(f"--method: expected ppo, search, queue or window, got {method!r}")
+    if policy is not None and method in ("queue", "window"):
+        raise InputError(f"--policy is the scheduler that is inspected; --method {method} decides alone")
     check_model(out)
     chosen = {"seed": seed} | dict(parameter(text) for text in settings or [])
     inspected = {} if policy is None else {"policy": policy}
