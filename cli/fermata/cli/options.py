@@ -181,6 +181,16 @@ def check_output(path: Path) -> None:
         raise InputError("cannot write it: its folder is read-only", file=path)
 
 
+def check_stream(out: str) -> None:
+    """Refuse what a trace, a log or a table cannot be written to; as `check_output`, but `-` is standard output.
+
+    Raises:
+        InputError: as `check_output`.
+    """
+    if out != "-":
+        check_output(Path(out))
+
+
 def check_folder(path: Path) -> None:
     """Refuse a folder that cannot be made or written; to be called before what goes there has been worked for.
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fermata.cli.clusters import Kubeconfig, ask
-from fermata.cli.options import MOST_JOBS, OtherEstimates, check_apart, location, parameter
+from fermata.cli.options import MOST_JOBS, OtherEstimates, check_apart, check_stream, location, parameter
 from fermata.cli.progress import progress_bar
 from fermata.policy.errors import InputError
 from fermata.policy.wording import counted
@@ -25,7 +25,10 @@ app = typer.Typer(help="Import, export, generate and describe job traces.", no_a
 
 _MAX_EXPONENT = math.log(sys.float_info.max)
 
-Out = Annotated[str, typer.Option("--out", "-o", help="Where to write it; .xz and .gz compress, - is standard output.")]
+Out = Annotated[
+    str,
+    typer.Option("--out", "-o", parser=location, help="Where to write it; .xz and .gz compress, - is standard output."),
+]
 Seed = Annotated[int, typer.Option(min=0, help="Seed of everything that is drawn.")]
 
 
@@ -68,6 +71,7 @@ def import_(
     if mean_gap_s > MAX_TIME_S:
         raise InputError(f"--mean-gap-s: expected 0 to {MAX_TIME_S:g} s, got {mean_gap_s:g}")
     check_apart({"FILE": file, "--out": out})
+    check_stream(out)
     with progress_bar(f"reading {file}") as progress:
         options = ImportOptions(
             limit=limit,
@@ -124,6 +128,7 @@ def export(
     if not from_cluster and (pool is not None or kubeconfig is not None):
         raise InputError("--pool and --kubeconfig go with --from-cluster, not with a FILE")
     check_apart({"FILE": file, "--out": out})
+    check_stream(out)
     trace = _read(file) if file is not None else _from_cluster(pool, kubeconfig)
     if job is not None:
         if job not in trace.job_ids:
@@ -191,6 +196,7 @@ def generate(
     from fermata.sim.generate.estimates import read_noise
     from fermata.sim.trace_io import write_trace
 
+    check_stream(out)
     wrong = None if noise is None else read_noise(noise)
     changes: dict[str, Any] = dict(parameter(text) for text in settings or [])
     changes.update({key: value for key, value in (("jobs", jobs), ("executors", executors)) if value is not None})

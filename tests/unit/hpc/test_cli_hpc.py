@@ -174,6 +174,11 @@ def test_a_policy_over_the_queue_is_trained_and_evaluated(log: Path, tmp_path: P
             "no policy over the queue 'queue-lazy'; expected one of queue-full, queue-swift",
         ),
         (("simulate", "--policy", "sjf", "--per-job", "-"), "--per-job: standard output has the figures; expected the"),
+        # The log is not even read by then.
+        (
+            ("simulate", "--log", "/no", "--policy", "sjf", "--per-job", "/no/x"),
+            "/no/x: cannot write it: no such folder",
+        ),
         (("train", "--method", "queue", "--policy", "sjf", "--out", "x.onnx"), "--method queue decides alone"),
         (("train", "--method", "window", "--policy", "sjf", "--out", "x.onnx"), "--method window decides alone"),
         (("evaluate", "--policy", "none.onnx"), "none.onnx: cannot be read: No such file"),

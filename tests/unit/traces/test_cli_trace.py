@@ -194,7 +194,16 @@ def test_an_export_says_what_it_left_out(tmp_path: Path) -> None:
         (["generate", "--kind", "bursty", "--noise", "odd=1", "--out", "-"], "no noise 'odd'"),
         (["generate", "--kind", "bursty", "--noise", "lognormal=x", "--out", "-"], "--noise expects class-flips=SHARE"),
         (["generate", "--scenario", "fig1", "--out", "/nowhere/t.jsonl"], "/nowhere/t.jsonl: cannot write it"),
-        (["generate", "--scenario", "fig1", "--out", "/dev/null/t.jsonl"], "/dev/null/t.jsonl: cannot write it: Not a"),
+        (
+            ["generate", "--scenario", "fig1", "--out", "/dev/null/t.jsonl"],
+            "/dev/null/t.jsonl: cannot write it: no such",
+        ),
+        # What is read is not even looked for by then.
+        (
+            ["import", "swf", "none.swf", "--out", "/nowhere/t.jsonl"],
+            "/nowhere/t.jsonl: cannot write it: no such folder",
+        ),
+        (["export", "none.jsonl", "--out", "/nowhere/t.swf"], "/nowhere/t.swf: cannot write it: no such folder"),
     ],
 )
 def test_a_mistake_is_one_line_and_exit_code_2(arguments: list[str], words: str) -> None:

@@ -7,11 +7,16 @@ from typing import Annotated
 
 import typer
 
-from fermata.cli.options import MOST_JOBS
+from fermata.cli.options import MOST_JOBS, check_stream, location
 
 
 def generate(
-    out: Annotated[str, typer.Option("--out", "-o", help="Where to write it; .xz and .gz compress.")],
+    out: Annotated[
+        str,
+        typer.Option(
+            "--out", "-o", parser=location, help="Where to write it; .xz and .gz compress, - is standard output."
+        ),
+    ],
     jobs: Annotated[int, typer.Option(min=1, max=MOST_JOBS, help="How many jobs.")] = 10_000,
     seed: Annotated[int, typer.Option(min=0, help="Same seed, same jobs.")] = 0,
     cores: Annotated[int, typer.Option(min=2, max=10_000_000, help="Size of the machine.")] = 256,
@@ -25,6 +30,7 @@ def generate(
 
     Rigid jobs in Standard Workload Format.
     """
+    check_stream(out)
     from fermata.policy.wording import counted
     from fermata.sim.files import STANDARD_STREAM, atomic_output
     from fermata.sim.hpc.lublin import generate as draw

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from fermata.cli.hpc.options import AsJson, CleaningName, Estimates, Kill, Log, PolicyName, Seed, Stretch, load
-from fermata.cli.options import check_apart
+from fermata.cli.options import check_apart, check_stream, location
 from fermata.policy.errors import InputError
 
 
@@ -22,7 +22,7 @@ def simulate(
     stretch: Stretch = 1.0,
     kill: Kill = False,
     seed: Seed = 0,
-    per_job: Annotated[str | None, typer.Option(help="Write the times of every job, as CSV.")] = None,
+    per_job: Annotated[str | None, typer.Option(parser=location, help="Write the times of every job, as CSV.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Simulate a scheduler of rigid jobs on an idle machine.
@@ -32,6 +32,8 @@ def simulate(
     if per_job == "-":
         raise InputError("--per-job: standard output has the figures; expected the name of a file")
     check_apart({"--log": log, "--per-job": per_job})
+    if per_job is not None:
+        check_stream(per_job)
     from fermata.sim.files import atomic_output
     from fermata.sim.hpc import policy as named
     from fermata.sim.hpc import simulate as run
