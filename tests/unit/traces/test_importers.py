@@ -196,6 +196,21 @@ def test_alibaba_columns_may_be_in_decimals_as_pandas_writes_them(tmp_path: Path
     assert [trace.job_arrival_s.tolist() for trace in traces] == [[100.0]] * 2
 
 
+@pytest.mark.parametrize(
+    "row", ['"{}",1,"j_1","1","Terminated",{},{},100.0,0.5\n', '"{}","1","j_1","1","Terminated","{}","{}","100","0"\n',
+            "{}, 1, j_1, 1, Terminated, {}, {}, 100.0, 0.5\n"], ids=["R", "all", "spaces"]
+)  # fmt: skip
+def test_alibaba_columns_may_be_quoted_or_spaced_as_other_tools_write_them(tmp_path: Path, row: str) -> None:
+    header = (
+        '"task_name","instance_num","job_name","task_type","status","start_time","end_time","plan_cpu","plan_mem"\n'
+    )
+    rows = row.format("M1", 100, 110) + row.format("R2_1", 110, 130)
+    imported = read_alibaba(_file(tmp_path, "batch_task.csv", header + rows))
+    assert (imported.trace.job_ids, imported.skipped) == (["j_1"], {})
+    assert parents(imported.trace, "R2_1") == ["M1"]
+    assert imported.trace.task_duration_s.tolist() == [10.0, 20.0]
+
+
 def test_alibaba_rows_of_a_job_may_be_apart_but_not_too_far(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fermata.sim.importers.alibaba.OPEN_JOBS", 2)
     row = "M{},1,j_{},1,Terminated,{},200,100,0.5\n"
@@ -210,6 +225,7 @@ def test_alibaba_rows_of_a_job_may_be_apart_but_not_too_far(tmp_path: Path, monk
     ("line", "words"),
     [
         ("M1,1,j_9", "expected 9 columns"),
+        ('"M1,1,j_9,1,Terminated,1,2,3,4', "expected columns separated by commas: unexpected end"),
         ("M1,one,j_9,1,Terminated,1,2,3,4", "instance_num must be a whole number, not 'one'"),
         (",1,j_9,1,Terminated,1,2,3,4", "expected a task_name and a job_name"),
         ("M1,99999999999999999999,j_9,1,Terminated,1,2,3,4", "instance_num must be between 1 and 10000000, or empty"),

@@ -19,6 +19,7 @@ memory. The real file is ordered well enough; any other can be sorted by its thi
 
 from __future__ import annotations
 
+import csv
 import re
 from collections import OrderedDict
 from graphlib import CycleError, TopologicalSorter
@@ -59,11 +60,13 @@ def read_alibaba(path: str | Path, options: ImportOptions = DEFAULTS) -> Importe
     is_open: OrderedDict[str, list[_Row]] = OrderedDict()
     closed: set[str] = set()
     for number, line in numbered_lines(path, options.progress):
-        text = line.strip()
-        if not text or text.startswith("task_name,"):
+        if not line.strip():
             continue
         try:
-            job, row = _parse(text, number)
+            words = _columns(line.strip())
+            if words[0] == "task_name":
+                continue
+            job, row = _parse(words, number)
         except ValueError as error:
             raise InputError(str(error), file=shown_name(path), line=number) from error
         if job in closed:
@@ -84,8 +87,15 @@ def read_alibaba(path: str | Path, options: ImportOptions = DEFAULTS) -> Importe
     return sink.finish()
 
 
-def _parse(text: str, line: int) -> tuple[str, _Row]:
-    words = text.split(",")
+def _columns(text: str) -> list[str]:
+    """The columns of a line, without the quotes and spaces that other tools write around them."""
+    try:
+        return next(csv.reader([text], skipinitialspace=True, strict=True))
+    except csv.Error as error:
+        raise ValueError(f"expected columns separated by commas: {error}") from error
+
+
+def _parse(words: list[str], line: int) -> tuple[str, _Row]:
     if len(words) < COLUMNS - 2:
         raise ValueError(f"expected {COLUMNS} columns separated by commas, found {len(words)}")
     task, instances, job, _, status, start, end = words[: COLUMNS - 2]
