@@ -298,9 +298,12 @@ def job_fact(raw: Raw, now_s: float, before: JobFact | None = None) -> JobFact:
         end_s = known if known is not None else refine(parse(stamp), now_s) if stamp else now_s
     start_s = _annotated_time(meta, names.ANNOTATION_START, meta.created_s)
     parallelism = int(spec["parallelism"]) if spec.get("parallelism") is not None else 1
+    succeeded = int(status.get("succeeded") or 0)
     idle_s = math.inf
     if status.get("ready") == 0 and not end and not spec.get("suspend"):
-        idle_s = start_s if before is None else min(before.idle_s, now_s)
+        # Where tasks are short, each may be over before it is counted as ready: what succeeded since was.
+        succeeded_since = succeeded > (before.succeeded if before else 0)
+        idle_s = now_s if succeeded_since else min(before.idle_s, now_s) if before else start_s
     return JobFact(
         meta=meta,
         pool=pool,
@@ -309,7 +312,7 @@ def job_fact(raw: Raw, now_s: float, before: JobFact | None = None) -> JobFact:
         parallelism=parallelism,
         suspended=bool(spec.get("suspend")),
         active=int(status.get("active") or 0) + int(status.get("terminating") or 0),
-        succeeded=int(status.get("succeeded") or 0),
+        succeeded=succeeded,
         failed=int(status.get("failed") or 0),
         outcome=end["type"] if end else "",
         reason=str(end.get("reason", "")) if end else "",

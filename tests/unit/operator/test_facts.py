@@ -51,6 +51,18 @@ def test_a_condition_that_is_not_true_says_nothing() -> None:
     assert (fact.outcome, fact.ended, fact.end_s) == ("", False, None)
 
 
+def test_short_tasks_that_succeed_one_after_another_are_not_amiss_though_none_is_ever_counted_as_ready() -> None:
+    raw, fact = job("w", "a", tasks=9), None
+    for succeeded in range(4):
+        now_s = T0 + 40.0 * succeeded
+        fact = job_fact({**raw, "status": {"active": 1, "ready": 0, "succeeded": succeeded}}, now_s, fact)
+        assert not fact.amiss(now_s)
+    assert fact is not None
+    assert [fact.amiss(now_s + wait_s) for wait_s in (59.0, 60.0)] == ["", "NoPodReady"]
+    again = job_fact({**raw, "status": {"active": 1, "ready": 0, "succeeded": 3}}, now_s + 300.0)
+    assert not again.amiss(now_s + 300.0), "by another operator, which knows that some have succeeded, and not when"
+
+
 def test_a_job_that_is_being_deleted_does_not_go_on() -> None:
     raw = job("w", "a")
     assert job_fact(raw, T0).goes_on
