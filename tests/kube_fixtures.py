@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.real_plane import FRESH, real_plane
+from tests.real_plane import FRESH, PATIENCE_S, real_plane
 
 from fermata.sim.kube import ControlPlane, Options
 from fermata.sim.kube.client import Client
@@ -41,7 +41,7 @@ class PlaneThread:
 
     def __enter__(self) -> LocalKube:
         self._thread.start()
-        self._ready.wait(30)
+        assert self._ready.wait(PATIENCE_S), "the control plane does not come up"
         if self._error is not None:
             raise self._error
         return LocalKube(self.plane.url, self.plane.kubeconfig)

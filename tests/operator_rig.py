@@ -6,11 +6,9 @@ over HTTP with the official client, as a user would.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -27,7 +25,11 @@ import kubernetes.config
 import kubernetes.utils
 import yaml
 from kubernetes.client.exceptions import ApiException
-from tests.real_plane import JOBS, real_plane
+from tests.kube_fixtures import PlaneThread
+from tests.real_plane import JOBS, free_port, real_plane
+
+from fermata.operator.crds import manifests
+from fermata.sim.kube import Options
 
 GROUP, VERSION = "fermata.dev", "v1alpha1"
 PATIENCE_S = float(os.environ.get("FERMATA_TEST_PATIENCE_S", "150"))
@@ -38,8 +40,6 @@ Raw = dict[str, Any]
 @contextlib.contextmanager
 def control_plane(folder: Path, slots: int = 16) -> Iterator[Path]:
     """Give the kubeconfig of a control plane that serves the CRDs, and put the operator's own beside it."""
-    from fermata.operator.crds import manifests
-
     if JOBS:
         with real_plane(folder, slots) as plane:
             install_crds(plane.kubeconfig)
@@ -47,31 +47,13 @@ def control_plane(folder: Path, slots: int = 16) -> Iterator[Path]:
             with clean_slate(plane.kubeconfig):
                 yield plane.kubeconfig
         return
-    from fermata.sim.kube import ControlPlane, Options
-
-    up, down = threading.Event(), threading.Event()
-
-    async def serve() -> None:
-        async with ControlPlane(Options(slots=slots, job_backoff_s=0.2), folder=folder, manifests=manifests()):
-            up.set()
-            while not down.is_set():
-                await asyncio.sleep(0.05)
-
-    thread = threading.Thread(target=lambda: asyncio.run(serve()), name="control-plane")
-    thread.start()
-    try:
-        assert up.wait(PATIENCE_S), "the control plane does not come up"
-        give_rights(folder / "kubeconfig")
-        yield folder / "kubeconfig"
-    finally:
-        down.set()
-        thread.join(PATIENCE_S)
+    with PlaneThread(Options(slots=slots, job_backoff_s=0.2), folder, manifests()) as kube:
+        give_rights(kube.kubeconfig)
+        yield kube.kubeconfig
 
 
 def install_crds(kubeconfig: Path) -> None:
     """Create the CRDs in a real cluster, where they are not there yet, and wait until they are served."""
-    from fermata.operator.crds import manifests
-
     api = kubernetes.client.ApiextensionsV1Api(kubernetes.config.new_client_from_config(str(kubeconfig)))
     for manifest in manifests():
         try:
@@ -168,9 +150,7 @@ class OperatorProcess:
     """
 
     def __init__(self, kubeconfig: Path, folder: Path, *arguments: str, pod: str = "operator-0") -> None:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
+        self.port = free_port()
         own = operators_own(kubeconfig)
         kubeconfig = own if own.exists() else kubeconfig
         self.log = folder / f"operator-{self.port}.log"

@@ -37,7 +37,7 @@ JOBS = bool(KUBECONFIG) or bool(
 #: Whether a test can have one of its own, in which nothing is left of others.
 FRESH = bool(ASSETS and not KUBECONFIG)
 
-_PATIENCE_S = 120.0
+PATIENCE_S = 120.0
 _USERS = {"admin": "system:masters", "system:kube-controller-manager": "", "system:kube-scheduler": ""}
 # Simulated nodes send no heartbeats, and one that is silent would be taken for lost. A pod that no node has taken would
 # be ended although a finalizer of ours keeps it.
@@ -111,11 +111,11 @@ def _simulated_node(kubeconfig: Path, slots: int) -> Iterator[None]:
     thread = threading.Thread(target=lambda: asyncio.run(live()), name="kubelet", daemon=True)
     thread.start()
     try:
-        assert ready.wait(_PATIENCE_S), "the simulated node is not taken"
+        assert ready.wait(PATIENCE_S), "the simulated node is not taken"
         yield
     finally:
         stop.set()
-        thread.join(_PATIENCE_S)
+        thread.join(PATIENCE_S)
 
 
 # A control plane of our own ------------------------------------------------------------------------------------------
@@ -125,7 +125,7 @@ def _simulated_node(kubeconfig: Path, slots: int) -> Iterator[None]:
 def _started(assets: Path, folder: Path) -> Iterator[Path]:
     """Start a control plane from its programs; gives its administrator's kubeconfig."""
     keys = _keys(folder)
-    etcd, peer, port = (_free_port() for _ in range(3))
+    etcd, peer, port = (free_port() for _ in range(3))
     # Who asks is told by a token: its digits are no secret on loopback, in a folder of the test's.
     tokens = {user: os.urandom(16).hex() for user in _USERS}
     rows = [f'{token},{user},{user},"{_USERS[user]}"' for user, token in tokens.items()]
@@ -220,13 +220,14 @@ def _wait_until_ready(kubeconfig: Path, log: Path) -> None:
                 return False
             return True
 
-    ends = time.monotonic() + _PATIENCE_S
+    ends = time.monotonic() + PATIENCE_S
     while not asyncio.run(ready()):
         assert time.monotonic() < ends, log.read_text(encoding="utf-8", errors="replace")[-2000:]
         time.sleep(0.1)
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """Return a port of loopback that nobody listens on."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port: int = free.getsockname()[1]

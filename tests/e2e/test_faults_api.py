@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +10,7 @@ import pytest
 from tests.fault_rig import Bench, bench, busy_bench
 from tests.kube_fixtures import PlaneThread
 from tests.operator_rig import Cluster, OperatorProcess, condition_of, stage, stages_of, wait_until
+from tests.real_plane import free_port
 
 from fermata.operator.crds import manifests
 from fermata.sim.kube import Options
@@ -46,9 +46,7 @@ def test_an_outage_in_a_busy_run(tmp_path: Path, down_s: float) -> None:
 
 
 def test_a_control_plane_that_is_begun_anew_at_the_same_address(tmp_path: Path) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        options = Options(slots=4, port=free.getsockname()[1])
+    options = Options(slots=4, port=free_port())
     with PlaneThread(options, tmp_path / "first", manifests()) as kube:
         operator, cluster = OperatorProcess(kube.kubeconfig, tmp_path), Cluster(kube.kubeconfig)
         operator.wait_ready()
