@@ -11,8 +11,10 @@ import numpy as np
 import pytest
 
 from fermata.policy.action import HOLD, START, WAIT, Action, startable
-from fermata.policy.board import board_of, state_of
+from fermata.policy.board import Board, board_of, state_of
+from fermata.policy.dag import Dag, GraphReader
 from fermata.policy.decide import Policy, Step
+from fermata.policy.errors import ModelError
 from fermata.policy.registry import load
 from fermata.policy.state import ClusterState
 from fermata.policy.transition import begin
@@ -51,6 +53,24 @@ class Python:
 
     def choose(self, state: ClusterState) -> Action:
         return self.answer(state)
+
+
+class MostChildren(GraphReader):
+    """Starts the stage with the most children; fails where it does not know the edges."""
+
+    name = "most-children"
+
+    def __init__(self, dag: Dag | None = None) -> None:
+        self.dag = dag
+
+    def knowing(self, dag: Dag) -> MostChildren:
+        return MostChildren(dag)
+
+    def act(self, board: Board) -> Action:
+        if self.dag is None:
+            raise ModelError("no edges")
+        ready = state_of(board).ready_stages.tolist()
+        return Action(START, max(ready, key=np.diff(self.dag.child_ptr).tolist().__getitem__), 1)
 
 
 def startable_stages(state: ClusterState) -> list[int]:

@@ -34,12 +34,12 @@ def interruptible(command: Sequence[str], **options: Any) -> subprocess.Popen[st
     A shell lets its background jobs ignore SIGINT, their children inherit that, and Python then installs no handler:
     a test that interrupts a child would wait for ever.
     """
-    with _sigint_handled():
+    with sigint_handled():
         return subprocess.Popen(command, text=True, **options)
 
 
 @contextlib.contextmanager
-def _sigint_handled() -> Iterator[None]:
+def sigint_handled() -> Iterator[None]:
     """Handle SIGINT in this process: a signal that is handled, and not ignored, is at its default in a child."""
     before = signal.getsignal(signal.SIGINT)
     signal.signal(signal.SIGINT, signal.default_int_handler)

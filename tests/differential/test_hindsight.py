@@ -8,13 +8,12 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.episodes import MostChildren
 
 from fermata.operator.hindsight import ReplayError, replay
 from fermata.operator.past import PastJob, PastStage, fitting
 from fermata.policy import registry
 from fermata.policy.action import START, WAIT, Action
-from fermata.policy.board import Board, state_of
-from fermata.policy.dag import Dag, GraphReader
 from fermata.policy.guardrails import Guardrails
 from fermata.policy.state import ClusterState
 from fermata.sim.simulate import simulate
@@ -160,27 +159,10 @@ def test_a_job_that_does_not_fit_is_left_out() -> None:
     assert fitting([small, wide], 3) == [small]
 
 
-class _Reader(GraphReader):
-    """Starts whatever has the most children; fails where it does not know the edges."""
-
-    name = "reader"
-
-    def __init__(self, dag: Dag | None = None) -> None:
-        self.dag = dag
-
-    def knowing(self, dag: Dag) -> _Reader:
-        return _Reader(dag)
-
-    def act(self, board: Board) -> Action:
-        assert self.dag is not None
-        ready = state_of(board).ready_stages.tolist()
-        return Action(START, max(ready, key=np.diff(self.dag.child_ptr).tolist().__getitem__), 1)
-
-
 def test_a_policy_that_reads_edges_is_replayed_with_them() -> None:
     stages = [PastStage("lonely", (), 1, 1, 1, 5.0, 5.0), PastStage("root", (), 1, 1, 1, 1.0, 1.0)]
     jobs = [
         PastJob(0.0, "a", "a", 1.0, (stages[0],), math.nan),
         PastJob(0.0, "b", "b", 1.0, (stages[1], PastStage("leaf", (0,), 1, 1, 1, 1.0, 1.0)), math.nan),
     ]
-    assert list(replay(jobs, 1, _Reader(), Guardrails(), registry.load("fifo"))) == [6.0, 7.0]
+    assert list(replay(jobs, 1, MostChildren(), Guardrails(), registry.load("fifo"))) == [6.0, 7.0]

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.episodes import first_state, one_stage_jobs
+from tests.episodes import MostChildren, first_state, one_stage_jobs
 from tests.unit.operator.objects import T0, stage, workflow_fact_of
 
 from fermata.operator import reasons
@@ -25,8 +25,6 @@ from fermata.operator.seat import RETRY_LOAD_S, Decision, Seat, Verdict, limits_
 from fermata.operator.view import view
 from fermata.policy import registry
 from fermata.policy.action import HOLD, START, Action
-from fermata.policy.board import Board, state_of
-from fermata.policy.dag import Dag, GraphReader
 from fermata.policy.errors import ModelError
 from fermata.policy.features import SIZE
 from fermata.policy.guardrails import IDLE_POOL
@@ -361,30 +359,12 @@ def test_limits_of_a_pool() -> None:
     assert np.isinf(limits_of(SPEC).max_hold_s)
 
 
-class _Reader(GraphReader):
-    """Starts the stage with the most children; fails where it does not know the edges."""
-
-    name = "reader"
-
-    def __init__(self, dag: Dag | None = None) -> None:
-        self.dag = dag
-
-    def knowing(self, dag: Dag) -> _Reader:
-        return _Reader(dag)
-
-    def act(self, board: Board) -> Action:
-        if self.dag is None:
-            raise ModelError("no edges")
-        ready = state_of(board).ready_stages.tolist()
-        return Action(START, max(ready, key=np.diff(self.dag.child_ptr).tolist().__getitem__), 1)
-
-
 def test_a_policy_that_reads_edges_is_told_them_and_without_them_the_fallback_decides() -> None:
     fact = workflow_fact_of("w", stage("lonely"), stage("root"), stage("leaf", "root"))
     assert fact.spec is not None
     views = [view(fact, fact.spec, {}, {}, {}, Estimates(), T0)]
     state, keys = build_state(views, 1, {}, {}, {}, [], T0)
-    seat, _ = _seat(_Reader())
+    seat, _ = _seat(MostChildren())
 
     async def ask() -> list[Decision]:
         with_edges = await seat.decide(state, SPEC, limits_of(SPEC), dag=lambda: dag_of(views, keys))
@@ -394,7 +374,7 @@ def test_a_policy_that_reads_edges_is_told_them_and_without_them_the_fallback_de
         known, unknown = asyncio.run(ask())
     finally:
         seat.close()
-    assert known.policy == "reader"
+    assert known.policy == "most-children"
     assert keys.stages[known.steps[0].action.stage] == ("uid-w", "root")
     assert unknown.trouble is not None
     assert unknown.trouble.reason == reasons.DECISION_FAILED

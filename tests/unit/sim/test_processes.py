@@ -14,7 +14,7 @@ from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 
 import pytest
-from tests.processes import interruptible
+from tests.processes import interruptible, sigint_handled
 
 from fermata.cli.interrupts import terminable
 from fermata.sim import processes
@@ -101,9 +101,8 @@ if __name__ == "__main__":
 @pytest.fixture(autouse=True)
 def ctrl_c() -> Iterator[None]:
     """Let Ctrl-C do what it does in a terminal: what a shell runs in the background ignores it."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
+    with sigint_handled():
+        yield
 
 
 def _step(done: list[str], number: int = signal.SIGINT, *, fails: bool = False) -> None:

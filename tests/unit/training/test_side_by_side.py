@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
+from tests.processes import sigint_handled
 
 torch = pytest.importorskip("torch", reason="needs the [training] extra")
 
@@ -61,9 +62,8 @@ def _interrupt() -> None:
 @pytest.fixture(autouse=True)
 def _interruptible() -> Iterator[None]:
     """Let SIGINT interrupt, also where whoever started the tests ignores it, as shells do for what is behind `&`."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
+    with sigint_handled():
+        yield
 
 
 @pytest.mark.parametrize(("end", "error"), [(_break, ZeroDivisionError), (_interrupt, KeyboardInterrupt)])
