@@ -1,4 +1,4 @@
-"""One pool, brought from what is to what should be: seat, observe, decide, apply, settle, tell, arm.
+"""One pool, brought from what is to what should be: seat, observe, decide, apply, settle, tell, look back, arm.
 
 Level-based: `reconcile` may be called at any time and any number of times, and what it does depends on what the API
 server holds, not on what happened. All that it keeps can be read from there again. One instance for each pool, so a
