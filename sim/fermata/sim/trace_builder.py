@@ -11,6 +11,7 @@ import math
 import sys
 from array import array
 from collections.abc import Iterable, Sequence
+from graphlib import CycleError, TopologicalSorter
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -193,37 +194,11 @@ def _check_acyclic(stages: Sequence[StageSpec], index: dict[str, int]) -> None:
             forward |= parent_position >= position
         if len(stage.depends_on) > 1 and len(set(stage.depends_on)) < len(stage.depends_on):
             raise InputError(f"stage {stage.name!r} names a parent twice in depends_on")
-    if forward and (found := _find_cycle({stage.name: stage.depends_on for stage in stages})):
-        raise InputError(f"the stages form a cycle: {cycle(found)}")
-
-
-def _find_cycle(parents: dict[str, Sequence[str]]) -> list[str] | None:
-    """Stages of one cycle, parent before child and the first again at the end; None if there is none."""
-    left = dict(parents)
-    children: dict[str, list[str]] = {name: [] for name in parents}
-    missing = {name: len(names) for name, names in parents.items()}
-    for name, names in parents.items():
-        for parent in names:
-            children[parent].append(name)
-    ready = [name for name, count in missing.items() if count == 0]
-    while ready:
-        done = ready.pop()
-        del left[done]
-        for child in children[done]:
-            missing[child] -= 1
-            if missing[child] == 0:
-                ready.append(child)
-    if not left:
-        return None
-    # Every stage that is left has a parent that is left, so walking up must come back to where it has been.
-    walk: dict[str, None] = {}
-    at = next(iter(left))
-    while at not in walk:
-        walk[at] = None
-        at = next(parent for parent in left[at] if parent in left)
-    path = list(walk)
-    loop = path[path.index(at) :]
-    return [at, *reversed(loop)]
+    if forward:
+        try:
+            TopologicalSorter({stage.name: stage.depends_on for stage in stages}).prepare()
+        except CycleError as error:  # which names it from parent to child, the first one again at the end
+            raise InputError(f"the stages form a cycle: {cycle(error.args[1])}") from error
 
 
 def one_stage_trace(
