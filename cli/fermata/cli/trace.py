@@ -151,10 +151,9 @@ def _is_estimated(trace: Trace) -> bool:
     """Return whether some stage's estimate is not what its tasks really take on average."""
     import numpy as np
 
-    from fermata.sim.trace_jobs import stage_work_s, task_counts
+    from fermata.sim.trace_jobs import mean_task_s
 
-    mean_s = stage_work_s(trace) / task_counts(trace) / trace.stage_slots
-    return not np.allclose(trace.stage_estimate_s, mean_s)
+    return not np.allclose(trace.stage_estimate_s, mean_task_s(trace))
 
 
 def _from_cluster(pool: str | None, kubeconfig: Path | None) -> Trace:

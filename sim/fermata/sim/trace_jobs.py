@@ -97,6 +97,12 @@ def stage_work_s(trace: Trace) -> FloatArray:
     return totals * trace.stage_slots
 
 
+def mean_task_s(trace: Trace) -> FloatArray:
+    """[stages] seconds that a task of each stage really takes on average; moldable: on one executor."""
+    mean_s: FloatArray = stage_work_s(trace) / task_counts(trace) / trace.stage_slots
+    return mean_s
+
+
 def job_work_s(trace: Trace) -> FloatArray:
     """[jobs] executor-seconds that each job really takes."""
     return np.add.reduceat(stage_work_s(trace), trace.job_stage_ptr[:-1]) if trace.jobs else np.empty(0)

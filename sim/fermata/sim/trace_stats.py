@@ -13,7 +13,7 @@ import numpy as np
 
 from fermata.sim.metrics import job_shapes
 from fermata.sim.trace import FloatArray, Trace
-from fermata.sim.trace_jobs import stage_work_s, task_counts
+from fermata.sim.trace_jobs import mean_task_s
 
 WINDOW_GAPS = 20.0
 # Below this the two halves of the best split differ no more than those of one lognormal cloud of moderate spread.
@@ -153,6 +153,6 @@ def _spread(values: FloatArray) -> Spread:
 
 def _estimates(trace: Trace) -> tuple[FloatArray, FloatArray]:
     """Return estimate and mean duration of each stage of which both are more than 0."""
-    mean_s = stage_work_s(trace) / task_counts(trace) / trace.stage_slots
+    mean_s = mean_task_s(trace)
     known = (mean_s > 0.0) & (trace.stage_estimate_s > 0.0)
     return trace.stage_estimate_s[known], mean_s[known]

@@ -13,8 +13,8 @@ import numpy as np
 
 from fermata.policy.errors import InputError
 from fermata.sim.scenarios.base import check_share, check_sigma
-from fermata.sim.trace import FloatArray, Trace
-from fermata.sim.trace_jobs import stage_work_s, task_counts
+from fermata.sim.trace import Trace
+from fermata.sim.trace_jobs import mean_task_s
 from fermata.sim.trace_stats import size_classes
 
 
@@ -53,8 +53,7 @@ def exact_estimates(trace: Trace) -> Trace:
 
     Nobody has such estimates; what a policy gains by them is what better estimates could be worth at most.
     """
-    mean_s = stage_work_s(trace) / task_counts(trace) / trace.stage_slots
-    return replace(trace, stage_estimate_s=mean_s)
+    return replace(trace, stage_estimate_s=mean_task_s(trace))
 
 
 def _rng(seed: int) -> np.random.Generator:
@@ -64,7 +63,7 @@ def _rng(seed: int) -> np.random.Generator:
 
 def _classes(trace: Trace) -> tuple[np.ndarray, tuple[float, float]]:
     """Which stages are long by the mean duration of a task, and the mean of that over short and over long stages."""
-    mean_s: FloatArray = stage_work_s(trace) / task_counts(trace) / trace.stage_slots
+    mean_s = mean_task_s(trace)
     split = size_classes(mean_s)
     threshold_s = np.sort(mean_s)[min(trace.stages - 1, round(split.short_share * trace.stages))]
     # With one class only, every stage is short and both means are its own.

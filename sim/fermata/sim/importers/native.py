@@ -7,9 +7,10 @@ from pathlib import Path
 
 import numpy as np
 
+from fermata.sim.generate.estimates import exact_estimates
 from fermata.sim.importers.base import DEFAULTS, Imported, ImportOptions
 from fermata.sim.trace_io import read_trace
-from fermata.sim.trace_jobs import select_jobs, stage_work_s, task_counts
+from fermata.sim.trace_jobs import select_jobs
 
 
 def read_native(path: str | Path, options: ImportOptions = DEFAULTS) -> Imported:
@@ -22,7 +23,7 @@ def read_native(path: str | Path, options: ImportOptions = DEFAULTS) -> Imported
     if options.limit is not None and options.limit < trace.jobs:
         trace = select_jobs(trace, np.arange(options.limit))
     if options.exact_estimates:
-        trace = replace(trace, stage_estimate_s=stage_work_s(trace) / task_counts(trace) / trace.stage_slots)
+        trace = exact_estimates(trace)
     if options.one_slot:
         trace = replace(trace, stage_slots=np.ones_like(trace.stage_slots))
     return Imported(trace)
