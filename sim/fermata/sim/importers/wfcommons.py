@@ -73,13 +73,12 @@ def _stages(document: dict[str, Any], options: ImportOptions, file: str | Path) 
     """The stages of a run, and whether the run time of every task is known."""
     try:
         tasks, runs = _tasks(document)
-        key_of = {task.get("id", task["name"]): task.get("id", task["name"]) for task in tasks}
         # Before 1.4 parents were given by name.
-        key_of.update({task["name"]: task.get("id", task["name"]) for task in tasks if task["name"] not in key_of})
+        key_of = {task["name"]: _key(task) for task in tasks} | {_key(task): _key(task) for task in tasks}
         complete = True
         stages = []
         for task in tasks:
-            key = task.get("id", task["name"])
+            key = _key(task)
             run = runs.get(key, {})
             runtime_s = next((run[name] for name in _RUNTIMES if run.get(name) is not None), None)
             complete &= runtime_s is not None
@@ -110,7 +109,12 @@ def _tasks(document: dict[str, Any]) -> tuple[list[dict[str, Any]], dict[str, di
         return _objects(specified, "specification.tasks"), {run["id"]: run for run in executed}
     # "jobs" was the name up to 1.2.
     tasks = _objects(workflow["tasks"] if "tasks" in workflow else workflow["jobs"], "tasks")
-    return tasks, {task.get("id", task["name"]): task for task in tasks}
+    return tasks, {_key(task): task for task in tasks}
+
+
+def _key(task: dict[str, Any]) -> Any:
+    """What a task is known by: its id where it has one, else its name."""
+    return task.get("id", task["name"])
 
 
 def _object(value: Any, what: str) -> dict[str, Any]:
