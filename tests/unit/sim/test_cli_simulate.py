@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -246,20 +246,7 @@ def test_standard_output_that_cannot_be_written_is_one_line(arguments: tuple[str
 def test_an_interrupt_keeps_what_is_done(processes: str, tmp_path: Path) -> None:
     out = tmp_path / "jobs.csv"
     arguments = ["--scenario", "syn_60", "--seeds", "0-999999", "--set", "jobs=2000", "--policy", "sjf", "--json"]
-    process = interruptible(
-        [*COMMAND, *arguments, "--jobs", processes, "--per-job", str(out)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        start_new_session=True,
-    )
-    try:
-        _wait_for_rows(tmp_path, process)
-        os.killpg(process.pid, signal.SIGINT)
-        stdout, stderr = process.communicate(timeout=120)
-    finally:
-        process.kill()
-    assert process.returncode in INTERRUPTED
-    figures = json.loads(stdout)
+    figures, stderr = _interrupted(tmp_path, [*arguments, "--jobs", processes, "--per-job", str(out)])
     done = len(figures["per_seed"])
     assert figures["interrupted"] is True
     assert [row["seed"] for row in figures["per_seed"]] == list(range(done))
@@ -284,20 +271,8 @@ def test_stopped_after_one_seed_it_claims_no_interval(monkeypatch: pytest.Monkey
 def test_an_interrupt_in_one_episode_keeps_its_jobs_and_decisions(tmp_path: Path) -> None:
     record, out = tmp_path / "r.jsonl", tmp_path / "jobs.csv"
     arguments = ["--scenario", "syn_60", "--seeds", "0", "--set", "jobs=1000000", "--policy", "sjf", "--json"]
-    process = interruptible(
-        [*COMMAND, *arguments, "--warmup", "10", "--record", str(record), "--per-job", str(out)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        start_new_session=True,
-    )
-    try:
-        _wait_for_rows(tmp_path, process, at_least=1_000_000)
-        os.killpg(process.pid, signal.SIGINT)
-        stdout, stderr = process.communicate(timeout=120)
-    finally:
-        process.kill()
-    assert process.returncode in INTERRUPTED
-    figures = json.loads(stdout)
+    arguments += ["--warmup", "10", "--record", str(record), "--per-job", str(out)]
+    figures, stderr = _interrupted(tmp_path, arguments, at_least=1_000_000)
     jobs = figures["jobs"] + 10
     assert figures["interrupted"] is True
     assert stderr == f"fermata: interrupted after {jobs} of 1000000 jobs; the figures are of these\n"
@@ -307,8 +282,22 @@ def test_an_interrupt_in_one_episode_keeps_its_jobs_and_decisions(tmp_path: Path
     assert len(records) >= jobs
 
 
-def _wait_for_rows(folder: Path, process: subprocess.Popen[str], at_least: int = 1) -> None:
-    """Until something has been written to the output that is still under its temporary name."""
+def _interrupted(folder: Path, arguments: Sequence[str], at_least: int = 1) -> tuple[dict[str, Any], str]:
+    """Interrupt a simulation once it has written so many bytes; return its figures and what it said."""
+    pipe = subprocess.PIPE
+    process = interruptible([*COMMAND, *arguments], stdout=pipe, stderr=pipe, start_new_session=True)
+    try:
+        _wait_for_rows(folder, process, at_least)
+        os.killpg(process.pid, signal.SIGINT)
+        stdout, stderr = process.communicate(timeout=120)
+    finally:
+        process.kill()
+    assert process.returncode in INTERRUPTED
+    return json.loads(stdout), stderr
+
+
+def _wait_for_rows(folder: Path, process: subprocess.Popen[str], at_least: int) -> None:
+    """Until so many bytes have been written to the output that is still under its temporary name."""
     deadline = time.monotonic() + 200.0
     while time.monotonic() < deadline and process.poll() is None:
         if any(path.stat().st_size >= at_least for path in folder.iterdir()):
