@@ -163,6 +163,19 @@ def test_pods_that_outlive_their_job_keep_their_executors(cluster: Cluster, dele
     cluster.wait_for(second)
 
 
+@pytest.mark.slow
+def test_a_stage_of_which_no_pod_is_ready_for_a_minute_says_so(cluster: Cluster) -> None:
+    waiting = stage("a")
+    waiting["template"]["spec"]["schedulingGates"] = [{"name": "example.com/never"}]
+    cluster.pool("unready", executors=1, policy={"name": "fifo"})
+    cluster.submit("unready", "unready", [waiting])
+    wait_until(
+        lambda: stages_of(cluster.status("unready")).get("a", {}).get("reason") == "NoPodReady", "it does not say so"
+    )
+    wait_until(lambda: "NoPodReady" in dict(cluster.events("unready")), "no Event says so")
+    cluster.objects.delete_namespaced_custom_object(GROUP, VERSION, "default", "workflows", "unready")
+
+
 def _unfinished_pods(cluster: Cluster, workflow: str, stage: str) -> list[str]:
     selector = f"{GROUP}/workflow={workflow},{GROUP}/stage={stage}"
     found = cluster.core.list_namespaced_pod("default", label_selector=selector).items
