@@ -18,7 +18,7 @@ from fermata.operator.build_state import HoldTimes, build_state, dag_of
 from fermata.operator.census import Census
 from fermata.operator.expiry import Expiry
 from fermata.operator.facts import PoolFact
-from fermata.operator.holding import Holding, Situation
+from fermata.operator.holding import Holding, Pause, Situation
 from fermata.operator.ledger import Ledger, Meter
 from fermata.operator.observe import Observer
 from fermata.operator.past import PastJob, present_job
@@ -68,7 +68,8 @@ class PoolReconciler:
         now_s = self._tools.now()  # a history of 100,000 workflows takes a while
         # 3. Decide.
         self._holding.enter(self._situation(spec) if spec else None)
-        may_hold = fact is not None and not self._holding.verdict(fact).on
+        paused = self._holding.verdict(fact) if fact else None
+        may_hold = paused is not None and not paused.on
         asked = await self._decide(spec, now_s, may_hold=may_hold) if spec else None
         # 4. Apply.
         await self._applier.stop_unwanted(self._observer.views.values(), now_s)
@@ -80,7 +81,7 @@ class PoolReconciler:
         # 6. Tell: statuses, Events, metrics.
         await self._tell_workflows(asked, left, now_s)
         await self._observer.observe(now_s)  # what has ended by its status is none of the pool's any more
-        await self._tell_pool(fact, asked, left)
+        await self._tell_pool(fact, asked, left, paused)
         await self._expiry.delete_due(now_s)
         self._whole = False
         # 7. Look back: what is holding worth here?
@@ -248,9 +249,9 @@ class PoolReconciler:
                 break
         self._teller.put_back(stale)
 
-    async def _tell_pool(self, fact: PoolFact | None, asked: Asked | None, left: Left) -> None:
+    async def _tell_pool(self, fact: PoolFact | None, asked: Asked | None, left: Left, paused: Pause | None) -> None:
         latest = self._tools.store.pools.get(self.pool)
-        if fact is None or latest is None:
+        if fact is None or paused is None or latest is None:
             self._tools.metrics.withdraw(self.pool)
             return
         if (latest.meta.uid, latest.meta.generation) != (fact.meta.uid, fact.meta.generation):
@@ -271,7 +272,7 @@ class PoolReconciler:
             self._seat.name,
             counts,
             pool_problem(fact),
-            self._holding.verdict(fact),
+            paused,
             found.share if found else None,
         )
 

@@ -948,6 +948,24 @@ def test_a_pause_ends_before_another_policy_decides_for_the_first_time() -> None
     assert "next" not in world.started, "the substitute decided"
 
 
+def test_a_pause_that_begins_when_the_policy_has_decided_is_told_with_the_next_decision() -> None:
+    world = begun()
+    tell = world.server.patch_workflow_status
+
+    async def pause(*arguments: Any) -> dict[str, Any]:
+        world.reconciler._holding._paused = True  # a replay ends, which wakes the pool
+        return await tell(*arguments)
+
+    world.server.patch_workflow_status = pause  # type: ignore[method-assign]
+    told = []
+    for name in ("first", "second"):
+        world.now_s += 3.0  # statuses of pools are not written all the time
+        world.feed("workflows", f"uid-{name}", workflow(name, stage("a"), arrival_s=world.now_s))
+        asyncio.run(world.reconciler.reconcile())
+        told.append((condition(world, "p", "HoldingPaused")[0], status_of(world, "p")["policy"]))
+    assert told == [("False", "holder"), ("True", "sjf")]
+
+
 @pytest.mark.parametrize("seen_gone", [True, False])
 def test_a_pool_that_is_made_again_is_not_paused_for_what_its_predecessor_cost(seen_gone: bool) -> None:
     world = paused()
