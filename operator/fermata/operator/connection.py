@@ -37,7 +37,7 @@ Json = dict[str, Any]
 
 
 class ClusterError(FermataError):
-    """A request that did not succeed. `status` is the HTTP status, 0 where there was no answer."""
+    """A request that did not succeed: its HTTP status (0: no answer), and a reason where the API server gave one."""
 
     def __init__(self, status: int, reason: str, message: str) -> None:
         self.status, self.reason, self.message = status, reason, message

@@ -57,7 +57,7 @@ class Expiry:
         try:
             await self._tools.cluster.delete_workflow(meta.namespace, meta.name, meta.uid)
         except ClusterError as error:
-            if error.status != 404:
+            if error.reason != "NotFound":
                 log.warning("%s: not deleted: %s", fact.title, error)
                 self._push(self._tools.now() + RETRY_S[-1], meta.uid)
 

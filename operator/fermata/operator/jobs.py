@@ -127,7 +127,8 @@ async def start(cluster: Cluster, job: Mapping[str, Any]) -> Json:
     except ClusterError as error:
         if error.status == 409 and error.reason == "AlreadyExists":
             return _ours(await cluster.get_job(meta["namespace"], meta["name"]), meta)
-        if error.status in (400, 413, 422) and not error.is_denial:
+        # What the API server says has a reason; what a proxy before it says is no judgement of the Job.
+        if error.status in (400, 413, 422) and error.reason and not error.is_denial:
             raise RefusedError(Refusal(reasons.JOB_REJECTED, error.message)) from error
         raise
 
@@ -162,7 +163,7 @@ async def find(cluster: Cluster, fact: WorkflowFact, stage: str, now_s: float) -
             return labelled
         return await cluster.patch_job(meta.namespace, name, {"metadata": {"uid": known.uid, "labels": labels}})
     except ClusterError as error:
-        if error.status == 404:
+        if error.reason == "NotFound":
             return None
         raise
 

@@ -281,7 +281,7 @@ class Teller:
         except ClusterError as error:
             if error.is_too_large and body.get("stages"):
                 self._shorten(fact, error)
-            elif error.status != 404:  # deleted meanwhile: the event is on its way
+            elif error.reason != "NotFound":  # deleted meanwhile: the event is on its way
                 self._not_written(fact, error)
             return False
         self._refusals.pop(uid, None)

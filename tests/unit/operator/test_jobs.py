@@ -159,6 +159,13 @@ def test_what_admission_says_no_to_is_tried_again(status: int, message: str) -> 
         _start(_Server(ClusterError(status, "Invalid", message)))
 
 
+@pytest.mark.parametrize("status", [400, 413, 422])
+def test_a_refusal_that_is_not_the_api_servers_own_is_tried_again(status: int) -> None:
+    page = "<html><body><h1>400 Bad request</h1>Your browser sent an invalid request.</body></html>"
+    with pytest.raises(ClusterError):
+        _start(_Server(ClusterError(status, "", page)))
+
+
 class _Patched:
     """An API server with one Job, which it merges patches into."""
 

@@ -226,9 +226,11 @@ def test_a_busy_api_server_is_not_asked_for_every_status_again_and_again() -> No
     assert all(world.server.objects[uid]["status"] for uid in uids)
 
 
-def test_a_status_that_is_refused_is_written_less_and_less_often_until_it_is_taken() -> None:
+@pytest.mark.parametrize("status", [403, 404])  # the second one by a proxy that knows no such page
+def test_a_status_that_is_refused_is_written_less_and_less_often_until_it_is_taken(status: int) -> None:
     world = World()
-    world.server.denied_s = asked_s = []
+    world.server.denied_s, world.server.denied_status = [], status
+    asked_s = world.server.denied_s
     asyncio.run(world.run_until(T0 + 100.0))
     waits_s = [0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0]
     both = [second for second in itertools.accumulate(waits_s, initial=T0 + 1.0) for _ in ("short", "long")]

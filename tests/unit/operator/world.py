@@ -41,6 +41,8 @@ class Server:
         self.narrow: int | None = None  # how many tasks at once admission leaves to any Job
         self.room = math.inf  # characters of an object, beyond which none is stored
         self.unread = 0  # how many more times it does not answer what asks for a Job
+        self.unread_status = 503  # what is said instead, by whoever stands before it
+        self.denied_status = 403  # the same of the statuses of workflows
         self.busy: int | None = None  # how many statuses it has refused because it has too much to do, while it has
         self.denied_s: list[float] | None = None  # when it refused statuses of workflows, by `clock_s`, while it does
         self._version = 100
@@ -68,7 +70,7 @@ class Server:
     async def patch_workflow_status(self, _ns: str, name: str, version: str, status: dict[str, Any]) -> dict[str, Any]:
         if self.denied_s is not None:
             self.denied_s.append(self.clock_s())
-            raise ClusterError(403, "Forbidden", "you may not")
+            raise ClusterError(self.denied_status, "", "you may not")
         return self._patch_status(name, version, status)
 
     async def patch_pool_status(self, name: str, version: str, status: dict[str, Any]) -> dict[str, Any]:
@@ -88,7 +90,7 @@ class Server:
     async def get_job(self, _ns: str, name: str) -> dict[str, Any]:
         if self.unread:
             self.unread -= 1
-            raise ClusterError(503, "ServiceUnavailable", "later")
+            raise ClusterError(self.unread_status, "ServiceUnavailable" if self.unread_status == 503 else "", "later")
         if name not in self.objects:
             raise ClusterError(404, "NotFound", "there is none")
         return self.objects[name]
