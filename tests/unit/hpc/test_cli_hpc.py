@@ -200,6 +200,7 @@ def test_a_policy_over_the_queue_is_trained_and_evaluated(log: Path, tmp_path: P
             "--inspector: queue-even holds jobs by itself",
         ),
         (("simulate", "--policy", "sjf", "--start", "399", "--jobs", "2"), "cannot take 2 from index 399"),
+        (("simulate", "--policy", "sjf", "--start", "401"), "drawn has 400 jobs; cannot take 1 from index 401"),
         (("simulate", "--policy", "sjf/skip+published"), "expected one of commit, strict, skip"),
         (("simulate", "--policy", "sjf", "--cleaning", "none"), "--cleaning: expected archive or schedinspector"),
         (("simulate", "--policy", "sjf", "--stretch", "0"), "expected a number above 0 by which jobs take"),

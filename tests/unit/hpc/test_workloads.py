@@ -81,6 +81,11 @@ def test_the_published_loader_keeps_every_line_but_the_wide_one_is_refused(log_f
         ("; MaxProcs: 4\n", "bad.swf: expected at least one job line"),
         ("1 0 -1 1 1 -1 -1 1 1 -1 1 1 -1 -1 -1 -1 -1 -1\n", "bad.swf: expected a header line with MaxProcs"),
         ("; MaxProcs: 1,024\n1 0 -1 1 1 -1 -1 1 1 -1 1\n", "MaxProcs or MaxNodes, a whole number"),
+        (f"; MaxProcs: {'9' * 5000}\n1 0 -1 1 1 -1 -1 1 1 -1 1\n", "MaxProcs or MaxNodes, a whole number"),
+        (
+            "; MaxProcs: 1\n1 0 -1 9 2 -1 -1 2 9 -1 1\n2 0 -1 9 1 -1 -1 1 9 -1 2\n",
+            "bad.swf: no usable job of 2: all are wider than 1 core, partial, cancelled or unknown",
+        ),
         ("; MaxNodes: 1.5\n1 0 -1 1 1 -1 -1 1 1 -1 1\n", "MaxProcs or MaxNodes, a whole number"),
     ],
 )

@@ -42,7 +42,7 @@ def simulate(
 
     chosen = named(policy, kill_at_estimate=kill)
     given = load(log, cleaning, estimates, seed, stretch)
-    wanted = given.sequence(start, len(given) - start if jobs is None else jobs)
+    wanted = given.sequence(start, max(len(given) - start, 1) if jobs is None else jobs)
     schedule = run(wanted, chosen.order, chosen.rules, None, chosen.model)
     if per_job is not None:
         with atomic_output(per_job) as stream:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from fermata.policy.errors import InputError
+from fermata.policy.wording import counted
 from fermata.sim.hpc.inspect import Inspector
 from fermata.sim.hpc.jobs import FloatArray, JobLog
 from fermata.sim.hpc.metrics import figures
@@ -62,7 +63,7 @@ def draw_sequences(log: JobLog, count: int, jobs: int, seed: int, *, part: str, 
     if count < 1 or jobs < 1 or warm < 0:
         raise InputError(f"expected at least 1 sequence of at least 1 job, got {count} of {jobs} after {warm}")
     if end - first < jobs + warm:
-        raise InputError(f"{part} of {log.name} has {end - first} jobs; expected at least {jobs + warm}")
+        raise InputError(f"{part} of {log.name} has {counted(end - first, 'job')}; expected at least {jobs + warm}")
     starts = np.random.default_rng(seed).integers(first + warm, end - jobs + 1, count)
     return Sequences(tuple(int(each) for each in starts), jobs, warm)
 
@@ -77,7 +78,7 @@ def published_sequences(log: JobLog, count: int, jobs: int, seed: int) -> Sequen
         InputError: the log is too short; its last sequence is never drawn.
     """
     if len(log) <= jobs:
-        raise InputError(f"{log.name} has {len(log)} jobs; expected more than {jobs}")
+        raise InputError(f"{log.name} has {counted(len(log), 'job')}; expected more than {jobs}")
     words = np.frombuffer(hashlib.sha512(str(seed).encode()).digest()[:8], dtype="<u4").tolist()
     random = np.random.RandomState(words)
     return Sequences(tuple(int(random.randint(0, len(log) - jobs)) for _ in range(count)), jobs)

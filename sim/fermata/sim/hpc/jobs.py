@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fermata.policy.errors import InputError
+from fermata.policy.wording import counted
 from fermata.sim.trace_builder import MAX_SLOTS, MAX_TIME_S
 
 FloatArray = NDArray[np.float64]
@@ -66,7 +67,7 @@ class JobLog:
             InputError: the log has no such jobs.
         """
         if start < 0 or jobs < 1 or start + jobs > len(self):
-            raise InputError(f"{self.name} has {len(self)} jobs; cannot take {jobs} from index {start}")
+            raise InputError(f"{self.name} has {counted(len(self), 'job')}; cannot take {jobs} from index {start}")
         return self.select(slice(start, start + jobs))
 
     def select(self, chosen: slice | NDArray[np.bool_]) -> JobLog:

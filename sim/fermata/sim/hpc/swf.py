@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fermata.policy.errors import InputError
+from fermata.policy.wording import counted
 from fermata.sim.files import Progress, shown_name
 from fermata.sim.hpc.jobs import JobLog
 from fermata.sim.importers.swf import CANCELLED, PARTIAL, job_lines, processors_of
@@ -54,6 +55,11 @@ def read_log(path: str | Path, cleaning: Cleaning = Cleaning.ARCHIVE, progress: 
         raise InputError("expected at least one job line", file=shown_name(path))
     fields = np.array(rows)
     cleaned = _archive(fields, cores) if cleaning is Cleaning.ARCHIVE else _schedinspector(fields)
+    if not len(cleaned):
+        told = (
+            f"no usable job of {len(rows)}: all are wider than {counted(cores, 'core')}, partial, cancelled or unknown"
+        )
+        raise InputError(told, file=shown_name(path))
     return _log(re.sub(r"(\.swf)?(\.(xz|gz))?$", "", Path(path).name), cleaned, cores)
 
 

@@ -36,7 +36,7 @@ PARTIAL = (2.0, 3.0, 4.0)
 CANCELLED = 5.0
 _WIDER = "wider than the machine"
 # A number that goes on after a comma or a point is none that can be read: of 1,024 processors the first is one.
-_MACHINE = re.compile(r";\s*(MaxProcs|MaxNodes)\s*:\s*(\d+)(?![\d.,]*\d)")
+_MACHINE = re.compile(r";\s*(MaxProcs|MaxNodes)\s*:\s*(\d{1,15})(?![\d.,]*\d)")
 
 
 def processors_of(header: Mapping[str, int]) -> int | None:
