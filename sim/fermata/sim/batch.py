@@ -8,34 +8,24 @@ because a network's last bits may depend on how many rows it is given.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fermata.policy._jit import kernel
 from fermata.policy.features import ORDER, SIZE, FeatureRow
-from fermata.policy.guardrails import NO_LIMITS, Guardrails
+from fermata.policy.guardrails import NO_LIMITS
 from fermata.policy.heuristics.kernel import Rule
 from fermata.policy.learned import ACTIONS
 from fermata.sim.engine import DECIDE
-from fermata.sim.learned_loop import next_decision, take_cheapest
+from fermata.sim.learned_loop import Manner, next_decision, take_cheapest
 from fermata.sim.world import World
-
-
-class Manner(NamedTuple):
-    """How the answers of a network are taken; see `fermata.policy.learned`."""
-
-    order: Rule
-    margin: float
-    limits: Guardrails
-    fallback: Rule  # where the limits forbid to wait at all
 
 
 @kernel
 def _step(world: World, manner: Manner, costs: NDArray[np.float64], x: FeatureRow) -> int:
     """Take the cheapest action, go to the next decision and write its features; returns what `advance` says."""
-    waited = take_cheapest(world, manner.order, costs, manner.margin, manner.limits, manner.fallback)
+    waited = take_cheapest(world, manner, costs)
     return next_decision(world, manner.order, waited, x)
 
 

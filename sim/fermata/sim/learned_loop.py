@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +30,15 @@ DECISIONS_A_REPORT = 64
 HEADS_A_REPORT = 1_000  # in a throng, where each takes a moment
 # Beside what `advance` says: nothing to ask yet, a moment for Python; nothing has happened.
 IN_THRONG, BEGUN = -1, -2
+
+
+class Manner(NamedTuple):
+    """How the answers of a network are taken; see `fermata.policy.learned`."""
+
+    order: Rule  # of the candidates
+    margin: float
+    limits: Guardrails
+    fallback: Rule  # where the limits forbid to wait at all
 
 
 @part
@@ -74,39 +83,25 @@ def _next_question(world: World, order: Rule, waited: bool, x: FeatureRow) -> in
 
 
 @kernel
-def take_cheapest(
-    world: World, order: Rule, costs: NDArray[np.float64], margin: float, limits: Guardrails, fallback: Rule
-) -> bool:
+def take_cheapest(world: World, manner: Manner, costs: NDArray[np.float64]) -> bool:
     """Take the action that these costs make the cheapest, within the limits; tell whether it was a wait."""
     board = world.board
-    kind, stage, cap, until_s = cheapest(board, candidates(board, order), costs, margin)
-    kind, stage, cap, until_s, why = bound(board, kind, stage, cap, until_s, limits)
+    kind, stage, cap, until_s = cheapest(board, candidates(board, manner.order), costs, manner.margin)
+    kind, stage, cap, until_s, why = bound(board, kind, stage, cap, until_s, manner.limits)
     if why == IDLE_POOL:
-        kind, stage, cap, until_s = choose(board, fallback)
+        kind, stage, cap, until_s = choose(board, manner.fallback)
     apply(world, kind, stage, cap, until_s)
     return kind == WAIT
 
 
 @kernel
-def _go_on(
-    world: World,
-    order: Rule,
-    costs: NDArray[np.float64],
-    margin: float,
-    limits: Guardrails,
-    fallback: Rule,
-    stand: int,
-    x: FeatureRow,
-) -> int:
+def _go_on(world: World, manner: Manner, costs: NDArray[np.float64], stand: int, x: FeatureRow) -> int:
     """Take the answer to a decision, and go to the next one: one way into compiled code for both.
 
     Args:
         world: the episode.
-        order: of the candidates.
+        manner: how the answer is taken.
         costs: the answer [3], read only at a decision.
-        margin: of the network.
-        limits: within which the action is taken.
-        fallback: where the limits forbid to wait at all.
         stand: where the episode stands: what this returned before, BEGUN at first.
         x: the features of the next decision are written here.
 
@@ -115,8 +110,8 @@ def _go_on(
     """
     waited = stand == BEGUN
     if stand == DECIDE:
-        waited = take_cheapest(world, order, costs, margin, limits, fallback)
-    return int(_next_question(world, order, waited, x))
+        waited = take_cheapest(world, manner, costs)
+    return int(_next_question(world, manner.order, waited, x))
 
 
 def run_network(
@@ -124,10 +119,10 @@ def run_network(
 ) -> int:
     """Run an episode to its end and return what the last `advance` said; `report` is called now and then."""
     x, row = np.zeros(SIZE), np.zeros((1, SIZE), np.float32)
-    costs = np.zeros(len(ACTIONS))
+    costs, manner = np.zeros(len(ACTIONS)), Manner(order, policy.margin, limits, fallback)
     stand, asked = BEGUN, 0
     while True:
-        stand = int(_go_on(world, order, costs, policy.margin, limits, fallback, stand, x))
+        stand = int(_go_on(world, manner, costs, stand, x))
         if stand not in (DECIDE, IN_THRONG):
             return stand
         asked += 1
