@@ -10,7 +10,18 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fermata.cli.interrupts import InterruptError
-from fermata.cli.options import EpisodeJobs, InsteadTrace, ItsExecutors, OtherEstimates, Processes, Settings, TpchDir
+from fermata.cli.options import (
+    EpisodeJobs,
+    InsteadTrace,
+    ItsExecutors,
+    MaxHold,
+    MaxWait,
+    OtherEstimates,
+    Processes,
+    Settings,
+    TpchDir,
+    check_limits,
+)
 
 if TYPE_CHECKING:
     from fermata.training.config import OwnTrace
@@ -39,12 +50,8 @@ def evaluate(
         list[str] | None, typer.Option(help="Change a parameter from the middle of each episode on, like --set.")
     ] = None,
     noise: OtherEstimates = None,
-    max_hold: Annotated[float, typer.Option(min=0, help="Longest time for which a stage may be held, seconds.")] = (
-        math.inf
-    ),
-    max_wait: Annotated[float, typer.Option(min=0, help="Time after which a ready stage is held no more, seconds.")] = (
-        math.inf
-    ),
+    max_hold: MaxHold = math.inf,
+    max_wait: MaxWait = math.inf,
     tpch_dir: TpchDir = None,
     base: Annotated[str | None, typer.Option(help="Compare with this policy; by default the scenario's own.")] = None,
     corrections: Annotated[
@@ -69,6 +76,7 @@ def evaluate(
     from fermata.training.evaluate import Conditions, as_dict, names_of, read_corrections
     from fermata.training.evaluate import evaluate as run
 
+    check_limits(max_hold, max_wait)
     own, chosen_part = _own(trace, executors, part, scenarios)
     names = names_of("all" if scenarios is None else scenarios) if own is None else [Path(own.path).name]
     numbers = seed_range(seeds)
