@@ -35,9 +35,12 @@ Seed = Annotated[int, typer.Option(min=0, help="Seed of everything that is drawn
 @app.command("import")
 def import_(
     context: typer.Context,
-    format_: Annotated[str, typer.Argument(metavar="FORMAT", help="alibaba, jsonl, swf, tpch or wfcommons.")],
+    format_: Annotated[str, typer.Argument(metavar="FORMAT", help="alibaba, graphml, jsonl, swf, tpch or wfcommons.")],
     file: Annotated[
-        str, typer.Argument(parser=location, help="The file, or folder for tpch and wfcommons; - is standard input.")
+        str,
+        typer.Argument(
+            parser=location, help="The file, or folder for graphml, tpch and wfcommons; - is standard input."
+        ),
     ],
     out: Out,
     limit: Annotated[int | None, typer.Option(min=1, help="Stop after this many jobs.")] = None,
@@ -46,7 +49,7 @@ def import_(
     one_slot: Annotated[bool, typer.Option(help="Every task takes one slot.")] = False,
     jobs: Annotated[int, typer.Option(min=1, max=MOST_JOBS, help="Jobs to sample (tpch).")] = 200,
     mean_gap_s: Annotated[
-        float, typer.Option(min=0.0, help="Mean gap between jobs without arrivals (tpch, wfcommons folders).")
+        float, typer.Option(min=0.0, help="Mean gap between jobs without arrivals (graphml, tpch, wfcommons).")
     ] = 25.0,
     seed: Seed = 0,
     sequence: Annotated[
@@ -98,7 +101,7 @@ def import_(
 def export(
     out: Out,
     file: Annotated[str | None, typer.Argument(help="A job trace.")] = None,
-    format_: Annotated[str, typer.Option("--format", "-f", help="jsonl, swf or wfcommons.")] = "jsonl",
+    format_: Annotated[str, typer.Option("--format", "-f", help="graphml, jsonl, swf or wfcommons.")] = "jsonl",
     job: Annotated[str | None, typer.Option(help="Only the job of this id.")] = None,
     executors: Annotated[
         int | None, typer.Option(min=1, help="Size of the machine, for swf, whose header has it.")
@@ -141,7 +144,7 @@ def export(
             _say(f"no MaxProcs in the header, {size}")
     else:
         exporter(trace, out)
-    if format_ != "jsonl" and (trace.job_weight != 1.0).any():
+    if format_ in ("swf", "wfcommons") and (trace.job_weight != 1.0).any():
         _say("weights of jobs left out: the format has none")
     if format_ == "wfcommons" and _is_estimated(trace):
         _say("estimates left out: the format has none")

@@ -32,7 +32,7 @@ STAGE_KEYS = (
     "estimate_s",
 )
 _JOB_KEYS, _STAGE_KEYS = frozenset(JOB_KEYS), frozenset(STAGE_KEYS)
-_TIME_FORMS = ("duration_s", "durations_s", "work_s")
+TIME_FORMS = ("duration_s", "durations_s", "work_s")
 _ONE_FORM = "exactly one of duration_s, durations_s or work_s"
 
 
@@ -72,6 +72,15 @@ def parse_job(line: str) -> tuple[str, float, float, list[StageSpec]]:
     job = _decode(line)
     if type(job) is not dict:
         raise InputError(f"expected a JSON object that describes a job, not {_kind(job)}")
+    return job_of(job)
+
+
+def job_of(job: Mapping[str, Any]) -> tuple[str, float, float, list[StageSpec]]:
+    """Return id, arrival, weight and stages of a job that is described by the keys of the format, checking its types.
+
+    Raises:
+        InputError: not what the format asks for; without file and line.
+    """
     if not _JOB_KEYS.issuperset(job):
         _unknown_key(job, JOB_KEYS, "a job")
     job_id = _required(job, "id", "the job")
@@ -115,7 +124,7 @@ def _parents(names: Any) -> list[str]:
 
 def _parse_time(stage: Mapping[str, Any]) -> tuple[Sequence[float], float | None]:
     """The durations of the tasks and the serial fraction, from whichever of the three forms the stage uses."""
-    forms = [form for form in _TIME_FORMS if form in stage]
+    forms = [form for form in TIME_FORMS if form in stage]
     if len(forms) != 1:
         raise InputError(f"expected {_ONE_FORM}, found {' and '.join(forms) or 'none'}")
     form, value = forms[0], stage[forms[0]]
@@ -180,11 +189,12 @@ def job_lines(trace: Trace) -> Iterator[str]:
         if trace.job_weight[job] != 1.0:
             fields["weight"] = float(trace.job_weight[job])
         stages = range(int(trace.job_stage_ptr[job]), int(trace.job_stage_ptr[job + 1]))
-        fields["stages"] = [_stage_fields(trace, stage) for stage in stages]
+        fields["stages"] = [stage_fields(trace, stage) for stage in stages]
         yield encode(fields) + "\n"
 
 
-def _stage_fields(trace: Trace, stage: int) -> dict[str, Any]:
+def stage_fields(trace: Trace, stage: int) -> dict[str, Any]:
+    """Describe a stage by the keys of the format."""
     parents = trace.parent[trace.parent_ptr[stage] : trace.parent_ptr[stage + 1]].tolist()
     durations_s = trace.task_duration_s[trace.task_ptr[stage] : trace.task_ptr[stage + 1]].tolist()
     serial_fraction, slots = float(trace.stage_serial_fraction[stage]), int(trace.stage_slots[stage])

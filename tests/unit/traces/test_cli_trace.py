@@ -174,7 +174,10 @@ def test_an_export_says_what_it_left_out(tmp_path: Path) -> None:
     ("arguments", "words"),
     [
         (["stats", "none.jsonl"], "none.jsonl: cannot read it: No such file or directory"),
-        (["import", "csv", "x", "--out", "y"], "no format 'csv'; there are: alibaba, jsonl, swf, tpch, wfcommons"),
+        (
+            ["import", "csv", "x", "--out", "y"],
+            "no format 'csv'; there are: alibaba, graphml, jsonl, swf, tpch, wfcommons",
+        ),
         (["import", "tpch", ".", "--mean-gap-s", "inf", "--out", "-"], "--mean-gap-s: expected 0 to 1e+15 s, got inf"),
         (
             ["import", "tpch", ".", "--sequence", "decima", "--seed", "4294967296", "--out", "-"],

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from fermata.policy.errors import InputError
+from fermata.sim.exporters.graphml import write_graphml
 from fermata.sim.exporters.swf import write_swf
 from fermata.sim.exporters.wfformat import write_wfformat
 from fermata.sim.importers.swf import read_swf
@@ -83,3 +84,11 @@ def test_wfformat_refuses_tasks_of_one_name(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="two tasks would be called 'a/0'"):
         write_wfformat(builder.finish(), tmp_path / "run.json")
     assert not (tmp_path / "run.json").exists()
+
+
+def test_graphml_refuses_names_that_xml_cannot_hold(tmp_path: Path) -> None:
+    builder = TraceBuilder()
+    builder.add_job("d", 0.0, [StageSpec("bell\a", [1.0])])
+    with pytest.raises(InputError, match=r"the name 'bell\\x07' has the character '\\x07', which XML cannot hold"):
+        write_graphml(builder.finish(), tmp_path / "run.graphml")
+    assert not list(tmp_path.iterdir())

@@ -6,12 +6,14 @@ import json
 import pickle
 from pathlib import Path
 
+import networkx as nx
 import numpy as np
 import pytest
 
 from fermata.policy.errors import InputError
 from fermata.sim.importers import IMPORTERS, ImportOptions
 from fermata.sim.importers.alibaba import read_alibaba
+from fermata.sim.importers.graphml import read_graphml
 from fermata.sim.importers.native import read_native
 from fermata.sim.importers.swf import read_swf
 from fermata.sim.importers.tpch import load_query, read_tpch
@@ -315,6 +317,83 @@ def test_a_wfcommons_task_that_never_ran_is_left_out_or_takes_no_time(tmp_path: 
 def test_what_is_no_wfformat_is_refused(tmp_path: Path, text: str, words: str) -> None:
     with pytest.raises(InputError, match=words):
         read_wfcommons(_file(tmp_path, "bad.json", text))
+
+
+# As other programs write them: an attribute with a default, labels, a place, ids that are numbers.
+GRAPHML = """<?xml version="1.0"?>
+<graphml xmlns="http://graphml.graphdrawing.org/xmlns">
+  <key id="k0" for="node" attr.name="duration_s" attr.type="double"/>
+  <key id="k1" for="node" attr.name="label" attr.type="string"/>
+  <key id="k2" for="node" attr.name="slots" attr.type="int"/>
+  <key id="k3" for="graph" attr.name="name" attr.type="string"/>
+  <key id="k4" for="graph" attr.name="arrival_s" attr.type="double"/>
+  <key id="k5" for="node" attr.name="durations_s" attr.type="string"/>
+  <graph id="G" edgedefault="directed">
+    <node id="1"><data key="k0">2.5</data><data key="k1">load</data></node>
+    <edge source="1" target="3"/>
+    <node id="2"><data key="k0">1</data><data key="k2">4</data></node>
+    <node id="3"><data key="k5">[4, 6.5]</data></node>
+    <edge source="2" target="3"/>
+  </graph>
+  <graph edgedefault="directed">
+    <data key="k3">nightly</data><data key="k4">7</data>
+    <node id="1"><data key="k0">3</data></node>
+  </graph>
+  <graph edgedefault="directed"><node id="1"/></graph>
+</graphml>
+"""
+
+
+def test_graphs_of_other_programs_are_jobs(tmp_path: Path) -> None:
+    imported = read_graphml(_file(tmp_path, "etl.graphml", GRAPHML))
+    trace = imported.trace
+    assert imported.skipped == {"a node has no duration_s, durations_s or work_s": 1}
+    assert list(trace.job_ids) == ["etl", "nightly"]
+    assert trace.job_arrival_s.tolist() == [0.0, 7.0]
+    assert list(trace.stage_names) == ["1", "2", "3", "1"]
+    assert parents(trace, "3") == ["1", "2"]
+    assert trace.task_duration_s.tolist() == [2.5, 1.0, 4.0, 6.5, 3.0]
+    assert trace.stage_slots.tolist() == [1, 4, 1, 1]
+    filled = read_graphml(tmp_path / "etl.graphml", ImportOptions(keep_incomplete=True, one_slot=True, mean_gap_s=0.0))
+    assert sorted(filled.trace.job_ids) == ["etl", "etl-3", "nightly"]
+    assert filled.trace.stage_slots.tolist() == [1] * 5
+
+
+def test_a_folder_of_graphs_made_in_python_is_a_stream_of_jobs(tmp_path: Path) -> None:
+    graphs = [nx.gn_graph(6, seed=seed).reverse() for seed in range(3)]
+    for number, graph in enumerate(graphs):
+        nx.set_node_attributes(graph, 2.0, "duration_s")
+        nx.set_node_attributes(graph, 3, "tasks")
+        nx.write_graphml(graph, tmp_path / f"g{number}.graphml")
+    trace = read_graphml(tmp_path, ImportOptions(mean_gap_s=10.0, seed=3)).trace
+    assert list(trace.job_ids) == ["g0", "g1", "g2"]
+    assert trace.job_arrival_s[0] == 0.0 < trace.job_arrival_s[1] < trace.job_arrival_s[2]
+    assert trace.tasks == 3 * trace.stages
+    owner = np.repeat(np.arange(trace.stages), np.diff(trace.parent_ptr))
+    for job, graph in enumerate(graphs):
+        first, after = trace.job_stage_ptr[job], trace.job_stage_ptr[job + 1]
+        edges = [(a - first, b - first) for a, b in zip(trace.parent, owner, strict=True) if first <= b < after]
+        assert sorted(edges) == sorted(graph.edges)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (("<graphml", "<<"), "no XML: not well-formed"),
+        (('edgedefault="directed"', 'edgedefault="undirected"'), "graph 1: the edges have no direction"),
+        (('source="1" target="3"', 'source="3" target="2"'), "graph 1: the stages form a cycle: 2 -> 3 -> 2"),
+        (("2.5", "long"), "no GraphML that networkx can read: could not convert string to float: 'long'"),
+        (("2.5", "-1"), "graph 1: stage '1': duration_s must be 0 s or more, not -1.0"),
+        (("[4, 6.5]", "4 6.5"), "graph 1: durations_s must be a list of numbers as JSON has it, not '4 6.5'"),
+        (('"slots" attr.type="int"', '"slots" attr.type="string"'), "graph 1: stage '2': slots must be a whole number"),
+        (('"slots" attr.type="int"', '"slots" attr.type="integral"'), "no GraphML that networkx can read: 'integral'"),
+        (('<node id="1"/>', ""), "graph 3: a job needs at least one stage"),
+    ],
+)
+def test_what_is_no_graph_of_a_job_is_refused(tmp_path: Path, change: tuple[str, str], words: str) -> None:
+    file = _file(tmp_path, "bad.graphml", GRAPHML.replace(*change))
+    with pytest.raises(InputError, match=rf"bad\.graphml: .*{words}"):
+        read_graphml(file)
 
 
 def tpch_folder(tmp_path: Path, recorded: object, adjacency: object = ((0, 1), (0, 0))) -> Path:

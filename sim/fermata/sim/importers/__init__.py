@@ -8,6 +8,7 @@ from pathlib import Path
 
 from fermata.sim.importers.alibaba import read_alibaba
 from fermata.sim.importers.base import Imported, ImportOptions
+from fermata.sim.importers.graphml import read_graphml
 from fermata.sim.importers.native import read_native
 from fermata.sim.importers.swf import read_swf
 from fermata.sim.importers.tpch import read_tpch
@@ -42,6 +43,7 @@ IMPORTERS: dict[str, Importer] = {
     each.name: each
     for each in (
         Importer("alibaba", "batch_task.csv of Alibaba's 2018 cluster trace", read_alibaba, _LOG),
+        Importer("graphml", "GraphML: graphs of other programs, one file or a folder", read_graphml, _RUNS),
         Importer("jsonl", "Fermata's own job traces", read_native, frozenset()),
         Importer("swf", "Standard Workload Format: logs of parallel machines", read_swf, _LOG),
         Importer("tpch", "a folder of Decima's TPC-H queries, sampled", read_tpch, _SAMPLED),

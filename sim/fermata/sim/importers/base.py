@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+
+import numpy as np
 
 from fermata.policy.errors import InputError
 from fermata.sim.files import Progress, shown_name
@@ -51,6 +54,24 @@ class Imported:
     skipped: dict[str, int] = field(default_factory=dict)  # reason -> jobs
 
 
+def drawn_arrivals_s(options: ImportOptions) -> Iterator[float]:
+    """Arrivals of a Poisson process for jobs that do not say when they came, the first at 0; without end, seconds."""
+    random = np.random.default_rng(options.seed)
+    first_s = total_s = random.exponential(options.mean_gap_s)
+    while True:
+        yield total_s - first_s
+        total_s += random.exponential(options.mean_gap_s)
+
+
+def runs_of(path: str | Path, suffix: str, options: ImportOptions) -> Iterator[str | Path]:
+    """Yield the files of a folder that end in `suffix`, in order of name, or the one file that `path` is."""
+    files: list[str | Path] = sorted(Path(path).glob(f"*{suffix}")) if Path(path).is_dir() else [path]
+    for index, file in enumerate(files):
+        if options.progress is not None:
+            options.progress(index / len(files))
+        yield file
+
+
 class JobSink:
     """Adds jobs to a trace under the options' limit, counts what was skipped and why, and reports progress."""
 
@@ -76,10 +97,11 @@ class JobSink:
         line: int | None = None,
         *,
         file: str | Path | None = None,
+        weight: float = 1.0,
     ) -> None:
         """Add a job; an error names `line` of the source, or of its `file` where the source is a folder."""
         try:
-            self._builder.add_job(job_id, arrival_s, stages)
+            self._builder.add_job(job_id, arrival_s, stages, weight)
         except InputError as error:
             name = self._name if file is None else shown_name(file)
             raise InputError(error.message, file=name, line=line) from error

@@ -16,11 +16,9 @@ import math
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from fermata.policy.errors import InputError
 from fermata.sim.files import read_bytes, shown_name
-from fermata.sim.importers.base import DEFAULTS, Imported, ImportOptions, JobSink
+from fermata.sim.importers.base import DEFAULTS, Imported, ImportOptions, JobSink, drawn_arrivals_s, runs_of
 from fermata.sim.trace_builder import StageSpec
 
 _RUNTIMES = ("runtimeInSeconds", "runtime")
@@ -39,22 +37,16 @@ def read_wfcommons(path: str | Path, options: ImportOptions = DEFAULTS) -> Impor
     """
     sink = JobSink(path, options)
     folder = Path(path).is_dir()
-    files: list[str | Path] = sorted(Path(path).glob("*.json")) if folder else [path]
-    gaps_s = np.random.default_rng(options.seed).exponential(options.mean_gap_s, len(files))
-    arrival_s = np.cumsum(gaps_s) - gaps_s[0] if folder and files else np.zeros(len(files))
-    for index, (file, arrival) in enumerate(zip(files, arrival_s.tolist(), strict=True)):
+    for file, arrival_s in zip(runs_of(path, ".json", options), drawn_arrivals_s(options), strict=False):
         if sink.full:
             break
-        if options.progress is not None:
-            options.progress(index / len(files))
         document = _load(file)
         stages, complete = _stages(document, options, file)
         if not complete and not options.keep_incomplete:
             sink.skip("a task has no run time")
             continue
-        sink.add(
-            Path(str(file)).stem if folder else str(document.get("name") or "workflow"), arrival, stages, file=file
-        )
+        job_id = Path(str(file)).stem if folder else str(document.get("name") or "workflow")
+        sink.add(job_id, arrival_s, stages, file=file)
     return sink.finish()
 
 
