@@ -22,7 +22,7 @@ def linear_model(
 
     It never starts the alternative.
     """
-    onnx = pytest.importorskip("onnx", reason="needs onnx, of the [training] extra")
+    onnx = pytest.importorskip("onnx", reason="needs onnx, of the [sim] extra")
     weight, bias = np.zeros((SIZE, len(ACTIONS)), np.float32), np.zeros(len(ACTIONS), np.float32)
     for name, value in saves.items():
         weight[FEATURES.index(name), WAIT_FOR_EVENT] = -value

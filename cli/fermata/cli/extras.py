@@ -6,7 +6,8 @@ from importlib.util import find_spec
 
 from fermata.policy.errors import MissingExtraError
 
-# What the code imports of each extra, by the names of the modules; Numba is left out, as everything runs without it.
+# What the code imports of each extra, by the names of the modules; without Numba and the onnx of `sim`, which only make
+# it fast.
 PACKAGES = {
     "operator": ("aiohttp", "apscheduler", "kopf", "kubernetes", "prometheus_client"),
     "ray": ("ray",),

@@ -112,7 +112,7 @@ def _file(model: str) -> Path | None:
     """
     from fermata.policy.model_file import load_model
     from fermata.policy.onnx_policy import OnnxPolicy
-    from fermata.training.onnx_reader import model_path, read_network
+    from fermata.sim.network_file import model_path, read_network
 
     if model == EAGER:
         return None

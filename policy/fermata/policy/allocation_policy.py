@@ -131,7 +131,7 @@ class AllocationPolicy(BoardPolicy):
         return Action(int(kind), int(stage), int(cap), float(until_s))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class CombinedPolicy(OnnxPolicy):
     """The shipped model: when to hold, and beside it the allocation where executors belong to jobs, in one file."""
 

@@ -34,6 +34,8 @@ BOUND, PENALTY = 5.0, 1.0
 CROWD = 2.0  # jobs without an executor, for each executor, above which nothing is held
 THRONG, MOST = 5.0, 10  # such jobs, for each executor and in all, above either of which the head is started
 MISS_MARGIN = 2.0  # mean JCTs more that an action must save if all recent estimates were off by a factor of three
+# How far costs may be off, over 1 plus the cost, for a pick to be sure: a hundred times what single precision makes.
+DOUBT = 1e-4
 IDLE_MARGIN = 0.1  # mean JCTs that a wait must save, beyond the margin, for a pool in which nothing runs
 
 FloatArray = NDArray[np.float64]
@@ -122,6 +124,21 @@ def pick_in_use(board: Board, choice: Candidates, costs: FloatArray, margin: flo
     if in_throng(board):
         return START_HEAD
     return int(pick(board, choice, costs, margin, waiting_jobs(board) <= CROWD * len(board.executors)))
+
+
+@kernel
+def sure_pick(board: Board, choice: Candidates, network: Network) -> int:
+    """Return what `pick_in_use` picks by `network.costs`, or -1 where costs next to these would make it pick otherwise.
+
+    Every cost is held against others, so it is enough that the pick stays when it costs more and all others cost less.
+    What the costs are is lost.
+    """
+    costs = network.costs
+    picked = pick_in_use(board, choice, costs, network.margin)
+    for i in range(len(costs)):
+        doubt = DOUBT * (1.0 + abs(costs[i]))
+        costs[i] += doubt if i == picked else -doubt
+    return picked if pick_in_use(board, choice, costs, network.margin) == picked else -1
 
 
 @kernel

@@ -38,6 +38,7 @@ class OnnxFile(NamedTuple):
 
     path: Path
     digest: str  # sha256, hex
+    content: bytes
     session: ort.InferenceSession
 
     @property
@@ -99,7 +100,7 @@ def open_onnx(path: str | Path, sha256: str | None = None) -> OnnxFile:
     try:
         # The fallback is another attempt with the same provider, and a notice on standard output.
         session = ort.InferenceSession(content, options, providers=["CPUExecutionProvider"], enable_fallback=0)
-        file = OnnxFile(path, digest, session)
+        file = OnnxFile(path, digest, content, session)
         file.inputs, file.outputs  # noqa: B018 - names that are no text fail here
     except RUNTIME_ERRORS as error:
         raise ModelError(f"{path}: not an ONNX model that can be run: {first_line(error)}") from error

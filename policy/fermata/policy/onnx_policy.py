@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -30,7 +30,7 @@ ACTION_SPACE = "wait"
 __all__ = ["ACTION_SPACE", "INPUT", "MAX_MODEL_BYTES", "OUTPUT", "OnnxPolicy"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class OnnxPolicy(BoardPolicy):
     """A loaded and dry-run model; build it with `load`."""
 
@@ -38,6 +38,7 @@ class OnnxPolicy(BoardPolicy):
     digest: str  # sha256 of the file, hex
     margin: float  # mean JCTs
     metadata: Mapping[str, Any]
+    content: bytes = field(repr=False)  # of the file
     session: ort.InferenceSession
     corrects_estimates: ClassVar[bool] = True  # a hold is a bet on lengths
 
@@ -64,7 +65,7 @@ class OnnxPolicy(BoardPolicy):
         margin = metadata.get("margin", 0.0)
         if not isinstance(margin, int | float) or not abs(margin) < math.inf:
             raise ModelError(f"{path}: margin {margin!r} in its metadata is not a finite number")
-        policy = cls(path.stem, file.digest, float(margin), metadata, file.session)
+        policy = cls(path.stem, file.digest, float(margin), metadata, file.content, file.session)
         policy.dry_run(path)
         return policy
 

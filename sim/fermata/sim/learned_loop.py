@@ -1,35 +1,48 @@
-"""An episode under a learned policy, with one run of the network a decision.
+"""An episode under a learned policy.
 
 The same steps as `fermata.policy.decide` takes, in the same order, without the copies that a caller in plain Python
-needs: tests compare the two. The network is asked one decision at a time, so that an answer never depends on which
-other decisions it is asked together with; in a throng, where its answer would change nothing, it is not asked.
+needs: tests compare the two. What the network's answer would be is known without asking ONNX Runtime in a throng, where
+it would change nothing, and where the same network in compiled code is sure of its pick (`learned.sure_pick`). Where
+one action is hardly cheaper than another, the runtime says which, one decision at a time, so that an answer never
+depends on which others it is asked together with.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fermata.policy._jit import kernel, part
+from fermata.policy._jit import COMPILED, kernel, part
 from fermata.policy.action import START, WAIT, any_startable
-from fermata.policy.features import SIZE, FeatureRow, candidates, features
+from fermata.policy.features import SIZE, Candidates, FeatureRow, candidates, features
 from fermata.policy.guardrails import IDLE_POOL, Guardrails, bound
 from fermata.policy.heuristics.kernel import Rule, choose, first_stage
-from fermata.policy.learned import ACTIONS, cheapest, in_throng, one_task_cap
+from fermata.policy.learned import (
+    ACTIONS,
+    Network,
+    action_of,
+    forward,
+    in_throng,
+    one_task_cap,
+    pick_in_use,
+    sure_pick,
+)
 from fermata.sim.engine import DECIDE, advance, apply
+from fermata.sim.networks import eager
 from fermata.sim.world import World
 
 if TYPE_CHECKING:
     from fermata.policy.onnx_policy import OnnxPolicy
 
-DECISIONS_A_REPORT = 64
-HEADS_A_REPORT = 1_000  # in a throng, where each takes a moment
-# Beside what `advance` says: nothing to ask yet, a moment for Python; nothing has happened.
-IN_THRONG, BEGUN = -1, -2
+DECISIONS_A_REPORT = 64  # of those that the runtime is asked about
+KNOWN_A_REPORT = 1_000  # of the others, which take a moment each
+# Beside what `advance` says, a moment for Python: after an action; after a wait, and so an episode begins.
+ACTED, WAITED = -1, -2
 
 
 class Manner(NamedTuple):
@@ -64,29 +77,10 @@ def next_decision(world: World, order: Rule, waited: bool, x: FeatureRow) -> int
 
 
 @part
-def _next_question(world: World, order: Rule, waited: bool, x: FeatureRow) -> int:
-    """Go to the next decision in which a network has a say, and write its features.
-
-    Returns what `advance` says, or IN_THRONG after so many heads that were started on the way.
-    """
-    for _ in range(HEADS_A_REPORT):
-        outcome = _next_startable(world, waited)
-        if outcome != DECIDE:
-            return int(outcome)
-        if not in_throng(world.board):
-            features(world.board, candidates(world.board, order), x)
-            return DECIDE
-        head = first_stage(world.board, order)
-        apply(world, START, head, one_task_cap(world.board, head), math.inf)
-        waited = False
-    return IN_THRONG
-
-
-@kernel
-def take_cheapest(world: World, manner: Manner, costs: NDArray[np.float64]) -> bool:
-    """Take the action that these costs make the cheapest, within the limits; tell whether it was a wait."""
+def _take(world: World, manner: Manner, choice: Candidates, picked: int) -> bool:
+    """Take a picked action, within the limits; tell whether it was a wait."""
     board = world.board
-    kind, stage, cap, until_s = cheapest(board, candidates(board, manner.order), costs, manner.margin)
+    kind, stage, cap, until_s = action_of(board, choice, picked)
     kind, stage, cap, until_s, why = bound(board, kind, stage, cap, until_s, manner.limits)
     if why == IDLE_POOL:
         kind, stage, cap, until_s = choose(board, manner.fallback)
@@ -95,23 +89,63 @@ def take_cheapest(world: World, manner: Manner, costs: NDArray[np.float64]) -> b
 
 
 @kernel
-def _go_on(world: World, manner: Manner, costs: NDArray[np.float64], stand: int, x: FeatureRow) -> int:
-    """Take the answer to a decision, and go to the next one: one way into compiled code for both.
+def take_cheapest(world: World, manner: Manner, costs: NDArray[np.float64]) -> bool:
+    """Take the action that these costs make the cheapest, within the limits; tell whether it was a wait."""
+    choice = candidates(world.board, manner.order)
+    return _take(world, manner, choice, pick_in_use(world.board, choice, costs, manner.margin))
+
+
+@kernel
+def _go_on(
+    world: World, manner: Manner, twin: Network, known: bool, costs: NDArray[np.float64], stand: int, x: FeatureRow
+) -> int:
+    """Take the answer to a decision, and go on to the next one whose answer is not known.
 
     Args:
         world: the episode.
-        manner: how the answer is taken.
+        manner: how answers are taken.
+        twin: the network that is asked, in compiled code.
+        known: whether there is one; else `twin` is not looked at.
         costs: the answer [3], read only at a decision.
-        stand: where the episode stands: what this returned before, BEGUN at first.
+        stand: where the episode stands: what this returned before, WAITED at first.
         x: the features of the next decision are written here.
 
     Returns:
-        What `advance` says, or IN_THRONG, as `_next_question`.
+        What `advance` says, or ACTED or WAITED after so many decisions whose answers were known.
     """
-    waited = stand == BEGUN
+    board, waited = world.board, stand == WAITED
     if stand == DECIDE:
         waited = take_cheapest(world, manner, costs)
-    return int(_next_question(world, manner.order, waited, x))
+    for _ in range(KNOWN_A_REPORT):
+        outcome = _next_startable(world, waited)
+        if outcome != DECIDE:
+            return int(outcome)
+        if in_throng(board):
+            head = first_stage(board, manner.order)
+            apply(world, START, head, one_task_cap(board, head), math.inf)
+            waited = False
+            continue
+        choice = candidates(board, manner.order)
+        features(board, choice, x)
+        if not known:
+            return DECIDE
+        for i in range(len(x)):
+            twin.inputs[i] = np.float32(x[i])  # as the runtime is given it
+        forward(twin, twin.inputs)
+        picked = sure_pick(board, choice, twin)
+        if picked < 0:
+            return DECIDE
+        waited = _take(world, manner, choice, picked)
+    return WAITED if waited else ACTED
+
+
+def _compiled_twin(policy: OnnxPolicy) -> Network | None:
+    """Return the network that a policy runs for compiled code, if there is such code: plain Python takes longer."""
+    if not COMPILED or find_spec("onnx") is None:
+        return None
+    from fermata.sim.network_file import twin_of
+
+    return twin_of(policy)
 
 
 def run_network(
@@ -120,13 +154,15 @@ def run_network(
     """Run an episode to its end and return what the last `advance` said; `report` is called now and then."""
     x, row = np.zeros(SIZE), np.zeros((1, SIZE), np.float32)
     costs, manner = np.zeros(len(ACTIONS)), Manner(order, policy.margin, limits, fallback)
-    stand, asked = BEGUN, 0
+    twin = _compiled_twin(policy)
+    network, known = twin or eager(), twin is not None
+    stand, asked = WAITED, 0
     while True:
-        stand = int(_go_on(world, manner, costs, stand, x))
-        if stand not in (DECIDE, IN_THRONG):
+        stand = int(_go_on(world, manner, network, known, costs, stand, x))
+        if stand not in (DECIDE, ACTED, WAITED):
             return stand
         asked += 1
-        if stand == IN_THRONG or asked % DECISIONS_A_REPORT == 0:
+        if stand != DECIDE or asked % DECISIONS_A_REPORT == 0:
             report()
         if stand == DECIDE:
             row[0] = x

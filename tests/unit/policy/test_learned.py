@@ -6,14 +6,29 @@ import math
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.episodes import first_state, one_stage_jobs, stage, started, trace_of
 
 from fermata.policy.action import START, WAIT
 from fermata.policy.board import board_of
 from fermata.policy.features import observe_board
-from fermata.policy.learned import CROWD, IDLE_MARGIN, MISS_MARGIN, MOST, THRONG, cheapest
+from fermata.policy.learned import (
+    CROWD,
+    DOUBT,
+    IDLE_MARGIN,
+    MISS_MARGIN,
+    MOST,
+    START_HEAD,
+    THRONG,
+    WAIT_FOR_EVENT,
+    cheapest,
+    pick_in_use,
+    sure_pick,
+)
 from fermata.policy.registry import load
 from fermata.policy.state import ClusterState
+from fermata.sim.networks import eager
 from fermata.sim.scenarios import scenario
 from fermata.sim.simulate import simulate
 
@@ -68,6 +83,33 @@ def test_in_a_throng_the_shortest_is_started_whatever_looks_cheaper(executors: i
         choice, _ = observe_board(board)
         assert (choice.head, choice.alternative) == (0, 1)
         assert cheapest(board, choice, np.array([0.0, -9.0, 0.0]), MARGIN)[:2] == (START, starts)
+
+
+costs_near = st.lists(st.sampled_from([-0.2, -0.1, -0.03, 0.0, 0.03]), min_size=3, max_size=3)
+off_by = st.lists(st.floats(-1.0, 1.0), min_size=3, max_size=3)
+
+
+@given(costs_near, st.lists(st.sampled_from([0.0, 1e-5, 1e-4, 3e-4]), min_size=3, max_size=3), st.lists(off_by))
+def test_a_pick_that_is_sure_stays_whatever_costs_are_off_by(
+    near: list[float], more: list[float], tries: list[list[float]]
+) -> None:
+    costs = np.array(near) + np.array(more)
+    for state in (busy(), idle(), started(first_state(one_stage_jobs((0.0, 4.0), (0.0, 20.0), (0.0, 20.0)), 2), 1, 1)):
+        board = board_of(state)
+        choice, _ = observe_board(board)
+        network = eager()._replace(margin=MARGIN, costs=costs.copy())
+        picked = sure_pick(board, choice, network)
+        within = [np.array(each) * DOUBT * (1.0 + np.abs(costs)) for each in tries]
+        picks = {int(pick_in_use(board, choice, costs + off, MARGIN)) for off in within}
+        assert picked < 0 or picks <= {picked}
+
+
+def test_a_pick_is_sure_where_costs_are_apart_and_not_where_they_are_close() -> None:
+    board = board_of(busy())
+    choice, _ = observe_board(board)
+    for wait_cost, expected in ((-1.0, WAIT_FOR_EVENT), (-MARGIN - 1e-5, -1), (-MARGIN + 1e-5, -1), (0.0, START_HEAD)):
+        network = eager()._replace(margin=MARGIN, costs=np.array([0.0, 9.0, wait_cost]))
+        assert sure_pick(board, choice, network) == expected
 
 
 @pytest.mark.parametrize(

@@ -17,14 +17,15 @@ from tests.episodes import first_state, one_stage_jobs, random_trace, started
 from fermata.policy.action import START, WAIT, Action
 from fermata.policy.errors import ModelError
 from fermata.policy.features import SCHEMA, SIZE
-from fermata.policy.guardrails import Guardrails
+from fermata.policy.guardrails import NO_LIMITS, Guardrails
 from fermata.policy.model_file import load_model
 from fermata.policy.onnx_policy import INPUT, MAX_MODEL_BYTES, OUTPUT, OnnxPolicy
-from fermata.policy.registry import load
-from fermata.sim.learned_loop import HEADS_A_REPORT
+from fermata.policy.registry import load, shipped_model
+from fermata.sim.learned_loop import KNOWN_A_REPORT
+from fermata.sim.scenarios import scenario
 from fermata.sim.simulate import simulate
 
-onnx = pytest.importorskip("onnx", reason="needs onnx, of the [training] extra")
+onnx = pytest.importorskip("onnx", reason="needs onnx, of the [sim] extra")
 FLOAT, DOUBLE, STRING = onnx.TensorProto.FLOAT, onnx.TensorProto.DOUBLE, onnx.TensorProto.STRING
 METADATA = {"schema": SCHEMA, "margin": 0.25}
 
@@ -128,22 +129,52 @@ def test_the_simulator_s_loop_answers_as_decide_does(
         assert (compiled.decisions, compiled.events) == (asked.decisions, asked.events)
 
 
-def test_a_throng_is_simulated_without_asking_the_network(tmp_path: Path) -> None:
-    class Counted(OnnxPolicy):
-        def costs(self, rows: NDArray[np.float32]) -> NDArray[np.float64]:
-            asked.append(len(rows))
-            return super().costs(rows)
+class Counted(OnnxPolicy):
+    """A policy that counts how often the runtime is asked; its first questions are those of its dry run."""
 
-    asked: list[int] = []
+    def costs(self, rows: NDArray[np.float32]) -> NDArray[np.float64]:
+        asked.append(len(rows))
+        return super().costs(rows)
+
+
+asked: list[int] = []
+
+
+def test_a_throng_is_simulated_without_asking_the_network(tmp_path: Path) -> None:
     policy = Counted.load(written(tmp_path, model((0.0, -1.0, -2.0))))
     rng = np.random.default_rng(1)
-    trace = one_stage_jobs(*[(0.0, float(work_s)) for work_s in rng.choice([1.0, 4.0, 20.0], HEADS_A_REPORT + 100)])
+    trace = one_stage_jobs(*[(0.0, float(work_s)) for work_s in rng.choice([1.0, 4.0, 20.0], KNOWN_A_REPORT + 100)])
     asked.clear()
     alone = simulate(trace, 1, policy)
     assert len(asked) < 50  # five jobs on one executor are no throng: the last of them, and the waits before each
     observed = simulate(trace, 1, policy, observer=lambda state, steps: None)
     np.testing.assert_array_equal(alone.task_end_s, observed.task_end_s)
     assert (alone.decisions, alone.events) == (observed.decisions, observed.events)
+
+
+@pytest.mark.parametrize(
+    ("name", "jobs", "limits"),
+    [
+        ("express_k2", 2 * KNOWN_A_REPORT, NO_LIMITS),
+        ("norm50", 400, Guardrails(max_hold_s=3.0, max_wait_s=40.0)),
+        ("pairs_k1_30", 400, Guardrails(hold_when_idle=False)),
+        ("k8s_cron", 400, NO_LIMITS),
+        ("dag_pods", 200, NO_LIMITS),
+        ("dag_wide", 100, NO_LIMITS),
+        ("mold_80", 300, NO_LIMITS),
+    ],
+)
+def test_the_shipped_model_decides_in_compiled_code_as_in_the_runtime(name: str, jobs: int, limits: Guardrails) -> None:
+    policy, some = Counted.load(shipped_model()), scenario(name).with_(jobs=jobs)
+    trace = some.generate(4)
+    asked.clear()
+    compiled = simulate(trace, some.executors, policy, limits=limits)
+    in_doubt = len(asked)
+    observed = simulate(trace, some.executors, policy, limits=limits, observer=lambda state, steps: None)
+    assert in_doubt < 0.05 * (len(asked) - in_doubt)
+    for field in ("task_start_s", "task_end_s", "task_executor", "stage_held_s"):
+        np.testing.assert_array_equal(getattr(compiled, field), getattr(observed, field))
+    assert (compiled.decisions, compiled.events) == (observed.decisions, observed.events)
 
 
 def bad_files() -> dict[str, tuple[bytes, str]]:

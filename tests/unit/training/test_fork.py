@@ -9,10 +9,10 @@ from fermata.policy.registry import load
 from fermata.policy.rows import column, listed, peek
 from fermata.sim.engine import DECIDE, advance
 from fermata.sim.generate.estimates import lognormal_noise
+from fermata.sim.networks import eager
 from fermata.sim.scenarios import SCENARIOS
 from fermata.sim.simulate import simulate
 from fermata.sim.world import World, new_world, tables_of
-from fermata.training.compiled import eager
 from fermata.training.fork import Room, new_fork, splice
 from fermata.training.teacher import Base, _take, act, look
 

@@ -22,16 +22,16 @@ from fermata.policy.registry import load
 from fermata.policy.rows import column, peek
 from fermata.sim.engine import DECIDE, advance, apply
 from fermata.sim.metrics import mean_ci95, resampled_ci95
+from fermata.sim.network_file import model_path, read_network
+from fermata.sim.networks import eager
 from fermata.sim.scenarios import Scenario, scenario
 from fermata.sim.simulate import simulate
 from fermata.sim.trace_builder import one_stage_trace
 from fermata.sim.trace_io import write_trace
 from fermata.sim.world import World, new_world, tables_of
 from fermata.training import headroom
-from fermata.training.compiled import eager
 from fermata.training.fork import fork_for, splice
 from fermata.training.headroom import Effort, Found, pooled, room_in
-from fermata.training.onnx_reader import model_path, read_network
 from fermata.training.play import play
 
 pytestmark = pytest.mark.training

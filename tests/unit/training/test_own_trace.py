@@ -205,7 +205,7 @@ def test_an_episode_in_which_no_job_takes_any_time_is_as_long_as_under_the_base(
     pytest.importorskip("torch", reason="needs the [training] extra")
     import torch
 
-    from fermata.training.compiled import eager
+    from fermata.sim.networks import eager
     from fermata.training.graph.network import GraphNetwork
     from fermata.training.graph.rollouts import HeldOut, score_held_out, weights_of
     from fermata.training.network import CostNetwork

@@ -14,10 +14,10 @@ from fermata.policy.guardrails import NO_LIMITS
 from fermata.policy.learned import ACTIONS
 from fermata.policy.rows import peek
 from fermata.sim.engine import DECIDE, advance
+from fermata.sim.networks import eager
 from fermata.sim.scenarios import SCENARIOS
 from fermata.sim.world import new_world, tables_of
 from fermata.training.collect import Unit, label_unit
-from fermata.training.compiled import eager
 from fermata.training.config import TrainConfig, read_config
 from fermata.training.fork import fork_for
 from fermata.training.network import CostNetwork

@@ -16,11 +16,11 @@ from fermata.policy.heuristics.kernel import BY_REMAINING_WORK, FILL, FOLLOWER, 
 from fermata.policy.heuristics.srwf import SRWF
 from fermata.policy.learned import ACTIONS, Network
 from fermata.policy.rows import column
+from fermata.sim.networks import eager
 from fermata.sim.scenarios import Scenario
 from fermata.sim.simulate import run_rule
 from fermata.sim.trace import Trace
 from fermata.sim.world import Tables, new_world, tables_of
-from fermata.training.compiled import eager
 from fermata.training.config import TrainConfig
 from fermata.training.files import write_arrays
 from fermata.training.fork import fork_for

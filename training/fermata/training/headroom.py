@@ -42,13 +42,13 @@ from fermata.policy.rows import column, peek
 from fermata.policy.transition import moldable_duration
 from fermata.sim.engine import DECIDE, advance, apply
 from fermata.sim.metrics import Interval, mean_ci95, paired_percent
+from fermata.sim.network_file import read_network
+from fermata.sim.networks import eager
 from fermata.sim.scenarios import Scenario
 from fermata.sim.simulate import simulate
 from fermata.sim.trace import Trace
 from fermata.sim.world import World, new_world, tables_of
-from fermata.training.compiled import eager
 from fermata.training.fork import fork_for, splice
-from fermata.training.onnx_reader import read_network
 from fermata.training.play import decide_all, play
 from fermata.training.teacher import arrivals_of, look, moment_of
 

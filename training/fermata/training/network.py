@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from fermata.policy.features import SEVERAL, SIZE, WIDE
 from fermata.policy.learned import ACTIONS, BOUND, EXPERTS, PENALTY, Network
-from fermata.training.compiled import side_by_side
+from fermata.sim.networks import side_by_side
 
 _LEAST = 1e-3  # spread of a feature that does not vary
 

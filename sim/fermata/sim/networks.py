@@ -1,4 +1,4 @@
-"""Experts as arrays for the compiled simulator; what only plays needs them, so this must not load torch."""
+"""Experts as arrays for the compiled simulator, wherever they come from: a file, or torch, which this must not load."""
 
 from __future__ import annotations
 
