@@ -6,7 +6,9 @@ ONNX Runtime takes longer to be asked than the network takes to answer, so who s
 from __future__ import annotations
 
 from functools import lru_cache
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -59,32 +61,46 @@ def twin_of(policy: OnnxPolicy) -> Network | None:
 
 
 def _network_of(policy: OnnxPolicy) -> Network:
-    graph = onnx.load_model_from_string(policy.content).graph
-    arrays = {each.name: numpy_helper.to_array(each).astype(np.float64) for each in graph.initializer}
-    first: list[FloatArray] = []
-    scales: list[FloatArray] = []
-    layers: list[tuple[FloatArray, FloatArray]] = []
+    otherwise = ModelError(f"model {policy.name!r} is built otherwise than this version exports its models")
+    experts = _experts(onnx.load_model_from_string(policy.content).graph)
+    if len(experts) != len(EXPERTS) or not all(map(_fit, experts)):
+        raise otherwise
+    doubles = [tuple(array.astype(np.float64) for array in expert) for expert in experts]
+    network = side_by_side(doubles, policy.margin, [_members(expert[4]) for expert in doubles])
+    if not _answers_alike(network, policy):
+        raise otherwise
+    return network
+
+
+def _experts(graph: Any) -> list[tuple[NDArray[Any], ...]]:
+    """Return the constants of the first experts of a graph as `side_by_side` takes them, or whatever stands there."""
+    stored = {each.name: each for each in graph.initializer}
+    means: list[NDArray[Any]] = []
+    scales: list[NDArray[Any]] = []
+    layers: list[NDArray[Any]] = []
     for node in graph.node:
-        known = [arrays[name] for name in node.input if name in arrays]
+        known = [numpy_helper.to_array(stored[name]) for name in node.input if name in stored]
         if node.op_type == "Sub" and node.input[0] == INPUT:
-            first.append(known[0])
-        elif node.op_type == "Div" and known:
-            scales.append(known[0])
-        elif node.op_type == "Gemm" and len(layers) < _LAYERS * len(EXPERTS):
+            means += known[:1]
+        elif node.op_type == "Div":
+            scales += known[:1]
+        elif node.op_type == "Gemm" and known and known[0].ndim == 2:
             turned = any(each.name == "transB" and each.i for each in node.attribute)
             weight = known[0].T if turned else known[0]
-            layers.append((weight, known[1] if len(known) > 1 else np.zeros(weight.shape[1])))
-    if not len(first) == len(scales) == len(EXPERTS) == len(layers) // _LAYERS:
-        raise ModelError(
-            f"model {policy.name!r}: expected {len(EXPERTS)} experts of {_LAYERS} layers, as this version exports them"
-        )
-    experts = [
-        (first[i], scales[i], *(array for layer in layers[_LAYERS * i : _LAYERS * (i + 1)] for array in layer))
-        for i in range(len(EXPERTS))
-    ]
-    network = side_by_side(experts, policy.margin, [_members(each[4]) for each in experts])
-    _check(network, policy)
-    return network
+            # The exporter leaves out a bias of zeros.
+            layers += [weight, known[1] if len(known) > 1 else np.zeros(weight.shape[1], weight.dtype)]
+    some, each = zip(means, scales, strict=False), 2 * _LAYERS
+    return [(mean, scale, *layers[each * i : each * (i + 1)]) for i, (mean, scale) in enumerate(some)]
+
+
+def _fit(expert: tuple[NDArray[Any], ...]) -> bool:
+    """Return whether constants are those of an expert: mean, scale, and the weights and biases of three layers."""
+    shapes = [array.shape for array in expert]
+    if len(shapes) != 2 + 2 * _LAYERS or any(array.dtype != np.float32 for array in expert):
+        return False
+    widths = [SIZE, *(shape[-1] if shape else 0 for shape in shapes[3::2])]
+    layers = [shape for pair in pairwise(widths) for shape in (pair, pair[1:])]
+    return shapes == [(SIZE,), (SIZE,), *layers] and widths[-1] == len(ACTIONS) - 1
 
 
 def _members(weight2: FloatArray) -> int:
@@ -99,14 +115,14 @@ def _members(weight2: FloatArray) -> int:
     return 1
 
 
-def _check(network: Network, policy: OnnxPolicy) -> None:
-    """Raise a ModelError unless both answer alike on random rows of every expert, near and far from what was taught."""
+def _answers_alike(network: Network, policy: OnnxPolicy) -> bool:
+    """Return whether both answer alike on random rows of every expert, near and far from what was taught."""
     rows = np.random.default_rng(0).normal(0.5, 0.5, (60, SIZE)).clip(0.0)
     rows[::2] *= 10.0
     rows[:40, WIDE], rows[:20, SEVERAL] = 0.0, 0.0
     single = rows.astype(np.float32)
-    expected = policy.costs(single)
-    for row, costs in zip(single.astype(np.float64), expected, strict=True):
+    answers = []
+    for row in single.astype(np.float64):
         forward(network, row)
-        if not np.allclose(network.costs[: len(ACTIONS)], costs, rtol=TOLERANCE, atol=TOLERANCE):
-            raise ModelError(f"model {policy.name!r} is built otherwise than this version exports its models")
+        answers.append(network.costs[: len(ACTIONS)].copy())
+    return np.allclose(answers, policy.costs(single), rtol=TOLERANCE, atol=TOLERANCE)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -175,6 +175,32 @@ def test_the_shipped_model_decides_in_compiled_code_as_in_the_runtime(name: str,
     for field in ("task_start_s", "task_end_s", "task_executor", "stage_held_s"):
         np.testing.assert_array_equal(getattr(compiled, field), getattr(observed, field))
     assert (compiled.decisions, compiled.events) == (observed.decisions, observed.events)
+
+
+def other_output(graph: Any) -> None:
+    """Let the graph answer with twice the costs that it would."""
+    last = next(each for each in graph.node if OUTPUT in each.output)
+    last.output[list(last.output).index(OUTPUT)] = "half"
+    graph.node.append(onnx.helper.make_node("Add", ["half", "half"], [OUTPUT]))
+
+
+def other_layers(graph: Any) -> None:
+    """Put a layer before all others whose answer nobody uses."""
+    first = next(each for each in graph.node if each.op_type == "Gemm")
+    graph.node.insert(0, onnx.helper.make_node("Gemm", [INPUT, *first.input[1:]], ["unused"]))
+    graph.node[0].attribute.extend(first.attribute)
+
+
+@pytest.mark.parametrize("change", [other_output, other_layers])
+def test_a_file_that_is_built_otherwise_than_an_export_is_asked_as_it_is(
+    tmp_path: Path, change: Callable[[Any], None]
+) -> None:
+    from fermata.sim.network_file import twin_of
+
+    shipped = onnx.load(shipped_model())
+    assert twin_of(load_model(written(tmp_path, shipped.SerializeToString()))) is not None
+    change(shipped.graph)
+    assert twin_of(load_model(written(tmp_path, shipped.SerializeToString()))) is None
 
 
 def bad_files() -> dict[str, tuple[bytes, str]]:
