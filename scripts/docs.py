@@ -63,7 +63,8 @@ RESOURCES_LEAD = (
 REASONS_LEAD = (
     "A condition says what is the case, and its reason why. Events have reasons of these, too. Each name stands here "
     "once: the reason of a stage can also be `Suspended`, `Rejected`, `StageFailed` or `DeadlineExceeded`, and that of "
-    "PolicyReady `InvalidSpec`."
+    "PolicyReady `InvalidSpec`. Of a workflow that goes on, Succeeded can have the reason of a stage: "
+    f"{', '.join(f'`{reason}`' for reason in reasons.AMISS)}."
 )
 TRAINING_LEAD = (
     "What a file for `fermata train --config FILE` may hold, and what `fermata hpc train --set` changes. "

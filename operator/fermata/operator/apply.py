@@ -22,6 +22,7 @@ from fermata.operator.retry import MOST_S, Failure, is_due
 from fermata.operator.tell import Teller
 from fermata.operator.tools import Tools
 from fermata.operator.why import Why
+from fermata.policy.wording import counted
 
 _STARTING = Why(reasons.STARTING, "is being started: the API server takes long to take its Job")
 
@@ -34,6 +35,13 @@ class Start(NamedTuple):
     view: WorkflowView
     cap: int
     slots: int
+
+
+class Narrow(NamedTuple):
+    """A running stage that could not be widened: to how many tasks at once, and what the API server said."""
+
+    cap: int
+    message: str
 
 
 class Applier:
@@ -54,6 +62,7 @@ class Applier:
         self._roomy: set[str] = set()  # those of them in which a start has been taken in this round
         self._searches: dict[StageKey, Failure] = {}  # for Jobs that were not seen
         self._stops: dict[StageKey, Failure] = {}
+        self._narrow: dict[StageKey, Narrow] = {}
         self._failed_again = False  # one of these starts, since the latest round began
         self._others_first = False  # in this round
         self._unanswered: set[StageKey] = set()  # of `starting`
@@ -68,7 +77,7 @@ class Applier:
     def forget(self, uid: str) -> None:
         """Drop what is kept of a workflow."""
         self.refused.pop(uid, None)
-        for kept in (self._failures, self._searches, self._stops):
+        for kept in (self._failures, self._searches, self._stops, self._narrow):
             for key in [key for key in kept if key[0] == uid]:
                 del kept[key]
         for key in [key for key in self._unanswered if key[0] == uid]:
@@ -87,6 +96,21 @@ class Applier:
     def unseen(self, uid: str) -> dict[str, str]:
         """Return why Jobs of a workflow's stages are not seen, by stage."""
         return {name: search.message for (owner, name), search in self._searches.items() if owner == uid}
+
+    def unchanged(self, view: WorkflowView) -> dict[str, str]:
+        """Return why the Jobs of running stages are not as they are to be, by stage."""
+        told = {}
+        for stage in view.stages:
+            job, key = stage.job, (view.fact.meta.uid, stage.spec.name)
+            if stage.phase != "Running" or job is None:
+                continue
+            wide = self._narrow.get(key)
+            if key in self._stops:
+                told[stage.spec.name] = f"not stopped, tried again: {self._stops[key].message}"
+            elif wide and stage.pending and job.parallelism < wide.cap:
+                at_once = f"{counted(job.parallelism, 'task')} at once instead of {wide.cap}"
+                told[stage.spec.name] = f"stays at {at_once}, tried again: {wide.message}"
+        return told
 
     def paused(self, views: Mapping[str, WorkflowView], now_s: float) -> set[StageKey]:
         """Return the stages not to be started now: that are put off, or have failed and let others go first."""
@@ -205,6 +229,7 @@ class Applier:
                 self._roomy.add(namespace)
                 self._teller.come_back(self._now())
         self._failures.pop(key, None)
+        self._narrow.pop(key, None)
         # Also if its labels were taken off at once, by which it would be seen.
         job = account.started[name] = job_fact(made, self._now())
         # Assume what the API server answered, so that the next decision does not wait for the event to come back.
@@ -239,7 +264,9 @@ class Applier:
             self._teller.come_back(now_s)
         self._teller.mark(uid)
         again_s, known = failure.until_s - now_s, view.stage(name)
-        done = "started" if known is None or known.job is None else "widened"
+        done = "started"
+        if known is not None and known.job is not None:
+            done, self._narrow[key] = "widened", Narrow(self.starting[key].cap, str(error))
         log.warning("%s: stage %s: not %s, again in %g s: %s", view.fact.title, name, done, again_s, error)
 
     def _note_full(self, namespace: str, error: ClusterError, now_s: float) -> None:
@@ -299,6 +326,7 @@ class Applier:
                 return
             failure = Failure.after(self._stops.get(key), str(error), now_s, busy=error.is_trouble)
             self._stops[key] = failure
+            self._store.touched[self._pool].add(fact.meta.uid)
             again_s = failure.until_s - now_s
             log.warning("%s: stage %s: not stopped, again in %g s: %s", fact.title, job.stage, again_s, error)
 

@@ -51,9 +51,10 @@ def _headline(workflow: WorkflowFact, now_s: float) -> str:
     if accepted.status == "False":
         return f"Workflow {workflow.title}: not accepted: {accepted.reason}: {accepted.message}"
     held_s = (status.held_seconds or 0.0) + _since(status.held_since, now_s)
-    reason = done.reason if done else reasons.WAITING
+    running = status.condition(reasons.RUNNING)
+    activity = running.reason if running else reasons.WAITING
     return (
-        f"Workflow {workflow.title}: {reason.lower()}, {status.progress} tasks done, "
+        f"Workflow {workflow.title}: {activity.lower()}, {status.progress} tasks done, "
         f"{seconds(now_s - workflow.arrival_s)} after its arrival, of which held {seconds(held_s)}."
     )
 

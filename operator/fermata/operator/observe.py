@@ -140,6 +140,8 @@ class Observer:
             seen = seen.stopped(reasons.REJECTED)
         if seen.missing:
             seen = seen.unseen(self._applier.unseen(uid))
+        if unchanged := self._applier.unchanged(seen):
+            seen = seen.unchanged(unchanged)
         if is_starting:
             seen = seen.going_on()
         self.views[uid] = seen
@@ -194,6 +196,6 @@ def _due_s(seen: WorkflowView) -> float:
 
     Its deadline passes, or a Job has had no pod that is ready for so long that it is told.
     """
-    running = (stage for stage in seen.stages if stage.phase == "Running" and not stage.reason)
+    running = (stage for stage in seen.stages if stage.phase == "Running" and stage.reason != reasons.NO_POD_READY)
     idle_s = [stage.job.idle_s + NO_POD_S for stage in running if stage.job is not None]
     return min([math.inf if seen.blocked == reasons.DEADLINE_EXCEEDED else seen.deadline_s, *idle_s])

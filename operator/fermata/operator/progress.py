@@ -147,10 +147,16 @@ class WorkflowView:
 
     def unseen(self, why: Mapping[str, str]) -> WorkflowView:
         """Return the same view that says of stages whose Jobs are not seen why that is."""
+        return self._saying(reasons.JOB_UNSEEN, {name: why[name] for name in self.missing if name in why})
+
+    def unchanged(self, why: Mapping[str, str]) -> WorkflowView:
+        """Return the same view that says of stages whose Jobs cannot be changed why that is."""
+        amiss = {stage.spec.name for stage in self.stages if stage.reason}
+        return self._saying(reasons.CHANGE_RETRYING, {name: why[name] for name in why if name not in amiss})
+
+    def _saying(self, reason: str, messages: Mapping[str, str]) -> WorkflowView:
         stages = tuple(
-            replace(stage, reason=reasons.JOB_UNSEEN, message=why[stage.spec.name])
-            if stage.spec.name in self.missing and stage.spec.name in why
-            else stage
+            replace(stage, reason=reason, message=messages[stage.spec.name]) if stage.spec.name in messages else stage
             for stage in self.stages
         )
         return replace(self, stages=stages)

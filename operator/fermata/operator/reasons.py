@@ -52,10 +52,13 @@ JOB_DELETED: Final = "JobDeleted"
 JOB_FAILED: Final = "JobFailed"
 JOB_SUSPENDED: Final = "JobSuspended"
 JOB_UNSEEN: Final = "JobUnseen"
+CHANGE_RETRYING: Final = "ChangeRetrying"
 NO_POD_READY: Final = "NoPodReady"
 STOPPED: Final = "Stopped"
 STAGE_REMOVED: Final = "StageRemoved"
 NOT_STARTED: Final = "NotStarted"
+# Those that somebody should look at: they are told of the workflow, too.
+AMISS: Final = (START_RETRYING, CHANGE_RETRYING, JOB_UNSEEN, NO_POD_READY)
 # PolicyReady
 POLICY_LOADED: Final = "PolicyLoaded"
 POLICY_OFF: Final = "PolicyOff"
@@ -85,7 +88,10 @@ MEANINGS: Final[dict[str, dict[str, str]]] = {
         ACCEPTED: "The workflow can run in its pool; if False, nothing of it is started and the reason says why.",
         RUNNING: "At least one of its tasks holds an executor.",
         HELD: "None of its tasks runs, a stage is ready, enough executors are free, and the policy leaves them idle.",
-        SUCCEEDED: "Unknown until the workflow is finished; then True, or False with the reason of the failure.",
+        SUCCEEDED: (
+            "Unknown until the workflow is finished, with what it does, or what keeps a stage of it from getting on; "
+            "then True, or False with the reason of the failure."
+        ),
     },
     "Conditions of an ExecutorPool": {
         READY: "The pool takes workflows.",
@@ -130,6 +136,9 @@ MEANINGS: Final[dict[str, dict[str, str]]] = {
         JOB_SUSPENDED: "Somebody suspended the stage's Job; it goes on when it is resumed.",
         JOB_UNSEEN: (
             "The stage's Job has lost its labels and cannot get them back; it keeps its executors until it ends."
+        ),
+        CHANGE_RETRYING: (
+            "The API server does not let the stage's Job run more tasks at once, or be stopped; it is tried again."
         ),
         NO_POD_READY: (
             "For a minute no pod of its Job has been ready: kubectl describe job says whether they are refused, "

@@ -17,7 +17,8 @@ from fermata.operator.split import split
 from fermata.operator.times import render_or_none
 from fermata.operator.why import Why
 
-_ANSWERS = (reasons.START_RETRYING, reasons.JOB_UNSEEN)  # whose messages quote the API server's latest answer
+# Whose messages quote the API server's latest answer.
+_ANSWERS = (reasons.START_RETRYING, reasons.JOB_UNSEEN, reasons.CHANGE_RETRYING)
 
 
 def stage_status(

@@ -6,7 +6,7 @@ grow are settled when they stop growing, and until then the status says since wh
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Literal
 
 from fermata.operator import reasons
@@ -67,7 +67,7 @@ def workflow_status(
     }
     status: dict[str, Any] = {
         "observedGeneration": fact.meta.generation,
-        "conditions": _conditions(fact, _workflow_conditions(view, held, problem), now_s),
+        "conditions": _conditions(fact, _workflow_conditions(view, held, problem, stages), now_s),
         "policy": _policy(view, policy),
         "arrivalTime": fact.status.arrival_time or render(view.arrival_s),
         "startTime": render_or_none(view.start_s),
@@ -206,15 +206,19 @@ def _pruned(value: Any, without: Collection[str] = ()) -> Any:
 
 
 def _workflow_conditions(
-    view: WorkflowView, held: Mapping[str, Why], problem: Problem | None
+    view: WorkflowView, held: Mapping[str, Why], problem: Problem | None, stages: Sequence[Mapping[str, Any]]
 ) -> dict[str, tuple[str, str, str]]:
+    """Return status, reason and message of each condition; `stages` are the rows of the stages."""
     activity = activity_of(view, held=bool(held))
     why = next(iter(held.values()), None)
     done = view.outcome
+    amiss = next((row for row in stages if row["reason"] in reasons.AMISS), None)
     if done is not None:
         succeeded = ("True" if done.succeeded else "False", done.reason, done.message)
     elif problem is not None:
         succeeded = ("Unknown", problem.reason, problem.message)
+    elif amiss is not None:
+        succeeded = ("Unknown", amiss["reason"], f"stage {amiss['name']!r}: {_words(amiss)}")
     else:
         succeeded = ("Unknown", activity, "")
     running = done is None and activity == "Running"
@@ -229,6 +233,11 @@ def _workflow_conditions(
         ),
         reasons.SUCCEEDED: succeeded,
     }
+
+
+def _words(row: Mapping[str, Any]) -> str:
+    """Return what the row of a stage says of its reason."""
+    return str(row["message"] or reasons.MEANING.get(row["reason"], ""))
 
 
 def _conditions(

@@ -312,7 +312,7 @@ class Teller:
         """Write the Events of stages that changed since the last status."""
         meta = view.fact.meta
         before = {stage.name: stage.state for stage in view.fact.status.stages}
-        amiss = {stage.name for stage in view.fact.status.stages if stage.reason == reasons.NO_POD_READY}
+        told = {stage.name: stage.reason for stage in view.fact.status.stages}
         for stage in view.stages:
             name = stage.spec.name
             if name in whys.held:
@@ -325,8 +325,8 @@ class Teller:
                 if why.reason == reasons.START_RETRYING:
                     level, key = "Warning", text  # another answer of the API server is another Event
                 self._events.tell(names.WORKFLOW, meta, reasons.STAGE_WAITING, text, level, key=key)
-            elif stage.reason == reasons.NO_POD_READY and name not in amiss:
-                text = f"stage {name}: {reasons.MEANING[stage.reason]}"
+            elif stage.reason in reasons.AMISS and stage.reason != told.get(name):
+                text = f"stage {name}: {stage.message or reasons.MEANING[stage.reason]}"
                 self._events.tell(names.WORKFLOW, meta, stage.reason, text, "Warning", key=name)
             elif stage.phase == "Succeeded" and before.get(name) != "Succeeded":
                 run_s = (stage.end_s or 0.0) - (stage.start_s or 0.0)

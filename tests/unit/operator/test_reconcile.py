@@ -39,6 +39,17 @@ def _waits(world: World, name: str) -> list[tuple[str, str]]:
     return [(row["state"], row["reason"]) for row in world.server.objects[f"uid-{name}"]["status"]["stages"]]
 
 
+def _outcome(world: World, name: str) -> tuple[str, str, str]:
+    """Status, reason and message of the condition of which `kubectl get` shows the reason."""
+    rows = world.server.objects[f"uid-{name}"]["status"]["conditions"]
+    (row,) = (row for row in rows if row["type"] == "Succeeded")
+    return row["status"], row["reason"], row["message"]
+
+
+def _warnings(world: World) -> list[tuple[str, str]]:
+    return [(event["reason"], event["message"]) for event in world.events() if event["type"] == "Warning"]
+
+
 def test_why_a_stage_is_held_is_true_of_the_pool_after_what_was_started_with_it() -> None:
     told = "held: a stage of about 15 min a task; the next executor frees in about 9.0 s; decided again in 10 s"
     assert _begin().long["message"] == told
@@ -264,6 +275,33 @@ def test_a_stage_that_runs_and_cannot_be_widened_is_not_said_not_to_be_started(
     asyncio.run(world.run_until(T0 + 2.1))
     said = [row.getMessage() for row in caplog.records if "stage a" in row.getMessage()]
     assert said == ["default/wide: stage a: not widened, again in 0.25 s: Forbidden: you may not"]
+    message = "stays at 1 task at once instead of 2, tried again: Forbidden: you may not"
+    assert _warnings(world) == [("ChangeRetrying", f"stage a: {message}")]
+    asyncio.run(world.run_until(T0 + 9.0))
+    (row,) = world.server.objects["uid-wide"]["status"]["stages"]
+    assert (row["state"], row["reason"], row["message"]) == ("Running", "ChangeRetrying", message)
+    assert _outcome(world, "wide") == ("Unknown", "ChangeRetrying", f"stage 'a': {message}")
+    world.server.forbids = False
+    asyncio.run(world.run_until(T0 + 20.0))
+    assert _waits(world, "wide") == [("Running", "")]
+    assert _outcome(world, "wide") == ("Unknown", "Running", "")
+
+
+def test_a_stage_that_cannot_be_stopped_says_so() -> None:
+    world = World(executors=4)
+    world.feed("workflows", "uid-w", workflow("w", stage("a", estimateSeconds=9), stage("b", estimateSeconds=9)))
+    asyncio.run(world.run_until(T0 + 2.0))
+    made = next(job for job in world.server.jobs if job["metadata"]["labels"]["fermata.dev/stage"] == "b")
+    failed = {"type": "Failed", "status": "True", "lastTransitionTime": render(T0 + 2.0)}
+    world.server.forbids = True
+    world.feed("jobs", made["metadata"]["uid"], {**made, "status": {"failed": 1, "conditions": [failed]}})
+    asyncio.run(world.run_until(T0 + 9.0))
+    assert _waits(world, "w") == [("Running", "ChangeRetrying"), ("Failed", "JobFailed")]
+    message = "stage 'a': not stopped, tried again: Forbidden: you may not"
+    assert _outcome(world, "w") == ("Unknown", "ChangeRetrying", message)
+    world.server.forbids = False
+    asyncio.run(world.run_until(T0 + 20.0))
+    assert _waits(world, "w") == [("Failed", "Stopped"), ("Failed", "JobFailed")]
 
 
 @pytest.mark.parametrize("status", [403, 500])
@@ -311,9 +349,8 @@ def test_a_stage_says_so_when_none_of_its_pods_has_been_ready_for_a_minute() -> 
     assert told(0, T0 + 60.0) == ("Running", "")
     asyncio.run(world.run_until(T0 + 63.0))  # nothing happens, and what it says is two seconds old at the most
     assert _waits(world, "short") == [("Running", "NoPodReady")]
-    (warning,) = (event for event in world.events() if event["type"] == "Warning")
-    assert warning["reason"] == "NoPodReady"
-    assert warning["message"].startswith("stage a: For a minute no pod of its Job has been ready")
+    assert _warnings(world) == [("NoPodReady", f"stage a: {MEANING['NoPodReady']}")]
+    assert _outcome(world, "short") == ("Unknown", "NoPodReady", f"stage 'a': {MEANING['NoPodReady']}")
     assert told(1, T0 + 100.0) == ("Running", "")
     assert told(0, T0 + 159.0) == ("Running", "")
     assert told(0, T0 + 163.0) == ("Running", "NoPodReady")
@@ -569,6 +606,7 @@ def test_why_a_stage_is_not_started_is_what_the_api_server_said_last() -> None:
     asyncio.run(world.run_until(T0 + 60.0))
     (row,) = world.server.objects["uid-short"]["status"]["stages"]
     assert row["message"] == "not started, tried again: 403: a bad moment"
+    assert _outcome(world, "short") == ("Unknown", "StartRetrying", f"stage 'a': {row['message']}")
     waits = [event["message"] for event in world.events() if event["reason"] == "StageWaiting"]
     assert waits == [f"stage a not started, tried again: {status}: a bad moment" for status in (500, 403)]
 
