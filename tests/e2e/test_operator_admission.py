@@ -6,7 +6,7 @@ from typing import Any
 
 import kubernetes
 import pytest
-from tests.operator_rig import GROUP, Cluster, stage, stages_of, wait_until
+from tests.operator_rig import GROUP, VERSION, Cluster, condition_of, stage, stages_of, wait_until
 from tests.real_plane import FRESH, JOBS
 
 pytestmark = [
@@ -79,6 +79,31 @@ def test_a_quota_that_is_used_up(cluster: Cluster) -> None:
     cluster.wait_for("dear")
 
 
+@pytest.mark.slow
+def test_a_quota_that_lets_a_stage_have_some_of_its_pods(cluster: Cluster) -> None:
+    cluster.pool("few-pods", executors=3, policy={"name": "fifo"})
+    core = kubernetes.client.CoreV1Api(cluster.objects.api_client)
+    running = [pod for pod in core.list_namespaced_pod("default").items if pod.status.phase in ("Pending", "Running")]
+    hard = {"pods": str(len(running) + 2)}
+    core.create_namespaced_resource_quota("default", {"metadata": {"name": "few"}, "spec": {"hard": hard}})
+    try:
+        wait_until(
+            lambda: bool(core.read_namespaced_resource_quota("few", "default").status.hard),
+            "the quota is never looked at",
+        )
+        cluster.submit("few-pods", "few-pods", [stage("a", 900.0, tasks=3)])
+        wait_until(
+            lambda: condition_of(cluster.status("few-pods"), "Succeeded").get("reason") == "PodsNotReady",
+            "it does not say so",
+        )
+    finally:
+        core.delete_namespaced_resource_quota("few", "default")
+    (row,) = stages_of(cluster.status("few-pods")).values()
+    assert (row["state"], row["reason"], row["active"]) == ("Running", "PodsNotReady", 3)
+    wait_until(lambda: "PodsNotReady" in dict(cluster.events("few-pods")), "no Event says so")
+    cluster.objects.delete_namespaced_custom_object(GROUP, VERSION, "default", "workflows", "few-pods")
+
+
 def test_a_mutating_policy_that_keeps_jobs_narrow(cluster: Cluster) -> None:
     cluster.pool("narrowed", executors=4, policy={"name": "fifo"})
     group, labels = ("admissionregistration.k8s.io", "v1"), {f"{GROUP}/pool": "narrowed"}
@@ -125,3 +150,6 @@ def test_a_mutating_policy_that_keeps_jobs_narrow(cluster: Cluster) -> None:
     wait_until(lambda: bool(cluster.jobs("kept-narrow")), "it is not started")
     cluster.submit("beside-narrow", "narrowed", [stage("a", 0.2)])
     cluster.wait_for("beside-narrow")  # though what is first in line might have all executors that are free
+    wait_until(
+        lambda: stages_of(cluster.status("kept-narrow"))["a"].get("reason") == "ChangeRetrying", "it does not say so"
+    )

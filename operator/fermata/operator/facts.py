@@ -27,8 +27,8 @@ from fermata.operator.times import parse, parse_or_none, refine
 
 Raw = Mapping[str, Any]
 M = TypeVar("M", bound=BaseModel)
-# To be scheduled and to pull an image takes a while; only then is it told that a Job has no pod that is ready.
-NO_POD_S = 60.0
+# To be scheduled and to pull an image takes a while; only then is it told that pods of a Job are not ready.
+NOT_READY_S = 60.0
 _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 
 
@@ -133,6 +133,7 @@ class JobFact:
     parallelism: int
     suspended: bool
     active: int  # of its pods, with those that are being ended
+    ready: int  # of its pods; very many, as long as nobody knows
     succeeded: int
     failed: int
     outcome: Literal["", "Complete", "Failed"]
@@ -147,7 +148,7 @@ class JobFact:
     policy: str  # that decided to start it
     stopped: str  # why this operator suspended it for good, or empty
     lanes: tuple[Lanes, ...]  # as many as its parallelism
-    idle_s: float  # since when none of its pods is ready, as far as this operator saw; inf: one is, or need not be
+    idle_s: float  # since when pods lack that are ready, and no other became so or succeeded, as far as seen; or inf
 
     @property
     def genuine(self) -> bool:
@@ -165,10 +166,12 @@ class JobFact:
         return not self.ended and not self.meta.deleting
 
     def amiss(self, now_s: float) -> str:
-        """Return the reason why none of its tasks gets on, or an empty one."""
+        """Return the reason why tasks of it do not get on, or an empty one."""
         if self.suspended:
             return reasons.JOB_SUSPENDED
-        return reasons.NO_POD_READY if now_s >= self.idle_s + NO_POD_S else ""
+        if now_s < self.idle_s + NOT_READY_S:
+            return ""
+        return reasons.PODS_NOT_READY if self.ready else reasons.NO_POD_READY
 
     @property
     def occupied(self) -> int:
@@ -298,20 +301,22 @@ def job_fact(raw: Raw, now_s: float, before: JobFact | None = None) -> JobFact:
         end_s = known if known is not None else refine(parse(stamp), now_s) if stamp else now_s
     start_s = _annotated_time(meta, names.ANNOTATION_START, meta.created_s)
     parallelism = int(spec["parallelism"]) if spec.get("parallelism") is not None else 1
-    succeeded = int(status.get("succeeded") or 0)
-    idle_s = math.inf
-    if status.get("ready") == 0 and not end and not spec.get("suspend"):
+    completions, succeeded = int(spec.get("completions") or 1), int(status.get("succeeded") or 0)
+    # The Job controller says how many are ready once it has looked at the Job.
+    ready, idle_s = int(status.get("ready", MAX_EXECUTORS)), math.inf
+    if ready < min(parallelism, completions - succeeded) and not end and not spec.get("suspend"):
         # Where tasks are short, each may be over before it is counted as ready: what succeeded since was.
-        succeeded_since = succeeded > (before.succeeded if before else 0)
-        idle_s = now_s if succeeded_since else min(before.idle_s, now_s) if before else start_s
+        same = (ready, succeeded) == ((before.ready, before.succeeded) if before else (0, 0))
+        idle_s = now_s if not same else min(before.idle_s, now_s) if before else start_s
     return JobFact(
         meta=meta,
         pool=pool,
         stage=stage,
-        completions=int(spec.get("completions") or 1),
+        completions=completions,
         parallelism=parallelism,
         suspended=bool(spec.get("suspend")),
         active=int(status.get("active") or 0) + int(status.get("terminating") or 0),
+        ready=ready,
         succeeded=succeeded,
         failed=int(status.get("failed") or 0),
         outcome=end["type"] if end else "",

@@ -13,7 +13,7 @@ from fermata.operator.arrivals import RecentArrivals
 from fermata.operator.build_state import Rows
 from fermata.operator.estimates import UNKNOWN_S, Estimates, family_of
 from fermata.operator.expiry import Expiry
-from fermata.operator.facts import NO_POD_S, WorkflowFact
+from fermata.operator.facts import NOT_READY_S, WorkflowFact
 from fermata.operator.holding import Holding
 from fermata.operator.lanes import task_duration_s
 from fermata.operator.ledger import Ledger
@@ -194,8 +194,9 @@ class Observer:
 def _due_s(seen: WorkflowView) -> float:
     """Return when the view of a workflow changes without an event; inf: never.
 
-    Its deadline passes, or a Job has had no pod that is ready for so long that it is told.
+    Its deadline passes, or a Job has lacked pods that are ready for so long that it is told.
     """
-    running = (stage for stage in seen.stages if stage.phase == "Running" and stage.reason != reasons.NO_POD_READY)
-    idle_s = [stage.job.idle_s + NO_POD_S for stage in running if stage.job is not None]
+    told = (reasons.NO_POD_READY, reasons.PODS_NOT_READY)
+    running = (stage for stage in seen.stages if stage.phase == "Running" and stage.reason not in told)
+    idle_s = [stage.job.idle_s + NOT_READY_S for stage in running if stage.job is not None]
     return min([math.inf if seen.blocked == reasons.DEADLINE_EXCEEDED else seen.deadline_s, *idle_s])

@@ -54,11 +54,12 @@ JOB_SUSPENDED: Final = "JobSuspended"
 JOB_UNSEEN: Final = "JobUnseen"
 CHANGE_RETRYING: Final = "ChangeRetrying"
 NO_POD_READY: Final = "NoPodReady"
+PODS_NOT_READY: Final = "PodsNotReady"
 STOPPED: Final = "Stopped"
 STAGE_REMOVED: Final = "StageRemoved"
 NOT_STARTED: Final = "NotStarted"
 # Those that somebody should look at: they are told of the workflow, too.
-AMISS: Final = (START_RETRYING, CHANGE_RETRYING, JOB_UNSEEN, NO_POD_READY)
+AMISS: Final = (START_RETRYING, CHANGE_RETRYING, JOB_UNSEEN, NO_POD_READY, PODS_NOT_READY)
 # PolicyReady
 POLICY_LOADED: Final = "PolicyLoaded"
 POLICY_OFF: Final = "PolicyOff"
@@ -143,6 +144,10 @@ MEANINGS: Final[dict[str, dict[str, str]]] = {
         NO_POD_READY: (
             "For a minute no pod of its Job has been ready: kubectl describe job says whether they are refused, "
             "and kubectl describe pod what they wait for."
+        ),
+        PODS_NOT_READY: (
+            "For a minute fewer pods of its Job have been ready than may run, and no task has succeeded: kubectl "
+            "describe job says whether others are refused, and kubectl describe pod what they wait for."
         ),
         STOPPED: "The stage ran when another one failed, and was stopped because spec.onFailure is Stop.",
         STAGE_REMOVED: "The stage is not in the workflow any more, so its Job was stopped.",

@@ -63,6 +63,20 @@ def test_short_tasks_that_succeed_one_after_another_are_not_amiss_though_none_is
     assert not again.amiss(now_s + 300.0), "by another operator, which knows that some have succeeded, and not when"
 
 
+def test_a_job_that_lacks_some_of_its_pods_for_a_minute_is_amiss_until_it_gets_on() -> None:
+    raw, fact, reasons = job("w", "a", tasks=9, parallelism=4), None, []
+    # A pod is refused; the others are ready, and all the same when they end; then none is; then all.
+    seen = [(0, 3, 0), (59, 3, 0), (60, 3, 0), (70, 3, 1), (129, 3, 1), (130, 3, 1)]
+    for after_s, ready, succeeded in [*seen, (140, 0, 1), (200, 0, 1), (210, 4, 1)]:
+        status = {"active": 3, "ready": ready, "succeeded": succeeded}
+        fact = job_fact({**raw, "status": status}, T0 + after_s, fact)
+        reasons.append(fact.amiss(T0 + after_s))
+    some, none = "PodsNotReady", "NoPodReady"
+    assert reasons == ["", "", some, "", "", some, "", none, ""]
+    last = {"active": 2, "ready": 2, "succeeded": 7}
+    assert not job_fact({**raw, "status": last}, T0 + 400.0).amiss(T0 + 999.0), "two tasks are left"
+
+
 def test_a_job_that_is_being_deleted_does_not_go_on() -> None:
     raw = job("w", "a")
     assert job_fact(raw, T0).goes_on
