@@ -7,6 +7,7 @@ They are read off the models of the official client, so that a new Kubernetes mi
 
 from __future__ import annotations
 
+import inspect
 import json
 import re
 from pathlib import Path
@@ -72,6 +73,13 @@ def compact(name: str) -> str:
     return PLAIN.get(name, name)
 
 
+def release() -> str:
+    """Return the Kubernetes minor whose API the client's models are made of."""
+    found = re.search(r"OpenAPI document: release-([\d.]+)", inspect.getsource(inspect.getmodule(models.V1Pod)))
+    assert found is not None, "the models do not say"
+    return found[1]
+
+
 def main() -> None:
     """Follow every type from the roots and write the table."""
     types: dict[str, dict[str, str]] = {}
@@ -96,7 +104,7 @@ def main() -> None:
                 fields[field] = "any"
     # The models call these `any`, since they may be something else than a schema.
     types["V1JSONSchemaProps"] |= {"additionalProperties": "V1JSONSchemaProps|boolean", "items": "V1JSONSchemaProps?"}
-    table = {"kinds": ROOTS, "types": dict(sorted(types.items()))}
+    table = {"release": release(), "kinds": ROOTS, "types": dict(sorted(types.items()))}
     TARGET.write_text(json.dumps(table, separators=(",", ":")) + "\n", encoding="utf-8")
     print(f"{TARGET}: {len(types)} types")
 

@@ -18,7 +18,7 @@ from fermata.operator.crds import manifests
 from fermata.operator.names import POOL
 from fermata.operator.validate import Problem, object_problems
 from fermata.sim.kube import metadata, names, schema
-from fermata.sim.kube.builtin_types import clean_metadata, clean_template
+from fermata.sim.kube.builtin_types import clean_metadata, clean_template, release
 
 _UNKNOWN = "unknown field"
 _PART = re.compile(r"\[(\d+)\]|([^.\[\]]+)")
@@ -75,7 +75,8 @@ def _misfits(content: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         template = stage.get("template") if isinstance(stage, dict) else None
         if isinstance(template, dict):
             unknown, wrong = clean_template(template, f"spec.stages[{index}].template")
-            yield from ((field, _UNKNOWN) for field in unknown)
+            told = f"{_UNKNOWN} in Kubernetes {release()}; a newer cluster may know it"
+            yield from ((field, told) for field in unknown)
             if field := _MISTYPED.search(wrong):
                 yield field[1], wrong
 

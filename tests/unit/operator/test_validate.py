@@ -346,7 +346,7 @@ def _container(**fields: Any) -> dict[str, Any]:
         (workflow("w", stage("a", template=_pod(sepc={}))), "spec.stages[0].template.sepc: unknown"),
         (
             workflow("w", stage("a", template=_container(comand=["x"]))),
-            "template.spec.containers[0].comand: unknown field",
+            "template.spec.containers[0].comand: unknown field in Kubernetes 1.",
         ),
         (
             workflow("w", stage("a"), stage("b", template=_container(env=[{"name": "N", "value": 1}]))),

@@ -26,10 +26,21 @@ PLAIN_TYPES: dict[str, tuple[type, ...]] = {
 
 
 @cache
+def _read() -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(
+        files(__package__).joinpath("kinds", "builtin_types.json").read_text(encoding="utf-8")
+    )
+    return found
+
+
 def table() -> tuple[dict[str, str], dict[str, dict[str, str]]]:
     """Return the type of each kind, by `apiVersion/kind`, and the fields of each type with theirs."""
-    read = json.loads(files(__package__).joinpath("kinds", "builtin_types.json").read_text(encoding="utf-8"))
-    return read["kinds"], read["types"]
+    return _read()["kinds"], _read()["types"]
+
+
+def release() -> str:
+    """Return the minor version of Kubernetes whose fields these are, as in "1.36"."""
+    return str(_read()["release"])
 
 
 def clean(resource: Resource, obj: Obj) -> list[str]:
