@@ -315,6 +315,16 @@ def test_differences_of_any_size_have_a_scale(change_s: float) -> None:
     assert 0.0 < 0.1 * most_s <= max(axes.get_xticks()) <= most_s
 
 
+def test_the_farthest_difference_is_not_cut_off_at_the_edge() -> None:
+    runs = [Run("simulated", [schedule([6.5])]), Run("cluster", [schedule([12.5])])]
+    (view,) = views_of(replace(REPORT, sections=[Section("s", "", runs, "simulated")]))
+    figure = next(each for each in view.drawings if each.name == "paired-differences").draw(LIGHT)
+    figure.draw_without_rendering()
+    axes = figure.axes[0]
+    right, most = axes.transData.transform([(axes.get_xlim()[1], 0.0), (6.0, 0.0)])[:, 0] * 72.0 / figure.dpi
+    assert right - most > 5.0, "the diamond is as many points wide"
+
+
 def test_a_single_job_is_a_line_in_both_distributions() -> None:
     (view,) = views_of(Report("t", "l", [Section("s", "", [Run("sjf", [schedule([4.0])])], "sjf")]))
     for drawing in view.drawings[:2]:

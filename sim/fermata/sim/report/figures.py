@@ -170,12 +170,13 @@ def paired_differences(found: Sequence[Difference], names: Sequence[str], base: 
 
     def draw(palette: Palette) -> Figure:
         figure, axes = canvas(_WIDTH, 70 + 88 * len(found))
+        # Before anything is drawn: the room beyond the farthest dot is a share of what is seen.
+        axes.set_xscale("symlog", linthresh=linear_s, linscale=0.7)
         for row, each in enumerate(found):
             _draw_difference(axes, row, each, palette.run(list(names).index(each.name)), palette)
         axes.axvline(0.0, color=palette.muted, linewidth=1)
         axes.set_yticks(range(len(found)), [in_lines(each.name) for each in found])
         axes.set_ylim(len(found) - 0.35, -0.6)
-        axes.set_xscale("symlog", linthresh=linear_s, linscale=0.7)
         axes.xaxis.set_major_locator(FixedLocator(_signed_powers(axes.get_xlim(), linear_s)))
         axes.xaxis.set_minor_locator(NullLocator())
         axes.xaxis.set_major_formatter(FuncFormatter(lambda seconds, _: _signed_power(seconds)))
@@ -232,7 +233,7 @@ def _signed_powers(limits: tuple[float, float], linear: float) -> list[float]:
     """Return the ticks of a symmetric logarithmic axis that is linear up to a power of ten: at most seven."""
     last = math.floor(math.log10(max(np.abs(limits))))
     first = min(round(math.log10(linear)), last)  # all of it may lie in the linear part
-    ticks = [10.0**power for power in range(first, last + 1, max((last - first + 3) // 3, 1))]
+    ticks = [10.0**power for power in range(last, first - 1, -max((last - first + 3) // 3, 1))]
     return [-tick for tick in ticks if -tick >= limits[0]] + [0.0] + [tick for tick in ticks if tick <= limits[1]]
 
 
