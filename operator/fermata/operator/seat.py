@@ -216,8 +216,8 @@ class Seat:
         spec: ExecutorPoolSpec,
         limits: Guardrails,
         *,
-        may_hold: bool = True,
-        dag: Callable[[], Dag] | None = None,
+        may_hold: bool,
+        dag: Callable[[], Dag],
     ) -> Decision:
         """Return what to do in a state; the fallback answers wherever the policy does not.
 
@@ -239,7 +239,7 @@ class Seat:
         limits: Guardrails,
         *,
         may_hold: bool,
-        dag: Callable[[], Dag] | None,
+        dag: Callable[[], Dag],
     ) -> Decision:
         policy = self._policy
         if policy is None or spec.mode == "Off":
@@ -247,8 +247,7 @@ class Seat:
             if spec.mode != "Off" and answer.steps:
                 self._metrics.fallbacks.labels(self._pool, self._verdict.reason).inc()
             return answer
-        asked = policy if dag is None else knowing(policy, dag)
-        steps, trouble = await self._ask(asked, state, limits, spec.decision_deadline_seconds)
+        steps, trouble = await self._ask(knowing(policy, dag), state, limits, spec.decision_deadline_seconds)
         if steps is None:
             answer = self._answer(self._fallback, state, limits)
             if trouble is None or not answer.steps:  # there was nothing to decide

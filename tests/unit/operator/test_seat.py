@@ -7,6 +7,7 @@ import math
 import threading
 import time
 from concurrent.futures import Future
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -25,10 +26,13 @@ from fermata.operator.seat import RETRY_LOAD_S, Decision, Seat, Verdict, limits_
 from fermata.operator.view import view
 from fermata.policy import registry
 from fermata.policy.action import HOLD, START, Action
+from fermata.policy.dag import Dag
 from fermata.policy.errors import ModelError
 from fermata.policy.features import SIZE
 from fermata.policy.guardrails import IDLE_POOL
 from fermata.policy.state import ClusterState
+
+SPEC = ExecutorPoolSpec(executors=2, decision_deadline_seconds=60)  # Numba may compile in the first decision
 
 
 def _state() -> ClusterState:
@@ -63,6 +67,12 @@ def _seat(policy: Any) -> tuple[Seat, Metrics]:
     return seat, metrics
 
 
+async def _asked(seat: Seat, state: ClusterState, spec: ExecutorPoolSpec = SPEC, *, may_hold: bool = True) -> Decision:
+    """Decide in a state whose stages do not depend on each other."""
+    stages = len(state.stage_job)
+    return await seat.decide(state, spec, limits_of(spec), may_hold=may_hold, dag=lambda: Dag.of_edges(stages, []))
+
+
 def _decide(
     policy: Any, spec: ExecutorPoolSpec, times: int = 1, *, may_hold: bool = True
 ) -> tuple[Decision, Seat, Metrics]:
@@ -70,7 +80,7 @@ def _decide(
 
     async def ask() -> Decision:
         for _ in range(times):
-            decision = await seat.decide(_state(), spec, limits_of(spec), may_hold=may_hold)
+            decision = await _asked(seat, _state(), spec, may_hold=may_hold)
         return decision
 
     try:
@@ -79,9 +89,6 @@ def _decide(
         if isinstance(getattr(policy, "answer", None), threading.Event):
             policy.answer.set()
         seat.close()
-
-
-SPEC = ExecutorPoolSpec(executors=2, decision_deadline_seconds=60)  # Numba may compile in the first decision
 
 
 def test_a_policy_that_answers_decides() -> None:
@@ -127,7 +134,7 @@ def test_where_there_is_nothing_to_decide_no_decision_of_the_fallback_is_counted
     seat._asked = Future() if busy else None  # an earlier decision that takes long
     empty = build_state([], 2, {}, {}, {}, [], T0)[0]
     for state, count in ((empty, None), (_state(), 1.0), (empty, 1.0)):
-        asyncio.run(seat.decide(state, SPEC, limits_of(SPEC)))
+        asyncio.run(_asked(seat, state))
         reason = reasons.DECISION_LATE if busy else reasons.POLICY_LOADED
         labels = {"pool": "pool", "reason": reason}
         assert metrics.registry.get_sample_value("fermata_fallbacks_total", labels) == count
@@ -139,7 +146,7 @@ def test_a_policy_that_has_nothing_to_decide_is_not_asked_and_no_decision_of_it_
     empty = build_state([], 2, {}, {}, {}, [], T0)[0]
     labels = {"pool": "pool", "policy": "learned"}
     for state, count in ((empty, 0.0), (_state(), 1.0), (empty, 1.0)):
-        asyncio.run(seat.decide(state, SPEC, limits_of(SPEC)))
+        asyncio.run(_asked(seat, state))
         assert metrics.registry.get_sample_value("fermata_decision_seconds_count", labels) == count
     seat.close()
 
@@ -158,7 +165,7 @@ def test_a_state_that_the_model_was_not_taught_is_left_to_the_fallback() -> None
         policy = _Taught(low, unbounded)
         seat, metrics = _seat(policy)
         seat._envelope = envelope_of(policy)
-        decision = asyncio.run(seat.decide(_state(), SPEC, limits_of(SPEC)))
+        decision = asyncio.run(_asked(seat, _state()))
         assert decision.policy == expected
         seat.close()
     assert seat.verdict.reason == reasons.OUT_OF_DISTRIBUTION
@@ -188,9 +195,9 @@ def test_a_policy_that_recovers_decides_again() -> None:
     seat._policy = policy  # type: ignore[assignment]
 
     async def ask() -> list[str]:
-        first = await seat.decide(_state(), SPEC, limits_of(SPEC))
+        first = await _asked(seat, _state())
         policy.answer = Action(START, 0, 1)
-        return [first.policy, (await seat.decide(_state(), SPEC, limits_of(SPEC))).policy]
+        return [first.policy, (await _asked(seat, _state())).policy]
 
     assert asyncio.run(ask()) == ["sjf", "learned"]
     assert seat.verdict.ready
@@ -231,7 +238,7 @@ def test_a_heuristic_that_may_not_leave_the_pool_idle_keeps_its_order() -> None:
     seat, _ = _seat(registry.load("hold-follower:split=10,delay=5"))
     seat._fallback = registry.load("fifo")
     state = first_state(one_stage_jobs((0.0, 30.0), (0.0, 20.0)), 1)
-    decision = asyncio.run(seat.decide(state, SPEC, limits_of(SPEC)))
+    decision = asyncio.run(_asked(seat, state))
     (step,) = decision.steps
     assert (step.override, step.action) == (IDLE_POOL, Action(START, 1, 1))
 
@@ -359,23 +366,16 @@ def test_limits_of_a_pool() -> None:
     assert np.isinf(limits_of(SPEC).max_hold_s)
 
 
-def test_a_policy_that_reads_edges_is_told_them_and_without_them_the_fallback_decides() -> None:
+def test_a_policy_that_reads_edges_is_told_them() -> None:
     fact = workflow_fact_of("w", stage("lonely"), stage("root"), stage("leaf", "root"))
     assert fact.spec is not None
     views = [view(fact, fact.spec, {}, {}, {}, Estimates(), T0)]
     state, keys = build_state(views, 1, {}, {}, {}, [], T0)
     seat, _ = _seat(MostChildren())
-
-    async def ask() -> list[Decision]:
-        with_edges = await seat.decide(state, SPEC, limits_of(SPEC), dag=lambda: dag_of(views, keys))
-        return [with_edges, await seat.decide(state, SPEC, limits_of(SPEC))]
-
+    edges = partial(dag_of, views, keys)
     try:
-        known, unknown = asyncio.run(ask())
+        known = asyncio.run(seat.decide(state, SPEC, limits_of(SPEC), may_hold=True, dag=edges))
     finally:
         seat.close()
     assert known.policy == "most-children"
     assert keys.stages[known.steps[0].action.stage] == ("uid-w", "root")
-    assert unknown.trouble is not None
-    assert unknown.trouble.reason == reasons.DECISION_FAILED
-    assert unknown.steps[0].action.kind == START
