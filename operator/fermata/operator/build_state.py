@@ -135,34 +135,22 @@ def build_state(
     rows.sort(key=lambda row: (-row.view.spec.priority, row.job[0], row.view.fact.meta.uid))
     keys = Keys(tuple(row.view.fact.meta.uid for row in rows), tuple(key for row in rows for key in row.keys))
     counts = [len(row.keys) for row in rows]
-    first = np.cumsum([0, *counts]).tolist()
     jobs = dict(zip(_JOB, _floats([row.job for row in rows]).reshape(-1, len(_JOB)).T.copy(), strict=True))
     floats = _columns(_FLOATS, [row.floats for row in rows], np.float64)
     ints = _columns(_INTS, [row.ints for row in rows], np.int32)
     ready_s = floats["ready_s"]
     ready_s[(now_s + _APART_S < ready_s) & (ready_s < math.inf)] = now_s
-    held_s, hold_until_s = np.zeros(len(keys.stages)), np.full(len(keys.stages), -math.inf)
-    for key in stage_holds.keys() & keys.stage_index.keys():
-        stage = keys.stage_index[key]
-        held_s[stage], hold_until_s[stage] = stage_holds[key]
     for key in keys.stage_index.keys() & paused:
         ready_s[keys.stage_index[key]] = math.inf
-    lanes = [
-        (free_at_s, first[j] + s, j)
-        for j in np.flatnonzero(jobs["running"]).tolist()
-        for s, stage_view in enumerate(rows[j].view.stages)
-        for free_at_s in _lanes(stage_view, pods, now_s)
-        for _ in range(stage_view.slots)
-    ]
-    idle = max(executors - len(lanes), 0)
-    executor_stage = _ints([*(lane[1] for lane in lanes), *[IDLE] * idle])
+    held_s, hold_until_s = _holds(keys, stage_holds)
+    free_at_s, executor_stage, executor_job = _executors(rows, jobs["running"], executors, pods, now_s)
     recent = arrivals[-RECENT_ARRIVALS:]
     state = ClusterState(
         now_s=now_s,
-        free=idle,
-        executor_free_at_s=_floats([*(lane[0] for lane in lanes), *[-math.inf] * idle]),
+        free=int(np.count_nonzero(executor_stage == IDLE)),
+        executor_free_at_s=free_at_s,
         executor_stage=executor_stage,
-        executor_job=_ints([*(lane[2] for lane in lanes), *[IDLE] * idle]),
+        executor_job=executor_job,
         job_arrival_s=jobs["arrival_s"],
         job_weight=jobs["weight"],
         job_work_s=jobs["work_s"],
@@ -203,6 +191,44 @@ def dag_of(views: Iterable[WorkflowView], keys: Keys) -> Dag:
         for stage in view.stages:
             above[index[uid, stage.spec.name]] = [index[uid, parent] for parent in stage.spec.depends_on]
     return Dag.of_parents(*compressed(above))
+
+
+def _holds(keys: Keys, stage_holds: Mapping[tuple[str, str], HoldTimes]) -> tuple[FloatArray, FloatArray]:
+    """Return for each stage how long it was held, and until when it is to be: [stages] each."""
+    held_s, until_s = np.zeros(len(keys.stages)), np.full(len(keys.stages), -math.inf)
+    for key in stage_holds.keys() & keys.stage_index.keys():
+        stage = keys.stage_index[key]
+        held_s[stage], until_s[stage] = stage_holds[key]
+    return held_s, until_s
+
+
+def _executors(
+    rows: Sequence[Rows],
+    running: FloatArray,
+    executors: int,
+    pods: Mapping[str, Mapping[str, PodFact]],
+    now_s: float,
+) -> tuple[FloatArray, IndexArray, IndexArray]:
+    """Return when each executor is free, and its stage and job: [executors] each, busy ones first.
+
+    Args:
+        rows: of the jobs.
+        running: how many executors each job keeps, [jobs].
+        executors: size of the pool; there are more where jobs keep more.
+        pods: running pods by Job uid.
+        now_s: seconds since the epoch.
+    """
+    first = np.cumsum([0, *(len(row.keys) for row in rows)]).tolist()
+    lanes: list[tuple[float, int, int]] = [
+        (free_at_s, first[j] + s, j)
+        for j in np.flatnonzero(running).tolist()
+        for s, stage_view in enumerate(rows[j].view.stages)
+        for free_at_s in _lanes(stage_view, pods, now_s)
+        for _ in range(stage_view.slots)
+    ]
+    lanes += [(-math.inf, IDLE, IDLE)] * (executors - len(lanes))
+    free_at_s, stages, jobs = zip(*lanes, strict=True) if lanes else ((), (), ())
+    return _floats(free_at_s), _ints(stages), _ints(jobs)
 
 
 def _cached(view: WorkflowView, cache: dict[str, Rows]) -> Rows:
