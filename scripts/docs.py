@@ -12,7 +12,7 @@ import json
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, get_args, get_type_hints
+from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
 
 import typer
 from pydantic import BaseModel
@@ -144,6 +144,7 @@ class _Param(NamedTuple):
 
     name: str
     type: str
+    many: bool  # it takes several values
     info: Any  # typer's Argument or Option
     given: Any  # the default
 
@@ -151,7 +152,8 @@ class _Param(NamedTuple):
     def of(cls, name: str, hint: Any, parameter: inspect.Parameter) -> _Param:
         base, info = get_args(hint)[:2]
         names = [part.__name__ for part in (get_args(base) or (base,)) if part is not type(None)]
-        return cls(name, names[0], info, parameter.default)
+        many = list in (get_origin(base), *map(get_origin, get_args(base)))
+        return cls(name, names[0], many, info, parameter.default)
 
     @property
     def positional(self) -> bool:
@@ -160,7 +162,8 @@ class _Param(NamedTuple):
     @property
     def usage(self) -> str:
         name = self.info.metavar or self.name.upper()
-        return name if self.given is inspect.Parameter.empty else f"[{name}]"
+        whole = name if self.given is inspect.Parameter.empty or name.startswith("[") else f"[{name}]"
+        return f"{whole}..." if self.many and not whole.endswith("...") else whole
 
     @property
     def title(self) -> str:
