@@ -23,7 +23,7 @@ from fermata.policy.estimate_error import after_task
 from fermata.policy.wording import counted
 
 GIVEN = "estimateSeconds"
-UNKNOWN, UNKNOWN_S = "unknown", 60.0  # of a task of which nothing at all is known
+UNKNOWN, UNKNOWN_S = "a guess, as nothing has finished in the pool yet", 60.0
 LEAST_S = 0.001
 _REMEMBERED = 20  # latest durations of each stage of a family: enough for a median, few enough to follow a drift
 _REMEMBERED_CLASS = 500

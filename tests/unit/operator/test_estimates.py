@@ -42,7 +42,7 @@ def test_what_the_user_says_comes_first() -> None:
 
 def test_then_the_family_then_its_class_then_the_pool_then_a_guess() -> None:
     estimates, meta = Estimates(), meta_of(workflow("etl-4", stage("a")))
-    assert estimates.of(meta, _stage())[:2] == (UNKNOWN_S, "unknown")
+    assert estimates.of(meta, _stage())[:2] == (UNKNOWN_S, "a guess, as nothing has finished in the pool yet")
     estimates.learn_all(_finished("wide", 90.0, slots=4))
     assert estimates.of(meta, _stage())[:2] == (90.0, "mean of 1 stage in the pool")
     estimates.learn_all(_finished("narrow", 20.0))
@@ -207,7 +207,7 @@ def _measured(run_s: float, estimate_s: float | None, source: str, end_s: float 
 @pytest.mark.parametrize(
     ("estimate_s", "source", "factor"),
     [
-        (UNKNOWN_S, "unknown", 1.0),  # nobody was wrong
+        (UNKNOWN_S, "a guess, as nothing has finished in the pool yet", 1.0),  # nobody was wrong
         (UNKNOWN_S, "estimateSeconds", 10.0),  # somebody did say so
         (UNKNOWN_S, "estimateSeconds 30, corrected by what such stages took", 10.0),
         (6.0, "median of 3 earlier runs", 100.0),

@@ -788,7 +788,10 @@ def test_one_task_of_one_stage_is_told_in_the_singular() -> None:
 def test_what_was_expected_of_a_stage_is_not_what_it_took() -> None:
     world = World(executors=9)
     stages = [stage("a", estimateSeconds=None), stage("b", "a", estimateSeconds=None)]
-    for name, expected_s, source in (("etl-1", 60.0, "unknown"), ("etl-2", 9.0, "median of 1 earlier run")):
+    for name, expected_s, source in (
+        ("etl-1", 60.0, "a guess, as nothing has finished in the pool yet"),
+        ("etl-2", 9.0, "median of 1 earlier run"),
+    ):
         world.feed("workflows", f"uid-{name}", workflow(name, *stages, arrival_s=world.now_s))
         for number in (1, 2):
             asyncio.run(world.run_until(world.now_s + 9.0))
