@@ -47,7 +47,8 @@ def _lead(found: Explanation) -> str:
     return (
         f"From {len(states.rows):,} states in which it decided, in {', '.join(states.workloads)}; it waited in "
         f"{held:,}. {_seeds(states.seeds)}; each workload counts the same. "
-        "The head is what shortest remaining work first would start, a unit its job's remaining work."
+        "The head is what shortest remaining work first would start, a unit its job's remaining work. "
+        "JCT: job completion time."
     )
 
 
