@@ -11,6 +11,7 @@ from typing import NamedTuple
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.metrics import MetricWrapperBase
 
+from fermata.operator import reasons
 from fermata.operator.progress import WorkflowView
 
 _SECONDS = (0.1, 0.5, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14400, 43200, 86400)
@@ -85,6 +86,10 @@ class Metrics:
         self.stages = Gauge(
             "fermata_pool_stages", "Stages that are ready: waiting or held.", ("pool", "state"), registry=registry
         )
+        self.amiss = Gauge(
+            "fermata_pool_stages_amiss", f"Stages that do not get on: {', '.join(reasons.AMISS)}.", ("pool",),
+            registry=registry,
+        )  # fmt: skip
         self.policy_ready = Gauge(
             "fermata_pool_policy_ready", "1 if its policy can decide; none in mode Off.", ("pool",), registry=registry
         )

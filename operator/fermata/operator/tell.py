@@ -58,6 +58,7 @@ class Teller:
         self.troubles = 0  # statuses of workflows that the API server did not take because it was in trouble
         self._written_s: dict[str, float] = {}
         self._refusals: dict[str, Failure] = {}  # of statuses that the API server said no to
+        self._amiss: dict[str, int] = {}  # how many stages of a workflow do not get on, by its latest status
         self._ends: dict[str, Callable[[], None]] = {}  # how workflows ended whose status may say so by now
         self._without_stages: dict[str, int] = {}  # generations of workflows whose whole status finds no room
         self._pool_written_s = -math.inf
@@ -69,7 +70,7 @@ class Teller:
 
     def forget(self, uid: str) -> None:
         """Drop what is kept of a workflow."""
-        for kept in (self._written_s, self._stale, self._refusals, self._ends, self._without_stages):
+        for kept in (self._written_s, self._stale, self._refusals, self._amiss, self._ends, self._without_stages):
             kept.pop(uid, None)
 
     def mark(self, uid: str) -> None:
@@ -136,6 +137,7 @@ class Teller:
             problem: why it is not accepted, or None.
         """
         body = status.workflow_status(view, account, whys.held, whys.waiting, policy, now_s, problem)
+        self._amiss[view.fact.meta.uid] = sum(row["reason"] in reasons.AMISS for row in body["stages"])
         accepted = view.fact.status.condition(reasons.ACCEPTED)
         urgent = view.outcome is not None or accepted is None or (accepted.status == "True") != (problem is None)
         if view.outcome is not None:
@@ -355,4 +357,5 @@ class Teller:
         self._metrics.executors.labels(self._pool, "free").set(max(executors - counts["busy"], 0))
         self._metrics.stages.labels(self._pool, "waiting").set(counts["waiting"])
         self._metrics.stages.labels(self._pool, "held").set(counts["held"])
+        self._metrics.amiss.labels(self._pool).set(sum(self._amiss.values()))
         self._metrics.observe_policy(self._pool, None if verdict.reason == reasons.POLICY_OFF else verdict.ready)

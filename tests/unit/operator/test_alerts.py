@@ -99,6 +99,7 @@ LEASE, POOL = {"lease": "fermata-operator"}, {"pool": "p"}
 HEALTHY = leader("a", 1) | leader("b", 0) | requests("a", 0.6) | pool(0, level(1)) | decisions(0.1)
 FAILS = 'fermata_reconcile_failures_total{pool="p",pod="a"}'
 READY, PAUSED = 'fermata_pool_policy_ready{pool="p",pod="a"}', 'fermata_pool_holding_paused{pool="p",pod="a"}'
+AMISS = 'fermata_pool_stages_amiss{pool="p",pod="a"}'
 CASES = [
     Case("healthy", HEALTHY | {FAILS: level(0), READY: level(1), PAUSED: level(0)}, 60),
     Case("just started, without pools", leader("a", (60, 0), (90, 1)) | requests("a", 0.6), 2),
@@ -123,6 +124,8 @@ CASES = [
     Case("every third late", leader("a", 1) | decisions(0.1, fallbacks=0.03), 60, "FermataFallbacks", POOL),
     Case("one in fifty late", leader("a", 1) | decisions(0.1, fallbacks=0.002), 60),
     Case("loading", leader("a", 1) | decisions(0.1, fallbacks=0.03, reason=reasons.POLICY_LOADING), 60),
+    Case("pods are refused", leader("a", 1) | {AMISS: level(2)}, 40, "FermataStagesAmiss", POOL),
+    Case("pods wait for a node", leader("a", 1) | {AMISS: level(2, (1200, 0))}, 40),
     Case("paused", leader("a", 1) | {PAUSED: level(1)}, 20, "FermataHoldingPaused", POOL),
     Case("one in ten slow", leader("a", 1) | decisions(0.5, slow=0.05), 40, "FermataDecisionsSlow", POOL),
     Case("one in a thousand slow", leader("a", 1) | decisions(5.0, slow=0.005), 40),

@@ -281,10 +281,13 @@ def test_a_stage_that_runs_and_cannot_be_widened_is_not_said_not_to_be_started(
     (row,) = world.server.objects["uid-wide"]["status"]["stages"]
     assert (row["state"], row["reason"], row["message"]) == ("Running", "ChangeRetrying", message)
     assert _outcome(world, "wide") == ("Unknown", "ChangeRetrying", f"stage 'a': {message}")
+    sample = world.metrics.registry.get_sample_value
+    assert sample("fermata_pool_stages_amiss", {"pool": "pool"}) == 1.0
     world.server.forbids = False
     asyncio.run(world.run_until(T0 + 20.0))
     assert _waits(world, "wide") == [("Running", "")]
     assert _outcome(world, "wide") == ("Unknown", "Running", "")
+    assert sample("fermata_pool_stages_amiss", {"pool": "pool"}) == 0.0
 
 
 def test_a_stage_that_cannot_be_stopped_says_so() -> None:
