@@ -38,6 +38,8 @@ _DAG_NAME = re.compile(r"[A-Za-z]+(\d{1,9})((?:_\d{1,9}(?=_|$))*)(?:_.*)?")
 
 class _Row(NamedTuple):
     task: str
+    number: int | None  # of the task within its job
+    parents: list[int]  # their numbers
     tasks: int
     start_s: float | None
     end_s: float | None
@@ -104,8 +106,11 @@ def _parse(words: list[str], line: int) -> tuple[str, _Row]:
     tasks = _number(instances, "instance_num")
     if tasks is not None and not 1 <= tasks <= MAX_TASKS:
         raise ValueError(f"instance_num must be between 1 and {MAX_TASKS}, or empty, not {instances}")
+    number, parents = _dag(task)
     row = _Row(
         task=task,
+        number=number,
+        parents=parents,
         tasks=1 if tasks is None else int(tasks),
         start_s=_number(start, "start_time"),
         end_s=_number(end, "end_time"),
@@ -142,15 +147,15 @@ def _add(sink: JobSink, job: str, rows: list[_Row], options: ImportOptions) -> N
 
 def _parents(rows: list[_Row]) -> dict[str, list[str]]:
     """Return the parents of each task, those that have a row."""
-    by_number = {number: row.task for row in rows if (number := _dag(row.task)[0]) is not None}
-    return {row.task: [by_number[each] for each in _dag(row.task)[1] if each in by_number] for row in rows}
+    by_number = {row.number: row.task for row in rows if row.number is not None}
+    return {row.task: [by_number[each] for each in row.parents if each in by_number] for row in rows}
 
 
 def _unsound(rows: list[_Row]) -> str | None:
     """Return why the rows are no DAG, if so."""
     if len({row.task for row in rows}) < len(rows):
         return "two rows have the same name"
-    numbers = [number for row in rows if (number := _dag(row.task)[0]) is not None]
+    numbers = [row.number for row in rows if row.number is not None]
     if len(set(numbers)) < len(numbers):
         return "two rows have the same number"
     try:
@@ -165,8 +170,8 @@ def _why_not(rows: list[_Row]) -> str | None:
         return "a task did not terminate"
     if any(row.start_s is None or row.end_s is None or row.end_s < row.start_s for row in rows):
         return "a task has no valid times"
-    numbers = {_dag(row.task)[0] for row in rows}
-    if any(parent not in numbers for row in rows for parent in _dag(row.task)[1]):
+    numbers = {row.number for row in rows}
+    if any(parent not in numbers for row in rows for parent in row.parents):
         return "a parent has no row"
     return None
 
