@@ -16,10 +16,13 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from fermata.policy.errors import InputError
+from fermata.sim.exporters import write_swf
 from fermata.sim.exporters.graphml import write_graphml
+from fermata.sim.hpc.swf import read_log
 from fermata.sim.importers.graphml import read_graphml
+from fermata.sim.importers.swf import read_swf
 from fermata.sim.trace import Trace
-from fermata.sim.trace_builder import StageSpec, TraceBuilder, specs_of
+from fermata.sim.trace_builder import MAX_SLOTS, MAX_TIME_S, StageSpec, TraceBuilder, one_stage_trace, specs_of
 from fermata.sim.trace_io import job_lines, read_trace, write_trace
 from fermata.sim.trace_jobs import joined, select_jobs
 
@@ -102,6 +105,30 @@ def test_what_is_written_as_graphml_is_read_back_bit_for_bit(trace: Trace) -> No
         path = Path(folder) / "trace.graphml"
         write_graphml(trace, path)
         assert_equal(read_graphml(path).trace, trace)
+
+
+any_time = st.sampled_from([0.0, MAX_TIME_S]) | st.floats(0.0, MAX_TIME_S)
+positive_time = st.floats(0.0, MAX_TIME_S, exclude_min=True)
+rigid_jobs = st.tuples(any_time, any_time, st.integers(1, MAX_SLOTS), positive_time | st.just(MAX_TIME_S))
+
+
+@given(st.lists(rigid_jobs, min_size=1, max_size=6))
+@settings(deadline=None, max_examples=60)
+def test_rigid_jobs_are_read_back_from_swf_bit_for_bit(jobs: list[tuple[float, float, int, float]]) -> None:
+    arrival_s, duration_s, slots, estimate_s = zip(*jobs, strict=True)
+    trace = one_stage_trace(arrival_s, duration_s, slots=slots, estimate_s=estimate_s)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "log.swf"
+        write_swf(trace, path, executors=MAX_SLOTS)
+        back, log = read_swf(path).trace, read_log(path)
+    for ours, imported, read in (
+        (trace.job_arrival_s, back.job_arrival_s, log.submit_s),
+        (trace.task_duration_s, back.task_duration_s, log.runtime_s),
+        (trace.stage_estimate_s, back.stage_estimate_s, log.estimate_s),
+        (trace.stage_slots, back.stage_slots, log.cores),
+    ):
+        np.testing.assert_array_equal(ours, imported)
+        np.testing.assert_array_equal(ours, read)
 
 
 @given(traces(), st.randoms(use_true_random=False))

@@ -41,6 +41,8 @@ def test_swf_refuses_what_it_cannot_say(tmp_path: Path) -> None:
     for name in ("dag_pods", "dag_tasks", "mold_80"):
         with pytest.raises(InputError, match="only jobs of one stage with one task"):
             write_swf(SCENARIOS[name].with_(jobs=30).generate(1), tmp_path / "log.swf")
+    with pytest.raises(InputError, match="no estimate of 0 s, which job 'j1' has: 0 is unknown there"):
+        write_swf(one_stage_trace([0.0, 1.0], [0.0, 5.0], estimate_s=[0.0, 0.0]), tmp_path / "log.swf")
     assert not list(tmp_path.iterdir())
 
 

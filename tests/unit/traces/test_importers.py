@@ -98,8 +98,8 @@ def test_swf_options(tmp_path: Path) -> None:
         ("1 2 3", "expected a job line of 18 numbers, found 3 words"),
         ("1 0 -1 x 4 -1 -1 4 200 -1 1 -1 -1 -1 -1 -1 -1 -1", "expected 18 numbers"),
         ("1 0 -1 nan 4 -1 -1 4 200 -1 1 -1 -1 -1 -1 -1 -1 -1", "expected finite numbers"),
-        ("9007199254740993 0 -1 5 4 -1 -1 4 200 -1 1 -1 -1 -1 -1 -1 -1 -1", "expected finite numbers below 1e15"),
-        ("4 0 -1 5 4 -1 -1 4 200 -1 1 -1 -1 -1 -1 1e300 -1 -1", "expected finite numbers below 1e15"),
+        ("9007199254740993 0 -1 5 4 -1 -1 4 200 -1 1 -1 -1 -1 -1 -1 -1 -1", "expected finite numbers of at most 1e.15"),
+        ("4 0 -1 5 4 -1 -1 4 200 -1 1 -1 -1 -1 -1 1e300 -1 -1", "expected finite numbers of at most 1e.15"),
         ("1 0 -1 5 4 -1 -1 4 200 -1 1 -1 -1 -1 -1 -1 -1 -1", "job id '1' is used twice"),
     ],
 )

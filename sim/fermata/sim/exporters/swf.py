@@ -25,13 +25,18 @@ def write_swf(trace: Trace, path: str | Path, executors: int | None = None) -> N
         executors: processors of the machine, which a job trace does not say; left out of the header if None.
 
     Raises:
-        InputError: a job has several stages or tasks or is moldable, which the format cannot say, or is too wide.
+        InputError: a job has several stages or tasks, is moldable, or takes some time and has an estimate of none,
+            which the format cannot say; or it is too wide.
     """
     if trace.tasks != trace.jobs or trace.stages != trace.jobs or not np.isnan(trace.stage_serial_fraction).all():
         raise InputError("Standard Workload Format holds only jobs of one stage with one task that is not moldable")
     widest = int(trace.stage_slots.max())
     if executors is not None and executors < widest:
         raise InputError(f"a machine of {executors} executors: a job takes {widest} of them")
+    untold = np.flatnonzero((trace.stage_estimate_s == 0.0) & (trace.task_duration_s > 0.0))
+    if len(untold):
+        job = trace.job_ids[untold[0]]
+        raise InputError(f"Standard Workload Format has no estimate of 0 s, which job {job!r} has: 0 is unknown there")
     with atomic_output(path) as stream:
         header = ["Version: 2.2", "Computer: Fermata", f"MaxJobs: {trace.jobs}"]
         header += [] if executors is None else [f"MaxProcs: {executors}"]

@@ -25,12 +25,12 @@ import numpy as np
 from fermata.policy.errors import InputError
 from fermata.sim.files import Progress, numbered_lines, shown_name
 from fermata.sim.importers.base import DEFAULTS, Imported, ImportOptions, JobSink
-from fermata.sim.trace_builder import StageSpec
+from fermata.sim.trace_builder import MAX_TIME_S, StageSpec
 from fermata.sim.trace_jobs import select_jobs
 
 FIELDS = 18
 UNKNOWN = -1.0
-_MOST = 1e15  # fifteen digits are what a number here keeps: two longer job ids may be one
+_MOST = MAX_TIME_S  # up to which a number here keeps all of its digits: two longer job ids may be one
 _NUMBER, _SUBMIT, _RUN, _ALLOCATED, _REQUESTED, _REQUESTED_TIME, _STATUS = 0, 1, 3, 4, 7, 8, 10
 PARTIAL = (2.0, 3.0, 4.0)
 CANCELLED = 5.0
@@ -104,7 +104,7 @@ def _parse_line(text: str) -> list[float]:
     """Return the 18 fields of a job line; those that are missing at the end are unknown.
 
     Raises:
-        ValueError: it is not a line of numbers, finite and below 1e15.
+        ValueError: it is not a line of numbers, finite and at most 1e15.
     """
     words = text.split()
     if not _STATUS < len(words) <= FIELDS:
@@ -113,8 +113,8 @@ def _parse_line(text: str) -> list[float]:
         fields = [float(word) for word in words]
     except ValueError as error:
         raise ValueError(f"expected {FIELDS} numbers: {error}") from error
-    if not all(abs(field) < _MOST for field in fields):
-        raise ValueError("expected finite numbers below 1e15")
+    if not all(abs(field) <= _MOST for field in fields):
+        raise ValueError(f"expected finite numbers of at most {_MOST:g}")
     return fields + [UNKNOWN] * (FIELDS - len(fields))
 
 
