@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import re
 import shlex
 import subprocess
@@ -61,6 +62,37 @@ def test_a_missing_extra_is_said_first(
     finally:
         if command.startswith("local"):  # a control plane that should not have come up
             fermata("local", "down", "--dir", str(out))
+
+
+MISTAKEN = """
+import shlex, sys
+from tests.processes import fermata
+for command in sys.stdin:
+    print(fermata(*shlex.split(command)).stderr, end="")
+"""
+
+
+def test_what_is_wrong_is_said_before_torch_is_imported(tmp_path: Path) -> None:
+    for package in PACKAGES["training"]:
+        (tmp_path / f"{package}.py").write_text("raise ImportError('which takes seconds')")
+    commands = {
+        "ablate --out out --config none": "none: No such file or directory; expected a YAML file or one of",
+        "hpc study --out out --data none": "expected lublin_256.swf.xz in none",
+        "hpc train --out out.onnx --log none": "none: cannot read it: No such file or directory",
+        "train --out out --config none": "none: No such file or directory; expected a YAML file or one of",
+        "train --out out --trace none --executors 4": "none: cannot read it: No such file or directory",
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", MISTAKEN],
+        input="\n".join(commands),
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT), *sys.path])},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    for line, told in zip(done.stdout.splitlines(), commands.values(), strict=True):
+        assert line.startswith(f"fermata: {told}")
 
 
 MISSING = """

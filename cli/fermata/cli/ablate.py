@@ -46,7 +46,6 @@ def ablate(
     from fermata.policy.errors import InputError
 
     need("training")
-    from fermata.training.graph.ablation import ablate as run
     from fermata.training.graph.config import GraphConfig, read_any
 
     base = read_any(config)
@@ -54,6 +53,8 @@ def ablate(
         raise InputError(f"{config!r} is no configuration of a graph policy: it has no method")
     if processes is not None:
         base = base.model_copy(update={"processes": processes})
+    from fermata.training.graph.ablation import ablate as run
+
     names = list(dict.fromkeys(name.strip() for name in scenarios.split(",")))  # named twice, it counts once
     found = run(base, out, names, seed_range(seeds), seed_range(training_seeds), jobs=episode_jobs)
     if as_json:

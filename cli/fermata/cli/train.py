@@ -68,11 +68,9 @@ def train(
 
     need("training", *(() if ray is None else ("ray",)))
     from fermata.training.graph.config import GraphConfig, read_any
-    from fermata.training.graph.train import train as learn_on_graphs
     from fermata.training.spark.config import AllocationConfig
-    from fermata.training.spark.train import train as search_allocation
-    from fermata.training.train import train as learn_from_teacher
 
+    # What trains imports torch, for seconds: what is wrong is said before.
     default = "quick" if trace is None else "own"
     settings = _on_own(read_any(default if config is None else config), trace, executors)
     if processes is not None:
@@ -82,14 +80,20 @@ def train(
             raise InputError(f"{settings.name!r} needs --tpch-dir DIR, the folder with 2g/adj_mat_1.npy, and no --ray")
         if device not in ("auto", "cpu"):
             raise InputError(f"--device {device}: {settings.name!r} is searched for by playing episodes, on no GPU")
+        from fermata.training.spark.train import train as search_allocation
+
         search_allocation(settings, out, tpch_dir)
     elif tpch_dir is not None:
         raise InputError(f"--tpch-dir is for configurations that allocate Spark's executors, not for {settings.name!r}")
     elif isinstance(settings, GraphConfig):
+        from fermata.training.graph.train import train as learn_on_graphs
+
         learn_on_graphs(settings, out, ray=ray, device=device)
     elif ray is not None:
         raise InputError(f"--ray is for graph policies, and {settings.name!r} is a configuration of the teacher")
     else:
+        from fermata.training.train import train as learn_from_teacher
+
         learn_from_teacher(settings, out, device=device)
     print(f"trained; next: fermata export-onnx {shlex.quote(str(out))} --out policy.onnx")
 

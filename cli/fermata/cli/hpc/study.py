@@ -29,14 +29,15 @@ def study(
     need("training")
     from fermata.sim.hpc.report import exact_log
     from fermata.sim.hpc.study import CASES
-    from fermata.training.hpc.config import InspectorConfig
-    from fermata.training.hpc.export import export_inspector
-    from fermata.training.hpc.train import train_inspector
 
     wanted = [(case.log, name, settings) for case in CASES for name, settings in case.runs.items()]
     wanted.sort(key=lambda each: int(each[2]["seed"]))  # every case once, then again
     needed = dict.fromkeys(log for log, name, _ in wanted if not (out / name).is_file())
-    logs = {log: exact_log(data, log) for log in needed}  # one that is not there is said now, not in the middle
+    logs = {log: exact_log(data, log) for log in needed}  # one that is not there is said now, before torch is imported
+    from fermata.training.hpc.config import InspectorConfig
+    from fermata.training.hpc.export import export_inspector
+    from fermata.training.hpc.train import train_inspector
+
     out.mkdir(parents=True, exist_ok=True)
     for number, (log, name, settings) in enumerate(wanted):
         if (out / name).is_file():

@@ -54,13 +54,8 @@ def train(
     need("training")
     from fermata.sim.json_values import only_finite
     from fermata.training.hpc.config import InspectorConfig
-    from fermata.training.hpc.export import export_inspector, export_queue_model, export_window_model
-    from fermata.training.hpc.inspectors import search_inspector
-    from fermata.training.hpc.queue import train_queue_policy
     from fermata.training.hpc.search_config import InspectorSearchConfig, QueueConfig
-    from fermata.training.hpc.train import train_inspector
     from fermata.training.hpc.window_config import WindowConfig
-    from fermata.training.hpc.window_train import train_window
 
     if method not in ("ppo", "search", "queue", "window"):
         raise InputError(f"--method: expected ppo, search, queue or window, got {method!r}")
@@ -83,6 +78,13 @@ def train(
         config = configured(InspectorSearchConfig, inspected | chosen)
         steps = config.generations
     given = load(log, cleaning, estimates, seed, stretch)
+    # Which import torch, for seconds: what is wrong has been said by now.
+    from fermata.training.hpc.export import export_inspector, export_queue_model, export_window_model
+    from fermata.training.hpc.inspectors import search_inspector
+    from fermata.training.hpc.queue import train_queue_policy
+    from fermata.training.hpc.train import train_inspector
+    from fermata.training.hpc.window_train import train_window
+
     rows: list[Any] = []
     with progress_bar("training") as progress:
 
