@@ -83,7 +83,7 @@ def _standard_streams(stdin: str) -> Iterator[list[str]]:
         stderr.reconfigure(errors="backslashreplace")
         stack.enter_context(contextlib.redirect_stdout(stdout))
         stack.enter_context(contextlib.redirect_stderr(stderr))
-        before, sys.stdin = sys.stdin, io.TextIOWrapper(io.BytesIO(stdin.encode()), "utf-8")
+        before, sys.stdin = sys.stdin, io.TextIOWrapper(io.BufferedReader(io.BytesIO(stdin.encode())), "utf-8")
         try:
             yield written
         finally:

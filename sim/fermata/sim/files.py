@@ -15,6 +15,7 @@ import sys
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from io import BufferedReader
 from pathlib import Path
 from typing import BinaryIO, Literal, TextIO, cast
 
@@ -22,6 +23,7 @@ from fermata.policy.errors import DISK_FULL, InputError
 
 STANDARD_STREAM = "-"
 LINES_A_REPORT = 4096
+_XZ, _GZIP = b"\xfd7zXZ\0", b"\x1f\x8b"  # what such a file begins with
 # In the name of a file that is being written: so nobody else's hidden file is taken for one that was never finished.
 _UNFINISHED = ".fermata-"
 
@@ -39,7 +41,7 @@ def numbered_lines(
     """The lines of a text file with their numbers from 1, one at a time.
 
     Args:
-        path: a file, decompressed by its suffix `.xz` or `.gz`; `-` for standard input.
+        path: a file, decompressed if it is `.xz` or `.gz` by its name or its first bytes; `-` for standard input.
         progress: called now and then with the share of the file that has been read, 0 to 1.
         errors: what is done with bytes that are no UTF-8.
 
@@ -62,7 +64,7 @@ def numbered_lines(
 
 
 def read_bytes(path: str | Path) -> bytes:
-    """All bytes of a file, decompressed by its suffix; `-` is standard input.
+    """All bytes of a file, decompressed as by `numbered_lines`; `-` is standard input.
 
     Raises:
         InputError: it cannot be read.
@@ -108,9 +110,10 @@ def _standard(stream: TextIO | None, name: str) -> BinaryIO:
 
 
 def _decompressed(raw: BinaryIO, name: str) -> BinaryIO:
-    if name.endswith(".xz"):
+    begins = cast(BufferedReader, raw).peek(len(_XZ))
+    if name.endswith(".xz") or begins.startswith(_XZ):
         return cast(BinaryIO, lzma.open(raw, "rb"))
-    if name.endswith(".gz"):
+    if name.endswith(".gz") or begins.startswith(_GZIP):
         return cast(BinaryIO, gzip.open(raw, "rb"))
     return raw
 

@@ -215,7 +215,7 @@ def test_bad_input_is_one_line_and_exit_code_two(
     arguments: list[str], message: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["fermata", "simulate", *arguments])
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO()))
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(io.BytesIO())))
     with pytest.raises(SystemExit) as exit_:
         run()
     out, err = capsys.readouterr()

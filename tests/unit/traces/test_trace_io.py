@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import gzip
-import io
 import lzma
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -194,10 +194,20 @@ def test_compressed_files_are_read_and_damaged_ones_refused(tmp_path: Path, suff
             read_trace(path)
 
 
-def test_standard_input_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(f"{DIAMOND}\nnot json\n".encode())))
-    with pytest.raises(InputError, match=r"^<stdin>:2: broken JSON"):
-        read_trace("-")
+@pytest.mark.parametrize("compress", [bytes, lzma.compress, gzip.compress])
+def test_what_no_name_tells_is_told_by_the_first_bytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compress: Callable[[bytes], bytes]
+) -> None:
+    whole = compress(f"{GOOD}\n{DIAMOND}\nnot json\n".encode())
+    (tmp_path / "trace").write_bytes(whole)
+    reads, writes = os.pipe()
+    os.write(writes, whole)
+    os.close(writes)
+    monkeypatch.setattr(sys, "stdin", os.fdopen(reads))
+    for path, shown in ((str(tmp_path / "trace"), f"{tmp_path}/trace"), ("-", "<stdin>")):
+        with pytest.raises(InputError) as caught:
+            read_trace(path)
+        assert str(caught.value).startswith(f"{shown}:3: broken JSON")
 
 
 def test_a_missing_file_and_a_folder_are_refused(tmp_path: Path) -> None:
