@@ -246,3 +246,15 @@ def test_a_long_run_comes_back_now_and_then_so_that_ctrl_c_is_heard(name: str) -
         calls += 1
     assert calls >= 4, "each job arrives and ends"
     assert world.start.tolist() == simulate(log, chosen.order, chosen.rules, model=chosen.model).start_s.tolist()
+
+
+def test_a_run_that_plans_a_long_queue_comes_back_sooner() -> None:
+    log, chosen = log_of(*((0, 1, 1, 1) for _ in range(1000)), machine=4), policy("fcfs+conservative/strict")
+    world = new_world(len(log), 1, log.machine_cores)
+    jobs, config = jobs_of(log, chosen.order, chosen.rules), config_of(log, chosen.order, chosen.rules)
+    assert not run(jobs, config, world, no_inspector())
+    # By hand: after n instants 1000 - 4 n jobs wait, and the squares of these pass 5e7 where n is 67.
+    assert np.isfinite(world.start).sum() == 4 * 67
+    while not run(jobs, config, world, no_inspector()):
+        pass
+    assert world.start.tolist() == [job // 4 for job in range(1000)]

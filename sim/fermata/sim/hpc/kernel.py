@@ -20,6 +20,7 @@ from fermata.sim.hpc.world import (
     INSTANTS,
     NEXT,
     NOBODY,
+    PAIRS,
     PICKED,
     SHADOW,
     WAITING,
@@ -35,13 +36,18 @@ CONSERVATIVE, PUBLISHED = int(Backfill.CONSERVATIVE), int(Backfill.PUBLISHED)
 
 @kernel
 def run(jobs: Jobs, config: Config, world: World, inspector: Inspector) -> bool:
-    """Run on for at most `INSTANTS` and tell whether every job has started; starts are in `world.start`."""
+    """Run on for at most `INSTANTS` or `PAIRS`; tell whether every job has started: starts are in `world.start`."""
+    pairs = 0
     for _ in range(INSTANTS):
         if not advance(jobs, config, world):
             return True
         schedule(jobs, config, world, inspector)
         if world.counts[NEXT] == len(jobs.submit) and world.counts[WAITING] == 0 and world.counts[PICKED] == NOBODY:
             return True
+        if config.backfill == CONSERVATIVE:
+            pairs += world.counts[WAITING] ** 2
+            if pairs > PAIRS:
+                return False
     return False
 
 

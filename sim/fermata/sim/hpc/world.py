@@ -22,7 +22,9 @@ WAITING, RUNNING, NEXT, FREE, PICKED, EVENTS, DECISIONS, RECORDED, MACHINE = ran
 # Places in World.clock; times in seconds
 NOW, SHADOW, WAKE, USAGE_AT = range(4)
 NOBODY = -1
-INSTANTS = 2_000  # that a compiled call goes through: between two calls Ctrl-C is heard
+# What a compiled call goes through at the most: between two calls Ctrl-C is heard. At an instant at which the queue is
+# planned anew every job of it meets a plan of as many steps: so many pairs.
+INSTANTS, PAIRS = 2_000, 50_000_000
 
 
 class Jobs(NamedTuple):
