@@ -1,0 +1,148 @@
+"""The compiled engine of rigid jobs against one in plain Python, of lists: orders, starts, backfilling."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import product
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.windows import log_of
+
+from fermata.sim.hpc import JobLog, policy, simulate
+
+ORDERS: dict[str, Callable[[JobLog, int], tuple[float, ...]]] = {
+    "fcfs": lambda log, job: (log.submit_s[job],),
+    "lcfs": lambda log, job: (-log.submit_s[job],),
+    "sjf": lambda log, job: (log.estimate_s[job], log.cores[job]),
+    "smallest": lambda log, job: (log.cores[job], log.submit_s[job]),
+    "saf": lambda log, job: (log.estimate_s[job] * log.cores[job],),
+    "srf": lambda log, job: (log.estimate_s[job] / log.cores[job],),
+}
+
+
+class Reference:
+    """A machine on which a queue is served in an order."""
+
+    def __init__(self, log: JobLog, order: str, backfill: str, start: str) -> None:
+        self.log, self.order, self.backfill, self.rule = log, order, backfill, start
+        self.coming = list(range(len(log)))
+        self.queue: list[int] = []
+        self.running: list[int] = []
+        self.picked: int | None = None
+        self.start = [np.nan] * len(log)
+        self.now = 0.0
+
+    def end(self, job: int) -> float:
+        return self.start[job] + float(self.log.runtime_s[job])
+
+    def expected_end(self, job: int) -> float:
+        """One that is overdue is expected to end in a second."""
+        return max(self.start[job] + float(self.log.estimate_s[job]), self.now + 1.0)
+
+    def free(self) -> int:
+        return self.log.machine_cores - sum(int(self.log.cores[job]) for job in self.running)
+
+    def fits(self, job: int) -> bool:
+        return int(self.log.cores[job]) <= self.free()
+
+    def run(self) -> list[float]:
+        while self.coming or self.queue or self.picked is not None:
+            self.now = min([float(self.log.submit_s[job]) for job in self.coming[:1]] + [*map(self.end, self.running)])
+            while self.coming and self.log.submit_s[self.coming[0]] <= self.now:
+                self.queue.append(self.coming.pop(0))
+            self.running = [job for job in self.running if self.end(job) > self.now]
+            self.queue.sort(key=lambda job: (*ORDERS[self.order](self.log, job), job))
+            self.schedule()
+        return self.start
+
+    def schedule(self) -> None:
+        if self.rule == "skip" and self.backfill == "none":
+            self.begin_where(self.fits)
+            return
+        while self.picked is not None or self.queue:
+            head = self.queue.pop(0) if self.picked is None else self.picked
+            self.picked = None
+            if not self.fits(head):
+                {"none": lambda _: None, "easy": self.easy, "conservative": self.conservative}[self.backfill](head)
+                if self.rule == "commit":
+                    self.picked = head
+                else:
+                    self.queue.append(head)
+                return
+            self.begin(head)
+
+    def begin(self, job: int) -> None:
+        self.start[job] = self.now
+        self.running.append(job)
+
+    def begin_where(self, may: Callable[[int], bool]) -> None:
+        for job in list(self.queue):
+            if may(job):
+                self.queue.remove(job)
+                self.begin(job)
+
+    def easy(self, head: int) -> None:
+        """Start what ends before the head can start, or leaves it the cores that it needs then."""
+        cores = self.log.cores
+        for at in sorted(map(self.expected_end, self.running)):
+            extra = self.free() + sum(int(cores[job]) for job in self.running if self.expected_end(job) <= at)
+            extra -= int(cores[head])
+            if extra >= 0:
+                break
+
+        def may(job: int) -> bool:
+            nonlocal extra
+            if not self.fits(job):
+                return False
+            if self.now + self.log.estimate_s[job] <= at:
+                return True
+            if cores[job] > extra:
+                return False
+            extra -= int(cores[job])
+            return True
+
+        self.begin_where(may)
+
+    def conservative(self, head: int) -> None:
+        """Reserve for every job, the head first, the earliest time at which it delays no reservation before it."""
+        used = [(self.now, self.expected_end(job), int(self.log.cores[job])) for job in self.running]
+        planned: dict[int, float] = {}
+        for job in [head, *self.queue]:
+            length, cores = max(float(self.log.estimate_s[job]), 1.0), int(self.log.cores[job])
+            for at in sorted({self.now, *(end for _, end, _ in used)}):
+                steps = [at, *(begin for begin, _, _ in used if at < begin < at + length)]
+                taken = [sum(many for begin, end, many in used if begin <= step < end) for step in steps]
+                if max(taken) + cores <= self.log.machine_cores:
+                    break
+            used.append((at, at + length, cores))
+            planned[job] = at
+        self.begin_where(lambda job: planned[job] == self.now and self.fits(job))
+
+
+# Few distinct times, so that events fall together; jobs that take no time; estimates that are too short or too long.
+few_jobs = st.lists(
+    st.tuples(
+        st.sampled_from([0.0, 0.0, 1.0, 3.0]),
+        st.sampled_from([0.0, 1.0, 2.0, 3.0, 6.0]),
+        st.sampled_from([0.0, 1.0, 2.0, 3.0, 6.0]),
+        st.integers(1, 8),
+    ),
+    min_size=10,
+    max_size=16,
+)
+
+
+@given(few_jobs)
+@settings(deadline=None, max_examples=20)
+def test_jobs_start_when_they_do_in_plain_python(jobs: list[tuple[float, float, float, int]]) -> None:
+    gaps, runtimes, estimates, cores = zip(*jobs, strict=True)
+    exact = log_of(*zip(np.cumsum(gaps), runtimes, cores, strict=True), machine=8)
+    log = replace(exact, estimate_s=np.array(estimates))
+    for order, backfill, start in product(ORDERS, ("none", "easy", "conservative"), ("commit", "strict", "skip")):
+        name = f"{order}{'' if backfill == 'none' else f'+{backfill}'}/{start}"
+        chosen = policy(name)
+        ours = simulate(log, chosen.order, chosen.rules).start_s.tolist()
+        assert ours == Reference(log, order, backfill, start).run(), name
