@@ -40,7 +40,7 @@ def read_trace(path: str | Path, *, executors: int | None = None, progress: Prog
     """Read a job trace and refuse it at the first line that breaks the format.
 
     Args:
-        path: JSON lines, decompressed by the suffix `.xz` or `.gz`; `-` for standard input.
+        path: JSON lines, decompressed if they are `.xz` or `.gz` by their name or first bytes; `-` for standard input.
         executors: refuse a task that needs more slots than this; None to accept any.
         progress: called now and then with the share of the file that has been read, 0 to 1.
 
