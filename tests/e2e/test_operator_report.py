@@ -189,9 +189,29 @@ def test_a_workflow_that_its_deadline_ended_is_not_set_against_one_without(kubec
     assert real["avg_jct_s"] == pytest.approx(base["avg_jct_s"], rel=0.25)
     page = (tmp_path / "report.html").read_text()
     assert "1 workflow ended by a deadline" in page
-    assert "no stage that is told to have run, and left out: 1 workflow." in page
+    assert "does not say what ran, or how long it took, and left out: 1 workflow." in page
     done = fermata("trace", "export", "--from-cluster", "--pool", "hasty", "-o", str(tmp_path / "x"), *at[:2])
-    assert "1 workflow left out: finished with no stage that is told to have run" in done.stderr
+    assert "1 workflow left out: finished with a status that does not say what ran, or how long it took" in done.stderr
+
+
+def test_a_workflow_that_somebody_else_ended_is_left_out(kubeconfig: Path, tmp_path: Path) -> None:
+    cluster, at = Cluster(kubeconfig), ("--kubeconfig", str(kubeconfig))
+    cluster.pool("patched", executors=1)
+    row = {"name": "a", "state": "Succeeded", "tasks": 1, "runSeconds": 2.0, "startTime": "2030-01-01T00:00:00Z"}
+    ended = {"type": "Succeeded", "status": "True", "reason": "ByHand", "lastTransitionTime": row["startTime"]}
+    told = {"conditions": [ended], "stages": [row], "arrivalTime": row["startTime"]}
+    for name, status in (("by-operator", {**told, "jctSeconds": 2.0, "runSeconds": 2.0}), ("by-hand", told)):
+        cluster.submit(name, "patched", [stage("a", 2.0)])
+        plural, patch = "workflows", {"status": status}
+        cluster.objects.patch_namespaced_custom_object_status(GROUP, VERSION, "default", plural, name, patch)
+    page = tmp_path / "report.html"
+    done = fermata("report", "--from-cluster", "--pool", "patched", "--json", "--out", str(page), *at)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["runs"][0]["avg_jct_s"] == 2.0
+    assert "how long it took, and left out: 1 workflow." in page.read_text()
+    done = fermata("trace", "export", "--from-cluster", "--pool", "patched", "-o", str(tmp_path / "x"), *at)
+    assert "1 finished workflow of pool patched" in done.stderr
+    cluster.objects.delete_cluster_custom_object(GROUP, VERSION, "executorpools", "patched")  # others list pools
 
 
 def test_one_workflow_has_no_interval(kubeconfig: Path, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ Joins the operator's reading of statuses with the simulator's forms, which know 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
@@ -39,7 +40,7 @@ class History:
     facts: Sequence[WorkflowFact]  # [jobs]
     unfinished: int
     unfit: int  # finished, but with tasks that do not fit into the pool as it is now
-    untold: int  # finished, but of no stage does the status say that it ran
+    untold: int  # finished, but the status says of no stage that it ran, or not how long it all took
     apart: Sequence[str]  # [jobs] why its JCT is not set against a simulated one; empty where it is
 
     @property
@@ -87,13 +88,14 @@ async def read_history(cluster: Cluster, pool: str | None) -> History:
     rows = [workflow_fact(raw, 0.0) for raw in await cluster.list_all("workflows")]
     mine = [row for row in rows if row.pool == pool]
     finished = [row for row in mine if row.finished]
-    told = [(job, row) for row in finished if (job := past_job(row)) is not None]
+    # Somebody else may have written that it has ended, and not how long it took.
+    told = [(job, row) for row in finished if (job := past_job(row)) is not None and not math.isnan(job.jct_s)]
     fit = [(job, row) for job, row in told if all(stage.slots <= fact.spec.executors for stage in job.stages)]
     if not finished:
         raise InputError(f"no workflow of pool {pool!r} has finished on {cluster.server}")
     if not fit:
-        raise InputError(f"{counted(len(finished), 'workflow')} of pool {pool!r} finished, but nothing is told of what "
-                         "ran, or it does not fit into the pool any more")  # fmt: skip
+        raise InputError(f"{counted(len(finished), 'workflow')} of pool {pool!r} finished, but no status says what "
+                         "ran and how long it took, or it does not fit into the pool any more")  # fmt: skip
     fit.sort(key=lambda pair: pair[0])
     jobs, facts = zip(*fit, strict=True)
     unfinished, unfit, untold = len(mine) - len(finished), len(told) - len(fit), len(finished) - len(told)

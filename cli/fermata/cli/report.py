@@ -151,7 +151,8 @@ def _caveats(history: History) -> list[str]:
     if history.unfit:
         notes.append(f"With tasks that do not fit into the pool any more, and left out: {_workflows(history.unfit)}.")
     if history.untold:
-        notes.append(f"Finished with no stage that is told to have run, and left out: {_workflows(history.untold)}.")
+        untold = "Finished with a status that does not say what ran, or how long it took, and left out"
+        notes.append(f"{untold}: {_workflows(history.untold)}.")
     return notes + [f"Simulated with the others, but not counted: {text}." for text in _apart(history)]
 
 

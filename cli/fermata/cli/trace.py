@@ -168,7 +168,7 @@ def _from_cluster(pool: str | None, kubeconfig: Path | None) -> Trace:
     for count, why in (
         (history.unfinished, "not finished"),
         (history.unfit, "with tasks that do not fit into the pool any more"),
-        (history.untold, "finished with no stage that is told to have run"),
+        (history.untold, "finished with a status that does not say what ran, or how long it took"),
     ):
         if count:
             _say(f"{counted(count, 'workflow')} left out: {why}")
