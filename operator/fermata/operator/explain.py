@@ -39,15 +39,17 @@ def explain(workflow: WorkflowFact, pool: PoolFact | str, stage: str | None, now
 def _headline(workflow: WorkflowFact, now_s: float) -> str:
     status = workflow.status
     accepted, done = status.condition(reasons.ACCEPTED), status.condition(reasons.SUCCEEDED)
-    if accepted is None:
-        return f"Workflow {workflow.title}: the operator has not seen it yet; is it running?"
     if done is not None and done.status != "Unknown":
         verb = "succeeded" if done.status == "True" else f"failed ({done.reason}: {done.message})"
+        if status.jct_seconds is None:  # somebody else has written that
+            return f"Workflow {workflow.title}: {verb}; its status does not say how long it took."
         return (
-            f"Workflow {workflow.title}: {verb}. JCT {status.jct_seconds or 0:.1f} s = "
+            f"Workflow {workflow.title}: {verb}. JCT {status.jct_seconds:.1f} s = "
             f"wait {status.wait_seconds or 0:.1f} + held {status.held_seconds or 0:.1f} + "
             f"run {status.run_seconds or 0:.1f}; slowdown {status.slowdown or 1:.2f}."
         )
+    if accepted is None:
+        return f"Workflow {workflow.title}: the operator has not seen it yet; is it running?"
     if accepted.status == "False":
         return f"Workflow {workflow.title}: not accepted: {accepted.reason}: {accepted.message}"
     held_s = (status.held_seconds or 0.0) + _since(status.held_since, now_s)
@@ -116,7 +118,7 @@ def _waiting_lines(row: StageStatus, workflow: WorkflowFact, pool: PoolFact | No
     told = f", when this began: {row.message}" if row.message else f": {reasons.MEANING.get(row.reason, '')}"
     lines = [f"  {row.reason}{told}"]
     if row.name in workflow.released:
-        lines.append("  released: it starts as soon as executors are free for it")
+        lines.append("  released: it is not held any more")
     if row.state == "Held":
         held_s = (row.held_seconds or 0.0) + _since(row.held_since, now_s)
         lines.append(f"  held for {seconds(held_s)} so far")

@@ -43,6 +43,20 @@ def test_how_a_workflow_ended_comes_before_that_it_was_not_accepted_any_more(
     assert _explained({"conditions": conditions, **split})[0] == told
 
 
+def test_of_a_workflow_that_somebody_else_ended_no_times_are_made_up() -> None:
+    (told, *_) = _explained({"conditions": [_condition("Succeeded", "True", "ByHand")]})
+    assert told == "Workflow default/w: succeeded; its status does not say how long it took."
+
+
+def test_a_suspended_stage_that_is_released_is_not_said_to_start() -> None:
+    fact = workflow_fact_of("w", stage("a"), status={
+        "conditions": [_condition("Accepted", "True", "Valid"), _condition("Succeeded", "Unknown", "Suspended")],
+        "stages": [{"name": "a", "state": "Waiting", "reason": "Suspended"}],
+    }, annotations={"fermata.dev/release": "*"}, suspend=True)  # fmt: skip
+    told = explain(fact, "", None, T0)
+    assert told[-1] == "  released: it is not held any more"
+
+
 def test_why_the_stages_of_a_workflow_are_not_told_is_told() -> None:
     told = _explained({"conditions": [_condition("Accepted", "True", "Valid", "etcd has no room for them.")]})
     assert told[-1] == "  etcd has no room for them."
