@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from fermata.policy.onnx_policy import OnnxPolicy
 
 DECISIONS_A_REPORT = 64  # of those that the runtime is asked about
-KNOWN_A_REPORT = 1_000  # of the others, which take a moment each
+KNOWN_A_REPORT = 100  # of the others, which take some microseconds each
 # Beside what `advance` says, a moment for Python: after an action; after a wait, and so an episode begins.
 ACTED, WAITED = -1, -2
 
