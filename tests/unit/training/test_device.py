@@ -46,8 +46,8 @@ def config(method: str, **changes: object) -> GraphConfig:
     smoke = read_any("graph-smoke")
     assert isinstance(smoke, GraphConfig)
     update = Update(advantages="critic", epochs=2, minibatches=2)
-    rollouts = Rollouts(sequences=2, repeats=2, jobs=(10, 10), warm_jobs=2)
-    selection = Selection(every=1, episodes=2, jobs=10)
+    rollouts = Rollouts(sequences=2, repeats=2, jobs=(5, 5), warm_jobs=1)
+    selection = Selection(every=1, episodes=2, jobs=5)
     parts = {"iterations": 2, "update": update, "rollouts": rollouts, "selection": selection}
     return smoke.model_copy(update={"processes": 1, "method": method, **parts, **changes})
 
