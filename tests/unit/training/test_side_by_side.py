@@ -17,6 +17,8 @@ from fermata.training.fit import Labels, OnEpoch, fit, fit_each
 
 pytestmark = pytest.mark.training
 
+SEEDS = [3, 1003, 2003, 3003]
+SHORT = Fit(hidden=(8, 8), epochs=4, batch=64)
 ENDLESS = Fit(hidden=(4, 4), epochs=1_000_000, patience=1_000_000)
 
 
@@ -34,21 +36,27 @@ def counting(seen: list[tuple[float, ...]]) -> OnEpoch:
     return lambda *row: seen.append(row)
 
 
+@pytest.fixture(scope="module")
+def alone() -> list[tuple[dict[str, torch.Tensor], list[tuple[float, ...]]]]:
+    """The networks of SEEDS, each fitted alone, and what was told meanwhile."""
+    told: list[list[tuple[float, ...]]] = [[] for _ in SEEDS]
+    fitted = [fit(labels(), SHORT, seed, counting(rows)) for seed, rows in zip(SEEDS, told, strict=True)]
+    return [(network.state_dict(), rows) for network, rows in zip(fitted, told, strict=True)]
+
+
 @pytest.mark.parametrize("at_once", [1, 2, 5])
-def test_each_is_what_a_fit_alone_returns(at_once: int) -> None:
-    config = Fit(hidden=(8, 8), epochs=4, batch=64)
-    seeds = [3, 1003, 2003, 3003]
-    told: list[list[tuple[float, ...]]] = [[] for _ in seeds]
+def test_each_is_what_a_fit_alone_returns(
+    at_once: int, alone: list[tuple[dict[str, torch.Tensor], list[tuple[float, ...]]]]
+) -> None:
+    told: list[list[tuple[float, ...]]] = [[] for _ in SEEDS]
     networks = fit_each(
-        labels(), config, [(seed, counting(rows)) for seed, rows in zip(seeds, told, strict=True)], at_once=at_once
+        labels(), SHORT, [(seed, counting(rows)) for seed, rows in zip(SEEDS, told, strict=True)], at_once=at_once
     )
-    for seed, network, rows in zip(seeds, networks, told, strict=True):
-        alone: list[tuple[float, ...]] = []
-        wanted = fit(labels(), config, seed, counting(alone)).state_dict()
+    for (wanted, told_alone), network, rows in zip(alone, networks, told, strict=True):
         found = network.state_dict()
         assert wanted.keys() == found.keys()
-        assert all(torch.equal(wanted[name], found[name]) for name in wanted), seed
-        assert rows == alone
+        assert all(torch.equal(wanted[name], found[name]) for name in wanted)
+        assert rows == told_alone
 
 
 def _break() -> None:
