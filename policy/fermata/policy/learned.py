@@ -156,7 +156,7 @@ def _layer(
     out: FloatArray,
     outer: int,
     relu: bool,
-    block: int = 0,
+    block: int,
 ) -> None:
     """Write `outer` outputs from `inner` inputs, those of one of the networks side by side.
 
@@ -203,10 +203,10 @@ def forward(network: Network, x: FloatArray) -> None:
     first, second = network.units[expert]
     members = network.members[expert]
     weight2, bias2 = network.weight2[expert], network.bias2[expert]
-    _layer(x, len(x), network.weight1[expert], network.bias1[expert], network.hidden1, first, True)
+    _layer(x, len(x), network.weight1[expert], network.bias1[expert], network.hidden1, first, True, 0)
     for k in range(members):
         _layer(network.hidden1, first // members, weight2, bias2, network.hidden2, second // members, True, k)
-    _layer(network.hidden2, second, network.weight3[expert], network.bias3[expert], costs, len(costs), False)
+    _layer(network.hidden2, second, network.weight3[expert], network.bias3[expert], costs, len(costs), False, 0)
     for i in range(1, len(costs)):
         costs[i] += PENALTY * beyond
 
