@@ -15,6 +15,7 @@ from fermata.policy.guardrails import Guardrails
 from fermata.policy.heuristics.sjf import SJF
 from fermata.policy.registry import load
 from fermata.policy.state import ClusterState
+from fermata.sim import learned_loop
 from fermata.sim.scenarios import scenario
 from fermata.sim.simulate import simulate
 
@@ -33,6 +34,15 @@ def test_an_episode(benchmark: BenchmarkFixture, policy: str) -> None:
     least_s = benchmark.stats.stats.min
     benchmark.extra_info["jobs per second"] = round(len(trace.job_ids) / least_s)
     benchmark.extra_info["decisions per second"] = round(episode.decisions / least_s)
+
+
+@pytest.mark.slow
+def test_an_episode_that_asks_the_runtime_at_each_decision(
+    benchmark: BenchmarkFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What `default` takes above is to be seen beside this: the same episode, as files of another build are run."""
+    monkeypatch.setattr(learned_loop, "_compiled_twin", lambda policy: None)
+    test_an_episode(benchmark, "default")
 
 
 class _EnoughError(Exception):

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Iterator
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -57,11 +56,11 @@ def read_graphml(path: str | Path, options: ImportOptions = DEFAULTS) -> Importe
     return sink.finish()
 
 
-def _graphs(file: str | Path) -> Iterator[nx.DiGraph]:
+def _graphs(file: str | Path) -> list[nx.DiGraph]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of ports and untyped attributes, which are nothing to us
-            yield from nx.GraphMLReader()(path=BytesIO(read_bytes(file)))
+            return list(nx.GraphMLReader()(path=BytesIO(read_bytes(file))))
     except ParseError as error:
         raise InputError(f"no XML: {error}", file=shown_name(file)) from error
     # What a document of other types, keys or parts makes networkx raise.
