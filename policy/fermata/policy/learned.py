@@ -34,7 +34,7 @@ BOUND, PENALTY = 5.0, 1.0
 CROWD = 2.0  # jobs without an executor, for each executor, above which nothing is held
 THRONG, MOST = 5.0, 10  # such jobs, for each executor and in all, above either of which the head is started
 MISS_MARGIN = 2.0  # mean JCTs more that an action must save if all recent estimates were off by a factor of three
-# How far costs may be off, over 1 plus the cost, for a pick to be sure: a hundred times what single precision makes.
+# How far costs may be off, over 1 plus the cost, for a pick to be sure: far more than single precision makes.
 DOUBT = 1e-4
 IDLE_MARGIN = 0.1  # mean JCTs that a wait must save, beyond the margin, for a pool in which nothing runs
 
