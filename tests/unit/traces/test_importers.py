@@ -385,6 +385,7 @@ def test_a_folder_of_graphs_made_in_python_is_a_stream_of_jobs(tmp_path: Path) -
         (("2.5", "long"), "no GraphML that networkx can read: could not convert string to float: 'long'"),
         (("2.5", "-1"), "graph 1: stage '1': duration_s must be 0 s or more, not -1.0"),
         (("[4, 6.5]", "4 6.5"), "graph 1: durations_s must be a list of numbers as JSON has it, not '4 6.5'"),
+        (("[4, 6.5]", "[" * 100_000), "graph 1: durations_s must be a list of numbers as JSON has it"),
         (('"slots" attr.type="int"', '"slots" attr.type="string"'), "graph 1: stage '2': slots must be a whole number"),
         (('"slots" attr.type="int"', '"slots" attr.type="integral"'), "no GraphML that networkx can read: 'integral'"),
         (('<node id="1"/>', ""), "graph 3: a job needs at least one stage"),

@@ -144,7 +144,7 @@ def _parsed(name: str, text: str) -> InspectorModel:
         said = json.loads(text)
         said["theta"] = unpacked(said["theta"]).astype(np.float64)
         model = InspectorModel(**said)
-    except (ValueError, TypeError, KeyError) as error:
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise ModelError(f"{name}: its description cannot be read ({error})") from error
     check_kinds(name, model)
     if not 1 <= model.max_rejections <= MOST_REJECTIONS:

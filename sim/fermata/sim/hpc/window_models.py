@@ -112,7 +112,7 @@ def _parsed(path: str, text: str) -> WindowModel:
         said["features"] = tuple(said["features"])
         said["curve"] = tuple((int(number), float(wait_s)) for number, wait_s in said["curve"])
         model = WindowModel(**said)
-    except (ValueError, TypeError, KeyError) as error:
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise ModelError(f"{path}: its description cannot be read ({error})") from error
     check_kinds(path, model)
     if model.features != FEATURE_NAMES:

@@ -91,5 +91,5 @@ def _complete(stages: list[dict[str, Any]], options: ImportOptions) -> bool:
 def _numbers(text: str) -> Any:
     try:
         return json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:  # the latter of lists in lists without end
         raise InputError(f"durations_s must be a list of numbers as JSON has it, not {text[:40]!r}") from error
