@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from xml.etree.ElementTree import parse
 
 import numpy as np
 import pytest
@@ -94,3 +95,11 @@ def test_graphml_refuses_names_that_xml_cannot_hold(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"the name 'bell\\x07' has the character '\\x07', which XML cannot hold"):
         write_graphml(builder.finish(), tmp_path / "run.graphml")
     assert not list(tmp_path.iterdir())
+
+
+def test_graphml_says_everything_once_however_many_graphs_follow(tmp_path: Path) -> None:
+    write_graphml(one_stage_trace([0.0, 1.0, 2.0], [5.0, 6.0, 7.0]), tmp_path / "jobs.graphml")
+    document = parse(tmp_path / "jobs.graphml")
+    for element in document.iter():
+        keys = [data.get("key") for data in element.findall("{*}data")]
+        assert len(keys) == len(set(keys))

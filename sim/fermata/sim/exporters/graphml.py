@@ -28,7 +28,9 @@ def write_graphml(trace: Trace, path: str | Path) -> None:
         InputError: a name has a character that XML cannot hold.
     """
     writer = nx.GraphMLWriter()
-    writer.add_graphs([_plain(graph_of(trace, job)) for job in range(trace.jobs)])
+    for job in range(trace.jobs):
+        writer.add_graph_element(_plain(graph_of(trace, job)))
+        writer.attributes.clear()  # what is left there, networkx would write into its elements anew with every graph
     with atomic_output(path) as stream:
         writer.dump(stream)
 
