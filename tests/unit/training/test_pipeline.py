@@ -195,6 +195,18 @@ def test_a_network_that_gains_nothing_on_the_trace_is_told_so(smoke_run: Path, t
     assert lines[at + 1].startswith("single tasks: what is kept is no better than srwf there; ")
 
 
+def test_a_rule_that_gains_nothing_is_told_so(smoke_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(smoke_run, run)
+    (run / "threshold-1.npz").unlink()
+    monkeypatch.setattr("fermata.training.train.judged_pct", lambda *_: (0.04, 3.0))
+    told = io.StringIO()
+    train(read_config("smoke"), run, Console(file=told, width=80))
+    lines, kind = told.getvalue().splitlines(), "DAGs of single tasks"
+    at = lines.index(f"{kind}: +0.0% on held-out episodes, +3% at worst, against srwf on random scenarios")
+    assert lines[at + 1].startswith(f"{kind}: what is kept is no better than srwf there; ")
+
+
 def test_a_run_with_a_floor_goes_by_what_labels_are_sure(smoke_run: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     config = _fitted_again(smoke_run, run, floor=0.03)

@@ -164,9 +164,7 @@ def _best(
             which = "all" if len(experts) == len(networks) else "the best"
             what = f"mean of {which} {len(experts)}, {name}"
             _tell(console, what, verdict.mean_pct, verdict.worst_pct, config, expert)
-        if round(verdict.mean_pct, 1) >= 0.0:  # as it is printed
-            told = "what is kept is no better than srwf there; compare it with both srwf and default (fermata evaluate)"
-            console.print(f"{name}: {told}", soft_wrap=True)
+        _tell_if_no_gain(console, name, verdict.mean_pct)
     return best, kept
 
 
@@ -175,6 +173,13 @@ def _tell(console: Console, what: str, mean_pct: float, worst_pct: float, config
     jobs = "random scenarios" if only_for(config.workloads, expert).own is None else "the trace"
     told = f"{mean_pct:+.1f}% on held-out episodes, {worst_pct:+.0f}% at worst, against srwf on {jobs}"
     console.print(f"{what}: {told}", soft_wrap=True)
+
+
+def _tell_if_no_gain(console: Console, name: str, mean_pct: float) -> None:
+    """Say so where what is kept is no better than what it would replace."""
+    if round(mean_pct, 1) >= 0.0:  # as it is printed
+        told = "what is kept is no better than srwf there; compare it with both srwf and default (fermata evaluate)"
+        console.print(f"{name}: {told}", soft_wrap=True)
 
 
 def _average(network: CostNetwork, config: TrainConfig, run: Path) -> None:
@@ -207,6 +212,7 @@ def _search(task: Task, run: Path, progress: Progress, log: Curves) -> Expert:
     expert = search_threshold(task, run, on_generation)
     mean_pct, worst_pct = judged_pct(task, expert, task.config.fit.cases)
     _tell(progress.console, EXPERTS[task.which], mean_pct, worst_pct, task.config, task.which)
+    _tell_if_no_gain(progress.console, EXPERTS[task.which], mean_pct)
     return expert
 
 
