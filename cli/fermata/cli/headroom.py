@@ -95,11 +95,13 @@ def headroom(
     done = [found[i * len(numbers) : (i + 1) * len(numbers)] for i in range(len(names))]
     rows = [pooled(name, those, conditions.interval) for name, those in zip(names, done, strict=True)]
     rows = [row for row in rows if row.seeds]
+    cut = len(found) < len(units)
     if as_json:
-        print(json.dumps({"policy": model, "futures": futures, "scenarios": [row._asdict() for row in rows]}))
+        told = {"policy": model, "futures": futures, "scenarios": [row._asdict() for row in rows]}
+        print(json.dumps(told | ({"interrupted": True} if cut else {})))
     else:
         show(_table(model, rows))
-    if len(found) < len(units):
+    if cut:
         raise InterruptError(f"interrupted after {len(found)} of {len(units)} episodes")
 
 

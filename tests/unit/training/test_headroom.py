@@ -191,6 +191,18 @@ def test_of_a_trace_more_episodes_do_not_know_more(tmp_path: Path, monkeypatch: 
         assert row["vs_base_ci95"] == pytest.approx(interval([1.0, 2.0, 3.0] * 3).ci95)
 
 
+def test_an_interrupt_says_in_json_that_it_is_not_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    def found(unit: headroom.Unit) -> Found:
+        if unit.seed == 3:
+            raise KeyboardInterrupt
+        return Found(9, 1, 2.0, 80.0, 100.0)
+
+    monkeypatch.setattr(headroom, "look_into", found)
+    asked = ["headroom", "eager", "--scenarios", "express_k2", "--jobs", "1", "--json", "--seeds"]
+    cut, whole = (json.loads(CliRunner().invoke(app, [*asked, seeds]).stdout) for seeds in ("1-3", "1-2"))
+    assert (cut.pop("interrupted"), cut) == (True, whole)
+
+
 def test_of_a_single_episode_there_is_no_interval() -> None:
     asked = ["headroom", "default", "--scenarios", "express_k2", "--seeds", "3", "--episode-jobs", "15"]
     asked += ["--futures", "16", "--jobs", "1"]
