@@ -7,7 +7,7 @@ from fermata.policy.errors import InputError
 from fermata.policy.model_file import load_model
 from fermata.policy.onnx_policy import OnnxPolicy
 from fermata.policy.registry import shipped_model
-from fermata.training.card import model_card
+from fermata.training.card import model_card, score_lines
 from fermata.training.config import read_config, shipped_configs
 from fermata.training.graph.config import read_any
 
@@ -29,6 +29,22 @@ def test_the_card_that_ships_is_that_of_the_model_and_its_configuration() -> Non
     workloads = read_config("default").workloads
     named = workloads.dag_share, workloads.noise_share, workloads.pair_share, workloads.cron_share
     assert shares == [f"{100 * share:.0f}" for share in named]
+
+
+@pytest.mark.parametrize(
+    ("seeds", "name", "unseen"),
+    [
+        ([2000, 2019], "dag_pods", True),
+        ([2000, 2019], "tpch_a", True),
+        ([1000, 1019], "dag_pods", False),  # rules were tuned on these
+        ([2000, 2019], "mine.jsonl", False),  # fermata evaluate --part all plays the jobs that taught, too
+    ],
+)
+def test_a_card_calls_unseen_what_nothing_was_made_from(seeds: list[int], name: str, unseen: bool) -> None:
+    percent = {"vs_base_pct": -1.0, "vs_base_ci95": 0.5, "p99_vs_base_pct": 2.0, "max_vs_base_pct": 3.0}
+    told = score_lines({"seeds": seeds, "scenarios": {name: {"base": "srwf", "avg_jct_s": 9.0, **percent}}})
+    assert told[0].startswith(f"Average JCT against the base of each scenario, seeds {seeds[0]}-{seeds[1]}")
+    assert ("unseen" in told[0]) is unseen
 
 
 def test_processes_do_not_change_the_digest() -> None:

@@ -7,7 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from fermata.policy.learned import EXPERTS
+from fermata.sim.scenarios import SCENARIOS
+from fermata.sim.spark.settings import SETTINGS
 from fermata.training.config import OwnTrace, TrainConfig
+from fermata.training.evaluate import UNSEEN_SEEDS
 from fermata.training.own import SHARES
 
 
@@ -72,8 +75,11 @@ def score_lines(scores: Mapping[str, Any]) -> list[str]:
     if not scores:
         return ["No scores were recorded."]
     seeds = scores["seeds"]
+    # Of a trace one's own jobs may be among those that taught, and other seeds may have tuned something.
+    unseen = set(seeds) <= set(UNSEEN_SEEDS) and scores["scenarios"].keys() <= {*SCENARIOS, *SETTINGS}
+    told = " (unseen in training and tuning)" if unseen else ""
     rows = [
-        f"Average JCT against the base of each scenario, seeds {seeds[0]}-{seeds[-1]} (unseen in training and tuning),",
+        f"Average JCT against the base of each scenario, seeds {seeds[0]}-{seeds[-1]}{told},",
         "95% intervals of the paired percentages; negative is better. By `fermata evaluate`.",
         "",
         "| scenario | base | JCT s | change % | p99 % | max % |",

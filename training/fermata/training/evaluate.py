@@ -30,6 +30,7 @@ from fermata.training.config import OwnTrace
 from fermata.training.own import Part, as_scenario, part_of
 
 Corrections = Literal["policy", "all", "none"]
+UNSEEN_SEEDS = range(2000, 2020)
 
 # Named bases that are heuristics of another name here.
 _TPCH_BASE, _OWN_BASE = "spark-fair", "srwf"
