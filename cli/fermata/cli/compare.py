@@ -293,7 +293,7 @@ def _chapters(workloads: list[Workload], names: list[str]) -> list[Chapter]:
                 seeds = workloads[0].seeds[:_EXPLAINED_SEEDS]
                 found = look_into(policy, decided, seeds, limits=limits, top=0, progress=progress)
                 # As the tables call it: models of several runs are all called policy.onnx.
-                chapters.append(chapter_of(replace(found, name=name)))
+                chapters.append(chapter_of(replace(found, name=name), seeded=workloads[0].seeded))
     return chapters
 
 

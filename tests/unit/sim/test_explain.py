@@ -204,6 +204,9 @@ def test_a_model_that_never_holds(tmp_path: Path) -> None:
     page = render(Report("Never", "", [], chapters=[chapter_of(told)]))
     assert "It waited in none of these states" in page
     assert "One seed: there are no intervals." in page
+    of_a_trace = render(Report("Never", "", [], chapters=[chapter_of(told, seeded=False)]))
+    assert "One schedule: there are no intervals." in of_a_trace
+    assert "seed" not in of_a_trace.lower(), "a trace is what it is"
     numbers = told.as_dict()
     assert numbers["scenarios"]["express_k2"]["actions"]["wait"] == {"mean": 0.0, "ci95": None}
     assert json.loads(json.dumps(numbers, allow_nan=False)) == numbers

@@ -16,8 +16,13 @@ from fermata.sim.report.records import Chapter, Table
 _UNKNOWN = "\N{EN DASH}"
 
 
-def chapter_of(found: Explanation) -> Chapter:
-    """Return a chapter with all drawings that the numbers allow, and the tables behind them."""
+def chapter_of(found: Explanation, *, seeded: bool = True) -> Chapter:
+    """Return a chapter with all drawings that the numbers allow, and the tables behind them.
+
+    Args:
+        found: what was learned.
+        seeded: false where it decided in a trace, which no seed draws.
+    """
     tried = [each for each in found.importance if each.jct_percent is not None]
     dependence = found.dependence
     drawings = [figures.permutation(found.features)]
@@ -34,32 +39,34 @@ def chapter_of(found: Explanation) -> Chapter:
         drawings.append(figures.where_it_holds(found.distributions))
     return Chapter(
         name=f"What {found.name} learned",
-        lead=_lead(found),
+        lead=_lead(found, seeded),
         drawings=drawings,
-        tables=[_behaviour_table(found), _importance_table(found)],
-        notes=_notes(found),
+        tables=[_behaviour_table(found, seeded), _importance_table(found)],
+        notes=_notes(found, seeded),
     )
 
 
-def _lead(found: Explanation) -> str:
+def _lead(found: Explanation, seeded: bool) -> str:
     states = found.states
     held = int(states.held.sum())
     return (
         f"From {len(states.rows):,} states in which it decided, in {', '.join(states.workloads)}; it waited in "
-        f"{held:,}. {_seeds(states.seeds)}; each workload counts the same. "
+        f"{held:,}. {_seeds(states.seeds, seeded)}; each workload counts the same. "
         "The head is what shortest remaining work first would start, a unit its job's remaining work. "
         "JCT: job completion time."
     )
 
 
-def _seeds(seeds: Sequence[int]) -> str:
+def _seeds(seeds: Sequence[int], seeded: bool) -> str:
+    if not seeded:
+        return "One schedule"
     return f"Seed {seeds[0]}" if len(seeds) == 1 else f"Seeds {seeds[0]} to {seeds[-1]}"
 
 
-def _notes(found: Explanation) -> list[str]:
+def _notes(found: Explanation, seeded: bool) -> list[str]:
     notes = []
     if len(found.states.seeds) == 1:
-        notes.append("One seed: there are no intervals.")
+        notes.append(f"One {'seed' if seeded else 'schedule'}: there are no intervals.")
     if not found.distributions:
         notes.append("It waited in none of these states, so there is nothing to set against all states.")
     if np.isnan(found.states.costs).all():
@@ -81,7 +88,7 @@ def _notes(found: Explanation) -> list[str]:
     return notes
 
 
-def _behaviour_table(found: Explanation) -> Table:
+def _behaviour_table(found: Explanation, seeded: bool) -> Table:
     rows = [
         [
             each.name,
@@ -93,7 +100,8 @@ def _behaviour_table(found: Explanation) -> Table:
         for each in found.behaviour
     ]
     header = ["workload", "decisions", *(name.capitalize() for name in ACTIONS), "held, s a job", "mean JCT, s"]
-    told = _seeds(found.states.seeds) if len(found.states.seeds) == 1 else "Means over seeds with 95% intervals"
+    seeds = found.states.seeds
+    told = _seeds(seeds, seeded) if len(seeds) == 1 else "Means over seeds with 95% intervals"
     return Table("How often it does what", f"{told}.", header, rows)
 
 
