@@ -12,12 +12,14 @@ import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice
 from typing import NamedTuple
 
 import numpy as np
 
 from fermata.operator.facts import PodFact
 from fermata.operator.progress import StageView, WorkflowView
+from fermata.operator.resources import MAX_EXECUTORS
 from fermata.policy.dag import Dag
 from fermata.policy.graph import compressed
 from fermata.policy.state import IDLE, RECENT_ARRIVALS, ClusterState, FloatArray, IndexArray, free_executor_list
@@ -214,18 +216,20 @@ def _executors(
     Args:
         rows: of the jobs.
         running: how many executors each job keeps, [jobs].
-        executors: size of the pool; there are more where jobs keep more.
+        executors: size of the pool; there are more where jobs keep more, but no more than the largest pool has.
         pods: running pods by Job uid.
         now_s: seconds since the epoch.
     """
     first = np.cumsum([0, *(len(row.keys) for row in rows)]).tolist()
-    lanes: list[tuple[float, int, int]] = [
+    busy = (
         (free_at_s, first[j] + s, j)
         for j in np.flatnonzero(running).tolist()
         for s, stage_view in enumerate(rows[j].view.stages)
         for free_at_s in _lanes(stage_view, pods, now_s)
         for _ in range(stage_view.slots)
-    ]
+    )
+    # Only Jobs that somebody else has changed keep more, and there may be many: to list it all would take all memory.
+    lanes: list[tuple[float, int, int]] = list(islice(busy, MAX_EXECUTORS))
     lanes += [(-math.inf, IDLE, IDLE)] * (executors - len(lanes))
     free_at_s, stages, jobs = zip(*lanes, strict=True) if lanes else ((), (), ())
     return _floats(free_at_s), _ints(stages), _ints(jobs)

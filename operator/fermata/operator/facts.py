@@ -18,6 +18,7 @@ from fermata.operator.lanes import Lanes, lanes_of
 from fermata.operator.resources import (
     MAX_EXECUTORS,
     MAX_SECONDS,
+    MAX_TASKS,
     ExecutorPoolSpec,
     ExecutorPoolStatus,
     WorkflowSpec,
@@ -301,7 +302,7 @@ def job_fact(raw: Raw, now_s: float, before: JobFact | None = None) -> JobFact:
         end_s = known if known is not None else refine(parse(stamp), now_s) if stamp else now_s
     start_s = _annotated_time(meta, names.ANNOTATION_START, meta.created_s)
     parallelism = int(spec["parallelism"]) if spec.get("parallelism") is not None else 1
-    completions, succeeded = int(spec.get("completions") or 1), int(status.get("succeeded") or 0)
+    completions, succeeded = min(int(spec.get("completions") or 1), MAX_TASKS), int(status.get("succeeded") or 0)
     # The Job controller says how many are ready once it has looked at the Job.
     ready, idle_s = int(status.get("ready", MAX_EXECUTORS)), math.inf
     if ready < min(parallelism, completions - succeeded) and not end and not spec.get("suspend"):

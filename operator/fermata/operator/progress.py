@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 from fermata.operator import reasons
 from fermata.operator.estimates import Estimate
 from fermata.operator.facts import JobFact, WorkflowFact
-from fermata.operator.resources import StageSpec, WorkflowSpec
+from fermata.operator.resources import MAX_EXECUTORS, StageSpec, WorkflowSpec
 
 Phase = Literal["Pending", "Ready", "Running", "Succeeded", "Failed"]
 
@@ -63,8 +63,8 @@ class StageView:
 
     @property
     def occupied(self) -> int:
-        """Tasks that hold executors."""
-        return self.job.occupied if self.job and self.phase == "Running" else 0
+        """Tasks that hold executors: never more than fit into the largest pool, whatever others make of a Job."""
+        return min(self.job.occupied, MAX_EXECUTORS // self.slots) if self.job and self.phase == "Running" else 0
 
     @property
     def succeeded(self) -> int:

@@ -21,6 +21,7 @@ from fermata.operator.estimates import Estimates
 from fermata.operator.facts import PodFact, pod_fact
 from fermata.operator.plan import plan
 from fermata.operator.progress import WorkflowView
+from fermata.operator.resources import MAX_EXECUTORS, MAX_TASKS
 from fermata.operator.times import render
 from fermata.operator.view import view
 from fermata.policy import registry
@@ -103,6 +104,16 @@ def test_rows_kept_from_an_earlier_state_change_nothing_but_the_work() -> None:
     assert list(cached.job_held_s) == [4.0, 0.0]
     assert list(cached.ready_stages) == [0]
     _build([first[0]], **changes)  # what is held or paused of a workflow that is gone does no harm
+
+
+def test_jobs_that_somebody_changed_beyond_all_bounds_take_no_more_executors_than_the_largest_pool_has() -> None:
+    # To list what they claim, a hundred thousand tasks of a hundred thousand executors each, no memory would do.
+    wide = {"tasks": 2**31 - 1, "parallelism": 2**31 - 1, "annotations": {"fermata.dev/slots": "100000"}}
+    views = [_view(name, stage("a"), jobs={"a": wide}) for name in ("v", "w")]
+    state, _ = _build([*views, _view("x", stage("a"))])
+    assert (state.free, state.executors) == (0, MAX_EXECUTORS)
+    assert list(state.stage_running * state.stage_slots) == list(state.job_running) == [MAX_EXECUTORS, MAX_EXECUTORS, 0]
+    assert list(state.stage_pending) == [MAX_TASKS - 1, MAX_TASKS - 1, 1]
 
 
 def test_a_stage_whose_job_somebody_suspended_is_not_widened() -> None:
