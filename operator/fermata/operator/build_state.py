@@ -263,7 +263,7 @@ def _may_start(view: WorkflowView, stage: StageView) -> bool:
         return False
     if stage.job is None:  # one that runs all the same is being looked for
         return stage.phase == "Ready"
-    return stage.phase == "Running" and not stage.job.suspended and not stage.job.meta.deleting
+    return stage.phase == "Running" and stage.job.begins_more
 
 
 def _max_cap(stage: StageView, room: int) -> int:

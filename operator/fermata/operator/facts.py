@@ -14,10 +14,10 @@ from typing import Any, Literal, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from fermata.operator import names, reasons
+from fermata.operator.annotated import seconds_in, slots_in, time_in
 from fermata.operator.lanes import Lanes, lanes_of
 from fermata.operator.resources import (
     MAX_EXECUTORS,
-    MAX_SECONDS,
     MAX_TASKS,
     ExecutorPoolSpec,
     ExecutorPoolStatus,
@@ -133,6 +133,7 @@ class JobFact:
     completions: int
     parallelism: int
     suspended: bool
+    failing: bool  # its pods are being ended, and then it has failed
     active: int  # of its pods, with those that are being ended
     ready: int  # of its pods; very many, as long as nobody knows
     succeeded: int
@@ -166,6 +167,11 @@ class JobFact:
         """Whether tasks of it run, or will: also of what somebody suspended, once that is resumed."""
         return not self.ended and not self.meta.deleting
 
+    @property
+    def begins_more(self) -> bool:
+        """Whether tasks of it may begin from now on, or take the place of others."""
+        return not (self.outcome or self.suspended or self.failing or self.meta.deleting)
+
     def amiss(self, now_s: float) -> str:
         """Return the reason why tasks of it do not get on, or an empty one."""
         if self.suspended:
@@ -178,11 +184,11 @@ class JobFact:
     def occupied(self) -> int:
         """How many tasks hold executors: the Job controller keeps as many running as parallelism allows.
 
-        What it ends, as of a Job that is suspended, deleted or narrowed, may take its grace period for that.
+        What it ends, as of a Job that is suspended, failing, deleted or narrowed, may take its grace period for that.
         """
         if self.outcome:
             return 0
-        kept = 0 if self.suspended or self.meta.deleting else min(self.parallelism, self.completions - self.succeeded)
+        kept = min(self.parallelism, self.completions - self.succeeded) if self.begins_more else 0
         return max(kept, self.active)
 
 
@@ -300,12 +306,13 @@ def job_fact(raw: Raw, now_s: float, before: JobFact | None = None) -> JobFact:
         stamp = status.get("completionTime") or told.get("lastTransitionTime")
         known = before.end_s if before else None
         end_s = known if known is not None else refine(parse(stamp), now_s) if stamp else now_s
-    start_s = _annotated_time(meta, names.ANNOTATION_START, meta.created_s)
+    failing = _condition(status, "FailureTarget") is not None
+    start_s = time_in(meta.annotations, names.ANNOTATION_START, meta.created_s)
     parallelism = int(spec["parallelism"]) if spec.get("parallelism") is not None else 1
     completions, succeeded = min(int(spec.get("completions") or 1), MAX_TASKS), int(status.get("succeeded") or 0)
     # The Job controller says how many are ready once it has looked at the Job.
     ready, idle_s = int(status.get("ready", MAX_EXECUTORS)), math.inf
-    if ready < min(parallelism, completions - succeeded) and not end and not spec.get("suspend"):
+    if ready < min(parallelism, completions - succeeded) and not (end or failing or spec.get("suspend")):
         # Where tasks are short, each may be over before it is counted as ready: what succeeded since was.
         same = (ready, succeeded) == ((before.ready, before.succeeded) if before else (0, 0))
         idle_s = now_s if not same else min(before.idle_s, now_s) if before else start_s
@@ -316,6 +323,7 @@ def job_fact(raw: Raw, now_s: float, before: JobFact | None = None) -> JobFact:
         completions=completions,
         parallelism=parallelism,
         suspended=bool(spec.get("suspend")),
+        failing=failing,
         active=int(status.get("active") or 0) + int(status.get("terminating") or 0),
         ready=ready,
         succeeded=succeeded,
@@ -323,12 +331,12 @@ def job_fact(raw: Raw, now_s: float, before: JobFact | None = None) -> JobFact:
         outcome=end["type"] if end else "",
         reason=str(end.get("reason", "")) if end else "",
         message=str(end.get("message", "")) if end else "",
-        ready_s=_annotated_time(meta, names.ANNOTATION_READY, start_s),
+        ready_s=time_in(meta.annotations, names.ANNOTATION_READY, start_s),
         start_s=start_s,
-        held_s=_annotated_seconds(meta, names.ANNOTATION_HELD) or 0.0,
+        held_s=seconds_in(meta.annotations, names.ANNOTATION_HELD) or 0.0,
         end_s=end_s,
-        estimate_s=_annotated_seconds(meta, names.ANNOTATION_ESTIMATE),
-        slots=_annotated_slots(meta),
+        estimate_s=seconds_in(meta.annotations, names.ANNOTATION_ESTIMATE),
+        slots=slots_in(meta.annotations, names.ANNOTATION_SLOTS),
         policy=meta.annotations.get(names.ANNOTATION_POLICY, ""),
         stopped=stopped,
         lanes=lanes_of(meta.annotations.get(names.ANNOTATION_LANES, ""), parallelism),
@@ -375,26 +383,3 @@ def _spec(model: type[Any], body: Any) -> tuple[Any, str]:
         first = error.errors(include_url=False)[0]
         where = ".".join(str(part) for part in ("spec", *first["loc"]))
         return None, f"{where}: {first['msg']}"
-
-
-def _annotated_time(meta: Meta, key: str, default_s: float) -> float:
-    """Return a time that this operator wrote; others can write annotations too, so nonsense is the default."""
-    try:
-        seconds = parse(meta.annotations.get(key, ""))
-    except ValueError:
-        return default_s
-    return seconds if seconds >= 0.0 else default_s
-
-
-def _annotated_seconds(meta: Meta, key: str) -> float | None:
-    """Return a duration that this operator wrote, with six decimals; None where there is none, or nonsense."""
-    try:
-        seconds = round(float(meta.annotations.get(key, "")), 6)
-    except ValueError:
-        return None
-    return seconds if 0.0 <= seconds <= MAX_SECONDS else None
-
-
-def _annotated_slots(meta: Meta) -> int | None:
-    text = meta.annotations.get(names.ANNOTATION_SLOTS, "")
-    return int(text) if text.isdecimal() and len(text) <= len(str(MAX_EXECUTORS)) and int(text) >= 1 else None

@@ -116,9 +116,9 @@ def test_jobs_that_somebody_changed_beyond_all_bounds_take_no_more_executors_tha
     assert list(state.stage_pending) == [MAX_TASKS - 1, MAX_TASKS - 1, 1]
 
 
-def test_a_stage_whose_job_somebody_suspended_is_not_widened() -> None:
-    suspended = _view("w", stage("a", tasks=5), jobs={"a": {"tasks": 5, "suspended": True}})
-    state, _ = _build([suspended])
+@pytest.mark.parametrize("how", [{"suspended": True}, {"outcome": "FailureTarget"}])
+def test_a_stage_whose_job_is_suspended_or_about_to_fail_is_not_widened(how: dict[str, Any]) -> None:
+    state, _ = _build([_view("w", stage("a", tasks=5), jobs={"a": {"tasks": 5, **how}})])
     assert (state.free, list(state.ready_stages), list(state.stage_running)) == (4, [], [0])
 
 

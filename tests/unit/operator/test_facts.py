@@ -77,6 +77,17 @@ def test_a_job_that_lacks_some_of_its_pods_for_a_minute_is_amiss_until_it_gets_o
     assert not job_fact({**raw, "status": last}, T0 + 400.0).amiss(T0 + 999.0), "two tasks are left"
 
 
+def test_a_job_that_fails_keeps_the_executors_of_pods_that_have_not_ended_and_no_others() -> None:
+    # Its pods may take their grace period, of minutes perhaps; until then it has not failed, and nothing follows them.
+    raw = job("w", "a", tasks=9, parallelism=4)
+    target = {"type": "FailureTarget", "status": "True", "reason": "BackoffLimitExceeded"}
+    status = {"active": 0, "terminating": 3, "ready": 0, "failed": 1, "conditions": [target]}
+    fact = job_fact({**raw, "status": status}, T0 + 5)
+    assert (fact.occupied, fact.begins_more, fact.ended) == (3, False, False)
+    assert not fact.amiss(T0 + 300), "that none is ready is as it should be"
+    assert job_fact({**raw, "status": {**status, "terminating": 1}}, T0 + 9, fact).occupied == 1
+
+
 def test_a_job_that_is_being_deleted_does_not_go_on() -> None:
     raw = job("w", "a")
     assert job_fact(raw, T0).goes_on
