@@ -62,6 +62,7 @@ class Teller:
         self._ends: dict[str, Callable[[], None]] = {}  # how workflows ended whose status may say so by now
         self._without_stages: dict[str, int] = {}  # generations of workflows whose whole status finds no room
         self._pool_written_s = -math.inf
+        self._pool_refusal: Failure | None = None  # of the pool's own status, where the API server says no to it
         self._writes = InFlight(lambda: tools.wake(pool))  # of statuses, by uid
 
     def close(self) -> None:
@@ -214,6 +215,9 @@ class Teller:
         before = fact.status.model_dump(by_alias=True)
         if not status.changed(before, before | body):
             return
+        if self._pool_refusal is not None and not is_due(self._pool_refusal, now_s):
+            self.come_back(self._pool_refusal.until_s)
+            return
         # A policy that fails now and then must not make a status that is written all the time.
         next_s = self._pool_written_s + STATUS_INTERVAL_S
         if fact.status.condition(reasons.POLICY_READY) is not None and is_put_off(next_s, now_s, STATUS_INTERVAL_S):
@@ -232,8 +236,13 @@ class Teller:
         except ClusterError as error:
             level = logging.INFO if error.status == 409 else logging.WARNING  # changed meanwhile, which is on its way
             log.log(level, "pool %s: status not written: %s", self._pool, error)
-            self.come_back(self._now() + _RETRY_S)
+            again_s = self._now() + _RETRY_S
+            if not error.is_trouble:
+                refusal = Failure.after(self._pool_refusal, str(error), self._now(), busy=False)
+                self._pool_refusal, again_s = refusal, refusal.until_s
+            self.come_back(again_s)
             return
+        self._pool_refusal = None
         self._store.put_own("executorpools", made)
         told()
 

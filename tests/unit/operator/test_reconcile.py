@@ -251,6 +251,18 @@ def test_a_status_that_is_refused_is_written_less_and_less_often_until_it_is_tak
     assert all(world.server.objects[uid]["status"]["observedGeneration"] for uid in ("uid-short", "uid-long"))
 
 
+def test_a_status_of_a_pool_that_is_refused_is_written_less_and_less_often_until_it_is_taken() -> None:
+    world = World()
+    begun_s = world.now_s
+    asked_s = world.server.denied_pool_s = []
+    asyncio.run(world.run_until(begun_s + 200.0))
+    assert len(asked_s) < 20
+    assert [round(later - earlier) for earlier, later in itertools.pairwise(asked_s)][-3:] == [30, 30, 30]
+    world.server.denied_pool_s = None
+    asyncio.run(world.run_until(begun_s + 232.0))
+    assert world.server.objects["p"]["status"]["busy"] == 1
+
+
 @pytest.mark.parametrize(("status", "last_s"), [(500, [8.0, 8.0]), (403, [16.0, 30.0])])
 def test_a_start_that_fails_is_tried_again_soon_and_then_less_often(status: int, last_s: list[float]) -> None:
     world = World()
