@@ -120,7 +120,7 @@ class PoolFact:
     @property
     def released(self) -> bool:
         """Whether people said that nothing is to be held in it: the kill switch."""
-        return bool(self.meta.annotations.get(names.ANNOTATION_RELEASE))
+        return names.ANNOTATION_RELEASE in self.meta.annotations
 
 
 @dataclass(frozen=True, slots=True)

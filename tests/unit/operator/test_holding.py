@@ -234,9 +234,10 @@ def test_a_policy_that_never_holds_is_not_replayed(monkeypatch: pytest.MonkeyPat
 
 def test_people_can_switch_holding_off_and_a_restart_forgets_no_pause() -> None:
     fresh = Holding("pool", Metrics(), lambda _: None)
-    assert fresh.verdict(_pool(metadata={"annotations": {"fermata.dev/release": "*"}}))[:2] == (
-        True, reasons.HOLDING_RELEASED,
-    )  # fmt: skip
+    for value in ("*", ""):  # kubectl annotate takes one without a value, too
+        assert fresh.verdict(_pool(metadata={"annotations": {"fermata.dev/release": value}}))[:2] == (
+            True, reasons.HOLDING_RELEASED,
+        )  # fmt: skip
     costs, released = reasons.HOLDING_COSTS, reasons.HOLDING_RELEASED
     for generation, reason, paused in ((3, costs, True), (2, costs, False), (3, released, False)):
         told = {
