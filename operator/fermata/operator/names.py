@@ -32,7 +32,7 @@ ANNOTATION_RELEASE = f"{GROUP}/release"
 # Written when this operator suspends a Job for good: the reason, so that others may suspend Jobs and resume them.
 ANNOTATION_STOPPED = f"{GROUP}/stopped"
 # What tools write about the object that they applied; a copy on its Jobs would be wrong, or large.
-_KEPT_BACK = (f"{GROUP}/", "kubectl.kubernetes.io/", "argocd.argoproj.io/", "meta.helm.sh/")
+_KEPT_BACK = (f"{GROUP}/", "kubectl.kubernetes.io/", "argocd.argoproj.io/", "helm.sh/", "meta.helm.sh/")
 # What the Job controller writes on its pods; an API server refuses a Job whose template says anything else there.
 _JOBS_OWN = frozenset(
     prefix + label for prefix in ("", "batch.kubernetes.io/") for label in ("controller-uid", "job-name")

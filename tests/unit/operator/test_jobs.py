@@ -66,7 +66,8 @@ def test_the_users_template_is_kept_and_not_shared() -> None:
 
 
 def test_labels_and_annotations_of_the_workflow_are_passed_on() -> None:
-    annotations = {"cost-centre": "7", names.ANNOTATION_RELEASE: "*", "kubectl.kubernetes.io/last-applied": "{}"}
+    theirs = {names.ANNOTATION_RELEASE: "*", "kubectl.kubernetes.io/last-applied": "{}", "helm.sh/hook": "post-install"}
+    annotations = {"cost-centre": "7", **theirs}
     template = {"metadata": {"labels": {"team": "own"}}, "spec": {"containers": [{"name": "c"}]}}
     labels = {"team": "all", "fermata.dev/family": "night", names.LABEL_STAGE: "forged"}
     labels |= {"job-name": "parent", "batch.kubernetes.io/controller-uid": "parent's"}  # of a Job that submitted it
@@ -82,7 +83,7 @@ def test_labels_and_annotations_of_the_workflow_are_passed_on() -> None:
     assert job["spec"]["template"]["metadata"]["annotations"] == {names.ANNOTATION_SLOTS: "1"}
     kept = job["metadata"]["annotations"]
     assert kept["cost-centre"] == "7"
-    assert not {names.ANNOTATION_RELEASE, "kubectl.kubernetes.io/last-applied"} & kept.keys()
+    assert not theirs.keys() & kept.keys()
 
 
 @given(
