@@ -27,11 +27,11 @@ from fermata.sim.engine import DECIDE, apply
 from fermata.sim.experiment import figures_of
 from fermata.sim.explain import Explanation, States, Workload, collect, explain
 from fermata.sim.explain.chapter import chapter_of
-from fermata.sim.explain.dependence import a_long_is_the_head, dependence, with_longs, with_next
+from fermata.sim.explain.dependence import Curve, a_long_is_the_head, dependence, with_longs, with_next
 from fermata.sim.explain.distributions import Distribution, cumulative, distance, distributions
 from fermata.sim.explain.explanation import Behaviour
-from fermata.sim.explain.figures import LINEAR, behaviour, where_it_holds
-from fermata.sim.explain.importance import permuted
+from fermata.sim.explain.figures import LINEAR, behaviour, dependence_on_next, permutation, where_it_holds
+from fermata.sim.explain.importance import Importance, permuted
 from fermata.sim.explain.states import interval
 from fermata.sim.generate.estimates import read_noise
 from fermata.sim.learned_loop import next_decision
@@ -196,6 +196,20 @@ def test_a_feature_that_is_the_same_in_every_held_state_is_a_line() -> None:
     assert drawn["where it holds"][0] == [0.5, 0.0], "from nothing"
     assert drawn["where it holds"][-1] == [0.5, 1.0], "to all of them"
     assert drawn["all states"][:2] == [[0.0, 0.0], [0.0, 0.5]]
+
+
+def test_an_axis_of_shares_ends_with_all_of_them() -> None:
+    of_two_seeds = Importance("free share", (1,), False, Interval(0.3, 1.5), Interval(0.1, 0.1))
+    (axes,) = permutation([of_two_seeds]).draw(LIGHT).axes
+    assert axes.get_xlim() == (0.0, 100.0)
+
+
+@pytest.mark.parametrize(("fixed", "told"), [((1.0, 2.0), True), ((math.nan,), False)])
+def test_a_caption_tells_of_the_waiting_longs_where_they_were_varied(fixed: tuple[float, ...], told: bool) -> None:
+    share = (Interval(0.5, 0.1),)
+    drawing = dependence_on_next([Curve(each, np.array([0.1]), share, ()) for each in fixed])
+    assert ("by the number of jobs of the head's size" in drawing.caption) is told
+    assert ("by the number of jobs of the head's size" in drawing.label) is told
 
 
 def test_a_model_that_never_holds(tmp_path: Path) -> None:

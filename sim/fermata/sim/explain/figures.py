@@ -68,8 +68,8 @@ def _bars(rows: Sequence[tuple[str, Interval]], label: str, *, shares: bool) -> 
             if math.isfinite(ci95):
                 axes.errorbar(scale * mean, row, xerr=scale * ci95, color=palette.ink, capsize=3, linewidth=1.3)
         axes.axvline(0.0, color=palette.muted, linewidth=1)
-        if shares:  # an interval may go below zero, a share cannot
-            axes.set_xlim(left=0.0)
+        if shares:  # an interval may go below none and beyond all, a share cannot
+            axes.set_xlim(0.0, min(axes.get_xlim()[1], scale))
         axes.set_yticks(range(len(rows)), [_short(name) for name, _ in rows])
         axes.set_ylim(len(rows) - 0.4, -0.6)
         axes.set_xlabel(label)
@@ -127,13 +127,15 @@ def worth(tried: Sequence[Importance]) -> Drawing:
 
 def dependence_on_next(curves: Sequence[Curve]) -> Drawing:
     """Draw the share of states in which a model waits over the next completion, a curve for each number of longs."""
+    varied = any(math.isfinite(curve.fixed) for curve in curves)  # in a graph the number cannot be changed
+    by_longs = ", by the number of jobs of the head's size that wait" if varied else ""
     return Drawing(
         "hold-next-completion",
         "The hold and the next completion",
         "Share of the states in which the model would wait if the next executor freed after so much of the head's "
-        "length, by the number of jobs of the head's size that wait"
+        f"length{by_longs}"
         f"{_where_known('; bands are 95% intervals over seeds', [each for curve in curves for each in curve.held])}.",
-        "Share of states held over the next completion, by number of waiting longs",
+        f"Share of states held over the next completion{by_longs}",
         _curves(curves, _NEXT, "states in which it waits", _waiting, log=True, shares=True),
     )
 
