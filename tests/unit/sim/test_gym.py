@@ -220,7 +220,8 @@ def test_it_renders_as_text_and_travels_to_other_processes() -> None:
         ({"trace": "no.jsonl"}, "a trace needs executors"),
         ({"rows": 0}, "expected rows of 1 or more"),
         ({"shares": (0.0,)}, "shares above 0 up to 1"),
-        ({"executors": 0}, "at least 1 executor"),
+        ({"executors": 0}, "expected 1 to 100,000 executors, got 0"),
+        ({"executors": 100_001}, "expected 1 to 100,000 executors, got 100001"),
     ],
 )
 def test_what_cannot_be_is_refused_in_one_line(arguments: dict[str, object], message: str) -> None:

@@ -26,7 +26,7 @@ from fermata.sim.gym.observation import Choices, choices, observation_space, obs
 from fermata.sim.scenarios import Scenario
 from fermata.sim.scenarios import scenario as scenario_of
 from fermata.sim.simulate import StuckError
-from fermata.sim.trace import Trace
+from fermata.sim.trace import MAX_EXECUTORS, Trace
 from fermata.sim.trace_io import read_trace
 from fermata.sim.world import World, new_world, tables_of, view
 
@@ -81,8 +81,8 @@ class SchedulingEnv(gymnasium.Env[dict[str, Any], np.int64]):
         self._scenario = scenario_of(scenario) if isinstance(scenario, str) else scenario
         self._scenario = self._scenario.with_(**(parameters or {}))
         self.executors = self._scenario.executors if executors is None else executors
-        if self.executors < 1:
-            raise InputError(f"expected at least 1 executor, got {self.executors}")
+        if not 1 <= self.executors <= MAX_EXECUTORS:
+            raise InputError(f"expected 1 to {MAX_EXECUTORS:,} executors, got {self.executors}")
         self._trace = read_trace(trace, executors=self.executors) if isinstance(trace, str | Path) else trace
         self._shares, self._rows, self._sticky = tuple(shares), rows, sticky
         self.render_mode = render_mode
