@@ -14,7 +14,7 @@ import stat
 import sys
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from io import BufferedReader
 from pathlib import Path
 from typing import BinaryIO, Literal, TextIO, cast
@@ -181,8 +181,8 @@ def _whole_output(path: str | Path) -> Iterator[BinaryIO]:
             yield stream
         _rename(temporary, target)
     except BaseException:
-        with suppress(NotADirectoryError):  # nor can it be there
-            temporary.unlink(missing_ok=True)
+        if os.path.exists(temporary):  # to delete what could not be made would fail in its own words
+            temporary.unlink()
         raise
 
 

@@ -307,6 +307,12 @@ def test_a_full_disk_is_told_with_the_file_and_leaves_the_old_one(suffix: str, t
     assert list(tmp_path.iterdir()) == [path]
 
 
+def test_a_file_that_cannot_be_made_is_told_by_its_own_name(tmp_path: Path) -> None:
+    path = tmp_path / ("x" * 300)  # nor can what is written beside it; as on a disk that is read-only
+    with pytest.raises(InputError, match=f"^{path}: cannot write it: File name too long$"):
+        write_trace(read(tmp_path, GOOD), path)
+
+
 def test_a_folder_that_is_missing_or_in_the_way_is_refused(tmp_path: Path) -> None:
     trace = read(tmp_path, GOOD)
     with pytest.raises(InputError, match="cannot write it"):
