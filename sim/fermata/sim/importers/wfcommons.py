@@ -67,29 +67,53 @@ def _stages(document: dict[str, Any], options: ImportOptions, file: str | Path) 
         tasks, runs = _tasks(document)
         # Before 1.4 parents were given by name.
         key_of = {task["name"]: _key(task) for task in tasks} | {_key(task): _key(task) for task in tasks}
-        complete = True
-        stages = []
-        for task in tasks:
-            key = _key(task)
-            run = runs.get(key, {})
-            runtime_s = next((run[name] for name in _RUNTIMES if run.get(name) is not None), None)
-            complete &= runtime_s is not None
-            cores = next((run[name] for name in _CORES if run.get(name) is not None), 1)
-            stages.append(
-                StageSpec(
-                    name=str(key),
-                    durations_s=[float(runtime_s or 0.0)],
-                    depends_on=list(
-                        dict.fromkeys(str(key_of[parent]) for parent in _list(task.get("parents", []), "parents"))
-                    ),
-                    slots=1 if options.one_slot else max(1, math.ceil(float(cores))),
-                )
-            )
+        stages = [_stage(task, runs.get(_key(task), {}), key_of, options) for task in tasks]
+        complete = all(_told(runs.get(_key(task), {}), _RUNTIMES) is not None for task in tasks)
     except KeyError as error:
-        raise InputError(f"no wfformat: missing or unknown {error}", file=shown_name(file)) from error
-    except (TypeError, ValueError, AttributeError, OverflowError) as error:
+        raise InputError(f"no wfformat: missing {error}", file=shown_name(file)) from error
+    except (TypeError, ValueError, AttributeError) as error:
         raise InputError(f"no wfformat: {error}", file=shown_name(file)) from error
     return stages, complete
+
+
+def _stage(task: dict[str, Any], run: dict[str, Any], key_of: dict[Any, Any], options: ImportOptions) -> StageSpec:
+    """Return what a task is as a stage.
+
+    Raises:
+        ValueError: a field has no value that it could have; names the task, of which a run may have thousands.
+    """
+    key = _key(task)
+    try:
+        return StageSpec(
+            name=str(key),
+            durations_s=[_told(run, _RUNTIMES) or 0.0],
+            depends_on=_parents(task, key_of),
+            slots=1 if options.one_slot else max(1, math.ceil(_told(run, _CORES) or 0.0)),
+        )
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"task {key!r}: {error}") from error
+
+
+def _parents(task: dict[str, Any], key_of: dict[Any, Any]) -> list[str]:
+    """Return the names of the stages of a task's parents, each once."""
+    parents = _list(task.get("parents", []), "parents")
+    if unknown := [parent for parent in parents if parent not in key_of]:
+        raise ValueError(f"its parent {json.dumps(unknown[0])[:40]} is none of the tasks")
+    return list(dict.fromkeys(str(key_of[parent]) for parent in parents))
+
+
+def _told(run: dict[str, Any], names: tuple[str, ...]) -> float | None:
+    """Return the first number that a run has under one of some names, None if it has none."""
+    for name in names:
+        if (value := run.get(name)) is not None:
+            try:
+                number = float(value)
+            except (TypeError, ValueError, OverflowError):
+                number = math.nan
+            if not math.isfinite(number):
+                raise ValueError(f"{name} must be a finite number, not {json.dumps(value)[:40]}")
+            return number
+    return None
 
 
 def _tasks(document: dict[str, Any]) -> tuple[list[dict[str, Any]], dict[str, dict[str, Any]]]:
