@@ -252,12 +252,13 @@ def trace_instead(trace: str | None, executors: int | None, scenarios: str | Non
     return own_trace(trace, (executors, executors))
 
 
-def parameter(text: str, option: str = "--set") -> tuple[str, Any]:
+def parameter(text: str, option: str = "--set", expected: str = "key=number or key=[numbers]") -> tuple[str, Any]:
     """Read a parameter and its value from `key=value`, the value written as in JSON.
 
     Args:
         text: what was given.
         option: by which it was given.
+        expected: what values there are, for errors.
 
     Raises:
         InputError: it is not of that form.
@@ -269,7 +270,7 @@ def parameter(text: str, option: str = "--set") -> tuple[str, Any]:
         parsed = None
         equals = ""
     if not equals or not key:
-        raise InputError(f"{option} expects key=number or key=[numbers], not {_shown(text)}")
+        raise InputError(f"{option} expects {expected}, not {_shown(text)}")
     return key, tuple(parsed) if isinstance(parsed, list) else parsed
 
 

@@ -125,6 +125,7 @@ def test_a_trained_inspector_is_put_beside_its_scheduler(log: Path, tmp_path: Pa
         ("epochs=0", "epochs: Input should be greater than or equal to 1, got 0"),
         ("clip=Infinity", "clip: Input should be a finite number, got inf"),
         ("seed=99999999999999999999", "seed: Input should be less than 4294967296, got 99999999999999999999"),
+        ("reward=native", """expects key=number, key=[...] or key="text", of which a shell takes the quotes"""),
         ("epoch=1", "epoch: no such key; there are: "),
     ):
         bad = fermata_hpc("train", "--log", log, "--out", out, "--set", wrong)

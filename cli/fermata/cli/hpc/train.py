@@ -14,6 +14,8 @@ from fermata.cli.options import check_model, parameter, path
 from fermata.cli.progress import progress_bar
 from fermata.policy.errors import InputError
 
+_SETTINGS = """key=number, key=[...] or key="text", of which a shell takes the quotes unless it is 'key="text"'"""
+
 
 def train(
     log: Log,
@@ -62,7 +64,7 @@ def train(
     if policy is not None and method in ("queue", "window"):
         raise InputError(f"--policy is the scheduler that is inspected; --method {method} decides alone")
     check_model(out)
-    chosen = {"seed": seed} | dict(parameter(text) for text in settings or [])
+    chosen = {"seed": seed} | dict(parameter(text, expected=_SETTINGS) for text in settings or [])
     inspected = {} if policy is None else {"policy": policy}
     config: InspectorConfig | InspectorSearchConfig | QueueConfig | WindowConfig
     if method == "queue":
