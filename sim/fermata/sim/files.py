@@ -57,7 +57,8 @@ def numbered_lines(
                 if progress is not None and size and number % LINES_A_REPORT == 0:
                     progress(raw.tell() / size)
     except UnicodeDecodeError as error:
-        raise InputError(f"not UTF-8 text ({error.reason})", file=shown_name(path), line=number) from error
+        message = f"not UTF-8 text ({error.reason}); expected text, plain or compressed by xz or gzip"
+        raise InputError(message, file=shown_name(path), line=number) from error
     except (lzma.LZMAError, zlib.error, gzip.BadGzipFile, EOFError) as error:
         message = f"the compressed file is damaged or cut short ({error})"
         raise InputError(message, file=shown_name(path), line=number + 1) from error

@@ -86,7 +86,8 @@ def test_what_is_no_text_is_no_record(tmp_path: Path) -> None:
     other.write_bytes(b"\xff\x00")
     done = fermata("policy", "replay", str(other))
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == f"fermata: {other}:1: not UTF-8 text (invalid start byte)\n"
+    expected = "expected text, plain or compressed by xz or gzip"
+    assert done.stderr == f"fermata: {other}:1: not UTF-8 text (invalid start byte); {expected}\n"
 
 
 @pytest.mark.parametrize("suffix", ["", ".gz", ".xz"])
