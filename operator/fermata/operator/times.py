@@ -6,10 +6,13 @@ microseconds, and `refine` combines a cut timestamp with the moment at which the
 
 from __future__ import annotations
 
+import math
 from datetime import UTC, datetime
 
 # A watch event is later than what it tells; within this much it still says more than a timestamp cut to the second.
 _EVENT_DELAY_S = 0.25
+# No time is read that could not be written again, with a little more to it.
+_END_S = datetime(9999, 1, 1, tzinfo=UTC).timestamp()
 
 
 def parse(text: str) -> float:
@@ -23,9 +26,12 @@ def parse(text: str) -> float:
     """
     instant = datetime.fromisoformat(text)
     try:
-        return (instant.astimezone(UTC) if instant.tzinfo else instant.replace(tzinfo=UTC)).timestamp()
-    except OverflowError as error:
-        raise ValueError(f"{text!r} is no time between the years 1 and 9999") from error
+        seconds = (instant.astimezone(UTC) if instant.tzinfo else instant.replace(tzinfo=UTC)).timestamp()
+    except OverflowError:
+        seconds = math.inf
+    if seconds >= _END_S:
+        raise ValueError(f"{text!r} is no time between the years 1 and 9998")
+    return seconds
 
 
 def parse_or_none(text: str | None) -> float | None:
