@@ -32,3 +32,8 @@ def slots_in(annotations: Annotations, key: str) -> int | None:
     """Return how many executors a task takes; None where there is no such number."""
     text = annotations.get(key, "")
     return int(text) if text.isdecimal() and len(text) <= len(str(MAX_EXECUTORS)) and int(text) >= 1 else None
+
+
+def text_in(annotations: Annotations, key: str, most: int) -> str:
+    """Return a text, cut to the length that a status takes."""
+    return annotations.get(key, "")[:most]

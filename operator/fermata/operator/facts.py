@@ -14,10 +14,12 @@ from typing import Any, Literal, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from fermata.operator import names, reasons
-from fermata.operator.annotated import seconds_in, slots_in, time_in
+from fermata.operator.annotated import seconds_in, slots_in, text_in, time_in
 from fermata.operator.lanes import Lanes, lanes_of
 from fermata.operator.resources import (
     MAX_EXECUTORS,
+    MAX_POLICY,
+    MAX_REASON,
     MAX_TASKS,
     ExecutorPoolSpec,
     ExecutorPoolStatus,
@@ -299,7 +301,7 @@ def job_fact(raw: Raw, now_s: float, before: JobFact | None = None) -> JobFact:
         meta, pool, stage = replace(meta, owner_uid=before.meta.owner_uid), before.pool, before.stage
     spec, status = raw.get("spec") or {}, raw.get("status") or {}
     end = _condition(status, "Complete", "Failed")
-    stopped = meta.annotations.get(names.ANNOTATION_STOPPED, "") if spec.get("suspend") else ""
+    stopped = text_in(meta.annotations, names.ANNOTATION_STOPPED, MAX_REASON) if spec.get("suspend") else ""
     end_s = None
     if end or stopped:
         told = end or _condition(status, "Suspended") or {}
@@ -337,7 +339,7 @@ def job_fact(raw: Raw, now_s: float, before: JobFact | None = None) -> JobFact:
         end_s=end_s,
         estimate_s=seconds_in(meta.annotations, names.ANNOTATION_ESTIMATE),
         slots=slots_in(meta.annotations, names.ANNOTATION_SLOTS),
-        policy=meta.annotations.get(names.ANNOTATION_POLICY, ""),
+        policy=text_in(meta.annotations, names.ANNOTATION_POLICY, MAX_POLICY),
         stopped=stopped,
         lanes=lanes_of(meta.annotations.get(names.ANNOTATION_LANES, ""), parallelism),
         idle_s=idle_s,

@@ -21,6 +21,8 @@ MAX_EXECUTORS = 100_000
 MAX_SECONDS = 10 * 365 * 24 * 3600
 MAX_MESSAGE = 32768  # of a condition
 MAX_STAGE_MESSAGE = 1024
+MAX_REASON = 128  # of a stage
+MAX_POLICY = 253
 
 Name = Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", min_length=1, max_length=63)]
 Seconds = Annotated[int, Field(ge=1, le=MAX_SECONDS)]
@@ -29,7 +31,8 @@ SecondsOrZero = Annotated[int, Field(ge=0, le=MAX_SECONDS)]
 CountRead = Annotated[int, AfterValidator(lambda count: min(max(count, 0), MAX_TASKS))]
 SecondsRead = Annotated[float, AfterValidator(lambda seconds: min(max(seconds, 0.0), float(MAX_SECONDS)))]
 Time = Annotated[str, Field(json_schema_extra={"format": "date-time"})]
-PolicyName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]*(:[a-z_]+=[^,=\s]+(,[a-z_]+=[^,=\s]+)*)?$", max_length=253)]
+_POLICY = r"^[a-z][a-z0-9-]*(:[a-z_]+=[^,=\s]+(,[a-z_]+=[^,=\s]+)*)?$"
+PolicyName = Annotated[str, Field(pattern=_POLICY, max_length=MAX_POLICY)]
 
 
 def _rules(*pairs: tuple[str, str]) -> dict[str, Any]:
@@ -142,7 +145,7 @@ class StageStatus(_Status):
 
     name: Annotated[str, Field(max_length=63)]
     state: StageState
-    reason: Annotated[str, Field(max_length=128)] = Field(default="", description="Why, in a word.")
+    reason: Annotated[str, Field(max_length=MAX_REASON)] = Field(default="", description="Why, in a word.")
     message: Annotated[str, Field(max_length=MAX_STAGE_MESSAGE)] = Field(
         default="", description="Why, with the numbers of the moment when the reason began."
     )
@@ -192,7 +195,7 @@ class _Told(_Status):
 class WorkflowStatus(_Told):
     """What a person asks of a workflow: is it done, how long did it take, and what did it wait for."""
 
-    policy: Annotated[str, Field(max_length=253)] | None = Field(
+    policy: Annotated[str, Field(max_length=MAX_POLICY)] | None = Field(
         default=None, description="The policy that made the latest decision about it."
     )
     arrival_time: Time | None = Field(default=None, description="Its creation, to the microsecond where known.")
@@ -334,7 +337,7 @@ class ExecutorPoolSpec(_Spec):
 class ExecutorPoolStatus(_Told):
     """What the pool does now."""
 
-    policy: Annotated[str, Field(max_length=253)] = Field(default="", description="The policy in force.")
+    policy: Annotated[str, Field(max_length=MAX_POLICY)] = Field(default="", description="The policy in force.")
     mode: Annotated[str, Field(max_length=16)] = ""
     executors: int = 0
     busy: int = Field(default=0, description="Executors that stages hold.")

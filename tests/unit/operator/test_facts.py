@@ -10,6 +10,7 @@ from tests.unit.operator.objects import DONE, T0, job, stage, workflow_fact_of
 
 from fermata.operator import names
 from fermata.operator.facts import JobFact, job_fact, pod_fact
+from fermata.operator.resources import StageStatus, WorkflowStatus
 from fermata.operator.times import render
 
 
@@ -86,6 +87,14 @@ def test_a_job_that_fails_keeps_the_executors_of_pods_that_have_not_ended_and_no
     assert (fact.occupied, fact.begins_more, fact.ended) == (3, False, False)
     assert not fact.amiss(T0 + 300), "that none is ready is as it should be"
     assert job_fact({**raw, "status": {**status, "terminating": 1}}, T0 + 9, fact).occupied == 1
+
+
+def test_what_others_wrote_into_a_job_fits_into_the_status_of_its_workflow() -> None:
+    # An API server refuses a status with longer texts, and the workflow would never be told to have ended.
+    annotations = {names.ANNOTATION_POLICY: "p" * 5000, names.ANNOTATION_STOPPED: "s" * 5000}
+    fact = job_fact(job("w", "a", suspended=True, annotations=annotations), T0)
+    WorkflowStatus(policy=fact.policy)
+    assert StageStatus(name="a", state="Failed", reason=fact.stopped).reason.startswith("sss")
 
 
 def test_a_job_that_is_being_deleted_does_not_go_on() -> None:
