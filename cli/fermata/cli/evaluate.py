@@ -108,7 +108,13 @@ def evaluate(
         )
     done, total = sum(score.seeds for score in scores), len(names) * len(numbers)
     if as_json:
-        print(json.dumps(as_dict(policy, numbers, scores) | ({"interrupted": True} if done < total else {})))
+        told = as_dict(policy, numbers, scores)
+        # Scores of other conditions are none of the scenario's own, wherever these are kept.
+        others: dict[str, object] = {"part": part, "episode_jobs": episode_jobs, "set": settings, "later": later}
+        others |= {"noise": noise, "max_hold": max_hold, "max_wait": max_wait, "base": base, "corrections": corrections}
+        if changed := {name: value for name, value in others.items() if value not in (None, [], math.inf, "policy")}:
+            told["conditions"] = changed
+        print(json.dumps(told | ({"interrupted": True} if done < total else {})))
     else:
         show(scores_table(policy, scores, "" if own is None else _jobs_of(chosen_part)))
     if done < total:

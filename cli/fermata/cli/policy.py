@@ -67,12 +67,12 @@ def _in_short(value: object) -> str:
 def _show_scores(policy: str, scores: object) -> None:
     """Print a model's scores as a table, if they are such as `fermata evaluate --json` prints."""
     from fermata.cli.tables import scores_table, show
-    from fermata.training.evaluate import Score
+    from fermata.training.evaluate import Score, conditions_of
 
     if not isinstance(scores, dict) or not isinstance(scores.get("scenarios"), dict) or not scores["scenarios"]:
         return
     with suppress(TypeError, ValueError):  # of another tool, whose figures have other names or are no numbers
-        table = scores_table(policy, [Score(**each) for each in scores["scenarios"].values()])
+        table = scores_table(policy, [Score(**each) for each in scores["scenarios"].values()], conditions_of(scores))
         print()
         show(table)
 

@@ -188,6 +188,7 @@ def _write(page: Report, out: Path) -> None:
 
 
 def _tell(page: Report, history: History, out: Path, *, as_json: bool) -> None:
+    from fermata.sim.json_values import only_finite
     from fermata.sim.report import views_of
 
     (view,) = views_of(page)
@@ -206,7 +207,7 @@ def _tell(page: Report, history: History, out: Path, *, as_json: bool) -> None:
         counts = {"workflows": history.count(""), "unfinished": history.unfinished}
         counts |= {"shared_cap": history.count(SHARED_CAP), "suspended": history.count(SUSPENDED)}
         counts["deadline"] = history.count(DEADLINE)
-        print(json.dumps({**facts, **counts, "runs": rows, "report": str(out)}))
+        print(json.dumps(only_finite({**facts, **counts, "runs": rows, "report": str(out)})))
         return
     print(f"{_workflows(history.count(''))} of pool {history.pool.meta.name}, {counted(history.executors, 'executor')}")
     width = max(len(str(row["name"])) for row in rows)

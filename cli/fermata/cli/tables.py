@@ -48,16 +48,16 @@ def with_interval(found: Paired, units: int) -> str:
     return f"{found.mean:+.2f}" + (f" ± {found.t95:.2f}" if units > 1 else "")
 
 
-def scores_table(policy: str, scores: list[Score], jobs: str = "") -> Table:
+def scores_table(policy: str, scores: list[Score], more: str = "") -> Table:
     """Return a table of a policy's scores: percentages against the base, negative is better.
 
     Args:
         policy: its name or file.
         scores: one a scenario.
-        jobs: which jobs of a trace the scores are of.
+        more: which jobs of a trace the scores are of, or under which conditions.
     """
     seeds = scores[0].seeds if scores else 0
-    title = f"{policy}: average JCT against the base, {seeds} seeds, 95% intervals{jobs and f', {jobs}'}"
+    title = f"{policy}: average JCT against the base, {seeds} seeds, 95% intervals{more and f', {more}'}"
     table = Table(title=title, box=None, header_style="dim", pad_edge=False)  # 80 columns hold every figure
     for column in ("scenario", "base", "JCT s", "change %", "p99 %", "max %", "held s"):
         table.add_column(column, justify="left" if column in ("scenario", "base") else "right", no_wrap=True)

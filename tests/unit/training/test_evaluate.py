@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from dataclasses import replace
 
 import numpy as np
 import pytest
 from tests.shared_data import require_shared
+from typer.testing import CliRunner
 
+from fermata.cli.evaluate import app
 from fermata.cli.main import run
 from fermata.cli.tables import scores_table, show
 from fermata.policy.errors import InputError
@@ -16,6 +19,7 @@ from fermata.policy.guardrails import Guardrails
 from fermata.sim.generate.estimates import read_noise
 from fermata.sim.spark.experiment import run_tpch_seed, tpch_setting
 from fermata.sim.spark.settings import spark_setting
+from fermata.training.card import score_lines
 from fermata.training.evaluate import Conditions, evaluate, names_of, read_corrections
 
 NAMES, SEEDS = ["norm50", "norm200"], [2000, 2001, 2002]
@@ -190,3 +194,16 @@ def test_a_value_that_is_no_number_names_the_option(
         run()
     assert exit_.value.code == 2
     assert capsys.readouterr().err == f"fermata: {option} expects key=number or key=[numbers], not 'long_s=x'\n"
+
+
+def test_scores_under_other_conditions_say_so_wherever_they_are_kept() -> None:
+    few = ["fifo", "--scenarios", "norm50", "--seeds", "1-2", "--jobs", "1", "--json"]
+    others = ["--episode-jobs", "200", "--set", "executors=2", "--set", "load=0.5", "--noise", "exact"]
+    others += ["--max-hold", "5"]
+    plain, changed = (json.loads(CliRunner().invoke(app, [*few, *more]).stdout) for more in ([], others))
+    assert "conditions" not in plain
+    assert score_lines(plain)[0].endswith(" of each scenario, seeds 1-2,")
+    told = {"episode_jobs": 200, "set": ["executors=2", "load=0.5"], "noise": "exact", "max_hold": 5.0}
+    assert changed["conditions"] == told
+    words = "episode_jobs 200; set executors=2, load=0.5; noise exact; max_hold 5.0"
+    assert score_lines(changed)[0].endswith(f", seeds 1-2, under other conditions: {words},")

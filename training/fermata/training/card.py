@@ -10,7 +10,7 @@ from fermata.policy.learned import EXPERTS
 from fermata.sim.scenarios import SCENARIOS
 from fermata.sim.spark.settings import SETTINGS
 from fermata.training.config import OwnTrace, TrainConfig
-from fermata.training.evaluate import UNSEEN_SEEDS
+from fermata.training.evaluate import UNSEEN_SEEDS, conditions_of
 from fermata.training.own import SHARES
 
 
@@ -78,6 +78,8 @@ def score_lines(scores: Mapping[str, Any]) -> list[str]:
     # Of a trace one's own jobs may be among those that taught, and other seeds may have tuned something.
     unseen = set(seeds) <= set(UNSEEN_SEEDS) and scores["scenarios"].keys() <= {*SCENARIOS, *SETTINGS}
     told = " (unseen in training and tuning)" if unseen else ""
+    if conditions := conditions_of(scores):
+        told += f", {conditions}"
     rows = [
         f"Average JCT against the base of each scenario, seeds {seeds[0]}-{seeds[-1]}{told},",
         "95% intervals of the paired percentages; negative is better. By `fermata evaluate`.",

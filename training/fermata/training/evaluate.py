@@ -6,11 +6,11 @@ so none of them has been seen. Needs no torch.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from typing import Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
@@ -292,3 +292,16 @@ def as_dict(policy: str, seeds: Sequence[int], scores: list[Score]) -> dict[str,
     """Return scores as one JSON object; None where there is no percentage."""
     by_name = {score.scenario: only_finite(asdict(score)) for score in scores}
     return {"policy": policy, "seeds": list(seeds), "scenarios": by_name}
+
+
+def conditions_of(scores: Mapping[str, Any]) -> str:
+    """Return in words under which conditions scores were made, other than the scenarios' own; or nothing.
+
+    >>> conditions_of({"conditions": {"set": ["load=0.9", "jobs=50"], "noise": "exact"}})
+    'under other conditions: set load=0.9, jobs=50; noise exact'
+    """
+    changed = scores.get("conditions")
+    if not isinstance(changed, dict) or not changed:
+        return ""
+    told = (f"{name} {', '.join(value) if isinstance(value, list) else value}" for name, value in changed.items())
+    return f"under other conditions: {'; '.join(told)}"
