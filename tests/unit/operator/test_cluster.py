@@ -14,6 +14,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
+import aiohttp
 import pytest
 from aiohttp import web
 from tests.unit.operator.objects import write_kubeconfig
@@ -24,6 +25,7 @@ from fermata.operator.access import configuration
 from fermata.operator.cluster import Cluster
 from fermata.operator.connection import ClusterError
 from fermata.policy.errors import InputError
+from fermata.sim.kube.kubeconfig import read_kubeconfig
 
 _JOB = {"metadata": {"namespace": "default", "name": "a"}}
 
@@ -359,6 +361,43 @@ def test_an_authority_that_takes_the_place_of_another_is_trusted(tmp_path: Path)
                 await cluster.get("/")
             await cluster.get("/")
         await cluster.close()
+
+    asyncio.run(main())
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="needs openssl")
+def test_an_authority_that_lacks_extensions_is_trusted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    authority, certificate, key = (tmp_path / name for name in ("ca.pem", "a.pem", "a-key.pem"))
+    made = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2"
+    of_server = "-addext subjectAltName=IP:127.0.0.1 -addext basicConstraints=CA:FALSE -CA ca.pem -CAkey ca-key.pem"
+    for command in (
+        f"{made} -subj /CN=ca -keyout ca-key.pem -out ca.pem",
+        f"{made} -subj /CN=a {of_server} -keyout a-key.pem -out a.pem",
+    ):
+        subprocess.run(command.split(), check=True, capture_output=True, timeout=60, cwd=tmp_path)
+    made_before = ssl.create_default_context
+
+    def strict(*args: Any, **options: Any) -> ssl.SSLContext:
+        """Return the context that Python makes from 3.13 on."""
+        context = made_before(*args, **options)
+        context.verify_flags |= ssl.VERIFY_X509_STRICT
+        return context
+
+    monkeypatch.setattr(ssl, "create_default_context", strict)
+
+    async def main() -> None:
+        async with _served(0, certificate, key) as port:
+            server = f"https://127.0.0.1:{port}"
+            kubeconfig = write_kubeconfig(tmp_path, {}, {"server": server, "certificate-authority": str(authority)})
+            cluster = await Cluster.connect(kubeconfig)
+            await cluster.get("/")
+            await cluster.close()
+            of_kopf = (await access.for_kopf(await configuration(kubeconfig))).as_ssl_context()
+            of_clients = read_kubeconfig(Path(kubeconfig)).tls
+            assert of_clients is not None
+            async with aiohttp.ClientSession() as session:
+                for context in (of_kopf, of_clients):
+                    assert (await session.get(server, ssl=context)).status == 200
 
     asyncio.run(main())
 
