@@ -3,29 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
-import ssl
-import subprocess
-import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, nullcontext, suppress
+from collections.abc import AsyncIterator, Callable
+from contextlib import nullcontext
 from importlib import metadata
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, ClassVar
 
-import aiohttp
 import pytest
 from aiohttp import web
+from tests.unit.operator.answers import answering, until_welcome
 from tests.unit.operator.objects import write_kubeconfig
 
 from fermata.cli.clusters import pool_path, workflow_path
-from fermata.operator import access
 from fermata.operator.access import configuration
 from fermata.operator.cluster import Cluster
 from fermata.operator.connection import ClusterError
 from fermata.policy.errors import InputError
-from fermata.sim.kube.kubeconfig import read_kubeconfig
 
 _JOB = {"metadata": {"namespace": "default", "name": "a"}}
 
@@ -119,24 +112,6 @@ def _of_a_file(token: Path) -> dict[str, Any]:
     return {"tokenFile": str(token)}
 
 
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """Give the clock by which tokens are renewed, in seconds, to be set."""
-    now_s = [0.0]
-    monkeypatch.setattr(access, "time", SimpleNamespace(monotonic=lambda: now_s[0]))
-    return now_s
-
-
-async def _until_welcome(cluster: Cluster) -> None:
-    """Ask until there is an answer."""
-    async with asyncio.timeout(20):
-        while True:
-            with suppress(ClusterError):
-                await cluster.get("/")
-                return
-            await asyncio.sleep(0.05)
-
-
 @pytest.mark.parametrize("user", [_of_a_file, _of_a_program])
 def test_a_token_that_a_kubeconfig_does_not_hold_itself_is_renewed(
     tmp_path: Path, user: Callable[[Path], dict[str, Any]], clock: list[float]
@@ -186,7 +161,7 @@ def test_a_token_that_is_refused_before_it_ends_is_asked_for_again(tmp_path: Pat
         return web.json_response({"kind": "Status"}, status=200 if is_good else 401)
 
     async def main() -> None:
-        async with _answering(answer) as port:
+        async with answering(answer) as port:
             cluster = await Cluster.connect(write_kubeconfig(tmp_path, user, {"server": f"http://127.0.0.1:{port}"}))
             token.write_text("second", encoding="utf-8")
             clock[0] += 61.0
@@ -195,7 +170,7 @@ def test_a_token_that_is_refused_before_it_ends_is_asked_for_again(tmp_path: Pat
             with pytest.raises(ClusterError):  # it is doubted from now on, and was not due before
                 await cluster.get("/")
             clock[0] += 61.0
-            await _until_welcome(cluster)
+            await until_welcome(cluster)
             await cluster.close()
 
     asyncio.run(main())
@@ -209,7 +184,7 @@ def test_an_api_server_is_told_who_asks(tmp_path: Path) -> None:
         return web.json_response({"kind": "Status"})
 
     async def main() -> None:
-        async with _answering(answer) as port:
+        async with answering(answer) as port:
             cluster = await Cluster.connect(write_kubeconfig(tmp_path, {}, {"server": f"http://127.0.0.1:{port}"}))
             await cluster.get("/")
             await cluster.close()
@@ -227,7 +202,7 @@ def test_who_is_patient_comes_again_when_told_to(tmp_path: Path, refusals: int, 
         return web.json_response({"kind": "Status"}, status=status, headers={"Retry-After": later_s})
 
     async def main() -> None:
-        async with _answering(answer) as port:
+        async with answering(answer) as port:
             file = write_kubeconfig(tmp_path, {}, {"server": f"http://127.0.0.1:{port}"})
             cluster = await Cluster.connect(file, patience=2)
             with pytest.raises(ClusterError, match=told) if told else nullcontext():
@@ -280,170 +255,5 @@ def test_a_token_that_cannot_be_renewed_is_kept(
                 assert await settings.get_api_key_with_prefix("BearerToken") == "Bearer first"
                 await asyncio.sleep(0.01)
         assert "second" not in caplog.text
-
-    asyncio.run(main())
-
-
-def _certificate(folder: Path, name: str) -> tuple[Path, Path]:
-    """Make a certificate for loopback that vouches for itself; return its file and that of its key."""
-    certificate, key = folder / f"{name}.pem", folder / f"{name}-key.pem"
-    command = [
-        "openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2",
-        "-subj", f"/CN={name}", "-addext", "subjectAltName=IP:127.0.0.1",
-        "-addext", "keyUsage=critical,digitalSignature,keyCertSign", "-keyout", str(key), "-out", str(certificate),
-    ]  # fmt: skip
-    subprocess.run(command, check=True, capture_output=True, timeout=60)
-    return certificate, key
-
-
-@asynccontextmanager
-async def _served(
-    port: int, certificate: Path, key: Path, known: Path | None = None, welcome: Callable[[str], bool] = lambda _: True
-) -> AsyncIterator[int]:
-    """Serve objects over TLS at a port (0: a free one), which is given.
-
-    Args:
-        port: where.
-        certificate: of the server.
-        key: of the server.
-        known: certificates of clients; without it nobody is asked for one.
-        welcome: tells by the name in it whether a client gets an answer.
-    """
-
-    async def answer(request: web.Request) -> web.Response:
-        shown = dict(pair for row in (request.get_extra_info("peercert") or {}).get("subject", ()) for pair in row)
-        is_welcome = welcome(shown.get("commonName", ""))
-        return web.json_response({"kind": "Status"}, status=200 if is_welcome else 401)
-
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    context.load_cert_chain(certificate, key)
-    if known is not None:
-        context.load_verify_locations(cafile=str(known))
-        context.verify_mode = ssl.CERT_OPTIONAL
-    async with _answering(answer, port, context) as bound:
-        yield bound
-
-
-@asynccontextmanager
-async def _answering(
-    answer: Callable[[web.Request], Awaitable[web.Response]], port: int = 0, context: ssl.SSLContext | None = None
-) -> AsyncIterator[int]:
-    """Answer all that is read at a port (0: a free one), which is given; over TLS with a context."""
-    app = web.Application()
-    app.router.add_get("/{path:.*}", answer)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", port, ssl_context=context, reuse_address=True).start()
-    try:
-        yield runner.addresses[0][1]
-    finally:
-        await runner.cleanup()
-
-
-@pytest.mark.skipif(shutil.which("openssl") is None, reason="needs openssl")
-def test_an_authority_that_takes_the_place_of_another_is_trusted(tmp_path: Path) -> None:
-    authority, (first, first_key), (second, second_key) = (
-        tmp_path / "ca.pem",
-        *(_certificate(tmp_path, n) for n in "ab"),
-    )
-    authority.write_bytes(first.read_bytes())
-
-    async def main() -> None:
-        async with _served(0, first, first_key) as port:
-            server = {"server": f"https://127.0.0.1:{port}", "certificate-authority": str(authority)}
-            cluster = await Cluster.connect(write_kubeconfig(tmp_path, {}, server))
-            await cluster.get("/")
-        async with _served(port, second, second_key):
-            with pytest.raises(ClusterError, match="CertificateError"):
-                await cluster.get("/")
-            authority.write_bytes(second.read_bytes())
-            with pytest.raises(ClusterError, match="CertificateError"):
-                await cluster.get("/")
-            await cluster.get("/")
-        await cluster.close()
-
-    asyncio.run(main())
-
-
-@pytest.mark.skipif(shutil.which("openssl") is None, reason="needs openssl")
-def test_an_authority_that_lacks_extensions_is_trusted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    authority, certificate, key = (tmp_path / name for name in ("ca.pem", "a.pem", "a-key.pem"))
-    made = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2"
-    of_server = "-addext subjectAltName=IP:127.0.0.1 -addext basicConstraints=CA:FALSE -CA ca.pem -CAkey ca-key.pem"
-    for command in (
-        f"{made} -subj /CN=ca -keyout ca-key.pem -out ca.pem",
-        f"{made} -subj /CN=a {of_server} -keyout a-key.pem -out a.pem",
-    ):
-        subprocess.run(command.split(), check=True, capture_output=True, timeout=60, cwd=tmp_path)
-    made_before = ssl.create_default_context
-
-    def strict(*args: Any, **options: Any) -> ssl.SSLContext:
-        """Return the context that Python makes from 3.13 on."""
-        context = made_before(*args, **options)
-        context.verify_flags |= ssl.VERIFY_X509_STRICT
-        return context
-
-    monkeypatch.setattr(ssl, "create_default_context", strict)
-
-    async def main() -> None:
-        async with _served(0, certificate, key) as port:
-            server = f"https://127.0.0.1:{port}"
-            kubeconfig = write_kubeconfig(tmp_path, {}, {"server": server, "certificate-authority": str(authority)})
-            cluster = await Cluster.connect(kubeconfig)
-            await cluster.get("/")
-            await cluster.close()
-            of_kopf = (await access.for_kopf(await configuration(kubeconfig))).as_ssl_context()
-            of_clients = read_kubeconfig(Path(kubeconfig)).tls
-            assert of_clients is not None
-            async with aiohttp.ClientSession() as session:
-                for context in (of_kopf, of_clients):
-                    assert (await session.get(server, ssl=context)).status == 200
-
-    asyncio.run(main())
-
-
-def _certificate_in_files(certificate: Path, key: Path) -> dict[str, Any]:
-    return {"client-certificate": str(certificate), "client-key": str(key)}
-
-
-def _certificate_of_a_program(certificate: Path, key: Path) -> dict[str, Any]:
-    version = "client.authentication.k8s.io/v1"
-    code = (
-        f"import json; status = dict(clientCertificateData=open({str(certificate)!r}).read(),"
-        f" clientKeyData=open({str(key)!r}).read());"
-        f" print(json.dumps(dict(apiVersion={version!r}, kind='ExecCredential', status=status)))"
-    )
-    return {"exec": {"apiVersion": version, "command": sys.executable, "args": ["-c", code]}}
-
-
-@pytest.mark.skipif(shutil.which("openssl") is None, reason="needs openssl")
-@pytest.mark.parametrize("user", [_certificate_in_files, _certificate_of_a_program])
-def test_a_certificate_that_takes_the_place_of_ones_own_is_shown(
-    tmp_path: Path, user: Callable[[Path, Path], dict[str, Any]], clock: list[float]
-) -> None:
-    names = ("server", "first", "second")
-    (server, server_key), *own = (_certificate(tmp_path, name) for name in names)
-    known, certificate, key = tmp_path / "known.pem", tmp_path / "own.pem", tmp_path / "own-key.pem"
-    known.write_bytes(b"".join(file.read_bytes() for file, _ in own))
-    welcome = ["first"]
-
-    def put(pair: tuple[Path, Path]) -> None:
-        for source, target in zip(pair, (certificate, key), strict=True):
-            target.write_bytes(source.read_bytes())
-
-    async def main() -> None:
-        put(own[0])
-        async with _served(0, server, server_key, known, lambda name: name in welcome) as port:
-            where = {"server": f"https://127.0.0.1:{port}", "certificate-authority": str(server)}
-            cluster = await Cluster.connect(write_kubeconfig(tmp_path, user(certificate, key), where))
-            await cluster.get("/")
-            welcome[:] = ["second"]
-            with pytest.raises(ClusterError) as told:
-                await cluster.get("/")
-            assert told.value.status == 401
-            put(own[1])
-            clock[0] += 61.0
-            await _until_welcome(cluster)
-            await cluster.close()
 
     asyncio.run(main())
