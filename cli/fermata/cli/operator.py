@@ -20,7 +20,9 @@ def operator(
         typer.Option(parser=path, help="Cluster to serve; the usual places, or the service account, if not given."),
     ] = None,
     namespace: Annotated[str | None, typer.Option("--namespace", "-n", help="Serve one namespace only.")] = None,
-    metrics_host: Annotated[str, typer.Option(help="Address of /metrics, /healthz and /readyz.")] = "127.0.0.1",
+    metrics_host: Annotated[
+        str, typer.Option(help="Address of /metrics, /healthz and /readyz; * is all, of IPv4 and IPv6.")
+    ] = "127.0.0.1",
     metrics_port: Annotated[
         int | None, typer.Option(min=0, max=65535, help="Port of these three; without it they are not served.")
     ] = None,

@@ -34,8 +34,8 @@ class Options:
         for what, name in (("namespace", self.namespace), ("lease namespace", self.lease_namespace)):
             if name is not None and not _NAMESPACE.fullmatch(name):
                 raise InputError(f"{what} {name!r}: expected up to 63 of a-z, 0-9 and -, the first and last no -")
-        if not self.metrics_host:  # which would be every address of the machine
-            raise InputError("metrics host '': expected an address, such as 127.0.0.1 or ::1")
+        if not self.metrics_host:  # an empty variable of a script, and not: every address of the machine
+            raise InputError("metrics host '': expected an address, such as 127.0.0.1 or ::1, or * for all")
         if not 1.0 <= self.lease_s <= _LEASE_AT_MOST_S:  # not a number is in no range
             raise InputError(f"lease seconds {self.lease_s:g}: expected 1 to {_LEASE_AT_MOST_S:g}")
 

@@ -29,7 +29,7 @@ class Probes:
         return self._runner is not None
 
     async def start(self, host: str, port: int) -> None:
-        """Listen.
+        """Listen at an address, or at `*`, which is every address of the machine, of IPv4 and IPv6.
 
         Raises:
             OSError: the port is taken.
@@ -40,7 +40,7 @@ class Probes:
         )
         self._runner = web.AppRunner(app, access_log=None)
         await self._runner.setup()
-        await web.TCPSite(self._runner, host, port).start()
+        await web.TCPSite(self._runner, None if host == "*" else host, port).start()
         for address, bound, *_ in self._runner.addresses:  # what a name and port 0 have led to
             log.info("metrics and probes on http://%s:%d", f"[{address}]" if ":" in address else address, bound)
 

@@ -208,16 +208,22 @@ def _has_ipv6() -> bool:
 
 
 @pytest.mark.skipif(not (socket.has_ipv6 and _has_ipv6()), reason="needs IPv6")
-def test_metrics_are_served_on_ipv6_and_the_log_says_where(caplog: pytest.LogCaptureFixture) -> None:
-    async def fetched() -> str:
-        operator = Operator(Options(metrics_host="::1", metrics_port=0))
+@pytest.mark.parametrize(("host", "served"), [("::1", ["[::1]"]), ("*", ["0.0.0.0", "[::]"])])
+def test_metrics_are_served_on_ipv6_and_the_log_says_where(
+    host: str, served: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main() -> None:
+        operator = Operator(Options(metrics_host=host, metrics_port=0))
         try:
             await operator.listen()
-            url = caplog.messages[-1].removeprefix("metrics and probes on ")
-            async with ClientSession() as session, session.get(f"{url}/healthz") as answer:
-                return await answer.text()
+            urls = [told.removeprefix("metrics and probes on ") for told in caplog.messages]
+            assert sorted(url[len("http://") : url.rindex(":")] for url in urls) == served
+            async with ClientSession() as session:
+                for url in urls:
+                    async with session.get(f"{url}/healthz") as answer:
+                        assert await answer.text() == "ok\n"
         finally:
             await operator.stop()
 
-    with caplog.at_level("INFO"):
-        assert asyncio.run(fetched()) == "ok\n"
+    with caplog.at_level("INFO", "fermata"):
+        asyncio.run(main())
