@@ -13,6 +13,7 @@ import ssl
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -218,6 +219,7 @@ async def for_kopf(settings: Configuration) -> kopf.ConnectionInfo:
     scheme, _, token = authorization.rpartition(" ")
     return _Connection(
         server=settings.host,
+        server_name=settings.tls_server_name or None,
         ca_path=settings.ssl_ca_cert,
         insecure=not settings.verify_ssl,
         scheme=scheme or None,
@@ -228,10 +230,37 @@ async def for_kopf(settings: Configuration) -> kopf.ConnectionInfo:
     )
 
 
+@dataclass(frozen=True, kw_only=True)
 class _Connection(kopf.ConnectionInfo):
     """Takes the certificates that the other client takes."""
 
+    server_name: str | None = None
+
     def as_ssl_context(self) -> ssl.SSLContext:
-        context = super().as_ssl_context()
-        context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+        context = _Context(ssl.PROTOCOL_TLS_CLIENT)  # verifies chain and name, and is not strict
+        context.server_name = self.server_name
+        if self.insecure:
+            context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        if self.ca_path:
+            context.load_verify_locations(self.ca_path)
+        else:
+            context.load_default_certs()
+        if self.certificate_path:
+            context.load_cert_chain(self.certificate_path, self.private_key_path)
         return context
+
+
+class _Context(ssl.SSLContext):
+    """Asks for a server of another name than that by which it is reached, where there is one: `tls-server-name`."""
+
+    server_name: str | None = None
+
+    def wrap_bio(
+        self,
+        incoming: ssl.MemoryBIO,
+        outgoing: ssl.MemoryBIO,
+        server_side: bool = False,
+        server_hostname: str | bytes | None = None,
+        session: ssl.SSLSession | None = None,
+    ) -> ssl.SSLObject:
+        return super().wrap_bio(incoming, outgoing, server_side, self.server_name or server_hostname, session)

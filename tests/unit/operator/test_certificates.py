@@ -8,7 +8,7 @@ import ssl
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -123,6 +123,26 @@ def test_an_authority_that_lacks_extensions_is_trusted(tmp_path: Path, monkeypat
             async with aiohttp.ClientSession() as session:
                 for context in (of_kopf, of_clients):
                     assert (await session.get(server, ssl=context)).status == 200
+
+    asyncio.run(main())
+
+
+def test_an_api_server_may_be_reached_by_another_name_than_its_certificate_has(tmp_path: Path) -> None:
+    certificate, key = _certificate(tmp_path, "server")  # for 127.0.0.1
+
+    async def main() -> None:
+        async with _served(0, certificate, key) as port, aiohttp.ClientSession() as session:
+            server = f"https://localhost:{port}"
+            known = {"server": server, "certificate-authority": str(certificate)}
+            for more, taken in (({}, False), ({"tls-server-name": "127.0.0.1"}, True)):
+                kubeconfig = write_kubeconfig(tmp_path, {}, known | more)
+                cluster = await Cluster.connect(kubeconfig)
+                of_kopf = (await access.for_kopf(await configuration(kubeconfig))).as_ssl_context()
+                with nullcontext() if taken else pytest.raises(ClusterError, match="CertificateError"):
+                    await cluster.get("/")
+                with nullcontext() if taken else pytest.raises(aiohttp.ClientConnectorCertificateError):
+                    assert (await session.get(server, ssl=of_kopf)).status == 200
+                await cluster.close()
 
     asyncio.run(main())
 
