@@ -209,6 +209,8 @@ def test_a_policy_over_the_queue_is_trained_and_evaluated(log: Path, tmp_path: P
     ],
 )
 def test_a_wrong_input_exits_two_with_one_line(log: Path, arguments: tuple[str, ...], complaint: str) -> None:
+    if arguments[0] == "train":
+        pytest.importorskip("torch", reason="needs the [training] extra")
     done = fermata_hpc(arguments[0], "--log", log, *arguments[1:])
     assert (done.returncode, done.stdout) == (2, "")
     assert complaint in done.stderr
