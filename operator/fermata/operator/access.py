@@ -1,7 +1,4 @@
-"""How to reach the API server: by a kubeconfig, or by the service account inside of a cluster.
-
-One place for both clients that the operator has, its own and kopf's, so that they cannot end up in different clusters.
-"""
+"""How to reach the API server: by a kubeconfig, or by the service account inside of a cluster."""
 
 from __future__ import annotations
 
@@ -9,17 +6,14 @@ import asyncio
 import base64
 import logging
 import os
-import ssl
 import time
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
-import kopf
 from kubernetes.aio.client import Configuration
 from kubernetes.aio.config import ConfigException, load_incluster_config, load_kube_config_from_dict
 
@@ -211,56 +205,3 @@ def _networks(no_proxy: str) -> Iterator[IPv4Network | IPv6Network]:
     for item in no_proxy.split(","):
         with suppress(ValueError):  # a name, or an address with its port
             yield ip_network(item.strip(), strict=False)
-
-
-async def for_kopf(settings: Configuration) -> kopf.ConnectionInfo:
-    """Return the same connection in kopf's form."""
-    authorization = await settings.get_api_key_with_prefix("BearerToken") or ""
-    scheme, _, token = authorization.rpartition(" ")
-    return _Connection(
-        server=settings.host,
-        server_name=settings.tls_server_name or None,
-        ca_path=settings.ssl_ca_cert,
-        insecure=not settings.verify_ssl,
-        scheme=scheme or None,
-        token=token or None,
-        certificate_path=settings.cert_file,
-        private_key_path=settings.key_file,
-        proxy_url=settings.proxy,
-    )
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Connection(kopf.ConnectionInfo):
-    """Takes the certificates that the other client takes."""
-
-    server_name: str | None = None
-
-    def as_ssl_context(self) -> ssl.SSLContext:
-        context = _Context(ssl.PROTOCOL_TLS_CLIENT)  # verifies chain and name, and is not strict
-        context.server_name = self.server_name
-        if self.insecure:
-            context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-        if self.ca_path:
-            context.load_verify_locations(self.ca_path)
-        else:
-            context.load_default_certs()
-        if self.certificate_path:
-            context.load_cert_chain(self.certificate_path, self.private_key_path)
-        return context
-
-
-class _Context(ssl.SSLContext):
-    """Asks for a server of another name than that by which it is reached, where there is one: `tls-server-name`."""
-
-    server_name: str | None = None
-
-    def wrap_bio(
-        self,
-        incoming: ssl.MemoryBIO,
-        outgoing: ssl.MemoryBIO,
-        server_side: bool = False,
-        server_hostname: str | bytes | None = None,
-        session: ssl.SSLSession | None = None,
-    ) -> ssl.SSLObject:
-        return super().wrap_bio(incoming, outgoing, server_side, self.server_name or server_hostname, session)

@@ -1,4 +1,4 @@
-"""The kopf shell: kopf starts and stops the operator, and neither watches nor writes anything by itself.
+"""The kopf shell: kopf starts and stops the operator, and asks the API server for nothing by itself.
 
 Importing this module registers the handlers, which is all that `kopf run -m fermata.operator` needs.
 """
@@ -6,11 +6,11 @@ Importing this module registers the handlers, which is all that `kopf run -m fer
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import Any
 
 import kopf
 
-from fermata.operator.access import configuration, for_kopf
 from fermata.operator.options import options_from_environment
 from fermata.operator.runtime import Operator
 from fermata.policy.errors import InputError
@@ -19,9 +19,11 @@ from fermata.policy.errors import InputError
 @kopf.on.startup()
 async def start(memo: kopf.Memo, settings: kopf.OperatorSettings, **_: Any) -> None:
     """Make kopf quiet, and start the operator."""
-    settings.scanning.disabled = True  # or it watches CRDs, and ends when an API server in trouble refuses that
+    memo["before"] = asyncio.all_tasks()
     settings.posting.enabled = False
     settings.peering.standalone = True
+    # Or it warns, whenever the operator is stopped, that `login` has not ended.
+    logging.getLogger("kopf.activities.authentication").setLevel(logging.ERROR)
     try:
         if "operator" not in memo:
             memo["operator"] = Operator(options_from_environment())
@@ -34,12 +36,19 @@ async def start(memo: kopf.Memo, settings: kopf.OperatorSettings, **_: Any) -> N
 
 
 @kopf.on.login()
-async def login(memo: kopf.Memo, **_: Any) -> kopf.ConnectionInfo:
-    """Give kopf the operator's own connection."""
-    return await for_kopf(await configuration(memo["operator"].options.kubeconfig))
+async def login(**_: Any) -> None:
+    """Give kopf no credentials, ever: without them it waits, and asks for nothing.
+
+    It would ask what there is in the cluster, has no use for the answer, and ends when it gets none for a minute: where
+    the API server is in trouble or does not let the operator see that, or where a connection of kopf's cannot be made
+    in the way in which the operator's own is made.
+    """
+    await asyncio.Event().wait()
 
 
 @kopf.on.cleanup()
 async def stop(memo: kopf.Memo, **_: Any) -> None:
-    """Stop the operator."""
+    """Stop the operator, and what kopf has begun: it would wait some seconds for what itself waits for `login`."""
     await memo["operator"].stop()
+    for task in asyncio.all_tasks() - memo["before"]:
+        task.cancel()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import socket
 import subprocess
@@ -11,12 +12,15 @@ import sys
 from pathlib import Path
 
 import pytest
-from aiohttp import ClientSession
+from aiohttp import ClientSession, web
 from tests.processes import AS_NOBODY, fermata, of_nobody
+from tests.unit.operator.answers import answering
+from tests.unit.operator.objects import write_kubeconfig
 from typer.testing import CliRunner
 
 from fermata.cli.explain import app as explain
 from fermata.operator.access import configuration
+from fermata.operator.names import API_VERSION
 from fermata.operator.options import Options, options_from_environment
 from fermata.operator.runtime import Operator
 from fermata.policy.errors import InputError
@@ -153,6 +157,41 @@ def test_one_that_is_stopped_while_it_waits_closes_what_it_opened(tmp_path: Path
         told, _ = process.communicate(timeout=30)
     assert process.returncode == 0
     assert "Unclosed" not in told
+
+
+def test_kopf_neither_asks_the_api_server_nor_logs_in_a_second_time(tmp_path: Path) -> None:
+    asked: list[str] = []
+    served = {"kind": "APIResourceList", "resources": [{"name": "workflows"}, {"name": "executorpools"}]}
+
+    async def answer(request: web.Request) -> web.Response:
+        asked.append(request.path)
+        if request.path == f"/apis/{API_VERSION}":
+            return web.json_response(served)
+        return web.json_response({"kind": "Status", "reason": "Forbidden"}, status=403)
+
+    logins, version = tmp_path / "logins", "client.authentication.k8s.io/v1"
+    given = {"token": "t", "expirationTimestamp": "2100-01-01T00:00:00Z"}
+    credential = json.dumps({"apiVersion": version, "kind": "ExecCredential", "status": given})
+    code = f"open({str(logins)!r}, 'a').write('.'); print({credential!r})"
+    user = {"exec": {"apiVersion": version, "command": sys.executable, "args": ["-c", code]}}
+
+    async def main() -> None:
+        async with answering(answer) as port:
+            kubeconfig = write_kubeconfig(tmp_path, user, {"server": f"http://127.0.0.1:{port}"})
+            command = ["-m", "fermata.cli", "operator", "--kubeconfig", kubeconfig, "--lease-seconds", "1", "-v"]
+            process = await asyncio.create_subprocess_exec(sys.executable, *command, stderr=subprocess.PIPE)
+            async with asyncio.timeout(120):
+                while sum("leases" in path for path in asked) < 10:  # kopf has begun before the first
+                    await asyncio.sleep(0.05)
+            process.terminate()
+            _, told = await process.communicate()
+            assert process.returncode == 0, told.decode()
+            assert b"'login'" not in told, told.decode()
+            assert b"Hung tasks are stopped" not in told, "kopf has waited for what waits for it"
+
+    asyncio.run(main())
+    assert {path for path in asked if "leases" not in path} == {f"/apis/{API_VERSION}"}
+    assert logins.read_text(encoding="utf-8") == "."
 
 
 @pytest.mark.parametrize("port", ["99999999", "65536", "-1"])
