@@ -154,6 +154,16 @@ def test_the_chart_is_of_this_version_and_what_is_said_of_its_image_is_true() ->
     assert "image.tag=latest" in told
 
 
+def test_the_image_knows_its_user_so_that_the_operator_has_no_part_in_the_group_of_root() -> None:
+    # The manifests name no user, for OpenShift's sake. Of the image's a kubelet passes on the number and not the group.
+    lines = (DEPLOY / "Dockerfile").read_text().splitlines()
+    (user,) = [line for line in lines if line.startswith("USER ")]
+    uid, gid = user.removeprefix("USER ").split(":")
+    known = [line for line in lines if re.search(rf":x:{uid}:{gid}:\S* >> /etc/passwd\b", line)]
+    assert known
+    assert lines.index(known[0]) < lines.index(user)
+
+
 def test_the_charts_notes_name_the_lease_that_it_gives_rights_to() -> None:
     texts = [(CHART / "templates" / name).read_text() for name in ("rbac.yaml", "NOTES.txt")]
     rights, notes = (re.findall(r"\$lease := (.*?) *-?}}", text) for text in texts)
