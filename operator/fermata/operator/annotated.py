@@ -31,7 +31,8 @@ def seconds_in(annotations: Annotations, key: str) -> float | None:
 def slots_in(annotations: Annotations, key: str) -> int | None:
     """Return how many executors a task takes; None where there is no such number."""
     text = annotations.get(key, "")
-    return int(text) if text.isdecimal() and len(text) <= len(str(MAX_EXECUTORS)) and int(text) >= 1 else None
+    slots = int(text) if text.isdecimal() and len(text) <= len(str(MAX_EXECUTORS)) else 0
+    return slots if 1 <= slots <= MAX_EXECUTORS else None
 
 
 def text_in(annotations: Annotations, key: str, most: int) -> str:

@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 import pytest
-from tests.unit.operator.objects import DONE, T0, job, stage, workflow_fact_of
+from tests.unit.operator.objects import DONE, T0, job, job_fact_of, stage, workflow_fact_of
 
 from fermata.operator import names
 from fermata.operator.facts import JobFact, job_fact, pod_fact
@@ -95,6 +95,12 @@ def test_what_others_wrote_into_a_job_fits_into_the_status_of_its_workflow() -> 
     fact = job_fact(job("w", "a", suspended=True, annotations=annotations), T0)
     WorkflowStatus(policy=fact.policy)
     assert StageStatus(name="a", state="Failed", reason=fact.stopped).reason.startswith("sss")
+
+
+@pytest.mark.parametrize(("said", "slots"), [("100000", 100_000), ("100001", None), ("999999", None), ("0", None)])
+def test_slots_of_a_job_that_no_pool_has_are_nonsense(said: str, slots: int | None) -> None:
+    # A task that fits into no pool would else be rounded down to none that holds executors.
+    assert job_fact_of("w", "a", annotations={names.ANNOTATION_SLOTS: said}).slots == slots
 
 
 def test_a_job_that_is_being_deleted_does_not_go_on() -> None:

@@ -1,14 +1,17 @@
 import re
+from inspect import signature
 from pathlib import Path
 
 import pytest
 
+from fermata.cli.evaluate import evaluate
 from fermata.policy.errors import InputError
 from fermata.policy.model_file import load_model
 from fermata.policy.onnx_policy import OnnxPolicy
 from fermata.policy.registry import shipped_model
 from fermata.training.card import model_card, score_lines
 from fermata.training.config import read_config, shipped_configs
+from fermata.training.evaluate import UNSEEN_SEEDS
 from fermata.training.graph.config import read_any
 
 
@@ -45,6 +48,10 @@ def test_a_card_calls_unseen_what_nothing_was_made_from(seeds: list[int], name: 
     told = score_lines({"seeds": seeds, "scenarios": {name: {"base": "srwf", "avg_jct_s": 9.0, **percent}}})
     assert told[0].startswith(f"Average JCT against the base of each scenario, seeds {seeds[0]}-{seeds[1]}")
     assert ("unseen" in told[0]) is unseen
+
+
+def test_the_seeds_that_are_evaluated_by_default_are_those_that_a_card_calls_unseen() -> None:
+    assert signature(evaluate).parameters["seeds"].default == f"{UNSEEN_SEEDS[0]}-{UNSEEN_SEEDS[-1]}"
 
 
 def test_processes_do_not_change_the_digest() -> None:

@@ -67,8 +67,9 @@ def _stages(document: dict[str, Any], options: ImportOptions, file: str | Path) 
         tasks, runs = _tasks(document)
         # Before 1.4 parents were given by name.
         key_of = {task["name"]: _key(task) for task in tasks} | {_key(task): _key(task) for task in tasks}
-        stages = [_stage(task, runs.get(_key(task), {}), key_of, options) for task in tasks]
-        complete = all(_told(runs.get(_key(task), {}), _RUNTIMES) is not None for task in tasks)
+        ran = [runs.get(_key(task), {}) for task in tasks]
+        stages = [_stage(task, run, key_of, options) for task, run in zip(tasks, ran, strict=True)]
+        complete = all(any(run.get(name) is not None for name in _RUNTIMES) for run in ran)
     except KeyError as error:
         raise InputError(f"no wfformat: missing {error}", file=shown_name(file)) from error
     except (TypeError, ValueError, AttributeError) as error:
