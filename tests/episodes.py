@@ -262,6 +262,12 @@ def first_state(trace: Trace, executors: int) -> ClusterState:
     return states_of(trace, executors, load("fifo"))[0]
 
 
+def apart(state: ClusterState) -> ClusterState:
+    """The same state as if its jobs had come one by one."""
+    seen = len(state.recent_arrival_s)
+    return state._replace(recent_arrival_s=state.now_s - 1e6 * np.arange(seen, 0.0, -1.0))
+
+
 def started(state: ClusterState, stage: int, cap: int) -> ClusterState:
     """The state after a START; the given one stays as it is."""
     board = board_of(state)

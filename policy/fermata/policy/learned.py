@@ -20,9 +20,10 @@ from numpy.typing import NDArray
 from fermata.policy._jit import inlined, kernel, part
 from fermata.policy.action import START, WAIT
 from fermata.policy.board import Board
-from fermata.policy.features import SEVERAL, WIDE, Candidates, FeatureRow, candidates, features, waiting_jobs
+from fermata.policy.features import FEATURES, SEVERAL, WIDE, Candidates, FeatureRow, candidates, features, waiting_jobs
 from fermata.policy.guardrails import divided_cap
 from fermata.policy.heuristics.kernel import Rule
+from fermata.policy.together import come_together
 
 START_HEAD, START_ALTERNATIVE, WAIT_FOR_EVENT = range(3)
 ACTIONS = ("start the head", "start the alternative", "wait")
@@ -31,6 +32,8 @@ EXPERTS = ("single tasks", "DAGs of single tasks", "stages of several tasks")  #
 # Features are bounded to so many times an expert's scale, which is their standard deviation or more; beyond, each one
 # costs PENALTY mean JCTs.
 BOUND, PENALTY = 5.0, 1.0
+EXECUTORS = FEATURES.index("log executors")
+BEYOND_REACH = 1000.0  # mean JCTs that leaving the head costs more on more executors than a network is for
 CROWD = 2.0  # jobs without an executor, for each executor, above which nothing is held
 THRONG, MOST = 5.0, 10  # such jobs, for each executor and in all, above either of which the head is started
 MISS_MARGIN = 2.0  # mean JCTs more that an action must save if all recent estimates were off by a factor of three
@@ -61,10 +64,16 @@ class Network(NamedTuple):
     units: IndexArray  # [experts, 2] of each hidden layer
     members: IndexArray  # [experts] networks side by side of which an expert is the mean
     margin: float  # in mean JCTs: how much cheaper an action must look before the head is not started
+    reach: float  # log executors above which the head is always started; see `reach_of`
     inputs: FloatArray
     hidden1: FloatArray
     hidden2: FloatArray
     costs: FloatArray
+
+
+def reach_of(most_executors: float) -> float:
+    """Return the log executors up to which a network is asked that is for so many executors at most."""
+    return math.log(most_executors + 0.5)  # in between, as features are in single precision
 
 
 @inlined
@@ -119,11 +128,14 @@ def pick_in_use(board: Board, choice: Candidates, costs: FloatArray, margin: flo
 
     Unlike `choose_learned`, which the teacher follows into whatever it leads to, this never waits in a crowd: holds
     that save time are made with few jobs waiting, and a network that is wrong about one rare state must not be able to
-    keep a pool in it.
+    keep a pool in it. Nor does it where jobs like the head come together.
     """
     if in_throng(board):
         return START_HEAD
-    return int(pick(board, choice, costs, margin, waiting_jobs(board) <= CROWD * len(board.executors)))
+    picked = pick(board, choice, costs, margin, waiting_jobs(board) <= CROWD * len(board.executors))
+    if picked == WAIT_FOR_EVENT and come_together(board, board.jobs[board.stages[choice.head].job].remaining_work_s):
+        picked = pick(board, choice, costs, margin, False)
+    return int(picked)
 
 
 @kernel
@@ -194,7 +206,7 @@ def forward(network: Network, x: FloatArray) -> None:
     """Write the costs [3] of features `x` [SIZE] into `network.costs`; `x` is normalised in place."""
     expert = expert_for(x)
     mean, scale = network.mean[expert], network.scale[expert]
-    beyond = 0.0
+    beyond = BEYOND_REACH / PENALTY if x[EXECUTORS] > network.reach else 0.0
     for i in range(len(x)):
         value = (x[i] - mean[i]) / scale[i]
         x[i] = min(max(value, -BOUND), BOUND)

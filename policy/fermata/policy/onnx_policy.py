@@ -1,7 +1,8 @@
 """A learned policy through ONNX Runtime: one file, checked before it is used, that runs no code of its own.
 
 The file takes `features` [decisions, SIZE] and gives `cost` [decisions, 3] (`fermata.policy.learned`); its metadata
-says which feature schema it was trained for, its margin, and where it comes from.
+says which feature schema it was trained for, its margin, for how many executors at most it is, and where it comes
+from.
 """
 
 from __future__ import annotations
@@ -21,11 +22,12 @@ from fermata.policy.board import Board
 from fermata.policy.decide import BoardPolicy
 from fermata.policy.errors import ModelError
 from fermata.policy.features import SCHEMA, SIZE, observe_board
-from fermata.policy.learned import ACTIONS, cheapest
+from fermata.policy.learned import ACTIONS, BEYOND_REACH, EXECUTORS, START_HEAD, cheapest, reach_of
 from fermata.policy.onnx_file import MAX_MODEL_BYTES, RUNTIME_ERRORS, OnnxFile, first_line, open_onnx
 
 INPUT, OUTPUT = "features", "cost"
 ACTION_SPACE = "wait"
+MOST_EXECUTORS = "most_executors"  # in the metadata
 
 __all__ = ["ACTION_SPACE", "INPUT", "MAX_MODEL_BYTES", "OUTPUT", "OnnxPolicy"]
 
@@ -37,6 +39,7 @@ class OnnxPolicy(BoardPolicy):
     name: str
     digest: str  # sha256 of the file, hex
     margin: float  # mean JCTs
+    most_executors: float  # of a pool in which anything but the head is ever started; inf: of any
     metadata: Mapping[str, Any]
     content: bytes = field(repr=False)  # of the file
     session: ort.InferenceSession
@@ -65,7 +68,10 @@ class OnnxPolicy(BoardPolicy):
         margin = metadata.get("margin", 0.0)
         if not isinstance(margin, int | float) or not abs(margin) < math.inf:
             raise ModelError(f"{path}: margin {margin!r} in its metadata is not a finite number")
-        policy = cls(path.stem, file.digest, float(margin), metadata, file.content, file.session)
+        most = metadata.get(MOST_EXECUTORS, math.inf)
+        if not isinstance(most, int | float) or not most >= 1:
+            raise ModelError(f"{path}: {MOST_EXECUTORS} {most!r} in its metadata is not a number of at least 1")
+        policy = cls(path.stem, file.digest, float(margin), float(most), metadata, file.content, file.session)
         policy.dry_run(path)
         return policy
 
@@ -81,7 +87,19 @@ class OnnxPolicy(BoardPolicy):
                 raise ModelError(f"{path}: expected {OUTPUT} of shape ({rows}, {len(ACTIONS)}), got {costs.shape}")
 
     def costs(self, rows: NDArray[np.float32]) -> NDArray[np.float64]:
-        """Return the costs [decisions, 3] of features [decisions, SIZE].
+        """Return the costs [decisions, 3] of features [decisions, SIZE]; beyond its executors the head's is the least.
+
+        Raises:
+            ModelError: the runtime fails, or a cost is not finite.
+        """
+        costs = self.answers(rows)
+        too_many = rows[:, EXECUTORS] > reach_of(self.most_executors)
+        if too_many.any():
+            costs[too_many, START_HEAD + 1 :] += BEYOND_REACH
+        return costs
+
+    def answers(self, rows: NDArray[np.float32]) -> NDArray[np.float64]:
+        """Return what the file says that costs [decisions, 3] are.
 
         Raises:
             ModelError: the runtime fails, or a cost is not finite.

@@ -17,7 +17,7 @@ from onnx import numpy_helper
 
 from fermata.policy.errors import InputError, ModelError
 from fermata.policy.features import SEVERAL, SIZE, WIDE
-from fermata.policy.learned import ACTIONS, EXPERTS, Network, forward
+from fermata.policy.learned import ACTIONS, EXPERTS, Network, forward, reach_of
 from fermata.policy.onnx_policy import INPUT, OnnxPolicy
 from fermata.policy.registry import LEARNED, shipped_model
 from fermata.sim.networks import side_by_side
@@ -66,7 +66,8 @@ def _network_of(policy: OnnxPolicy) -> Network:
     if len(experts) != len(EXPERTS) or not all(map(_fit, experts)):
         raise otherwise
     doubles = [tuple(array.astype(np.float64) for array in expert) for expert in experts]
-    network = side_by_side(doubles, policy.margin, [_members(expert[4]) for expert in doubles])
+    members = [_members(expert[4]) for expert in doubles]
+    network = side_by_side(doubles, policy.margin, members, reach_of(policy.most_executors))
     if not _answers_alike(network, policy):
         raise otherwise
     return network

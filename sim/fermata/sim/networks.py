@@ -15,7 +15,9 @@ from fermata.policy.learned import ACTIONS, EXPERTS, Network
 FloatArray = NDArray[np.float64]
 
 
-def side_by_side(experts: Sequence[tuple[FloatArray, ...]], margin: float, members: Sequence[int]) -> Network:
+def side_by_side(
+    experts: Sequence[tuple[FloatArray, ...]], margin: float, members: Sequence[int], reach: float = math.inf
+) -> Network:
     """Return experts as one compiled network.
 
     Args:
@@ -23,6 +25,7 @@ def side_by_side(experts: Sequence[tuple[FloatArray, ...]], margin: float, membe
             layers, without the output of the head, whose cost is 0.
         margin: of the network.
         members: of each expert.
+        reach: log executors above which the head is always started.
     """
     mean, scale, weight1, bias1, weight2, bias2, weight3, bias3 = (
         _stacked(each) for each in zip(*map(_packed, experts, members), strict=True)
@@ -30,7 +33,7 @@ def side_by_side(experts: Sequence[tuple[FloatArray, ...]], margin: float, membe
     units = np.array([(len(each[3]), len(each[5])) for each in experts])
     layers = (mean, scale, weight1, bias1, weight2, bias2, weight3, bias3)
     scratch = (np.empty(each.shape[1]) for each in (mean, bias1, bias2, bias3))
-    return Network(*layers, units, np.array(members), margin, *scratch)
+    return Network(*layers, units, np.array(members), margin, reach, *scratch)
 
 
 def eager() -> Network:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.episodes import first_state, one_stage_jobs, stage, started, trace_of
+from tests.episodes import apart, first_state, one_stage_jobs, stage, started, trace_of
 
 from fermata.policy.action import START, WAIT
 from fermata.policy.board import board_of
@@ -73,7 +73,12 @@ def test_nothing_is_held_in_a_crowd() -> None:
     executors = 2
     for jobs, kind in ((1 + int(CROWD * executors), WAIT), (2 + int(CROWD * executors), START)):
         state = first_state(one_stage_jobs(*[(0.0, 4.0)] * jobs), executors)
-        assert kind_of(started(state, 0, 1), -9.0) == kind
+        assert kind_of(apart(started(state, 0, 1)), -9.0) == kind
+
+
+def test_nothing_is_held_where_jobs_like_the_head_come_together() -> None:
+    state = started(first_state(one_stage_jobs(*[(0.0, 4.0)] * 5), 2), 0, 1)
+    assert (kind_of(state, -9.0), kind_of(apart(state), -9.0)) == (START, WAIT)
 
 
 @pytest.mark.parametrize(("executors", "most"), [(1, int(THRONG)), (2, int(2 * THRONG)), (8, MOST)])

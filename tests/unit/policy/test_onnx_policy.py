@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from tests.episodes import first_state, one_stage_jobs, random_trace, started
+from tests.episodes import apart, first_state, one_stage_jobs, random_trace, started
 
 from fermata.policy.action import START, WAIT, Action
 from fermata.policy.errors import ModelError
@@ -100,7 +100,14 @@ def test_the_cheapest_action_is_taken(tmp_path: Path, costs: tuple[float, ...], 
 def test_no_wait_in_a_crowd(tmp_path: Path, waiting: int, kind: int) -> None:
     policy = OnnxPolicy.load(written(tmp_path, model((0.0, 1.0, -9.0))))
     jobs = [(0.0, 20.0), *[(0.0, 4.0)] * waiting]
-    assert policy.choose(started(first_state(one_stage_jobs(*jobs), 2), 0, 1)).kind == kind
+    assert policy.choose(apart(started(first_state(one_stage_jobs(*jobs), 2), 0, 1))).kind == kind
+
+
+@pytest.mark.parametrize(("most", "kind"), [(2, WAIT), (1, START)])
+def test_on_more_executors_than_it_is_for_the_head_is_started(tmp_path: Path, most: int, kind: int) -> None:
+    state = started(first_state(one_stage_jobs((0.0, 20.0), (0.0, 4.0)), 2), 0, 1)
+    policy = OnnxPolicy.load(written(tmp_path, model((0.0, 1.0, -9.0), metadata=METADATA | {"most_executors": most})))
+    assert policy.choose(state).kind == kind
 
 
 def test_an_idle_pool_waits_for_a_while_if_that_saves_much_and_no_alternative_is_started_where_there_is_none(
@@ -230,6 +237,8 @@ def bad_metadata() -> dict[str, tuple[bytes, str]]:
         "margin infinite": (model(metadata=METADATA | {"margin": math.inf}), "margin inf in its metadata is not"),
         "margin of 400 digits": (model(metadata=METADATA | {"margin": 10**400}), "margin inf in its metadata is not"),
         "margin no number": (model(metadata=METADATA | {"margin": "x"}), "margin 'x' in its metadata is not"),
+        "for no executors": (model(metadata=METADATA | {"most_executors": 0}), "most_executors 0 in its metadata is"),
+        "for NaN executors": (model(metadata=METADATA | {"most_executors": math.nan}), "most_executors nan in its"),
     }
 
 

@@ -77,6 +77,11 @@ class Workloads(Section):
         None, description="A trace instead, where its jobs are of the kind that is taught; `--trace` sets it."
     )
 
+    @property
+    def most_executors(self) -> int:
+        """The most executors that anything is taught on."""
+        return max(self.executors[1], 0 if self.own is None else self.own.executors[1])
+
 
 class Teacher(Section):
     """How decisions are sampled and labelled by rollouts."""

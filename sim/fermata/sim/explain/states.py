@@ -26,6 +26,7 @@ from fermata.policy.learned import (
 )
 from fermata.policy.onnx_policy import OnnxPolicy
 from fermata.policy.rows import peek
+from fermata.policy.together import come_together
 from fermata.sim.batch import Batch, default_manner
 from fermata.sim.metrics import Interval, mean_ci95
 from fermata.sim.simulate import StuckError
@@ -247,9 +248,13 @@ def run_places(
 
 def _may_wait(worlds: Sequence[World], rows: FeatureRows) -> Mask:
     """Return in which decisions waiting is possible; where nothing runs, only as long as a wait has an end."""
-    may_wait = no_crowd(rows)
-    for place in np.flatnonzero(may_wait & ~something_runs(rows)).tolist():
-        may_wait[place] = not math.isinf(candidates(worlds[place].board, ORDER).wake_s)
+    may_wait, runs = no_crowd(rows), something_runs(rows)
+    for place in np.flatnonzero(may_wait).tolist():
+        board = worlds[place].board
+        choice = candidates(board, ORDER)
+        head = peek(board.jobs, peek(board.stages, choice.head).job)
+        ends = runs[place] or not math.isinf(choice.wake_s)
+        may_wait[place] = ends and not come_together(board, head.remaining_work_s)
     return may_wait
 
 

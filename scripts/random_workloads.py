@@ -1,0 +1,160 @@
+"""How a policy does on workloads that nobody chose: of every kind there is, with all parameters drawn at random.
+
+    python scripts/random_workloads.py [POLICY] [--workloads 1500] [--jobs 2]
+
+Each workload is played on a few seeds, under the policy and under `sjf` and `srwf`, and the policy is compared with the
+better of the two. Where it is more than a percent behind it is played again on as many other seeds, because among so
+many some are behind by chance. Prints the spread, and the workloads that are behind in both.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+from numpy.random import Generator
+
+from fermata.policy.registry import load
+from fermata.sim.generate.arrivals import Arrivals, Bursty, Periodic, Piecewise, Poisson
+from fermata.sim.generate.estimates import Noise
+from fermata.sim.generate.mix import Mix
+from fermata.sim.generate.one_stage import OneStage
+from fermata.sim.generate.sizes import BoundedPareto, Classes, Hyperexponential, Lognormal, Sizes
+from fermata.sim.scenarios import JobClass, LayeredDags, Recipe, Scenario
+from fermata.sim.simulate import simulate
+
+FIRST, AGAIN = range(600_000, 600_004), range(610_000, 610_004)  # seeds
+BASES = ("sjf", "srwf")
+BEHIND_PCT = 1.0
+
+
+class Played(NamedTuple):
+    """A workload by number, and the change of the mean JCT against the better of the simple policies, percent."""
+
+    number: int
+    executors: int
+    change: float
+    again: float  # on other seeds; NaN where the first ones were well
+
+
+def _log_uniform(rng: Generator, low: float, high: float) -> float:
+    return float(math.exp(rng.uniform(math.log(low), math.log(high))))
+
+
+def _shares(rng: Generator, number: int) -> tuple[float, ...]:
+    drawn = np.maximum(rng.dirichlet(np.ones(number)), 0.01)
+    return tuple((drawn / drawn.sum()).tolist())
+
+
+def _draw_arrivals(rng: Generator) -> Arrivals:
+    kind = int(rng.integers(0, 5))
+    if kind <= 1:
+        return Poisson()
+    if kind == 2:
+        return Bursty(_log_uniform(rng, 2, 50), float(rng.uniform(0.02, 0.5)), _log_uniform(rng, 3, 200))
+    if kind == 3:
+        return Periodic(int(rng.integers(1, 33)), _log_uniform(rng, 0.001, 0.5))
+    rates = (float(rng.uniform(1.0, 2.0)), float(rng.uniform(0.05, 1.0)))
+    return Piecewise((0.5, 0.5), rates, _log_uniform(rng, 20, 1000))
+
+
+def _draw_sizes(rng: Generator) -> Sizes:
+    kind = int(rng.integers(0, 5))
+    if kind == 0:
+        return Lognormal(60.0, float(rng.uniform(0.3, 2.2)))
+    if kind == 1:
+        return BoundedPareto(float(rng.uniform(0.8, 2.5)), 5.0, _log_uniform(rng, 50, 20_000))
+    long_share, long_s = _log_uniform(rng, 0.01, 0.6), 10.0 * _log_uniform(rng, 2, 200)
+    if kind == 2:
+        return Hyperexponential((1.0 - long_share, long_share), (10.0, long_s))
+    if kind == 3:
+        return Classes((1.0 - long_share, long_share), (10.0, long_s))
+    classes = int(rng.integers(2, 6))
+    return Classes(_shares(rng, classes), tuple(sorted(_log_uniform(rng, 3, 2000) for _ in range(classes))))
+
+
+def _draw_tasks(rng: Generator) -> OneStage:
+    return OneStage(float(rng.uniform(0.3, 1.0)), _draw_arrivals(rng), _draw_sizes(rng))
+
+
+def _draw_dags(rng: Generator) -> LayeredDags:
+    classes = []
+    for share in _shares(rng, int(rng.integers(1, 4))):
+        stages, tasks = int(rng.integers(1, 6)), 1 if rng.random() < 0.4 else int(rng.integers(1, 12))
+        spread, misses = float(rng.uniform(0.0, 0.8)), float(rng.uniform(0.0, 0.5))
+        most = stages + int(rng.integers(0, 8))
+        classes.append(JobClass(share, (stages, most), (1, tasks), _log_uniform(rng, 3, 400), spread, misses))
+    return LayeredDags(float(rng.uniform(0.3, 1.0)), tuple(classes))
+
+
+def _draw_noise(rng: Generator) -> Noise | None:
+    kind = rng.random()
+    if kind < 0.15:
+        return Noise("lognormal", float(rng.uniform(0.1, 1.3)))
+    if kind < 0.25:
+        return Noise("class-flips", _log_uniform(rng, 0.02, 0.3))
+    return Noise("class-means") if kind < 0.32 else None
+
+
+def draw(number: int, most_executors: int) -> Scenario:
+    """Return the workload of a number; the same on every machine."""
+    rng = np.random.default_rng([number, 1])
+    executors, kind = round(_log_uniform(rng, 1, most_executors)), rng.random()
+    recipe: Recipe
+    if kind < 0.45:
+        recipe, jobs = _draw_tasks(rng), 3000
+    elif kind < 0.75:
+        recipe, jobs = _draw_dags(rng), 900
+    else:
+        alpha, load_ = float(rng.uniform(0.05, 0.95)), float(rng.uniform(0.3, 1.0))
+        recipe, jobs = Mix(_draw_tasks(rng), _draw_dags(rng), alpha, load_, _draw_arrivals(rng)), 1200
+    return Scenario(f"random-{number}", executors, jobs, jobs // 10, "SJF", recipe, _draw_noise(rng))
+
+
+def change_pct(policy: str, workload: Scenario, seeds: Sequence[int]) -> float:
+    """Return the change of the mean JCT against the better base, percent: the mean over seeds."""
+    jct_s = np.empty((len(seeds), 1 + len(BASES)))
+    for row, seed in zip(jct_s, seeds, strict=True):
+        trace = workload.generate(seed)
+        for at, name in enumerate((policy, *BASES)):
+            row[at] = simulate(trace, workload.executors, load(name)).job_jct_s[workload.warm :].mean()
+    changes = 100.0 * (jct_s[:, :1] / jct_s[:, 1:] - 1.0)
+    return float(changes.mean(axis=0).max())
+
+
+def _play(policy: str, most_executors: int, number: int) -> Played:
+    workload = draw(number, most_executors)
+    change = change_pct(policy, workload, FIRST)
+    again = change_pct(policy, workload, AGAIN) if change > BEHIND_PCT else math.nan
+    return Played(number, workload.executors, change, again)
+
+
+def main() -> None:
+    """Play all workloads and print what came of it."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("policy", nargs="?", default="default")
+    parser.add_argument("--workloads", type=int, default=1500)
+    parser.add_argument("--most-executors", type=int, default=24)
+    parser.add_argument("--jobs", type=int, default=2, help="processes")
+    args = parser.parse_args()
+    with ProcessPoolExecutor(args.jobs) as pool:
+        play_one = partial(_play, args.policy, args.most_executors)
+        played = list(pool.map(play_one, range(args.workloads), chunksize=5))
+    changes = np.array([each.change for each in played])
+    print(f"{args.policy} on {len(played)} random workloads, against the better of {' and '.join(BASES)}:")
+    print(f"  mean JCT {changes.mean():+.2f}%; median {np.median(changes):+.2f}%", end="")
+    print(f"; over 1% faster in {(changes < -1.0).sum()}, slower in {(changes > 1.0).sum()}")
+    behind = sorted((each for each in played if each.again > BEHIND_PCT), key=lambda each: -each.again)
+    over = [sum(each.again > limit for each in behind) for limit in (1.0, 2.0, 3.0, 5.0)]
+    print("  and on other seeds, too, over 1, 2, 3 and 5% slower in", ", ".join(map(str, over)))
+    for each in behind[:10]:
+        print(f"  {each.change:+.1f}%, {each.again:+.1f}%: {draw(each.number, args.most_executors)}")
+
+
+if __name__ == "__main__":
+    main()
