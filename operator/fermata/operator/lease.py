@@ -96,14 +96,14 @@ class Lease:
         while True:
             try:
                 async with asyncio.timeout(self._duration_s * _RENEW_WITHIN):
-                    trouble = await self._attempt()
+                    trouble, level = await self._attempt(), logging.INFO
             except (ClusterError, TimeoutError) as error:
-                trouble = f"the lease cannot be had: {str(error) or 'no answer'}"
+                trouble, level = f"the lease cannot be had: {str(error) or 'no answer'}", logging.WARNING
             if not trouble:
                 self._is_another = False
                 log.info("lease %s is ours (%s)", self._name, self._holder)
                 return
-            self._say(trouble)
+            self._say(trouble, level)
             await asyncio.sleep(self._duration_s * _EVERY)
 
     async def keep(self) -> None:
@@ -218,9 +218,11 @@ class Lease:
     def _path(self, lease: Json) -> str:
         return f"{_leases(lease['metadata']['namespace'])}/{self._name}"
 
-    def _say(self, trouble: str) -> None:
-        if trouble != self._said or self._clock() - self._said_s > _REMIND_S:
-            log.warning("lease %s: %s", self._name, trouble)
+    def _say(self, trouble: str, level: int) -> None:
+        """Log why the Lease is not had: again where that may need somebody, once that another one has it."""
+        reminds = level >= logging.WARNING and self._clock() - self._said_s > _REMIND_S
+        if trouble != self._said or reminds:
+            log.log(level, "lease %s: %s", self._name, trouble)
             self._said, self._said_s = trouble, self._clock()
 
 

@@ -79,3 +79,32 @@ def test_an_api_server_that_does_not_answer_is_told_as_that(caplog: pytest.LogCa
 
     asyncio.run(body())
     assert caplog.messages[0] == "lease test: the lease cannot be had: no answer"
+
+
+def test_a_standby_says_once_that_it_stands_by_and_not_as_a_warning(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fermata.operator.lease._REMIND_S", 0.0)
+    looked: list[str] = []
+    enough = asyncio.Event()
+
+    class Held(_Server):
+        async def get(self, path: str) -> dict[str, Any]:
+            looked.append(path)
+            if len(looked) > 5:
+                enough.set()
+            return await super().get(path)
+
+    async def body() -> None:
+        server = Held()
+        spec = {"holderIdentity": "other", "leaseDurationSeconds": 3600, "renewTime": "2026-01-01T00:00:00.000000Z"}
+        await server.create("", {"metadata": {"name": "test", "namespace": "default"}, "spec": spec})
+        waiting = asyncio.create_task(Lease(server, "test", "me", ("default",), 0.1).acquire())  # type: ignore[arg-type]
+        async with asyncio.timeout(30.0):
+            await enough.wait()
+        waiting.cancel()
+
+    with caplog.at_level("INFO"):
+        asyncio.run(body())
+    told = [(record.levelname, record.message) for record in caplog.records]
+    assert told == [("INFO", "lease test: other holds the lease; standing by")]
