@@ -24,6 +24,9 @@ async def start(memo: kopf.Memo, settings: kopf.OperatorSettings, **_: Any) -> N
     settings.peering.standalone = True
     # Or it warns, whenever the operator is stopped, that `login` has not ended.
     logging.getLogger("kopf.activities.authentication").setLevel(logging.ERROR)
+    # And kopf's own command line would have four lines written about each wake-up.
+    wake_ups = logging.getLogger("apscheduler")
+    wake_ups.setLevel(wake_ups.level or logging.WARNING)
     try:
         if "operator" not in memo:
             memo["operator"] = Operator(options_from_environment())

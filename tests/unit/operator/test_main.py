@@ -9,6 +9,7 @@ import os
 import socket
 import subprocess
 import sys
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
@@ -159,8 +160,8 @@ def test_one_that_is_stopped_while_it_waits_closes_what_it_opened(tmp_path: Path
     assert "Unclosed" not in told
 
 
-def test_kopf_neither_asks_the_api_server_nor_logs_in_a_second_time(tmp_path: Path) -> None:
-    asked: list[str] = []
+def _crds_and_no_rights(asked: list[str]) -> Callable[[web.Request], Awaitable[web.Response]]:
+    """Return what answers as an API server that has the CRDs and allows nothing; notes what it is asked."""
     served = {"kind": "APIResourceList", "resources": [{"name": "workflows"}, {"name": "executorpools"}]}
 
     async def answer(request: web.Request) -> web.Response:
@@ -169,6 +170,11 @@ def test_kopf_neither_asks_the_api_server_nor_logs_in_a_second_time(tmp_path: Pa
             return web.json_response(served)
         return web.json_response({"kind": "Status", "reason": "Forbidden"}, status=403)
 
+    return answer
+
+
+def test_kopf_neither_asks_the_api_server_nor_logs_in_a_second_time(tmp_path: Path) -> None:
+    asked: list[str] = []
     logins, version = tmp_path / "logins", "client.authentication.k8s.io/v1"
     given = {"token": "t", "expirationTimestamp": "2100-01-01T00:00:00Z"}
     credential = json.dumps({"apiVersion": version, "kind": "ExecCredential", "status": given})
@@ -176,7 +182,7 @@ def test_kopf_neither_asks_the_api_server_nor_logs_in_a_second_time(tmp_path: Pa
     user = {"exec": {"apiVersion": version, "command": sys.executable, "args": ["-c", code]}}
 
     async def main() -> None:
-        async with answering(answer) as port:
+        async with answering(_crds_and_no_rights(asked)) as port:
             kubeconfig = write_kubeconfig(tmp_path, user, {"server": f"http://127.0.0.1:{port}"})
             command = ["-m", "fermata.cli", "operator", "--kubeconfig", kubeconfig, "--lease-seconds", "1", "-v"]
             process = await asyncio.create_subprocess_exec(sys.executable, *command, stderr=subprocess.PIPE)
@@ -192,6 +198,27 @@ def test_kopf_neither_asks_the_api_server_nor_logs_in_a_second_time(tmp_path: Pa
     asyncio.run(main())
     assert {path for path in asked if "leases" not in path} == {f"/apis/{API_VERSION}"}
     assert logins.read_text(encoding="utf-8") == "."
+
+
+def test_under_kopfs_own_command_line_the_log_has_no_wake_ups(tmp_path: Path) -> None:
+    asked: list[str] = []
+
+    async def main() -> str:
+        async with answering(_crds_and_no_rights(asked)) as port:
+            kubeconfig = write_kubeconfig(tmp_path, {"token": "t"}, {"server": f"http://127.0.0.1:{port}"})
+            command = [sys.executable, "-m", "kopf", "run", "--standalone", "-A", "-m", "fermata.operator"]
+            environment = {**os.environ, "KUBECONFIG": str(kubeconfig)}
+            process = await asyncio.create_subprocess_exec(*command, stderr=subprocess.PIPE, env=environment)
+            async with asyncio.timeout(120):
+                while not any("leases" in path for path in asked):  # the scheduler has been started before
+                    await asyncio.sleep(0.05)
+            process.terminate()
+            _, told = await process.communicate()
+            return told.decode()
+
+    told = asyncio.run(main())
+    assert "fermata.operator" in told, "what the operator does is told"
+    assert "apscheduler" not in told
 
 
 @pytest.mark.parametrize("port", ["99999999", "65536", "-1"])
