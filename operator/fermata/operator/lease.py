@@ -23,6 +23,7 @@ from fermata.operator.access import own_namespace
 from fermata.operator.cluster import Cluster
 from fermata.operator.connection import ClusterError, Json
 from fermata.operator.facts import is_later
+from fermata.operator.reminder import Reminder
 from fermata.operator.times import render
 
 # Parts of the duration: how long a holder tries to renew before it stops to act, and the time between two attempts.
@@ -84,7 +85,7 @@ class Lease:
         self._renewed_s = -float("inf")
         self._other: tuple[Any, ...] = ()  # another holder's last record ...
         self._other_since_s = 0.0  # ... and when this process first saw it
-        self._said, self._said_s = "", 0.0
+        self._reminder, self._said = Reminder(_REMIND_S, clock), ""
 
     @property
     def held(self) -> bool:
@@ -103,7 +104,10 @@ class Lease:
                 self._is_another = False
                 log.info("lease %s is ours (%s)", self._name, self._holder)
                 return
-            self._say(trouble, level)
+            # That another one has it is how things are to be, and said once.
+            news, self._said = trouble != self._said, trouble
+            if self._reminder.is_due(self._name, trouble) and (news or level > logging.INFO):
+                log.log(level, "lease %s: %s", self._name, trouble)
             await asyncio.sleep(self._duration_s * _EVERY)
 
     async def keep(self) -> None:
@@ -217,13 +221,6 @@ class Lease:
 
     def _path(self, lease: Json) -> str:
         return f"{_leases(lease['metadata']['namespace'])}/{self._name}"
-
-    def _say(self, trouble: str, level: int) -> None:
-        """Log why the Lease is not had: again where that may need somebody, once that another one has it."""
-        reminds = level >= logging.WARNING and self._clock() - self._said_s > _REMIND_S
-        if trouble != self._said or reminds:
-            log.log(level, "lease %s: %s", self._name, trouble)
-            self._said, self._said_s = trouble, self._clock()
 
 
 def _leases(namespace: str) -> str:

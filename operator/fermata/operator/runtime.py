@@ -23,6 +23,7 @@ from fermata.operator.options import Options
 from fermata.operator.probes import Probes
 from fermata.operator.reconcile import PoolReconciler
 from fermata.operator.recorder import Recorder
+from fermata.operator.reminder import Reminder
 from fermata.operator.store import Store
 from fermata.operator.tasks import forever
 from fermata.operator.timers import Timers
@@ -193,14 +194,13 @@ class Operator:
 
     async def _wait_for_api(self, cluster: Cluster) -> None:
         """Wait until the API server answers and serves both resources, and say now and then what is missing."""
-        said, said_s = "", 0.0
+        reminder = Reminder(_REMIND_S)
         while True:
             missing = await _missing(cluster)
             if not missing:
                 return
-            if missing != said or self._now() - said_s > _REMIND_S:
+            if reminder.is_due(cluster.server, missing):
                 log.warning("waiting for %s: %s", cluster.server, missing)
-                said, said_s = missing, self._now()
             await asyncio.sleep(_POLL_S)
 
 

@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
+from collections.abc import Callable
 from functools import partial
 
 from fermata.operator.cluster import Cluster
 from fermata.operator.connection import ClusterError
+from fermata.operator.reminder import Reminder
 from fermata.operator.store import Kind, Store
 from fermata.operator.tasks import forever
 
@@ -20,6 +23,7 @@ from fermata.operator.tasks import forever
 KINDS: tuple[Kind, ...] = ("namespaces", "executorpools", "workflows", "pods", "jobs")
 _PAUSES_S = (0.05, 0.2, 0.5, 1.0, 2.0, 5.0)
 _LIST_AGAIN_S = 1.0
+_REMIND_S = 60.0
 _PASSING = (0, 401, 403, 429, 500, 502, 503)  # after these the same watch can go on; after all others a list is due
 
 log = logging.getLogger(__name__)
@@ -32,10 +36,18 @@ class Watches:
         cluster: to ask.
         store: to feed.
         namespace: the only one to look at; None: all.
+        clock: monotonic, seconds.
     """
 
-    def __init__(self, cluster: Cluster, store: Store, namespace: str | None = None) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        store: Store,
+        namespace: str | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._cluster, self._store, self._namespace = cluster, store, namespace
+        self._reminder = Reminder(_REMIND_S, clock)
         self._tasks: list[asyncio.Task[None]] = []
         self._listed: dict[Kind, str] = {}  # versions of lists from which nobody has gone on yet
 
@@ -60,7 +72,8 @@ class Watches:
             try:
                 return await self._list(kind)
             except ClusterError as error:
-                log.warning("cannot list %s, tried again: %s", kind, error)
+                if self._reminder.is_due(kind, str(error)):
+                    log.warning("cannot list %s, tried again: %s", kind, error)
                 await asyncio.sleep(_LIST_AGAIN_S)
 
     async def _list(self, kind: Kind) -> str:
@@ -89,7 +102,8 @@ class Watches:
             except ClusterError as error:
                 # Watches are cut and expire now and then; where that goes on, this operator sees nothing any more.
                 usual = error.status in (0, 410) and failures < len(_PAUSES_S)
-                level = logging.DEBUG if usual else logging.WARNING
+                news = not usual and self._reminder.is_due(kind, str(error))
+                level = logging.WARNING if news else logging.DEBUG
                 log.log(level, "watch of %s ended, goes on soon: %s", kind, error)
                 # An error of the server's own that stays may come from that version: a change that cannot be decoded.
                 if error.status not in _PASSING or (error.status == 500 and failures >= len(_PAUSES_S)):

@@ -82,6 +82,59 @@ def test_why_nothing_is_seen_any_more_is_told(
     assert "Expired" not in caplog.text, "one watch that expires is nothing to tell of"
 
 
+class _Forbidding(_Server):
+    """The same, but neither lists nor watches are allowed, the lists from the beginning or not."""
+
+    def __init__(self, *, lists: bool) -> None:
+        super().__init__()
+        self.asked, self._may_list = 0, lists
+
+    async def pages(self, kind: str, namespace: str | None) -> AsyncIterator[tuple[list[dict[str, Any]], str]]:
+        self.asked += 1
+        if not self._may_list:
+            raise ClusterError(403, "Forbidden", "you may not list")
+        async for page in super().pages(kind, namespace):
+            yield page
+
+    async def watch(self, kind: str, _version: str, _namespace: str | None) -> AsyncIterator[tuple[str, Any]]:
+        self.asked += 1
+        raise ClusterError(403, "Forbidden", "you may not watch")
+        yield
+
+
+@pytest.mark.parametrize("lists", [True, False])
+def test_that_nothing_may_be_seen_is_told_once_a_minute_and_not_at_each_attempt(
+    lists: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(watches, "_PAUSES_S", (0.001,))
+    monkeypatch.setattr(watches, "_LIST_AGAIN_S", 0.001)
+    monkeypatch.setattr(watches, "KINDS", ("workflows",))
+    server, now_s = _Forbidding(lists=lists), 0.0
+    looking = Watches(server, Store(lambda: T0, lambda _: None), clock=lambda: now_s)  # type: ignore[arg-type]
+
+    def told() -> int:
+        return sum("you may not" in record.message for record in caplog.records)
+
+    async def attempts(more: int) -> None:
+        most = server.asked + more
+        async with asyncio.timeout(10):
+            while server.asked < most:
+                await asyncio.sleep(0.001)
+
+    async def main() -> None:
+        nonlocal now_s
+        opening = asyncio.create_task(looking.open())
+        await attempts(20)
+        assert told() == 1
+        now_s = 61.0
+        await attempts(20)
+        assert told() == 2
+        opening.cancel()
+        await looking.close()
+
+    asyncio.run(main())
+
+
 def test_a_watch_that_gets_no_further_begins_anew_with_a_list(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watches, "_PAUSES_S", (0.001, 0.002))
     store, server = Store(lambda: T0, lambda _: None), _Stuck()
