@@ -19,6 +19,7 @@ from fermata.operator.ledger import Account, Ledger, Meter
 from fermata.operator.plan import Plan, StageKey
 from fermata.operator.progress import Refusal, StageView, WorkflowView
 from fermata.operator.retry import MOST_S, Failure, is_due
+from fermata.operator.shared import Shared
 from fermata.operator.tell import Teller
 from fermata.operator.tools import Tools
 from fermata.operator.why import Why
@@ -58,6 +59,7 @@ class Applier:
         self._now, self._leads = tools.now, tools.leads
         self.refused: dict[str, dict[str, Refusal]] = {}  # by workflow uid and stage
         self._failures: dict[StageKey, Failure] = {}  # of starts
+        self._shared = Shared()  # what some of these have in common
         self._full: dict[str, Failure] = {}  # of starts in namespaces whose quota has no room for another Job
         self._roomy: set[str] = set()  # those of them in which a start has been taken in this round
         self._searches: dict[StageKey, Failure] = {}  # for Jobs that were not seen
@@ -80,6 +82,7 @@ class Applier:
         for kept in (self._failures, self._searches, self._stops, self._narrow):
             for key in [key for key in kept if key[0] == uid]:
                 del kept[key]
+        self._shared.forget(uid)
         for key in [key for key in self._unanswered if key[0] == uid]:
             self._answered(key)
 
@@ -90,6 +93,7 @@ class Applier:
         There may be very many such starts, as where a webhook denies them, and always some of them due.
         """
         self._others_first, self._failed_again = self._failed_again, False
+        self._shared.tidy()
         known = ((name, full) for name, full in self._full.items() if now_s < full.until_s + MOST_S)
         self._full, self._roomy = {name: full for name, full in known if name not in self._roomy}, set()
 
@@ -123,6 +127,8 @@ class Applier:
         Beside is in the same workflow if that has a parallelism of its own, or in a namespace without quota.
         """
         put_off = {key for key, failure in self._failures.items() if not is_due(failure, now_s)}
+        able = [key for key in self._failures if _may_be_tried(views.get(key[0]), key[1])]
+        put_off |= self._shared.behind(self._failures, able, self._under_way(), now_s)
         put_off.update(self.starting)
         for (uid, _), begun in self.starting.items():
             if begun.view.spec.parallelism is not None:  # tasks that may begin at any moment count towards it
@@ -137,9 +143,12 @@ class Applier:
         """Return the namespaces in which no stage is to be started now: a single start shows whether there is room."""
         if not self._full:
             return set()
-        under_way = (begun for key, begun in self.starting.items() if key not in self._unanswered)
-        tried = self._roomy.union(begun.view.fact.meta.namespace for begun in under_way)
+        tried = self._roomy.union(self.starting[key].view.fact.meta.namespace for key in self._under_way())
         return {name for name, full in self._full.items() if name in tried or not is_due(full, now_s)}
+
+    def _under_way(self) -> Iterator[StageKey]:
+        """Yield the stages whose starts have not been answered yet, but may be."""
+        return (key for key in self.starting if key not in self._unanswered)
 
     def why_paused(self, view: WorkflowView, name: str) -> Why:
         """Return why a stage that is paused is not to be started."""
@@ -149,7 +158,8 @@ class Applier:
     def retries_s(self, now_s: float) -> Iterable[float]:
         """Return when stages are to be tried again, of those that were left alone at a time, or let others go first."""
         failures = (*self._failures.values(), *self._full.values(), *self._searches.values(), *self._stops.values())
-        times_s = [failure.until_s for failure in failures if failure.until_s > now_s]
+        times_s = [failure.until_s for failure in failures] + list(self._shared.retries_s())
+        times_s = [until_s for until_s in times_s if until_s > now_s]
         if self._others_first and any(is_due(failure, now_s) for failure in self._failures.values()):
             times_s.append(now_s)
         return times_s
@@ -208,7 +218,8 @@ class Applier:
             return
         (uid, name), namespace = key, view.fact.meta.namespace
         stage = next(stage for stage in view.stages if stage.spec.name == name)
-        if stage.job is None and namespace in self._without_quota(self._now()):  # since it was decided
+        is_full = stage.job is None and namespace in self._without_quota(self._now())
+        if is_full or self._shared.waits(key, self._under_way(), self._now()):  # since it was decided
             self._teller.come_back(self._now())
             return
         account = self._ledger.accounts[uid]
@@ -228,7 +239,8 @@ class Applier:
             if namespace in self._full:
                 self._roomy.add(namespace)
                 self._teller.come_back(self._now())
-        self._failures.pop(key, None)
+        for each in (key, *self._shared.over(key)):
+            self._failures.pop(each, None)
         self._narrow.pop(key, None)
         # Also if its labels were taken off at once, by which it would be seen.
         job = account.started[name] = job_fact(made, self._now())
@@ -246,6 +258,7 @@ class Applier:
     def _note_failure(self, view: WorkflowView, key: StageKey, error: RefusedError | ClusterError) -> None:
         """Keep in mind that a stage can never be started, or not now."""
         (uid, name), now_s = key, self._now()
+        self._shared.note(key, view.fact.meta.namespace, error, now_s)
         if isinstance(error, RefusedError):
             self.refused.setdefault(uid, {})[name] = error.refusal
             self._teller.come_back(now_s)  # the executors that it was given are free, and no event will say so
@@ -329,6 +342,12 @@ class Applier:
             self._store.touched[self._pool].add(fact.meta.uid)
             again_s = failure.until_s - now_s
             log.warning("%s: stage %s: not stopped, again in %g s: %s", fact.title, job.stage, again_s, error)
+
+
+def _may_be_tried(view: WorkflowView | None, name: str) -> bool:
+    """Tell whether a stage may be started or widened, as far as it and its workflow go."""
+    stage = view.stage(name) if view is not None and not view.blocked else None
+    return stage is not None and stage.phase in ("Ready", "Running")
 
 
 def _unwanted(view: WorkflowView, now_s: float) -> Iterator[tuple[JobFact, str]]:

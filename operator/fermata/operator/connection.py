@@ -49,6 +49,12 @@ class ClusterError(FermataError):
         return self.status in (0, 408, 409, 429) or self.status >= 500
 
     @property
+    def is_of_no_object(self) -> bool:
+        """Whether others like it in its namespace are likely to meet with the same: trouble, or a right that lacks."""
+        is_forbidden = self.status == 403 and not (self.is_denial or self.quota)
+        return is_forbidden or (self.is_trouble and self.status != 409)
+
+    @property
     def is_unsure(self) -> bool:
         """Whether it may have been done all the same: the answer was lost, or the server did not see the end of it."""
         return self.status == 0 or self.status >= 500
