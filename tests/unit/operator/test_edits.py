@@ -12,6 +12,7 @@ from tests.unit.operator.objects import DONE, T0, stage, workflow
 from tests.unit.operator.world import Holder, World, kind_of
 
 from fermata.operator.connection import ClusterError
+from fermata.operator.inflight import AT_ONCE
 from fermata.operator.times import parse, render
 from fermata.policy import registry
 
@@ -177,6 +178,28 @@ def test_a_deletion_that_is_refused_is_tried_again_half_a_minute_later(status: i
     asked_s = world.server.asked_to_delete_s
     assert asked_s == pytest.approx([T0 + 5.0, T0 + 35.0], abs=0.1)
     assert world.server.deleted == ["uid-w"]
+
+
+@pytest.mark.parametrize("status", [403, 500])
+def test_where_nothing_may_be_deleted_one_workflow_is_tried_for_all(
+    status: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    world = World()
+    names = [f"w{number}" for number in range(40)]
+    world.server.undeletable = [status] * 99
+    for name in names:
+        ended = {"completionTime": render(T0), **DONE}
+        world.feed("workflows", f"uid-{name}", workflow(name, stage("a"), ttlSecondsAfterFinished=5, status=ended))
+
+    async def main() -> None:
+        await world.run_until(T0 + 300.0)
+        assert len(world.server.asked_to_delete_s) <= AT_ONCE + 10, "each of them is tried again and again"
+        assert sum("not deleted" in record.message for record in caplog.records) == 1
+        world.server.undeletable = []
+        await world.run_until(T0 + 361.0)
+        assert sorted(world.server.deleted) == sorted(f"uid-{name}" for name in names)
+
+    asyncio.run(main())
 
 
 def test_the_deletion_of_what_is_gone_already_is_not_tried_again() -> None:
