@@ -22,7 +22,7 @@ from fermata.cli.interrupts import ended_in_a_line
 from fermata.cli.main import VERBS
 from fermata.operator import reasons
 from fermata.operator.crds import manifests
-from fermata.operator.metrics import POLICIES, Metrics
+from fermata.operator.metrics import OTHER_POLICY, POLICIES, Metrics
 from fermata.policy.onnx_policy import OnnxPolicy
 from fermata.policy.registry import shipped_model
 from fermata.training.config import TrainConfig, shipped_configs
@@ -51,7 +51,8 @@ METRICS_LEAD = (
     "- The metrics of a pool end when the pool and the last of its workflows are gone, and when another operator takes "
     "over.\n"
     f"- The label `policy` is the policy's name in the pool's status. Of a pool there are the latest {POLICIES}, and "
-    "what was counted of an earlier one ends.\n"
+    "what was counted of an earlier one ends. What ends under a policy that this operator has not asked since it "
+    f"began, or that is none of these any more, is counted as `{OTHER_POLICY}`.\n"
     "- The label `reason` is one of "
     "[its reasons](crds.md#conditions-and-reasons)."
 )

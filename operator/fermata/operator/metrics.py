@@ -13,6 +13,7 @@ from prometheus_client.metrics import MetricWrapperBase
 
 from fermata.operator import reasons
 from fermata.operator.progress import WorkflowView
+from fermata.operator.split import Split
 
 _SECONDS = (0.1, 0.5, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14400, 43200, 86400)
 _LATENCY = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5)
@@ -21,6 +22,8 @@ _RATIO = (0.1, 0.25, 0.5, 0.67, 0.8, 0.9, 1.1, 1.25, 1.5, 2, 4, 10)
 _BY_POLICY = ("pool", "policy")
 # Of a pool that gets a new model every night each one would be a hundred series more, for as long as an operator runs.
 POLICIES = 8
+# What ended under a policy that this operator has not asked: an annotation says so, and anybody may write one.
+OTHER_POLICY = "other"
 
 
 class Family(NamedTuple):
@@ -167,7 +170,7 @@ class Metrics:
             self.finished.labels(pool, result)
         for metric in (self.holds, self.disagreements, self.crashes, self.start_delay):
             metric.labels(pool)
-        self._note_policy(pool, policy)
+        self.note_policy(pool, policy)
         for histogram in (self.completion, self.wait, self.hold, self.run, self.slowdown):
             histogram.labels(pool, policy)
 
@@ -192,23 +195,11 @@ class Metrics:
 
     def decisions(self, pool: str, policy: str) -> Histogram:
         """Return what counts the decisions of a policy in a pool, and how long each took."""
-        self._note_policy(pool, policy)
+        self.note_policy(pool, policy)
         return self.decision.labels(pool, policy)
 
-    def observe_finished(self, view: WorkflowView, policy: str, split: tuple[float, float, float, float]) -> None:
-        """Count one finished workflow; `split` is JCT, wait, held and run in seconds."""
-        self._note_policy(view.fact.pool, policy)
-        jct_s, wait_s, held_s, run_s = split
-        succeeded = view.outcome is not None and view.outcome.succeeded
-        self.finished.labels(view.fact.pool, "succeeded" if succeeded else "failed").inc()
-        for histogram, value in ((self.completion, jct_s), (self.wait, wait_s), (self.hold, held_s), (self.run, run_s)):
-            histogram.labels(view.fact.pool, policy).observe(value)
-
-    def _all(self) -> list[MetricWrapperBase]:
-        return [metric for metric in vars(self).values() if isinstance(metric, MetricWrapperBase)]
-
-    def _note_policy(self, pool: str, policy: str) -> None:
-        """Note that something is said of a policy now, and drop what is said of the one that was left longest ago."""
+    def note_policy(self, pool: str, policy: str) -> None:
+        """Note that a policy is asked in a pool now, and drop what is said of the one that was left longest ago."""
         latest = self._policies.setdefault(pool, {})
         latest.pop(policy, None)
         latest[policy] = None
@@ -216,6 +207,22 @@ class Metrics:
             oldest = next(iter(latest))
             del latest[oldest]
             self._remove(MetricWrapperBase, pool=pool, policy=oldest)
+
+    def observe_finished(self, view: WorkflowView, policy: str, split: Split) -> None:
+        """Count one finished workflow, of a pool that there is or was."""
+        known = self._policies.get(view.fact.pool)
+        if known is None:  # anybody may make up names of pools
+            return
+        policy = policy if policy in known else OTHER_POLICY
+        jct_s, wait_s, held_s, run_s = split.seconds
+        succeeded = view.outcome is not None and view.outcome.succeeded
+        self.finished.labels(view.fact.pool, "succeeded" if succeeded else "failed").inc()
+        for histogram, value in ((self.completion, jct_s), (self.wait, wait_s), (self.hold, held_s), (self.run, run_s)):
+            histogram.labels(view.fact.pool, policy).observe(value)
+        self.slowdown.labels(view.fact.pool, policy).observe(split.slowdown)
+
+    def _all(self) -> list[MetricWrapperBase]:
+        return [metric for metric in vars(self).values() if isinstance(metric, MetricWrapperBase)]
 
     def _remove(self, kind: type[MetricWrapperBase], **labels: str) -> None:
         """Drop the series that have these labels, of the metrics of a kind that are told apart by them."""

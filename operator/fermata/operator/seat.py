@@ -230,6 +230,7 @@ class Seat:
         """
         decision = await self._decide(state, spec, limits, may_hold=may_hold, dag=dag)
         self._acting = decision.policy
+        self._metrics.note_policy(self._pool, decision.policy)
         return decision
 
     async def _decide(

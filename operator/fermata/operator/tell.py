@@ -352,8 +352,7 @@ class Teller:
         if outcome is None:
             return
         parts = workflow_split(view, outcome, account.held)
-        self._metrics.observe_finished(view, policy, parts.seconds)
-        self._metrics.slowdown.labels(self._pool, policy).observe(parts.slowdown)
+        self._metrics.observe_finished(view, policy, parts)
         jct_s, wait_s, held_s, run_s = parts.seconds
         text = f"{outcome.message}; JCT {jct_s:.1f} s = wait {wait_s:.1f} + held {held_s:.1f} + run {run_s:.1f}"
         level: Level = "Normal" if outcome.succeeded else "Warning"
