@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fermata.cli.clusters import Kubeconfig, Namespace, ask, find, namespace_of, pool_path, workflow_path
+from fermata.policy.wording import printable
 
 if TYPE_CHECKING:
     from fermata.operator.cluster import Cluster
@@ -28,7 +29,7 @@ def explain(
     Asks the cluster for the numbers of now: since when, until when at the latest, and what the alternative is.
     """
     for line in ask(kubeconfig, lambda cluster: _story(cluster, workflow, stage, namespace_of(namespace, kubeconfig))):
-        print(line)
+        print(printable(line))  # a message may quote what any user wrote into an annotation
 
 
 async def _story(cluster: Cluster, workflow: str, stage: str | None, namespace: str) -> list[str]:

@@ -17,6 +17,7 @@ from typer.core import TyperGroup
 
 from fermata.cli.interrupts import ended_in_a_line, told
 from fermata.policy.errors import DISK_FULL, FermataError
+from fermata.policy.wording import printable
 
 # verb -> module that holds a typer application called `app`
 VERBS: dict[str, str] = {
@@ -112,7 +113,7 @@ def run() -> None:
             finally:
                 _flush()
     except FermataError as error:
-        print(f"fermata: {error}", file=sys.stderr)
+        print(f"fermata: {printable(str(error))}", file=sys.stderr)
         sys.exit(error.exit_code)
     except MemoryError as error:
         print(f"fermata: out of memory{f': {error}' if str(error) else ''}", file=sys.stderr)

@@ -9,6 +9,7 @@ import typer
 
 from fermata.cli.clusters import Kubeconfig, ask, pool_names, pool_path, set_release
 from fermata.policy.errors import InputError
+from fermata.policy.wording import printable
 
 if TYPE_CHECKING:
     from fermata.operator.cluster import Cluster
@@ -31,7 +32,7 @@ def release_all(
     for name in switched:
         print(f"pool {name}: {said}")
     for error in refused:
-        print(f"fermata: {error}", file=sys.stderr)
+        print(f"fermata: {printable(str(error))}", file=sys.stderr)
     if refused:
         raise typer.Exit(InputError.exit_code)
 

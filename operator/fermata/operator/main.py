@@ -15,6 +15,7 @@ from fermata.operator.lease import identity
 from fermata.operator.options import Options
 from fermata.operator.runtime import Operator
 from fermata.policy.errors import InputError
+from fermata.policy.wording import printable
 
 # What is running when the process is told to stop is in the API server, so there is little to wait for.
 _EXIT_TIMEOUT_S = 20.0
@@ -35,10 +36,17 @@ class _JsonLines(logging.Formatter):
         return json.dumps(line)
 
 
+class _TextLines(logging.Formatter):
+    """One line of text, and below it the traceback if there is one: a message may quote what any user wrote."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - the library's name
+        return printable(super().formatMessage(record))
+
+
 def configure_logging(*, as_json: bool, verbose: bool) -> None:
     """Send log lines to standard error, as text or as JSON."""
     handler = logging.StreamHandler()
-    text = logging.Formatter("%(asctime)s %(levelname).1s %(name)s: %(message)s")
+    text = _TextLines("%(asctime)s %(levelname).1s %(name)s: %(message)s")
     handler.setFormatter(_JsonLines() if as_json else text)
     logging.basicConfig(level=logging.DEBUG if verbose else logging.INFO, handlers=[handler], force=True)
     for noisy in ("apscheduler", "asyncio", "kopf", "aiohttp.access", "kubernetes"):

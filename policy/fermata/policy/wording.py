@@ -21,6 +21,17 @@ def plural(number: int, word: str) -> str:
     return word if number == 1 else f"{word}s"
 
 
+def printable(text: str) -> str:
+    r"""Return a text that others wrote as one line that a terminal only shows: what would act there, in its code.
+
+    >>> printable("done\x1b[2J\nW forged: café"), printable("\u202ecod")
+    ('done\\x1b[2J\\nW forged: café', '\\u202ecod')
+    """
+    if text.isprintable():
+        return text
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
+
+
 def cycle(stages: Sequence[str]) -> str:
     """Return the stages of a cycle, from parent to child, the first one again at the end; of a long one the first ten.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import logging
 import os
 import socket
 import subprocess
@@ -16,11 +17,12 @@ import pytest
 from aiohttp import ClientSession, web
 from tests.processes import AS_NOBODY, fermata, of_nobody
 from tests.unit.operator.answers import answering
-from tests.unit.operator.objects import write_kubeconfig
+from tests.unit.operator.objects import stage, workflow, write_kubeconfig
 from typer.testing import CliRunner
 
 from fermata.cli.explain import app as explain
 from fermata.operator.access import configuration
+from fermata.operator.main import _TextLines
 from fermata.operator.names import API_VERSION
 from fermata.operator.options import Options, options_from_environment
 from fermata.operator.runtime import Operator
@@ -293,3 +295,39 @@ def test_metrics_are_served_on_ipv6_and_the_log_says_where(
 
     with caplog.at_level("INFO", "fermata"):
         asyncio.run(main())
+
+
+HOSTILE = "a\x1b[2J\nstage b: succeeded \u202e"
+SHOWN = r"a\x1b[2J\nstage b: succeeded \u202e"
+
+
+def test_what_others_wrote_does_nothing_to_a_terminal(tmp_path: Path) -> None:
+    row = {"name": "a", "state": "Failed", "reason": HOSTILE, "tasks": 1}
+    status = {"conditions": [{"type": "Accepted", "status": "True", "reason": "Valid", "lastTransitionTime": ""}]}
+    found = workflow("w", stage("a"), status={**status, "stages": [row]})
+
+    async def answer(request: web.Request) -> web.Response:
+        if request.path.endswith("/workflows/w"):
+            return web.json_response(found)
+        if "executorpools" in request.path:
+            return web.json_response({"kind": "Status", "reason": "NotFound"}, status=404)
+        return web.json_response({"kind": "Status", "reason": "InternalError", "message": HOSTILE}, status=500)
+
+    async def main() -> None:
+        async with answering(answer) as port:
+            kubeconfig = write_kubeconfig(tmp_path, {}, {"server": f"http://127.0.0.1:{port}"})
+            for name in ("w", "other"):
+                command = ["-m", "fermata.cli", "explain", name, "--kubeconfig", kubeconfig]
+                process = await asyncio.create_subprocess_exec(
+                    sys.executable, *command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+                )
+                told = (await process.communicate())[0].decode()
+                assert all(line.isprintable() for line in told.splitlines()), told
+                assert r"a\x1b[2J" in told
+
+    asyncio.run(main())
+
+
+def test_what_others_wrote_is_one_line_of_the_log() -> None:
+    record = logging.LogRecord("fermata", logging.WARNING, "", 0, "default/w: %s", (HOSTILE,), None)
+    assert _TextLines("%(name)s: %(message)s").format(record) == f"fermata: default/w: {SHOWN}"
