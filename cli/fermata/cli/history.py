@@ -85,8 +85,9 @@ async def read_history(cluster: Cluster, pool: str | None) -> History:
     fact = pool_fact(await find(cluster, pool_path(pool), f"ExecutorPool {pool!r}"))
     if fact.spec is None:
         raise InputError(f"ExecutorPool {pool!r}: {fact.problem}")
-    rows = [workflow_fact(raw, 0.0) for raw in await cluster.list_all("workflows")]
-    mine = [row for row in rows if row.pool == pool]
+    # Page by page: what the API sends takes more memory than what is kept of it, and few may be of this pool.
+    pages = cluster.pages("workflows")
+    mine = [row async for raws, _ in pages for raw in raws if (row := workflow_fact(raw, 0.0)).pool == pool]
     finished = [row for row in mine if row.finished]
     # Somebody else may have written that it has ended, and not how long it took.
     told = [(job, row) for row in finished if (job := past_job(row)) is not None and not math.isnan(job.jct_s)]
