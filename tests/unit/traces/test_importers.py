@@ -312,6 +312,10 @@ def test_a_wfcommons_task_that_never_ran_is_left_out_or_takes_no_time(tmp_path: 
         ('{"workflow": {"tasks": null}}', "no wfformat: tasks must be a list, not null"),
         ('{"workflow": {"tasks": [1]}}', "no wfformat: each of tasks must be an object, not 1"),
         ('{"workflow": {"tasks": [{"name": "a", "parents": "b"}]}}', 'task .a.: parents must be a list, not "b"'),
+        (
+            '{"workflow": {"specification": {"tasks": []}, "execution": {"tasks": [{"id": "a"}, {"id": "a"}]}}}',
+            "no wfformat: execution.tasks has 'a' twice",
+        ),
         ('{"workflow": {"specification": []}}', r"no wfformat: specification must be an object, not \[\]"),
         ('{"workflow": {"tasks": [{"name": "\\ud800", "runtime": 1}]}}', "is no valid text: surrogates not allowed"),
     ],

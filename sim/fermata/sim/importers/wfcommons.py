@@ -123,7 +123,11 @@ def _tasks(document: dict[str, Any]) -> tuple[list[dict[str, Any]], dict[str, di
     if "specification" in workflow:
         executed = _objects(_object(workflow.get("execution", {}), "execution").get("tasks", []), "execution.tasks")
         specified = _object(workflow["specification"], "specification")["tasks"]
-        return _objects(specified, "specification.tasks"), {run["id"]: run for run in executed}
+        runs = {run["id"]: run for run in executed}
+        if len(runs) < len(executed):
+            twice = next(run["id"] for run in executed if runs[run["id"]] is not run)
+            raise ValueError(f"execution.tasks has {twice!r} twice")
+        return _objects(specified, "specification.tasks"), runs
     # "jobs" was the name up to 1.2.
     tasks = _objects(workflow["tasks"] if "tasks" in workflow else workflow["jobs"], "tasks")
     return tasks, {_key(task): task for task in tasks}
