@@ -18,7 +18,7 @@ import warnings
 from io import BytesIO
 from pathlib import Path
 from typing import Any
-from xml.etree.ElementTree import ParseError
+from xml.etree.ElementTree import Element, ParseError
 
 import networkx as nx
 
@@ -56,11 +56,23 @@ def read_graphml(path: str | Path, options: ImportOptions = DEFAULTS) -> Importe
     return sink.finish()
 
 
+class _Reader(nx.GraphMLReader):  # type: ignore[misc]
+    """Names the node or edge whose attribute is not of its type, of which a file may have thousands."""
+
+    def decode_data_elements(self, graphml_keys: Any, obj_xml: Element) -> Any:
+        try:
+            return super().decode_data_elements(graphml_keys, obj_xml)
+        except (KeyError, ValueError, nx.NetworkXException) as error:
+            ends = (obj_xml.get("id"), obj_xml.get("source"), obj_xml.get("target"))
+            name = " ".join(filter(None, (obj_xml.tag.rpartition("}")[2], *ends)))
+            raise nx.NetworkXError(f"{name}: {error}") from error
+
+
 def _graphs(file: str | Path) -> list[nx.DiGraph]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of ports and untyped attributes, which are nothing to us
-            return list(nx.GraphMLReader()(path=BytesIO(read_bytes(file))))
+            return list(_Reader()(path=BytesIO(read_bytes(file))))
     except ParseError as error:
         raise InputError(f"no XML: {error}", file=shown_name(file)) from error
     # What a document of other types, keys or parts makes networkx raise.
@@ -84,12 +96,13 @@ def _complete(stages: list[dict[str, Any]], options: ImportOptions) -> bool:
         if options.keep_incomplete and not has_times(stage):
             stage["duration_s"] = 0.0
         if isinstance(text := stage.get("durations_s"), str):
-            stage["durations_s"] = _numbers(text)
+            stage["durations_s"] = _numbers(text, stage["name"])
     return all(has_times(stage) for stage in stages)
 
 
-def _numbers(text: str) -> Any:
+def _numbers(text: str, stage: str) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:  # the latter of lists in lists without end
-        raise InputError(f"durations_s must be a list of numbers as JSON has it, not {text[:40]!r}") from error
+        told = f"durations_s must be a list of numbers as JSON has it, not {text[:40]!r}"
+        raise InputError(f"stage {stage!r}: {told}") from error
