@@ -97,6 +97,15 @@ def test_another_file_is_not_taken_for_the_trace(own: OwnTrace, tmp_path: Path) 
         part_of(own_trace(str(changed), (2, 2)).model_copy(update={"sha256": own.sha256[::-1]}), "all")
 
 
+def test_a_trace_that_is_wrong_is_told_by_the_name_that_was_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "bad.jsonl").write_text("{}\n")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError, match=r"^bad\.jsonl:1: "):
+        own_trace("bad.jsonl", (2, 2))
+
+
 def test_the_digest_goes_by_what_is_in_the_file_not_by_where_it_is(own: OwnTrace) -> None:
     config = smoke_on(own)
     assert smoke_on(own.model_copy(update={"path": "/elsewhere"})).digest == config.digest

@@ -50,7 +50,10 @@ def own_trace(path: str, executors: tuple[int, int]) -> OwnTrace:
     if path == "-" or is_pipe_or_device(Path(path)):
         raise InputError("expected a file: a trace is read more than once", file=path)
     absolute, sha256 = str(Path(path).resolve()), _digest(path)
-    trace = _read(absolute, sha256)
+    try:
+        trace = _read(absolute, sha256)
+    except InputError as error:
+        raise InputError(error.message, file=path, line=error.line) from error
     if trace.jobs < LEAST_JOBS:
         raise InputError(f"expected {LEAST_JOBS} jobs or more, to be parted, not {trace.jobs}", file=path)
     if not trace.task_duration_s.any():
