@@ -146,6 +146,13 @@ def test_a_user_without_a_home_and_without_an_entry_needs_none(command: list[str
     assert (done.stdout or done.stderr).startswith(told)
 
 
+def test_a_user_without_a_home_gets_the_one_that_kubernetes_would_give() -> None:
+    then = "import atexit, os; atexit.register(lambda: print(os.path.expanduser('~'))); "
+    asked = [sys.executable, "-c", then + AS_NOBODY, "--version"]
+    done = subprocess.run(asked, capture_output=True, text=True, check=False, env=of_nobody())
+    assert (done.stdout.splitlines()[-1], done.stderr) == ("/", "")
+
+
 def test_no_command_has_options_about_completion() -> None:
     assert "--install-completion" in fermata("--help").stdout
     for verb in VERBS:

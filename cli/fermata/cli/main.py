@@ -106,6 +106,8 @@ def run() -> None:
     """Run the command line; a bad input, or a file that cannot be used, exits 2 with one line, Ctrl-C exits 130."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # as on standard error: no ± is worth the figures beside it
+    if os.path.expanduser("~") == "~":
+        os.environ["HOME"] = "/"  # a user without an entry: as Kubernetes gives one; typer asks for it, and would fail
     try:
         with ended_in_a_line("fermata"):  # also before a command begins, and after it has ended
             try:
