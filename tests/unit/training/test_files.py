@@ -182,6 +182,14 @@ def test_a_damaged_file_is_deleted_and_made_again(name: str, finished: Path, tmp
     assert same(read_run(run)[1].state_dict(), read_run(finished)[1].state_dict())
 
 
+@pytest.mark.parametrize("left", [b"", b'{"name": "graph-smoke", "meth', b"\xff"])
+def test_a_configuration_that_was_cut_short_is_of_no_other_kind_of_run(left: bytes, tmp_path: Path) -> None:
+    note = tmp_path / "config.json"
+    note.write_bytes(left)
+    with pytest.raises(InputError, match=f"^{note}: is damaged; delete it and train again$"):
+        files.claim(tmp_path, config(), lambda noted: b'"method"' in noted)
+
+
 class KilledError(BaseException):
     """Stands for the end of the process."""
 

@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -372,13 +373,47 @@ def test_a_damaged_file_is_named(name: str, smoke_run: Path, tmp_path: Path) -> 
 def test_a_file_of_another_run_is_named(name: str, smoke_run: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     shutil.copytree(smoke_run, run)
-    for content in ({"w": torch.zeros(3)}, [1, 2], torch.load(run / name, weights_only=True) | {"network": {}}):
+    whole = torch.load(run / name, weights_only=True)
+    changes = ({"network": {}}, {"best": {}}, {"looks": "1"}, {"iteration": 99})
+    for content in ({"w": torch.zeros(3)}, [1, 2], *(whole | change for change in changes)):
         torch.save(content, run / name)
         if name == trainer.CHECKPOINT_FILE:
             (run / trainer.NETWORK_FILE).unlink(missing_ok=True)
         told = f"^{run / name}: is of another network or another version; delete it and train again$"
         with pytest.raises(InputError, match=told):
             trainer.train(smoke(), run)
+
+
+def other_moments(optimiser: dict[str, Any]) -> None:
+    optimiser["state"][0]["exp_avg"] = torch.zeros(3)
+
+
+def no_moments(optimiser: dict[str, Any]) -> None:
+    del optimiser["state"][0]["exp_avg_sq"]
+
+
+def fewer_weights(optimiser: dict[str, Any]) -> None:
+    del optimiser["param_groups"][0]["params"][-1]
+
+
+def no_rate(optimiser: dict[str, Any]) -> None:
+    del optimiser["param_groups"][0]["betas"]
+
+
+@pytest.mark.parametrize("harm", [other_moments, no_moments, fewer_weights, no_rate, dict.clear])
+def test_an_optimiser_of_another_network_is_named(
+    harm: Callable[[dict[str, Any]], None], smoke_run: Path, tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(smoke_run, run)
+    checkpoint = run / trainer.CHECKPOINT_FILE
+    content = torch.load(checkpoint, weights_only=True)
+    harm(content["optimiser"])
+    torch.save(content | {"iteration": 2}, checkpoint)
+    (run / trainer.NETWORK_FILE).unlink()
+    told = f"^{checkpoint}: is of another network or another version; delete it and train again$"
+    with pytest.raises(InputError, match=told):
+        trainer.train(smoke(), run)
 
 
 def test_a_run_that_was_cut_short_goes_on_exactly(smoke_run: Path, tmp_path: Path) -> None:

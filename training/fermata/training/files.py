@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ValidationError
+from pydantic_core import from_json
 
 from fermata.policy.errors import InputError
 from fermata.sim.files import atomic_output, unfinished_outputs, unwritable
@@ -109,6 +110,27 @@ def put_weights(module: torch.nn.Module, weights: Any, path: Path) -> None:
         raise unfitting(path) from error
 
 
+def put_moments(optimiser: torch.optim.Adam, state: Any, path: Path) -> None:
+    """Give an optimiser the state that was read from a file; torch looks at no shape before it steps.
+
+    Raises:
+        InputError: it is that of another network.
+    """
+    settings = [group.keys() for group in optimiser.param_groups]
+    parameters = [each for group in optimiser.param_groups for each in group["params"]]
+    fitting = {each: {"step": (), "exp_avg": each.shape, "exp_avg_sq": each.shape} for each in parameters}
+    try:
+        optimiser.load_state_dict(state)
+        found = [(each, {name: value.shape for name, value in of.items()}) for each, of in optimiser.state.items()]
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise unfitting(path) from error
+    # A weight that no decision has needed so far has no state.
+    if [group.keys() for group in optimiser.param_groups] != settings or any(
+        shapes != fitting.get(each) for each, shapes in found
+    ):
+        raise unfitting(path)
+
+
 def unfitting(path: Path) -> InputError:
     """Return what is told when a file is whole, and yet not one of this run."""
     return InputError("is of another network or another version; delete it and train again", file=path)
@@ -172,11 +194,17 @@ def claim(run: Path, config: Whole, ours: Callable[[bytes], bool]) -> None:
         ours: tells by what is noted whether that is a run of the same kind.
 
     Raises:
-        InputError: the folder holds what a run of another configuration has learned, or a run of another kind.
+        InputError: the folder holds what a run of another configuration has learned, or a run of another kind, or what
+            is noted is damaged.
     """
     note = run / CONFIG_FILE
     if note.exists():
-        same_kind = ours(note.read_bytes())
+        noted = note.read_bytes()
+        try:
+            from_json(noted)
+        except ValueError as error:
+            raise damaged(note) from error
+        same_kind = ours(noted)
         if same_kind and read_note(note, type(config)).digest == config.digest:
             return
         if not same_kind or has_learned(run):

@@ -27,6 +27,7 @@ from fermata.training.files import (
     CONFIG_FILE,
     claim,
     locked,
+    put_moments,
     put_weights,
     read_note,
     read_weights,
@@ -49,7 +50,7 @@ class Progressed(NamedTuple):
 
     iteration: int  # the next one
     network: GraphNetwork
-    optimiser: torch.optim.Optimizer
+    optimiser: torch.optim.Adam
     best: dict[str, torch.Tensor]  # weights
     best_score: float  # cost over the base policy's, held-out mean
     looks: int  # since the best
@@ -81,8 +82,12 @@ def _load_checkpoint(run: Path, config: GraphConfig, device: torch.device) -> Pr
     content = read_weights(path)
     if not isinstance(content, dict) or content.keys() != set(Progressed._fields):
         raise unfitting(path)
+    kinds = [type(content[name]) for name in ("iteration", "best_score", "looks")]
+    if kinds != [int, float, int] or not 0 < content["iteration"] <= config.iterations:
+        raise unfitting(path)
+    put_weights(copy.deepcopy(at.network), content["best"], path)
     put_weights(at.network, content.pop("network"), path)
-    at.optimiser.load_state_dict(content.pop("optimiser"))
+    put_moments(at.optimiser, content.pop("optimiser"), path)
     return at._replace(**content)
 
 
