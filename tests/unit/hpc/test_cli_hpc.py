@@ -169,6 +169,8 @@ def test_a_policy_over_the_queue_is_trained_and_evaluated(log: Path, tmp_path: P
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
+        (("simulate", "--policy", "window:"), "'window:' names no file; expected window:FILE.onnx"),
+        (("simulate", "--policy", "window"), "'window' names no file; expected window:FILE.onnx"),
         (("evaluate", "--policy", "foo"), "no order 'foo'; expected one of fcfs, lcfs"),
         (
             ("evaluate", "--policy", "queue-lazy"),

@@ -54,10 +54,13 @@ def policy(text: str, *, kill_at_estimate: bool = False) -> Policy:
         InputError: it names none.
         ModelError: it names a file that is no policy over the queue, or no window agent.
     """
-    if text.startswith(f"{WINDOW}:"):
+    kind, _, file = text.partition(":")
+    if kind == WINDOW:
+        if not file:
+            raise InputError(f"{text!r} names no file; expected {WINDOW}:FILE.onnx")
         from fermata.sim.hpc.window_models import load_window_model
 
-        agent = load_window_model(text.partition(":")[2])
+        agent = load_window_model(file)
         return Policy(text, order("fcfs"), Rules(start=Start.SKIP, kill_at_estimate=kill_at_estimate), agent)
     if text.startswith(QUEUE) or text.endswith(".onnx"):
         from fermata.sim.hpc.queue_models import load_queue_model
