@@ -26,6 +26,7 @@ from fermata.policy.heuristics.kernel import Rule, choose, choose_eager
 from fermata.policy.heuristics.sjf import SJF
 from fermata.policy.rows import peek
 from fermata.policy.state import ClusterState
+from fermata.policy.wording import counted
 from fermata.sim.engine import DECIDE, DONE, STUCK, advance, apply
 from fermata.sim.failures import Failures
 from fermata.sim.learned_loop import DECISIONS_A_REPORT, run_network
@@ -242,7 +243,8 @@ def simulate(
         raise Interrupted(part, trace.jobs) from None
     if outcome != DONE:
         left = len(trace.job_ids) - int(peek(world.clock).finished)
-        raise StuckError(f"policy {policy.name!r} left {left} jobs unfinished at {peek(world.board.pool).now_s:g} s")
+        told = f"policy {policy.name!r} left {counted(left, 'job')} unfinished at {peek(world.board.pool).now_s:g} s"
+        raise StuckError(f"{told}: it waits, and nothing will happen any more; --max-hold or --max-wait bounds that")
     return _episode(trace, executors, tables, world)
 
 

@@ -381,6 +381,7 @@ def test_a_policy_that_only_lets_time_pass_is_stuck(monkeypatch: pytest.MonkeyPa
         return Python(lambda s: first_come(s) if s.now_s >= start_s else Action(WAIT, until_s=s.now_s + 1.0))
 
     jobs = one_stage_jobs((0.0, 4.0), (100.0, 4.0))
-    with pytest.raises(StuckError, match="left 2 jobs unfinished at 150 s"):  # an arrival is worth waiting for
+    # An arrival is worth waiting for.
+    with pytest.raises(StuckError, match=r"left 2 jobs unfinished at 150 s: it waits.*; --max-hold or --max-wait"):
         simulate(jobs, 2, start_at(math.inf))
     assert simulate(jobs, 2, start_at(140.0)).job_start_s.tolist() == [140.0, 140.0]
