@@ -33,7 +33,7 @@ def test_no_core_is_used_twice_and_every_job_ends(
     arrival, agent = order("fcfs"), model.agent(SAMPLE)
     world = new_world(len(log), 1, MACHINE)
     seed_sampling(seed)
-    run_windowed(jobs_of(log, arrival, rules), config_of(log, arrival, rules), world, agent)
+    assert run_windowed(jobs_of(log, arrival, rules), config_of(log, arrival, rules), world, agent)
     for start in (likeliest, world.start):
         assert (start >= log.submit_s).all()  # NaN if one had never started
         for instant in start:

@@ -21,8 +21,7 @@ from fermata.sim.hpc.inspect import (
 from fermata.sim.hpc.kernel import run
 from fermata.sim.hpc.lublin import generate
 from fermata.sim.hpc.models import InspectorModel
-from fermata.sim.hpc.queue_models import load_queue_model
-from fermata.sim.hpc.scoring import run_scored
+from fermata.sim.hpc.window_models import shortest_first
 from fermata.sim.hpc.world import INSTANTS, config_of, jobs_of, new_world
 
 Row = tuple[float, float, float, int]  # submit, runtime, estimate, cores
@@ -234,18 +233,15 @@ def test_an_inspector_of_starts_holds_for_half_a_day_or_nearly_a_whole_one(gap_s
     assert schedule.start_s[0] == held_s < 24 * 3600.0
 
 
-@pytest.mark.parametrize("name", ["sjf+conservative", "queue-prompt"])
+@pytest.mark.parametrize("name", ["sjf+conservative", "queue-prompt", "window"])
 def test_a_long_run_comes_back_now_and_then_so_that_ctrl_c_is_heard(name: str) -> None:
-    log, chosen = generate(2 * INSTANTS, 1, machine_cores=256, load=0.9), policy(name)
-    world = new_world(len(log), int(log.user.max()) + 1, log.machine_cores)
-    jobs, config = jobs_of(log, chosen.order, chosen.rules), config_of(log, chosen.order, chosen.rules)
-    calls, ended = 0, False
-    scorer = load_queue_model(name).scorer(log) if chosen.model is not None else None
-    while not ended:
-        ended = run(jobs, config, world, no_inspector()) if scorer is None else run_scored(jobs, config, world, scorer)
-        calls += 1
-    assert calls >= 4, "each job arrives and ends"
-    assert world.start.tolist() == simulate(log, chosen.order, chosen.rules, model=chosen.model).start_s.tolist()
+    log = generate(2 * INSTANTS, 1, machine_cores=256, load=0.9)
+    chosen = policy("fcfs/skip" if name == "window" else name)
+    model, told = shortest_first(5, 0) if name == "window" else chosen.model, list[float]()
+    schedule = simulate(log, chosen.order, chosen.rules, model=model, progress=told.append)
+    assert len(told) >= 3, "each job arrives and ends"
+    assert 0.0 < told[0] < told[-1] < 1.0
+    assert np.isfinite(schedule.start_s).all()
 
 
 def test_a_run_that_plans_a_long_queue_comes_back_sooner() -> None:

@@ -32,7 +32,7 @@ FREE_CHOICE = Rules(start=Start.SKIP)
 def run(log: JobLog, agent: Agent) -> World:
     arrival = order("fcfs")
     world = new_world(len(log), 1, log.machine_cores)
-    run_windowed(jobs_of(log, arrival, FREE_CHOICE), config_of(log, arrival, FREE_CHOICE), world, agent)
+    assert run_windowed(jobs_of(log, arrival, FREE_CHOICE), config_of(log, arrival, FREE_CHOICE), world, agent)
     return world
 
 

@@ -9,6 +9,7 @@ import typer
 
 from fermata.cli.hpc.options import AsJson, CleaningName, Estimates, Kill, Log, PolicyName, Seed, Stretch, load
 from fermata.cli.options import check_apart, check_stream, location
+from fermata.cli.progress import progress_bar
 from fermata.policy.errors import InputError
 
 
@@ -43,7 +44,8 @@ def simulate(
     chosen = named(policy, kill_at_estimate=kill)
     given = load(log, cleaning, estimates, seed, stretch)
     wanted = given.sequence(start, max(len(given) - start, 1) if jobs is None else jobs)
-    schedule = run(wanted, chosen.order, chosen.rules, None, chosen.model)
+    with progress_bar("simulating") as progress:
+        schedule = run(wanted, chosen.order, chosen.rules, None, chosen.model, progress)
     if per_job is not None:
         with atomic_output(per_job) as stream:
             stream.write(b"id,submit_s,start_s,end_s,wait_s,cores\n")

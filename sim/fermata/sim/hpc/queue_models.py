@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -19,10 +19,11 @@ from fermata.policy.queue_features import FEATURE_NAMES, FEATURES, SCHEMA
 from fermata.policy.queue_policy import QueuePolicy
 from fermata.policy.registry import LEARNED, shipped_model
 from fermata.policy.weights import expect_finite, expect_same, packed, unpacked
+from fermata.sim.files import Progress
 from fermata.sim.hpc.jobs import FloatArray, JobLog
 from fermata.sim.hpc.models import TOLERANCE, check_kinds
 from fermata.sim.hpc.scoring import HIDDEN_UNITS, PARAMETERS, Scorer, run_scored, score
-from fermata.sim.hpc.world import Config, Jobs, World
+from fermata.sim.hpc.world import Config, Jobs, World, run_on
 
 # What ships: the policies over the queue among the built-in ones.
 SHIPPED = tuple(name for name in LEARNED if name.startswith("queue-"))
@@ -57,11 +58,9 @@ class QueueModel:
             np.full(1, np.inf),
         )
 
-    def run(self, jobs: Jobs, config: Config, world: World, log: JobLog) -> None:
-        """Run the jobs of a log until every one has started."""
-        scorer = self.scorer(log)
-        while not run_scored(jobs, config, world, scorer):
-            pass
+    def run(self, jobs: Jobs, config: Config, world: World, log: JobLog, progress: Progress | None = None) -> None:
+        """Run the jobs of a log until every one has started; see `run_on`."""
+        run_on(partial(run_scored, jobs, config, world, self.scorer(log)), world, progress)
 
     def metadata(self) -> str:
         """Return what the file says about itself, as JSON; the weights as base64 of little-endian float32."""

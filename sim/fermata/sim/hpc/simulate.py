@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fermata.policy.errors import InputError
+from fermata.sim.files import Progress
 from fermata.sim.hpc.inspect import Inspector, no_inspector
 from fermata.sim.hpc.jobs import FloatArray, IntArray, JobLog
 from fermata.sim.hpc.kernel import run
 from fermata.sim.hpc.orders import Order
 from fermata.sim.hpc.rules import Rules
-from fermata.sim.hpc.world import DECISIONS, EVENTS, config_of, jobs_of, new_world
+from fermata.sim.hpc.world import DECISIONS, EVENTS, config_of, jobs_of, new_world, run_on
 
 if TYPE_CHECKING:
     from fermata.sim.hpc.queue_models import QueueModel
@@ -58,6 +60,7 @@ def simulate(
     rules: Rules,
     inspector: Inspector | None = None,
     model: QueueModel | WindowModel | None = None,
+    progress: Progress | None = None,
 ) -> Schedule:
     """Run the jobs of a log on its machine, idle at first.
 
@@ -68,6 +71,7 @@ def simulate(
         inspector: accepts or rejects what is about to be done; default: nobody does.
         model: scores the queue, or a window of it, and decides instead of the rules; the order only breaks ties and
             says who is first.
+        progress: called now and then with the share of the jobs that have started, 0 to 1.
 
     Returns:
         The schedule; the same for the same arguments.
@@ -81,10 +85,8 @@ def simulate(
     world = new_world(len(log), int(log.user.max()) + 1, log.machine_cores)
     config = config_of(log, order, rules)
     if model is not None:
-        model.run(jobs, config, world, log)
+        model.run(jobs, config, world, log, progress)
     else:
-        beside = inspector or no_inspector()
-        while not run(jobs, config, world, beside):
-            pass
+        run_on(partial(run, jobs, config, world, inspector or no_inspector()), world, progress)
     counts: NDArray[np.int64] = world.counts
     return Schedule(log, world.start, jobs.runtime, int(counts[EVENTS]), int(counts[DECISIONS]), world.rejections)

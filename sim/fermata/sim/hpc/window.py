@@ -24,6 +24,7 @@ from fermata.sim.hpc.shadow import expected_end
 from fermata.sim.hpc.world import (
     DECISIONS,
     FREE,
+    INSTANTS,
     MACHINE,
     NEXT,
     NOBODY,
@@ -115,13 +116,19 @@ def new_agent(head: int, tail: int, theta: SingleArray, mode: int, *, record: in
 
 
 @kernel
-def run_windowed(jobs: Jobs, config: Config, world: World, agent: Agent) -> None:
-    """Run until every job has started; starts are in `world.start`. `jobs.rank` must be the order of arrival."""
-    while _move(jobs, config, world, agent):
+def run_windowed(jobs: Jobs, config: Config, world: World, agent: Agent) -> bool:
+    """Run on for at most `INSTANTS` and tell whether every job has started; starts are in `world.start`.
+
+    `jobs.rank` must be the order of arrival.
+    """
+    for _ in range(INSTANTS):
+        if not _move(jobs, config, world, agent):
+            return True
         while world.counts[WAITING] > 0 and _start_one(jobs, config, world, agent):
             pass
         if world.counts[NEXT] == len(jobs.submit) and world.counts[WAITING] == 0:
-            return
+            return True
+    return False
 
 
 @kernel

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +16,7 @@ from fermata.sim.hpc.policies import Policy
 from fermata.sim.hpc.rules import Rules, Start
 from fermata.sim.hpc.window import STALE, run_windowed
 from fermata.sim.hpc.window_models import WindowModel
-from fermata.sim.hpc.world import DECISIONS, config_of, jobs_of, new_world
+from fermata.sim.hpc.world import DECISIONS, config_of, jobs_of, new_world, run_on
 from fermata.sim.metrics import student_t975
 
 FloatArray = NDArray[np.float64]
@@ -78,7 +79,7 @@ def habits(log: JobLog, model: WindowModel, drawn: Sequences) -> tuple[FloatArra
     for start in drawn.starts:
         cut, agent = log.sequence(start, drawn.jobs), model.agent()
         world = new_world(len(cut), int(cut.user.max()) + 1, cut.machine_cores)
-        run_windowed(jobs_of(cut, arrival, rules), config_of(cut, arrival, rules), world, agent)
+        run_on(partial(run_windowed, jobs_of(cut, arrival, rules), config_of(cut, arrival, rules), world, agent), world)
         end = float((world.start + cut.runtime_s).max())
         stale.append(agent.spent[STALE] / (end - cut.submit_s[0]))
         fwd.append(1.0 - len(cut) / world.counts[DECISIONS])  # every other decision starts a job

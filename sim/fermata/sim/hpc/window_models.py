@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ import numpy as np
 from fermata.policy.errors import ModelError
 from fermata.policy.onnx_file import open_onnx
 from fermata.policy.weights import expect_finite, expect_same, packed, unpacked
+from fermata.sim.files import Progress
 from fermata.sim.hpc.inspect import ARGMAX
 from fermata.sim.hpc.jobs import JobLog
 from fermata.sim.hpc.models import TOLERANCE, check_kinds
@@ -31,7 +32,7 @@ from fermata.sim.hpc.window import (
     run_windowed,
     score,
 )
-from fermata.sim.hpc.world import Config, Jobs, World
+from fermata.sim.hpc.world import Config, Jobs, World, run_on
 
 KEY = "fermata-hpc-window"
 INPUT, OUTPUT = "rows", "scores"
@@ -63,9 +64,9 @@ class WindowModel:
         """Return it as the kernel wants it; `record` is the room for decisions."""
         return new_agent(self.head, self.tail, self.theta, mode, record=record)
 
-    def run(self, jobs: Jobs, config: Config, world: World, log: JobLog) -> None:
-        """Run the jobs of a log until every one has started."""
-        run_windowed(jobs, config, world, self.agent())
+    def run(self, jobs: Jobs, config: Config, world: World, log: JobLog, progress: Progress | None = None) -> None:
+        """Run the jobs of a log until every one has started; see `run_on`."""
+        run_on(partial(run_windowed, jobs, config, world, self.agent()), world, progress)
 
     def metadata(self) -> str:
         """Return what the file says about itself, as JSON; the weights as base64 of little-endian float32."""

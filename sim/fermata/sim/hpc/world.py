@@ -5,11 +5,13 @@ The queue and both lists of running jobs are kept in descending order, so that t
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fermata.sim.files import Progress
 from fermata.sim.hpc.jobs import JobLog
 from fermata.sim.hpc.orders import Order
 from fermata.sim.hpc.rules import Rules
@@ -116,3 +118,16 @@ def new_world(jobs: int, users: int, machine_cores: int) -> World:
         counts=counts,
         clock=clock,
     )
+
+
+def run_on(kernel: Callable[[], bool], world: World, progress: Progress | None = None) -> None:
+    """Call a kernel until it tells that every job has started; in between, Ctrl-C is heard.
+
+    Args:
+        kernel: runs on for a while.
+        world: that it runs.
+        progress: called between two calls with the share of the jobs that have started, 0 to 1.
+    """
+    while not kernel():
+        if progress is not None:
+            progress(float(np.isfinite(world.start).mean()))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -18,7 +19,7 @@ from fermata.sim.hpc.orders import order
 from fermata.sim.hpc.rules import Rules, Start
 from fermata.sim.hpc.window import FEATURES, IDLED, WAITED, run_windowed
 from fermata.sim.hpc.window_models import WindowModel
-from fermata.sim.hpc.world import NOW, RECORDED, Config, Jobs, config_of, jobs_of, new_world
+from fermata.sim.hpc.world import NOW, RECORDED, Config, Jobs, config_of, jobs_of, new_world, run_on
 from fermata.training.hpc.window_config import WindowConfig
 
 FloatArray = NDArray[np.float64]
@@ -132,7 +133,7 @@ def _run(episode: Episode, model: WindowModel) -> _Run:
     log = episode.log
     agent = model.agent(SAMPLE, record=_ROOM_A_JOB * len(log))
     world = new_world(len(log), int(log.user.max()) + 1, log.machine_cores)
-    run_windowed(episode.jobs, episode.config, world, agent)
+    run_on(partial(run_windowed, episode.jobs, episode.config, world, agent), world)
     many = int(world.counts[RECORDED])
     last = (world.clock[NOW], agent.spent[WAITED], agent.spent[IDLED])
     marks = agent.marks[:many]
