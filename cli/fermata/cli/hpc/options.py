@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
@@ -99,3 +99,12 @@ def configured(kind: type[M], values: Mapping[str, Any]) -> M:
         unknown = any(each["type"] == "extra_forbidden" for each in error.errors())
         known = f"; there are: {', '.join(kind.model_fields)}" if unknown else ""
         raise InputError(f"--set {first_mistake(error)}{known}") from error
+
+
+def telling(progress: Callable[[float], object], steps: int) -> Callable[[Any], None]:
+    """Return what tells, after each of so many steps of a training, which share of them is done."""
+
+    def tell(row: Any) -> None:
+        progress(row.number / steps)
+
+    return tell

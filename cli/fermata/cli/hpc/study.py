@@ -8,8 +8,10 @@ from typing import Annotated
 
 import typer
 
+from fermata.cli.hpc.options import telling
 from fermata.cli.interrupts import resumable
 from fermata.cli.options import path
+from fermata.cli.progress import progress_bar
 
 
 @resumable()
@@ -44,5 +46,7 @@ def study(
             continue
         print(f"{number + 1} of {len(wanted)}: {name}", file=sys.stderr)
         config = InspectorConfig.model_validate(settings)
-        export_inspector(train_inspector(logs[log], config, part="train"), out / name)
+        with progress_bar(name) as progress:
+            model = train_inspector(logs[log], config, part="train", on_epoch=telling(progress, config.epochs))
+        export_inspector(model, out / name)
     print(f"{len(wanted)} inspectors in {out}")

@@ -9,9 +9,10 @@ from typing import Annotated, Any
 
 import typer
 
-from fermata.cli.hpc.options import configured, load
+from fermata.cli.hpc.options import configured, load, telling
 from fermata.cli.interrupts import resumable
 from fermata.cli.options import parameter, path
+from fermata.cli.progress import progress_bar
 from fermata.policy.errors import InputError
 
 
@@ -67,7 +68,9 @@ def windows(
         path = out / f"{case.name}.onnx"
         if not path.is_file():
             print(f"{number} of {len(CASES)}: {case.name}", file=sys.stderr)
-            export_window_model(train_window(jobs, config, part="all"), path)
+            with progress_bar(case.name) as progress:
+                model = train_window(jobs, config, part="all", on_iteration=telling(progress, config.iterations))
+            export_window_model(model, path)
     print(f"{len(CASES)} agents in {out}")
     if judged is None:
         return
