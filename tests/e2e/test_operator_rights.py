@@ -9,6 +9,7 @@ import base64
 import hashlib
 from pathlib import Path
 
+import kubernetes
 import pytest
 from tests.fault_rig import OPERATOR_USER, Bench, bench
 from tests.operator_rig import rights, stage, wait_until
@@ -88,3 +89,38 @@ def test_the_rights_that_ship_are_those_that_are_used(tmp_path: Path) -> None:
         )
     }  # fmt: skip
     assert unused == UNSEEN, "granted, and never asked for"
+
+
+def test_an_operator_of_one_namespace_needs_few_rights_in_the_whole_cluster(tmp_path: Path) -> None:
+    wide = [
+        {"apiGroups": [""], "resources": ["namespaces"], "verbs": ["list", "watch"]},
+        {"apiGroups": ["fermata.dev"], "resources": ["executorpools"], "verbs": ["list", "watch"]},
+        {"apiGroups": ["fermata.dev"], "resources": ["executorpools/status"], "verbs": ["patch"]},
+    ]
+    lease = {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["get", "create", "update"]}
+    subjects = [{"kind": "ServiceAccount", "name": "fermata", "namespace": "fermata"}]
+
+    def reference(kind: str, name: str) -> dict[str, str]:
+        return {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": name}
+
+    with bench(tmp_path) as one:
+        api, meta = kubernetes.client.RbacAuthorizationV1Api(one.cluster.client), {"name": "narrow"}
+        api.delete_cluster_role_binding("fermata")
+        api.create_cluster_role({"metadata": meta, "rules": wide})
+        bound = {"metadata": meta, "subjects": subjects}
+        api.create_cluster_role_binding({**bound, "roleRef": reference("ClusterRole", "narrow")})
+        core = kubernetes.client.CoreV1Api(one.cluster.client)
+        core.create_namespace({"metadata": {"name": "team"}})
+        api.create_namespaced_role_binding("team", {**bound, "roleRef": reference("ClusterRole", "fermata")})
+        api.create_namespaced_role("fermata", {"metadata": meta, "rules": [lease]})
+        api.create_namespaced_role_binding("fermata", {**bound, "roleRef": reference("Role", "narrow")})
+        operator = one.operator("--namespace", "team")
+        one.cluster.pool("own", executors=2, policy={"name": "fifo"}, namespaceSelector={"matchLabels": {}})
+        stages = [stage("a", 0.2), stage("b", 0.2, "a")]
+        one.cluster.submit("theirs", "own", stages, namespace="team", ttlSecondsAfterFinished=30)
+        one.cluster.submit("others", "own", stages)
+        one.cluster.wait_for("theirs", namespace="team")
+        one.cluster.wait_for_pool("own", "Ready", "True")
+        assert one.cluster.status("others") == {}
+    forbidden = [line for line in operator.log.read_text().splitlines() if "Forbidden" in line]
+    assert all("an event was not written" in line for line in forbidden), forbidden
