@@ -1,0 +1,22 @@
+"""`scripts/random_workloads.py` draws the same workloads each time, of every kind, and sees who is behind."""
+
+from __future__ import annotations
+
+from tests.scripts import script
+
+random_workloads = script("random_workloads")
+
+
+def test_a_number_always_draws_the_same_workload_and_others_draw_others() -> None:
+    drawn = [random_workloads.draw(number, 24) for number in range(60)]
+    assert drawn == [random_workloads.draw(number, 24) for number in range(60)]
+    assert len(set(map(str, drawn))) == 60
+    assert {type(each.recipe).__name__ for each in drawn} == {"OneStage", "LayeredDags", "Mix"}
+    assert all(1 <= each.executors <= 24 and each.with_(jobs=20, warm=0).generate(1).jobs for each in drawn)
+
+
+def test_a_policy_is_compared_with_the_better_of_the_simple_ones() -> None:
+    workload = random_workloads.draw(2, 24).with_(jobs=200, warm=20)
+    changes = {name: random_workloads.change_pct(name, workload, range(2)) for name in ("sjf", "srwf", "fifo")}
+    assert min(changes["sjf"], changes["srwf"]) == 0.0
+    assert changes["fifo"] > 10.0
