@@ -88,14 +88,16 @@ def test_a_damaged_state_is_named(finished: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     shutil.copytree(finished, run)
     state = run / trainer.STATE_FILE
+    whole = dict(np.load(state))
     state.write_bytes(state.read_bytes()[:500])
     with pytest.raises(InputError, match=f"^{state}: is damaged; delete it and train again$"):
         trainer.read_run(run)
-    np.savez(
-        state, **{name: np.zeros(()) if name in ("generation", "least") else np.zeros(3) for name in trainer._SAVED}
-    )
-    with pytest.raises(InputError, match=f"^{state}: is of another network or another version; delete it and train"):
-        trainer.read_run(run)
+    short = {name: np.zeros(()) if name in ("generation", "least") else np.zeros(3) for name in trainer._SAVED}
+    for other in (short, whole | {"generation": np.array(4)}):  # of a longer search, it would never be at its end
+        np.savez(state, **other)
+        told = f"^{state}: is of another network or another version; delete it and train again$"
+        with pytest.raises(InputError, match=told):
+            trainer.read_run(run)
 
 
 def test_a_search_lowers_what_it_is_judged_by(tmp_path: Path) -> None:

@@ -169,7 +169,8 @@ def _read_state(config: AllocationConfig, run: Path) -> _State:
     if not path.exists():
         return _State(0, evolution, evolution.centre, evolution.centre, np.inf)
     found = read_arrays(path, _SAVED)
-    if {found[name].shape for name in _SAVED} != {(), start.shape}:
+    shapes = {found[name].shape for name in _SAVED}
+    if shapes != {(), start.shape} or not 0 <= found["generation"] <= search.generations:
         raise unfitting(path)
     evolution.resume(found["centre"], found["moment"], found["spread"], int(found["generation"]))
     return _State(int(found["generation"]), evolution, found["mean"], found["best"], float(found["least"]))
