@@ -57,12 +57,14 @@ def export_onnx(
     if (beside is not None or card is not None) and is_pipe_or_device(out):
         raise InputError("--beside and --card read the model again; expected the name of a file", file=out)
     metadata = exporter.metadata_of(config, kept)
-    difference = exporter.export_onnx(network, metadata, out)
+    if beside is None:
+        difference = exporter.export_onnx(network, metadata, out)
+    else:
+        difference = spark_export.export_beside(network, metadata, beside, out)
     print(
         f"{out}: largest difference from torch {difference:.2g}, absolute or relative (allowed {exporter.TOLERANCE:g})"
     )
     if beside is not None:
-        exporter.combine(beside, out, out)
         print(f"{out}: beside {beside}")
     if card is not None:
         from fermata.policy.model_file import load_model

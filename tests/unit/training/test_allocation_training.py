@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 from fermata.cli.main import app
 from fermata.policy.allocation import ANSWERS, DECIMA_FEATURES, FEATURES, LAYER, LINEAR, SIZE
-from fermata.policy.errors import InputError
+from fermata.policy.errors import InputError, ModelError
 from fermata.policy.model_file import load_model
 from fermata.training.files import CONFIG_FILE, write_note
 from fermata.training.graph.config import read_any
@@ -157,6 +157,14 @@ def test_the_command_line_trains_exports_and_simulates(finished: Path, tmp_path:
     told = json.loads(run("simulate", *setting, "--policy", str(out)))
     assert told["jobs"] == 50
     assert told["avg_jct_s"] < json.loads(run("simulate", *setting, "--policy", "spark-fair"))["avg_jct_s"]
+
+
+def test_what_finds_no_model_to_stand_beside_leaves_the_file_that_was_there(finished: Path, tmp_path: Path) -> None:
+    out = tmp_path / "model.onnx"
+    out.write_text("old")
+    command = ["export-onnx", str(finished), "--out", str(out), "--beside", str(tmp_path / "none.onnx")]
+    assert isinstance(CliRunner().invoke(app, command).exception, ModelError)
+    assert out.read_text() == "old"
 
 
 def test_a_folder_where_nothing_was_searched_takes_another_configuration(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tempfile
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from fermata.training.onnx_writer import onnx_of
 from fermata.training.spark.config import AllocationConfig
 from fermata.training.spark.network import AllocationNetwork
 
-__all__ = ["TOLERANCE", "combine", "export_onnx", "metadata_of"]
+__all__ = ["TOLERANCE", "combine", "export_beside", "export_onnx", "metadata_of"]
 
 _PREFIX = "allocation_"  # of names in a combined graph
 
@@ -55,6 +56,19 @@ def export_onnx(theta: FloatArray, metadata: dict[str, Any], out: Path) -> float
     content = onnx_of(AllocationNetwork(theta), (torch.zeros(2, SIZE),), [INPUT], [OUTPUT], (rows,), (KEY, text))
     with draft_of(out, content) as draft:
         return AllocationPolicy.of_file(open_onnx(draft)).compare(out.name)
+
+
+def export_beside(theta: FloatArray, metadata: dict[str, Any], model: Path, out: Path) -> float:
+    """Write weights beside the network of `model`, one file for both, or nothing; returns what `export_onnx` does.
+
+    Raises:
+        ModelError: as `export_onnx` and `combine`.
+    """
+    with tempfile.TemporaryDirectory(prefix="fermata-") as folder:
+        alone = Path(folder) / "allocation.onnx"
+        difference = export_onnx(theta, metadata, alone)
+        combine(model, alone, out)
+    return difference
 
 
 def combine(model: Path, allocation: Path, out: Path) -> None:
