@@ -27,13 +27,19 @@ def test_an_operator_that_cannot_read_jobs_does_not_say_that_it_acts(tmp_path: P
         assert f'fermata_build_info{{version="{version("fermata")}"}} 1.0' in shown
 
 
-def test_names_of_pools_that_users_make_up_are_no_series_for_ever(cluster: Cluster, operator: OperatorProcess) -> None:
+def test_names_of_pools_that_users_make_up_are_no_series_and_those_of_pools_end(
+    cluster: Cluster, operator: OperatorProcess
+) -> None:
     cluster.submit("astray", "made-up", [stage("a", 0.2)], activeDeadlineSeconds=1)
     cluster.wait_for("astray", "Succeeded", "False")
-    failed = 'fermata_workflows_finished_total{pool="made-up",result="failed"} 1.0'
-    wait_until(lambda: failed in operator.get("/metrics"), "what failed is not counted")
-    cluster.objects.delete_namespaced_custom_object(GROUP, VERSION, "default", "workflows", "astray")
-    wait_until(lambda: "made-up" not in operator.get("/metrics"), "what is said of it stays")
+    cluster.pool("passing", executors=1, policy={"name": "fifo"})
+    cluster.submit("brief", "passing", [stage("a", 0.2)])
+    done = 'fermata_workflows_finished_total{pool="passing",result="succeeded"} 1.0'
+    wait_until(lambda: done in operator.get("/metrics"), "what succeeded is not counted")
+    assert "made-up" not in operator.get("/metrics")
+    cluster.objects.delete_namespaced_custom_object(GROUP, VERSION, "default", "workflows", "brief")
+    cluster.objects.delete_cluster_custom_object(GROUP, VERSION, "executorpools", "passing")
+    wait_until(lambda: "passing" not in operator.get("/metrics"), "what is said of a pool that is gone stays")
 
 
 def test_what_is_counted_of_a_pool_begins_at_zero(cluster: Cluster, operator: OperatorProcess) -> None:
