@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from tests.scripts import script
 
 random_workloads = script("random_workloads")
@@ -17,6 +19,12 @@ def test_a_number_always_draws_the_same_workload_and_others_draw_others() -> Non
 
 def test_a_policy_is_compared_with_the_better_of_the_simple_ones() -> None:
     workload = random_workloads.draw(2, 24).with_(jobs=200, warm=20)
-    changes = {name: random_workloads.change_pct(name, workload, range(2)) for name in ("sjf", "srwf", "fifo")}
+    changes = {name: random_workloads.change_pct(name, workload, range(2)).mean for name in ("sjf", "srwf", "fifo")}
     assert min(changes["sjf"], changes["srwf"]) == 0.0
     assert changes["fifo"] > 10.0
+
+
+def test_what_chance_can_make_is_not_told_as_behind() -> None:
+    again = [(math.nan, math.nan), (3.0, 4.0), (-2.0, 1.0), (3.0, 2.0)]
+    behind = [random_workloads.Played(1, 4, 2.0, random_workloads.Interval(*each)).behind for each in again]
+    assert behind == [0.0, 0.0, 0.0, 3.0]
