@@ -218,8 +218,9 @@ def namespace(api: Plain, plane: Plane) -> Iterator[str]:
     name = f"conformance-{uuid.uuid4().hex[:8]}"
     assert api("POST", "/api/v1/namespaces", {"metadata": {"name": name}}).code == 201
     if plane.is_real and plane.runs_jobs:
-        # Admission may ask for the account that a controller makes.
-        eventually(lambda: api("GET", f"/api/v1/namespaces/{name}/serviceaccounts/default").code == 200)
+        # Controllers put these there: admission may ask for the account, and watches tell of the ConfigMap.
+        for made in ("serviceaccounts/default", "configmaps/kube-root-ca.crt"):
+            eventually(lambda path=f"/api/v1/namespaces/{name}/{made}": api("GET", path).code == 200)
     yield name
     api("DELETE", f"/api/v1/namespaces/{name}")
 
