@@ -34,21 +34,29 @@ from fermata.sim.kube import Options
 GROUP, VERSION = "fermata.dev", "v1alpha1"
 PATIENCE_S = float(os.environ.get("FERMATA_TEST_PATIENCE_S", "150"))
 DEPLOY = Path(__file__).parents[1] / "deploy"
+#: Resources of the operator's that lie in no namespace.
+OF_CLUSTER = {"namespaces", "executorpools", "executorpools/status"}
 Raw = dict[str, Any]
 
 
 @contextlib.contextmanager
-def control_plane(folder: Path, slots: int = 16) -> Iterator[Path]:
-    """Give the kubeconfig of a control plane that serves the CRDs, and put the operator's own beside it."""
+def control_plane(folder: Path, slots: int = 16, given: list[Raw] | None = None) -> Iterator[Path]:
+    """Give the kubeconfig of a control plane that serves the CRDs, and put the operator's own beside it.
+
+    Args:
+        folder: an existing one, for the control plane's files and both kubeconfigs.
+        slots: executor slots.
+        given: the operator's account and rights; those that ship if None.
+    """
     if JOBS:
         with real_plane(folder, slots) as plane:
             install_crds(plane.kubeconfig)
-            give_rights(plane.kubeconfig)
+            give_rights(plane.kubeconfig, given)
             with clean_slate(plane.kubeconfig):
                 yield plane.kubeconfig
         return
     with PlaneThread(Options(slots=slots, job_backoff_s=0.2), folder, manifests()) as kube:
-        give_rights(kube.kubeconfig)
+        give_rights(kube.kubeconfig, given)
         yield kube.kubeconfig
 
 
@@ -93,10 +101,35 @@ def rights() -> list[Raw]:
     return [item for file in files for item in yaml.safe_load_all(file.read_text(encoding="utf-8"))]
 
 
-def give_rights(kubeconfig: Path) -> Path:
-    """Create the operator's account with the rights that ship, and write its kubeconfig beside the one given."""
+def rights_within(watched: str) -> list[Raw]:
+    """Return the same for an operator of one namespace, as the chart makes them with `watchNamespace`."""
+    found: list[Raw] = []
+    for item in rights():
+        found.append(item)
+        if item["kind"] == "ClusterRole":
+            rest = [rule for rule in item["rules"] if not OF_CLUSTER.issuperset(rule["resources"])]
+            # Events of pools lie in the namespace default.
+            rules = {"default": [rule for rule in rest if rule["resources"] == ["events"]], watched: rest}
+            item["rules"] = [rule for rule in item["rules"] if rule not in rest]
+            found += [_in_namespace(item, name, rules=rules[name]) for name in rules]
+        elif item["kind"] == "ClusterRoleBinding":
+            reference = {**item["roleRef"], "kind": "Role"}
+            found += [_in_namespace(item, name, roleRef=reference) for name in {"default", watched}]
+        for rule in item.get("rules", []):
+            if "resourceNames" in rule:
+                rule["resourceNames"] = [f"{name}-{watched}" for name in rule["resourceNames"]]
+    return found
+
+
+def _in_namespace(item: Raw, namespace: str, **changed: Any) -> Raw:
+    metadata = {**item["metadata"], "namespace": namespace}
+    return {**item, "kind": item["kind"].removeprefix("Cluster"), "metadata": metadata, **changed}
+
+
+def give_rights(kubeconfig: Path, given: list[Raw] | None = None) -> Path:
+    """Create the operator's account with its rights, and write its kubeconfig beside the one given."""
     client = kubernetes.config.new_client_from_config(str(kubeconfig))
-    for manifest in rights():
+    for manifest in given or rights():
         with contextlib.suppress(kubernetes.utils.FailToCreateError):
             kubernetes.utils.create_from_dict(client, manifest)
     wanted = {"spec": {"expirationSeconds": 7200}}

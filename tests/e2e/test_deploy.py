@@ -8,12 +8,14 @@ import os
 import re
 import shutil
 import subprocess
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 from tests.kube_fixtures import LocalKube, any_kube, local_kube
+from tests.operator_rig import rights, rights_within
 from tests.real_plane import FRESH, JOBS, real_plane
 from tests.unit.operator.test_deploy import CHART, DEPLOY, _objects
 
@@ -206,6 +208,8 @@ def test_the_chart_renders_what_an_api_server_takes(
         capture_output=True, text=True, timeout=60, check=True,
     ).stdout  # fmt: skip
     manifests = [item for item in yaml.safe_load_all(built) if item]
+    if watched := values.get("watchNamespace"):
+        manifests.insert(0, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": watched}})
     (pod,) = (item["spec"]["template"]["spec"] for item in manifests if item["kind"] == "Deployment")
     (container,) = pod["containers"]
     for extra, items in (
@@ -217,3 +221,25 @@ def test_the_chart_renders_what_an_api_server_takes(
     assert len(asyncio.run(created(any_kube, manifests))) == len(
         {(item["kind"], item["metadata"]["name"]) for item in manifests}
     )
+
+
+@needs_helm
+@pytest.mark.parametrize("watched", ["", "team", "default", "fermata"])
+def test_the_chart_grants_what_the_tests_of_the_operator_give_it(watched: str, tmp_path: Path) -> None:
+    file = tmp_path / "values.yaml"
+    file.write_text(yaml.safe_dump({"watchNamespace": watched, "userRoles": False}), encoding="utf-8")
+    built = subprocess.run(
+        ["helm", "template", "fermata", str(CHART), "--namespace", "fermata", "-f", str(file)],
+        capture_output=True, text=True, timeout=60, check=True,
+    ).stdout  # fmt: skip
+
+    def granted(manifests: Iterable[dict[str, Any]]) -> dict[tuple[str, str, str], Any]:
+        return {
+            (item["kind"], item["metadata"].get("namespace", ""), item["metadata"]["name"]): item.get("rules")
+            or (item["roleRef"], item["subjects"])
+            for item in manifests
+            if item and item["apiVersion"].startswith("rbac.")
+        }
+
+    shipped = rights_within(watched) if watched else rights()
+    assert granted(yaml.safe_load_all(built)) == granted(shipped)

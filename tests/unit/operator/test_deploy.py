@@ -13,6 +13,7 @@ import jsonschema
 import pytest
 import yaml
 from prometheus_client import ProcessCollector
+from tests.operator_rig import OF_CLUSTER
 
 from fermata.operator.metrics import Metrics
 from fermata.operator.options import Options
@@ -112,6 +113,18 @@ def test_the_chart_has_the_rights_crds_alerts_and_dashboard_of_the_kustomization
     assert (CHART / "files/dashboard.json").read_text() == (MONITORING / "dashboard.json").read_text()
     alerts = yaml.safe_load((MONITORING / "rules.yaml").read_text())["spec"]
     assert yaml.safe_load((CHART / "files/alerts.yaml").read_text()) == alerts
+
+
+def test_the_chart_tells_what_lies_in_no_namespace() -> None:
+    """With `watchNamespace` it grants that in the whole cluster, and the rest in one namespace."""
+    crds = [item["spec"] for item in _objects(DEPLOY / "crds")]
+    plurals = {"namespaces", *(spec["names"]["plural"] for spec in crds if spec["scope"] == "Cluster")}
+    (role,) = (item for item in _objects() if (item["kind"], item["metadata"]["name"]) == ("ClusterRole", "fermata"))
+    rules = [set(rule["resources"]) for rule in role["rules"]]
+    of_cluster = {resource for rule in rules for resource in rule if resource.partition("/")[0] in plurals}
+    assert all(rule <= of_cluster or not rule & of_cluster for rule in rules), "split the rule"
+    (told,) = re.findall(r"\$ofCluster := list (.*?) }}", (CHART / "templates/rbac.yaml").read_text())
+    assert set(re.findall(r'"(.*?)"', told)) == of_cluster == OF_CLUSTER
 
 
 def test_the_charts_values_keep_to_their_schema_and_every_one_is_used() -> None:

@@ -19,3 +19,27 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
   name: {{ include "fermata.account" . }}
   namespace: {{ .Release.Namespace }}
 {{- end -}}
+
+{{- /* A role of the operator's in one namespace, and who has it. */ -}}
+{{- define "fermata.role" }}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata:
+  name: {{ .name }}
+  namespace: {{ .namespace }}
+  labels: {{- include "fermata.labels" .root | nindent 4 }}
+rules: {{- toYaml .rules | nindent 2 }}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata:
+  name: {{ .name }}
+  namespace: {{ .namespace }}
+  labels: {{- include "fermata.labels" .root | nindent 4 }}
+roleRef:
+  apiGroup: rbac.authorization.k8s.io
+  kind: Role
+  name: {{ .name }}
+subjects: {{- include "fermata.subject" .root | nindent 2 }}
+{{- end -}}
