@@ -113,6 +113,7 @@ def test_an_operator_of_one_namespace_needs_few_rights_in_the_whole_cluster(tmp_
         try:
             operator.wait_ready()
             cluster.pool("own", executors=2, policy={"name": "fifo"}, namespaceSelector={"matchLabels": {}})
+            cluster.pool("foreign", executors=2, namespaceSelector={"matchLabels": {"team": "other"}})
             stages = [stage("a", 0.2), stage("b", 0.2, "a")]
             cluster.submit("others", "own", stages)
             cluster.submit("theirs", "own", stages, namespace="team", ttlSecondsAfterFinished=3)
@@ -123,6 +124,7 @@ def test_an_operator_of_one_namespace_needs_few_rights_in_the_whole_cluster(tmp_
         finally:
             operator.stop()
         assert cluster.status("others") == {}
+        assert cluster.pool_status("foreign") == {}, "its status is for the operator of the other namespace to write"
         assert cluster.jobs("others") == {}
         for read in (
             lambda: workflows(own, "default"),

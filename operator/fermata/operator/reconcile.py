@@ -52,7 +52,7 @@ class PoolReconciler:
         """Do all that can be done now and return when to come back without being called, seconds since the epoch."""
         self._teller.next_s = math.inf
         # 1. Seat: is there a pool, and which policy decides in it?
-        fact = self._tools.store.pools.get(self.pool)
+        fact = self._fact()
         problem = pool_problem(fact) if fact else None
         spec = fact.spec if fact and problem is None else None
         retry_s = await self._seat.seat(spec, self._tools.now()) if spec else None
@@ -88,6 +88,16 @@ class PoolReconciler:
         self._holding.consider(self._situation(spec) if spec else None, lambda: self._unfinished(now_s))
         # 8. Arm: when does something happen without an event?
         return self._next_wake(asked, retry_s, begun_s)
+
+    def _fact(self) -> PoolFact | None:
+        """Return the pool, if there is one and it is this operator's.
+
+        An operator of one namespace leaves alone what takes none of its workflows: it would write 0 into a status that
+        the operator of another namespace keeps, and may not read that one's model.
+        """
+        served = self._tools.namespace
+        ours = served is None or self._observer.acceptance.takes(served)
+        return self._tools.store.pools.get(self.pool) if ours else None
 
     def _corrects_otherwise(self, spec: ExecutorPoolSpec | None) -> bool:
         """Follow the pool's policy in whether estimates are corrected; tell whether that has changed.
@@ -250,7 +260,7 @@ class PoolReconciler:
         self._teller.put_back(stale)
 
     async def _tell_pool(self, fact: PoolFact | None, asked: Asked | None, left: Left, paused: Pause | None) -> None:
-        latest = self._tools.store.pools.get(self.pool)
+        latest = self._fact()
         if fact is None or paused is None or latest is None:
             self._tools.metrics.withdraw(self.pool)
             return

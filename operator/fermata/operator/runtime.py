@@ -183,6 +183,7 @@ class Operator:
                 wake=self._loops.wake,
                 pending=self._loops.pending,
                 leads=self._leads,
+                namespace=self.options.namespace,
             )
             self._pools[pool] = PoolReconciler(pool, tools)
         self._timers.arm(pool, await self._pools[pool].reconcile())

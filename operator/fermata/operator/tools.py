@@ -25,3 +25,4 @@ class Tools:
     wake: Callable[[str], None]
     pending: Callable[[str], bool]  # has a pool been woken since its reconciliation began?
     leads: Callable[[], bool]  # may this operator act now?
+    namespace: str | None = None  # that it serves; None: all of them

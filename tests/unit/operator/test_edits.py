@@ -1081,6 +1081,19 @@ def test_a_namespace_of_which_nothing_is_known_yet_is_not_taken_for_one_without_
         assert world.started.keys() == started
 
 
+def test_an_operator_of_one_namespace_says_nothing_of_a_pool_that_does_not_take_it() -> None:
+    world = World("default", namespaceSelector={"matchLabels": {"team": "a"}})
+    for labels in ({"team": "b"}, {"team": "a"}, {}):
+        ours, before = labels == {"team": "a"}, world.server.objects["p"]
+        world.feed("namespaces", "n", {"metadata": {"name": "default", "uid": "n", "labels": labels}})
+        run_on(world, 3.0)
+        assert (world.server.objects["p"] != before) == ours
+        gauge = world.metrics.registry.get_sample_value("fermata_pool_executors", {"pool": "pool", "state": "busy"})
+        assert (gauge is not None) == ours
+        assert ("ExecutorPool" in {event["involvedObject"]["kind"] for event in world.events()}) == ours
+        assert condition(world, SHORT, "Accepted")[1] == ("Valid" if ours else "NamespaceNotAllowed")
+
+
 def test_a_pod_without_a_job_takes_executors_of_no_pool_that_does_not_take_its_namespace() -> None:
     world = World(executors=3, namespaceSelector={"matchLabels": {"env": "prod"}})
     for name, labels in (("default", {"env": "prod"}), ("another", {})):

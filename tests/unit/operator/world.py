@@ -137,12 +137,18 @@ class Holder:
 
 
 class World:
-    """A pool of two executors under `Holder`, with something short running that never ends."""
+    """A pool of two executors under `Holder`, with something short running that never ends.
 
-    def __init__(self, **pool: Any) -> None:
+    Args:
+        served: the namespace that the operator is for; None: all of them.
+        pool: what its spec says otherwise.
+    """
+
+    def __init__(self, served: str | None = None, **pool: Any) -> None:
         self.now_s, self.server = T0 + 1.0, Server()
         self.server.clock_s = lambda: self.now_s
         self.leads = True
+        self.served = served
         self.busy = False  # whether something always happens in the pool while it is reconciled
         meta = {"name": "pool", "uid": "p", "generation": 1}
         spec = {"executors": 2, "policy": {"name": "sjf"}, "decisionDeadlineSeconds": 60, **pool}  # Numba may compile
@@ -168,6 +174,7 @@ class World:
                 wake=lambda _: None,
                 pending=lambda _: self.busy,
                 leads=lambda: self.leads,
+                namespace=self.served,
             ),
         )
         self.store.put("executorpools", server.objects["p"])
