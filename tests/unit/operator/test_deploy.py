@@ -82,6 +82,7 @@ def test_the_operator_runs_locked_down() -> None:
     pod = deployment["spec"]["template"]["spec"]
     assert pod["securityContext"]["runAsNonRoot"]
     assert pod["securityContext"]["seccompProfile"]["type"] == "RuntimeDefault"
+    assert pod["automountServiceAccountToken"] is True  # it cannot do without, whatever its account says of others
     (container,) = pod["containers"]
     assert container["securityContext"] == {
         "allowPrivilegeEscalation": False,
@@ -230,7 +231,8 @@ def test_wrong_values_are_refused(wrong: dict[str, Any]) -> None:
 def test_the_charts_pod_is_locked_down_as_the_other() -> None:
     text = (CHART / "templates/deployment.yaml").read_text()
     for line in ("runAsNonRoot: true", "readOnlyRootFilesystem: true", "allowPrivilegeEscalation: false",
-                 "capabilities: {drop: [ALL]}", "seccompProfile: {type: RuntimeDefault}"):  # fmt: skip
+                 "capabilities: {drop: [ALL]}", "seccompProfile: {type: RuntimeDefault}",
+                 "automountServiceAccountToken: true"):  # fmt: skip
         assert line in text
 
 
