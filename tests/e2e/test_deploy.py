@@ -187,6 +187,7 @@ def test_the_operators_pod_is_admitted(tmp_path: Path) -> None:
     [
         {},
         {"replicas": 2, "watchNamespace": "team", "modelNamespaces": ["default"]},
+        {"watchNamespace": "1234", "serviceAccount": {"existing": "1e3"}, "priorityClassName": "true"},
         {"podMonitor": {"enabled": True}, "alerts": {"enabled": True}, "dashboard": {"enabled": True}},
         {"modelNamespaces": None, "podAnnotations": None, "resources": None, "image": {"tag": None}},
         {

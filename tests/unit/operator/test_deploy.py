@@ -228,6 +228,13 @@ def test_wrong_values_are_refused(wrong: dict[str, Any]) -> None:
         jsonschema.validate(_over(values, wrong), schema)
 
 
+def test_the_chart_quotes_names_since_one_of_digits_is_a_number_to_yaml() -> None:
+    whole = re.compile(r"^\s*(?:- )?(?:name|namespace|serviceAccountName|\S*/instance): {{ ([^}]*) }}$", re.MULTILINE)
+    told = [value for path in (CHART / "templates").iterdir() for value in whole.findall(path.read_text())]
+    assert told
+    assert [value for value in told if not value.endswith("| quote")] == []
+
+
 def test_the_charts_pod_is_locked_down_as_the_other() -> None:
     text = (CHART / "templates/deployment.yaml").read_text()
     for line in ("runAsNonRoot: true", "readOnlyRootFilesystem: true", "allowPrivilegeEscalation: false",

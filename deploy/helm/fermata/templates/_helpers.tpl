@@ -4,7 +4,7 @@
 
 {{- define "fermata.selector" -}}
 app.kubernetes.io/name: fermata
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end -}}
 
 {{- define "fermata.labels" -}}
@@ -16,8 +16,8 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 
 {{- define "fermata.subject" -}}
 - kind: ServiceAccount
-  name: {{ include "fermata.account" . }}
-  namespace: {{ .Release.Namespace }}
+  name: {{ include "fermata.account" . | quote }}
+  namespace: {{ .Release.Namespace | quote }}
 {{- end -}}
 
 {{- /* A role of the operator's in one namespace, and who has it. */ -}}
@@ -26,20 +26,20 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 apiVersion: rbac.authorization.k8s.io/v1
 kind: Role
 metadata:
-  name: {{ .name }}
-  namespace: {{ .namespace }}
+  name: {{ .name | quote }}
+  namespace: {{ .namespace | quote }}
   labels: {{- include "fermata.labels" .root | nindent 4 }}
 rules: {{- toYaml .rules | nindent 2 }}
 ---
 apiVersion: rbac.authorization.k8s.io/v1
 kind: RoleBinding
 metadata:
-  name: {{ .name }}
-  namespace: {{ .namespace }}
+  name: {{ .name | quote }}
+  namespace: {{ .namespace | quote }}
   labels: {{- include "fermata.labels" .root | nindent 4 }}
 roleRef:
   apiGroup: rbac.authorization.k8s.io
   kind: Role
-  name: {{ .name }}
+  name: {{ .name | quote }}
 subjects: {{- include "fermata.subject" .root | nindent 2 }}
 {{- end -}}
