@@ -19,6 +19,7 @@ EVALUATE := $(PY) -m fermata.cli evaluate default
 SOME := syn_80,norm50,norm200,express_k2,express_k2_80,k8s_poisson
 MIXES := syn_80,norm50,norm200,express_k2,express_k2_80
 DAGS := dag_pods,dag_wide,dag_tasks
+LARGER := syn_80,norm50,norm200,express_k2,k8s_poisson,k8s_cron,dag_pods,dag_wide
 
 demo: ## Three pools side by side on an embedded control plane, in under two minutes
 	@scripts/bootstrap operator,sim
@@ -122,6 +123,8 @@ results: ## The shipped model's tables in docs/results.md: benchmark, wrong esti
 	$(EVALUATE) --scenarios $(DAGS) --noise lognormal=0.7 --corrections all
 	$(EVALUATE) --scenarios $(DAGS) --noise lognormal=1.2
 	$(EVALUATE) --scenarios $(DAGS) --set load=0.9
+	for executors in 12 20 40; do for load in 0.7 0.9; do \
+	  $(EVALUATE) --scenarios $(LARGER) --set executors=$$executors --set load=$$load || exit 1; done; done
 
 PAPERS := runs/papers
 ABLATE := $(PY) -m fermata.cli ablate --seeds 2000-2007 --processes 1 --json

@@ -33,7 +33,9 @@ EXPERTS = ("single tasks", "DAGs of single tasks", "stages of several tasks")  #
 # costs PENALTY mean JCTs.
 BOUND, PENALTY = 5.0, 1.0
 EXECUTORS = FEATURES.index("log executors")
-BEYOND_REACH = 1000.0  # mean JCTs that leaving the head costs more on more executors than a network is for
+# Mean JCTs that leaving the head must save more in a pool that is larger than any that was taught by as much again, by
+# expert. The rule for DAGs of single tasks was found on few executors and holds on many.
+FARTHER = (0.35, 0.0, 0.05)
 CROWD = 2.0  # jobs without an executor, for each executor, above which nothing is held
 THRONG, MOST = 5.0, 10  # such jobs, for each executor and in all, above either of which the head is started
 MISS_MARGIN = 2.0  # mean JCTs more that an action must save if all recent estimates were off by a factor of three
@@ -64,16 +66,16 @@ class Network(NamedTuple):
     units: IndexArray  # [experts, 2] of each hidden layer
     members: IndexArray  # [experts] networks side by side of which an expert is the mean
     margin: float  # in mean JCTs: how much cheaper an action must look before the head is not started
-    reach: float  # log executors above which the head is always started; see `reach_of`
+    reach: float  # log executors beyond which leaving the head must save more; see `reach_of`
     inputs: FloatArray
     hidden1: FloatArray
     hidden2: FloatArray
     costs: FloatArray
 
 
-def reach_of(most_executors: float) -> float:
-    """Return the log executors up to which a network is asked that is for so many executors at most."""
-    return math.log(most_executors + 0.5)  # in between, as features are in single precision
+def reach_of(taught_executors: float) -> float:
+    """Return the log executors up to which a network is taken at its word that was taught on so many at most."""
+    return math.log(taught_executors + 0.5)  # in between, as features are in single precision
 
 
 @inlined
@@ -201,12 +203,19 @@ def expert_for(x: FeatureRow) -> int:
     return 2 if x[WIDE] > 0.0 else 1 if x[SEVERAL] > 0.0 else 0
 
 
+def dearer(rows: NDArray[np.float32], reach: float) -> FloatArray:
+    """Return what leaving the head costs more [rows, 1] with features `rows` [rows, SIZE] of pools beyond a reach."""
+    experts = np.where(rows[:, WIDE] > 0.0, 2, np.where(rows[:, SEVERAL] > 0.0, 1, 0))
+    farther = np.maximum(np.exp(rows[:, EXECUTORS].astype(np.float64) - reach) - 1.0, 0.0)
+    return (np.array(FARTHER)[experts] * farther)[:, np.newaxis]
+
+
 @kernel
 def forward(network: Network, x: FloatArray) -> None:
     """Write the costs [3] of features `x` [SIZE] into `network.costs`; `x` is normalised in place."""
     expert = expert_for(x)
     mean, scale = network.mean[expert], network.scale[expert]
-    beyond = BEYOND_REACH / PENALTY if x[EXECUTORS] > network.reach else 0.0
+    beyond, dearer = 0.0, FARTHER[expert] * max(math.exp(x[EXECUTORS] - network.reach) - 1.0, 0.0)
     for i in range(len(x)):
         value = (x[i] - mean[i]) / scale[i]
         x[i] = min(max(value, -BOUND), BOUND)
@@ -220,7 +229,7 @@ def forward(network: Network, x: FloatArray) -> None:
         _layer(network.hidden1, first // members, weight2, bias2, network.hidden2, second // members, True, k)
     _layer(network.hidden2, second, network.weight3[expert], network.bias3[expert], costs, len(costs), False, 0)
     for i in range(1, len(costs)):
-        costs[i] += PENALTY * beyond
+        costs[i] += PENALTY * beyond + dearer
 
 
 @kernel

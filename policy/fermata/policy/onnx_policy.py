@@ -22,12 +22,12 @@ from fermata.policy.board import Board
 from fermata.policy.decide import BoardPolicy
 from fermata.policy.errors import ModelError
 from fermata.policy.features import SCHEMA, SIZE, observe_board
-from fermata.policy.learned import ACTIONS, BEYOND_REACH, EXECUTORS, START_HEAD, cheapest, reach_of
+from fermata.policy.learned import ACTIONS, START_HEAD, cheapest, dearer, reach_of
 from fermata.policy.onnx_file import MAX_MODEL_BYTES, RUNTIME_ERRORS, OnnxFile, first_line, open_onnx
 
 INPUT, OUTPUT = "features", "cost"
 ACTION_SPACE = "wait"
-MOST_EXECUTORS = "most_executors"  # in the metadata
+TAUGHT_EXECUTORS = "taught_executors"  # in the metadata
 
 __all__ = ["ACTION_SPACE", "INPUT", "MAX_MODEL_BYTES", "OUTPUT", "OnnxPolicy"]
 
@@ -39,7 +39,7 @@ class OnnxPolicy(BoardPolicy):
     name: str
     digest: str  # sha256 of the file, hex
     margin: float  # mean JCTs
-    most_executors: float  # of a pool in which anything but the head is ever started; inf: of any
+    taught_executors: float  # the most that it was taught on; inf: any
     metadata: Mapping[str, Any]
     content: bytes = field(repr=False)  # of the file
     session: ort.InferenceSession
@@ -68,10 +68,10 @@ class OnnxPolicy(BoardPolicy):
         margin = metadata.get("margin", 0.0)
         if not isinstance(margin, int | float) or not abs(margin) < math.inf:
             raise ModelError(f"{path}: margin {margin!r} in its metadata is not a finite number")
-        most = metadata.get(MOST_EXECUTORS, math.inf)
-        if not isinstance(most, int | float) or not most >= 1:
-            raise ModelError(f"{path}: {MOST_EXECUTORS} {most!r} in its metadata is not a number of at least 1")
-        policy = cls(path.stem, file.digest, float(margin), float(most), metadata, file.content, file.session)
+        taught = metadata.get(TAUGHT_EXECUTORS, math.inf)
+        if not isinstance(taught, int | float) or not taught >= 1:
+            raise ModelError(f"{path}: {TAUGHT_EXECUTORS} {taught!r} in its metadata is not a number of at least 1")
+        policy = cls(path.stem, file.digest, float(margin), float(taught), metadata, file.content, file.session)
         policy.dry_run(path)
         return policy
 
@@ -87,15 +87,13 @@ class OnnxPolicy(BoardPolicy):
                 raise ModelError(f"{path}: expected {OUTPUT} of shape ({rows}, {len(ACTIONS)}), got {costs.shape}")
 
     def costs(self, rows: NDArray[np.float32]) -> NDArray[np.float64]:
-        """Return the costs [decisions, 3] of features [decisions, SIZE]; beyond its executors the head's is the least.
+        """Return the costs [decisions, 3] of features [decisions, SIZE], dearer on more executors than were taught.
 
         Raises:
             ModelError: the runtime fails, or a cost is not finite.
         """
         costs = self.answers(rows)
-        too_many = rows[:, EXECUTORS] > reach_of(self.most_executors)
-        if too_many.any():
-            costs[too_many, START_HEAD + 1 :] += BEYOND_REACH
+        costs[:, START_HEAD + 1 :] += dearer(rows, reach_of(self.taught_executors))
         return costs
 
     def answers(self, rows: NDArray[np.float32]) -> NDArray[np.float64]:

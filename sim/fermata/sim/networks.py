@@ -25,7 +25,7 @@ def side_by_side(
             layers, without the output of the head, whose cost is 0.
         margin: of the network.
         members: of each expert.
-        reach: log executors above which the head is always started.
+        reach: log executors beyond which leaving the head must save more.
     """
     mean, scale, weight1, bias1, weight2, bias2, weight3, bias3 = (
         _stacked(each) for each in zip(*map(_packed, experts, members), strict=True)

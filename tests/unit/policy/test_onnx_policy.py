@@ -103,10 +103,16 @@ def test_no_wait_in_a_crowd(tmp_path: Path, waiting: int, kind: int) -> None:
     assert policy.choose(apart(started(first_state(one_stage_jobs(*jobs), 2), 0, 1))).kind == kind
 
 
-@pytest.mark.parametrize(("most", "kind"), [(2, WAIT), (1, START)])
-def test_on_more_executors_than_it_is_for_the_head_is_started(tmp_path: Path, most: int, kind: int) -> None:
+@pytest.mark.parametrize(
+    ("taught", "saves", "kind"), [(2, 0.05, WAIT), (1, 0.05, START), (1, 0.2, WAIT)], ids=["taught", "little", "much"]
+)
+def test_on_more_executors_than_were_taught_a_wait_must_save_more(
+    tmp_path: Path, taught: int, saves: float, kind: int
+) -> None:
+    # Two executors are a third more than 1.5: of single tasks that makes a wait 0.12 mean JCTs dearer.
     state = started(first_state(one_stage_jobs((0.0, 20.0), (0.0, 4.0)), 2), 0, 1)
-    policy = OnnxPolicy.load(written(tmp_path, model((0.0, 1.0, -9.0), metadata=METADATA | {"most_executors": most})))
+    metadata = METADATA | {"margin": 0.0, "taught_executors": taught}
+    policy = OnnxPolicy.load(written(tmp_path, model((0.0, 1.0, -saves), metadata=metadata)))
     assert policy.choose(state).kind == kind
 
 
@@ -124,10 +130,11 @@ def test_an_idle_pool_waits_for_a_while_if_that_saves_much_and_no_alternative_is
     "costs", [(0.0, -1.0, 1.0), (0.0, 1.0, -1.0), (0.0, -1.0, -2.0)], ids=["alternative", "wait", "wait first"]
 )
 @pytest.mark.parametrize("limits", [Guardrails(), Guardrails(max_hold_s=3.0), Guardrails(max_wait_s=2.0)])
+@pytest.mark.parametrize("taught", [1, 3])
 def test_the_simulator_s_loop_answers_as_decide_does(
-    tmp_path: Path, costs: tuple[float, ...], limits: Guardrails
+    tmp_path: Path, costs: tuple[float, ...], limits: Guardrails, taught: int
 ) -> None:
-    policy = OnnxPolicy.load(written(tmp_path, model(costs)))
+    policy = OnnxPolicy.load(written(tmp_path, model(costs, metadata=METADATA | {"taught_executors": taught})))
     for seed in range(3):
         trace = random_trace(seed, 3)
         compiled = simulate(trace, 3, policy, limits=limits)
@@ -237,8 +244,11 @@ def bad_metadata() -> dict[str, tuple[bytes, str]]:
         "margin infinite": (model(metadata=METADATA | {"margin": math.inf}), "margin inf in its metadata is not"),
         "margin of 400 digits": (model(metadata=METADATA | {"margin": 10**400}), "margin inf in its metadata is not"),
         "margin no number": (model(metadata=METADATA | {"margin": "x"}), "margin 'x' in its metadata is not"),
-        "for no executors": (model(metadata=METADATA | {"most_executors": 0}), "most_executors 0 in its metadata is"),
-        "for NaN executors": (model(metadata=METADATA | {"most_executors": math.nan}), "most_executors nan in its"),
+        "for no executors": (
+            model(metadata=METADATA | {"taught_executors": 0}),
+            "taught_executors 0 in its metadata",
+        ),
+        "for NaN executors": (model(metadata=METADATA | {"taught_executors": math.nan}), "taught_executors nan in"),
     }
 
 

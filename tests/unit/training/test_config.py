@@ -32,6 +32,16 @@ def test_the_card_that_ships_is_that_of_the_model_and_its_configuration() -> Non
     workloads = read_config("default").workloads
     named = workloads.dag_share, workloads.noise_share, workloads.pair_share, workloads.cron_share
     assert shares == [f"{100 * share:.0f}" for share in named]
+    assert model.taught_executors == workloads.executors[1]
+
+
+def test_a_rule_that_was_searched_for_decides_with_caution_and_one_that_was_given_without() -> None:
+    default = read_config("default")
+    assert default.search is not None
+    assert default.search.generations[0] == 0 < default.search.caution
+    margins = [default.margin_of_rule(which) for which in (1, 2)]
+    assert margins == [default.margin, default.margin + default.search.caution]
+    assert default.model_copy(update={"search": None}).margin_of_rule(2) == default.margin
 
 
 @pytest.mark.parametrize(

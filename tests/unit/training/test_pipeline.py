@@ -227,6 +227,7 @@ def test_metadata_says_where_a_model_comes_from(exported: Path) -> None:
     metadata = OnnxPolicy.load(exported).metadata
     assert metadata["config_digest"] == read_config("smoke").digest
     assert metadata["action_space"] == "wait"
+    assert metadata["taught_executors"] == read_config("smoke").workloads.executors[1]
     assert str(Path.home()) not in exported.read_bytes().decode("latin-1")
 
 

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from fermata.policy.learned import EXPERTS
-from fermata.policy.onnx_policy import MOST_EXECUTORS
 from fermata.sim.scenarios import SCENARIOS
 from fermata.sim.spark.settings import SETTINGS
 from fermata.training.config import OwnTrace, TrainConfig
@@ -29,8 +28,8 @@ def model_card(name: str, digest: str, metadata: Mapping[str, Any], config: Trai
         f"# Model card: {name}",
         "",
         "A Fermata policy: it estimates what starting the shortest job, starting a longer one, or waiting for the next",
-        "event would cost, and takes the cheapest. Where a state is far from what it was taught, and on more than",
-        f"{metadata[MOST_EXECUTORS]} executors, it starts the job with the least remaining work, as `srwf` does.",
+        "event would cost, and takes the cheapest. Where a state is far from what it was taught, it starts the job",
+        "with the least remaining work, as `srwf` does. On more executors than taught, leaving it has to save more.",
         "",
         f"- file: `{name}.onnx`, sha256 `{digest}`",
         f"- feature schema `{metadata['schema']}`, {len(metadata['features'])} features, margin {metadata['margin']:g}",

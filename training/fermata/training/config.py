@@ -167,6 +167,12 @@ class Search(Section):
         description="For DAGs of single tasks, and for stages of several; 0: the rule that a search would begin with.",
     )
     spread: Positive = Field(0.3, description="How far each weight may move the rule's score at first.")
+    caution: float = Field(
+        0.0,
+        ge=0,
+        description="Mean JCTs more that a wait must save in the exported model by a rule that was searched for: the "
+        "best of many looks better than it is.",
+    )
 
 
 class TrainConfig(Whole):
@@ -203,6 +209,12 @@ class TrainConfig(Whole):
     def exported_margin(self) -> float:
         """The margin of the exported model."""
         return self.margin if self.margin_in_use is None else self.margin_in_use
+
+    def margin_of_rule(self, which: int) -> float:
+        """Return the margin under which a rule, an index into EXPERTS, decides in the exported model."""
+        if self.search is None or self.generations(which) == 0:
+            return self.margin
+        return self.margin + self.search.caution
 
     @property
     def digest(self) -> str:

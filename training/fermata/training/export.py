@@ -14,17 +14,13 @@ from numpy.typing import NDArray
 from fermata.policy.features import FEATURES, SCHEMA, SEVERAL, SIZE, WIDE
 from fermata.policy.learned import BOUND, EXPERTS
 from fermata.policy.onnx_file import KEY
-from fermata.policy.onnx_policy import ACTION_SPACE, INPUT, MOST_EXECUTORS, OUTPUT, OnnxPolicy
+from fermata.policy.onnx_policy import ACTION_SPACE, INPUT, OUTPUT, TAUGHT_EXECUTORS, OnnxPolicy
 from fermata.training.config import TrainConfig
 from fermata.training.files import draft_of
 from fermata.training.network import CostNetwork
 from fermata.training.onnx_writer import TOLERANCE, difference_from_torch, onnx_of
 
 __all__ = ["TOLERANCE", "envelope_of", "export_onnx", "metadata_of", "parity"]
-
-
-# A network that was taught up to ten executors still gains on twenty, and loses on thirty.
-_REACH = 2
 
 
 def metadata_of(config: TrainConfig, scores: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -34,7 +30,7 @@ def metadata_of(config: TrainConfig, scores: dict[str, Any] | None = None) -> di
         "features": list(FEATURES),
         "action_space": ACTION_SPACE,
         "margin": config.exported_margin,
-        MOST_EXECUTORS: _REACH * config.workloads.most_executors,
+        TAUGHT_EXECUTORS: config.workloads.most_executors,
         "config": config.name,
         "config_digest": config.digest,
         "seed": config.seed,

@@ -281,6 +281,6 @@ def read_run(run: Path) -> tuple[TrainConfig, CostNetwork]:
             if expert is None:
                 raise unfinished
             # A rule was found under one margin, and is used under another.
-            network.experts[index] = under_margin(expert, config.margin, config.exported_margin)
+            network.experts[index] = under_margin(expert, config.margin_of_rule(index), config.exported_margin)
     _average(network, config, run)
     return config, network
