@@ -145,7 +145,7 @@ SEARCH := $(PY) -m fermata.cli hpc train --log $(LUBLIN_MODEL) --part all --esti
 STARTS := $(SEARCH) --policy saf+easy/skip
 FINE := --set sigma=0.03 --set rate=0.01 --set pairs=16
 
-inspectors: ## Train the inspectors of docs/results-hpc.md; DATA=DIR holds lublin_256.swf.xz
+inspectors: ## Train the inspectors of docs/results-hpc.md; DATA=DIR holds lublin_256.swf.xz; goes on where it was ended
 	@scripts/bootstrap training
 	@$(MAKE) --no-print-directory $(LUBLIN_MODEL)
 	@mkdir -p $(HPC)/steps
@@ -184,7 +184,7 @@ QUEUE_GROWN := $(NOISY_FROM_EVEN) $(FINER) --set generations=30 --stretch 1.2 --
 QUEUE_SLOWDOWN := $(QUEUE_MODEL) --estimates exact --cleaning schedinspector --set 'start="queue-patient"' \
   --set rate=0.03 --set generations=60
 
-queue-policies: ## Train the policies over the queue: what ships, in runs/hpc/shipped, and others on two logs in DATA
+queue-policies: ## Train the policies over the queue: what ships, in runs/hpc/shipped, and others on two logs in DATA; goes on where it was ended
 	@scripts/bootstrap training
 	@mkdir -p $(HPC)/shipped $(HPC)/steps
 	@$(MAKE) --no-print-directory $(LUBLIN_MODEL)

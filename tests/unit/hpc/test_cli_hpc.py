@@ -108,12 +108,12 @@ def test_one_sequence_has_no_interval_in_what_people_read(log: Path, command: tu
 @pytest.mark.training
 def test_a_trained_inspector_is_put_beside_its_scheduler(log: Path, tmp_path: Path) -> None:
     pytest.importorskip("torch")
-    out = tmp_path / "tiny.onnx"
+    out, other = tmp_path / "tiny.onnx", tmp_path / "saf.onnx"
     settings = ("epochs=1", "trajectories=2", "jobs=20", "select_sequences=0", "policy_steps=1", "value_steps=1")
     tiny = ("train", "--log", log, *(word for each in settings for word in ("--set", each)))
-    done = fermata_hpc(*tiny, "--out", out, "--set", 'policy="saf"')
+    done = fermata_hpc(*tiny, "--out", other, "--set", 'policy="saf"')
     assert done.returncode == 0, done.stderr
-    assert f"--policy saf --inspector {out}" in done.stdout
+    assert f"--policy saf --inspector {other}" in done.stdout
     row = json.loads(fermata_hpc(*tiny, "--out", out, "--json").stdout)["rows"][0]
     assert row["selected"] is None, "no sequences choose, and NaN is no JSON"
     folder = fermata_hpc(*tiny, "--out", tmp_path)

@@ -255,7 +255,7 @@ def test_one_process_at_a_time_trains_in_a_folder(finished: Path, tmp_path: Path
     shutil.copytree(finished, run)
     with (
         files.locked(run),
-        pytest.raises(InputError, match=f"^{run}: another fermata train is at work here; use another folder$"),
+        pytest.raises(InputError, match=f"^{run}: another training is at work here; use another --out$"),
     ):
         train(config(), run)
     train(config(), run)

@@ -99,7 +99,7 @@ def test_a_run_whose_configuration_is_none(
     (tmp_path / "config.json").write_bytes(content)
     line = told(["export-onnx", tmp_path, "--out", tmp_path / "p.onnx"], monkeypatch, capsys)
     assert line.startswith(f"fermata: {tmp_path / 'config.json'}:")
-    assert line.endswith(("not JSON: Expecting value\n", "expected UTF-8 text\n", "use another folder\n"))
+    assert line.endswith(("not JSON: Expecting value\n", "expected UTF-8 text\n", "use another --out\n"))
     assert line.count("\n") == 1
 
 
@@ -111,7 +111,7 @@ def test_another_program_s_configuration_is_left_alone(
     (tmp_path / "config.json").write_text(content)
     line = told(["train", "--config", config, "--out", tmp_path], monkeypatch, capsys)
     assert line.startswith(f"fermata: {tmp_path}")
-    assert line.endswith("; use another folder\n")
+    assert line.endswith("; use another --out\n")
     assert sorted(path.name for path in tmp_path.iterdir()) == [".lock", "config.json"]
 
 

@@ -52,7 +52,7 @@ def locked(run: Path) -> Iterator[None]:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            raise InputError("another fermata train is at work here; use another folder", file=run) from error
+            raise InputError("another training is at work here; use another --out", file=run) from error
         for path in unfinished_outputs(run):
             path.unlink()
         yield
@@ -181,7 +181,7 @@ def read_note(path: Path, kind: type[M]) -> M:
         if any(each["type"] == "json_invalid" for each in error.errors()):
             raise damaged(path) from error
         # What is whole may be another program's: not for us to tell anybody to delete.
-        told = "is no configuration that this version of fermata train wrote; use another folder"
+        told = "is no configuration that this version of Fermata wrote; use another --out"
         raise InputError(told, file=path) from error
 
 
@@ -208,7 +208,7 @@ def claim(run: Path, config: Whole, ours: Callable[[bytes], bool]) -> None:
         if same_kind and read_note(note, type(config)).digest == config.digest:
             return
         if not same_kind or has_learned(run):
-            raise InputError("holds a run of another configuration; use another folder", file=run)
+            raise InputError("holds a run of another configuration; use another --out", file=run)
     write_note(note, config)
 
 

@@ -133,5 +133,5 @@ def _digest(path: str) -> str:
 def _read(path: str, sha256: str) -> Trace:
     """Read a trace, once a process."""
     if _digest(path) != sha256:
-        raise InputError("is not the trace that this run began with; use another folder", file=path)
+        raise InputError("is not the trace that this run began with; use another --out", file=path)
     return read_trace(path)

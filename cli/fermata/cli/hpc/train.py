@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from fermata.cli.hpc.options import AsJson, CleaningName, Estimates, Log, Part, Seed, Stretch, configured, load
+from fermata.cli.interrupts import resumable
 from fermata.cli.options import check_model, parameter, path
 from fermata.cli.progress import progress_bar
 from fermata.policy.errors import InputError
@@ -17,9 +18,15 @@ from fermata.policy.errors import InputError
 _SETTINGS = """key=number, key=[...] or key="text", of which a shell takes the quotes unless it is 'key="text"'"""
 
 
+@resumable()
 def train(
     log: Log,
-    out: Annotated[Path, typer.Option("--out", "-o", parser=path, help="Where to write the model (.onnx).")],
+    out: Annotated[
+        Path,
+        typer.Option(
+            "--out", "-o", parser=path, help="Where to write the model (.onnx); the folder FILE.run keeps the run."
+        ),
+    ],
     policy: Annotated[
         str | None,
         typer.Option(
@@ -49,7 +56,7 @@ def train(
 
     `ppo` is SchedInspector's training; `search` imitates a tuned reservation and then searches around it, with a bound
     on the wait; `queue` is no inspector but a policy of its own, and `window` is Deep Back-Filling's agent.
-    docs/training-config.md has the options of --set.
+    docs/training-config.md has the options of --set. Run it again to go on where it was ended.
     """
     from fermata.cli.extras import need
 
@@ -80,28 +87,30 @@ def train(
         config = configured(InspectorSearchConfig, inspected | chosen)
         steps = config.generations
     given = load(log, cleaning, estimates, seed, stretch)
+    is_there = out.is_file()
     # Which import torch, for seconds: what is wrong has been said by now.
     from fermata.training.hpc.export import export_inspector, export_queue_model, export_window_model
     from fermata.training.hpc.inspectors import search_inspector
     from fermata.training.hpc.queue import train_queue_policy
+    from fermata.training.hpc.runs import Trained, kept_beside
     from fermata.training.hpc.train import train_inspector
     from fermata.training.hpc.window_train import train_window
 
     rows: list[Any] = []
-    with progress_bar("training") as progress:
+    with kept_beside(out, Trained.of(method, given, part, config)) as kept, progress_bar("training") as progress:
 
         def tell(row: Any) -> None:
             rows.append(row)
             progress(row.number / max(steps, 1))
 
         if isinstance(config, QueueConfig):
-            export_queue_model(train_queue_policy(given, config, part=part, on_generation=tell), out)
+            export_queue_model(train_queue_policy(given, config, part=part, on_generation=tell, kept=kept), out)
         elif isinstance(config, WindowConfig):
-            export_window_model(train_window(given, config, part=part, on_iteration=tell), out)
+            export_window_model(train_window(given, config, part=part, on_iteration=tell, kept=kept), out)
         elif isinstance(config, InspectorConfig):
-            export_inspector(train_inspector(given, config, part=part, on_epoch=tell), out)
+            export_inspector(train_inspector(given, config, part=part, on_epoch=tell, kept=kept), out)
         else:
-            export_inspector(search_inspector(given, config, part=part, on_generation=tell), out)
+            export_inspector(search_inspector(given, config, part=part, on_generation=tell, kept=kept), out)
     if as_json:
         told = {"out": str(out), "log": given.name, "config": config.model_dump(), "rows": list(map(vars, rows))}
         print(json.dumps(only_finite(told)))
@@ -116,4 +125,5 @@ def train(
         options += ["--policy", f"window:{out}"]
     else:
         options += ["--policy", config.policy, "--inspector", str(out)]
-    print(f"{out} written; next: fermata hpc evaluate {shlex.join(options)}")
+    done = "was trained already" if is_there and kept is not None and kept.was_done else "written"
+    print(f"{out} {done}; next: fermata hpc evaluate {shlex.join(options)}")

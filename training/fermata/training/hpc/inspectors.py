@@ -25,6 +25,7 @@ from fermata.sim.hpc.tune import best_reservation, try_reservations
 from fermata.sim.hpc.world import World
 from fermata.training.hpc.evolution import single
 from fermata.training.hpc.network import perceptron, theta_of
+from fermata.training.hpc.runs import Kept
 from fermata.training.hpc.search import Episode, Generation, search
 from fermata.training.hpc.search_config import InspectorSearchConfig
 
@@ -41,6 +42,7 @@ def search_inspector(
     *,
     part: str,
     on_generation: Callable[[Generation], None] | None = None,
+    kept: Kept | None = None,
 ) -> InspectorModel:
     """Return the best inspector that was found; the same for the same arguments.
 
@@ -48,7 +50,8 @@ def search_inspector(
         log: the jobs, with the estimates that the inspector will see.
         config: see `InspectorSearchConfig`.
         part: where training sequences come from, see `experiment.split`.
-        on_generation: told now and then.
+        on_generation: told now and then, and at once what an earlier call was told.
+        kept: what keeps the state after every generation, to go on from.
 
     Raises:
         InputError: the part is too short or has nothing to decide, or the policy means nothing or holds by itself.
@@ -81,7 +84,7 @@ def search_inspector(
         while not run(episode.jobs, episode.config, world, inspector):
             pass
 
-    found = search(log, policy, theta, inspect, config, part=part, on_generation=on_generation)
+    found = search(log, policy, theta, inspect, config, part=part, on_generation=on_generation, kept=kept)
     return replace(empty, theta=found)
 
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from fermata.training.hpc.config import InspectorConfig
 from fermata.training.hpc.network import perceptron
 from fermata.training.hpc.rollouts import Batch
+from fermata.training.hpc.runs import Networks
 
 KL_MARGIN = 1.5
 
@@ -34,6 +35,10 @@ class Learner:
             last_bias[0] += config.accept_bias
         self._policy_steps = torch.optim.Adam(self.policy.parameters(), lr=config.policy_rate)
         self._value_steps = torch.optim.Adam(self.value.parameters(), lr=config.value_rate)
+
+    def networks(self) -> Networks:
+        """Return all that updates change."""
+        return Networks(self.policy, self.value, self._policy_steps, self._value_steps)
 
     def update(self, batch: Batch) -> dict[str, float]:
         """Improve both networks on one batch; returns losses, the divergence and the entropy."""

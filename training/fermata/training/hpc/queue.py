@@ -18,6 +18,7 @@ from fermata.sim.hpc.queue_models import QueueModel, load_queue_model
 from fermata.sim.hpc.scoring import HIDDEN_UNITS
 from fermata.sim.hpc.world import World
 from fermata.training.hpc.evolution import single
+from fermata.training.hpc.runs import Kept
 from fermata.training.hpc.search import Episode, Generation, search
 from fermata.training.hpc.search_config import QueueConfig
 
@@ -31,6 +32,7 @@ def train_queue_policy(
     *,
     part: str,
     on_generation: Callable[[Generation], None] | None = None,
+    kept: Kept | None = None,
 ) -> QueueModel:
     """Return the best policy that was found; the same for the same arguments.
 
@@ -38,7 +40,8 @@ def train_queue_policy(
         log: the jobs, with the estimates that the policy will see.
         config: see `QueueConfig`.
         part: where episodes come from, see `experiment.split`.
-        on_generation: told now and then.
+        on_generation: told now and then, and at once what an earlier call was told.
+        kept: what keeps the state after every generation, to go on from.
 
     Raises:
         InputError: the part is too short or has no queue, or a name means nothing.
@@ -46,7 +49,7 @@ def train_queue_policy(
     """
     expect_queue(log, named(config.yardstick), config.jobs, part)
     theta = _beginning(config)
-    found = search(log, named("saf/skip"), theta, queue_run, config, part=part, on_generation=on_generation)
+    found = search(log, named("saf/skip"), theta, queue_run, config, part=part, on_generation=on_generation, kept=kept)
     return QueueModel(found, log.name, config.wait_price, config.seed)
 
 

@@ -7,10 +7,12 @@ and half the other. Every candidate of a generation runs the same episodes.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -22,7 +24,9 @@ from fermata.sim.hpc.policies import Policy
 from fermata.sim.hpc.policies import policy as named
 from fermata.sim.hpc.simulate import simulate
 from fermata.sim.hpc.world import Config, Jobs, World, config_of, jobs_of, new_world
+from fermata.training.files import unfitting
 from fermata.training.hpc.evolution import Evolution, single
+from fermata.training.hpc.runs import Kept, to_the_end
 from fermata.training.hpc.search_config import SearchConfig
 
 _JUDGE_EVERY = 10
@@ -66,6 +70,22 @@ class Generation:
     wall_s: float
 
 
+@dataclass(frozen=True)
+class _State:
+    """A search between two generations."""
+
+    generation: int
+    rows: list[Generation]
+    centre: list[float]
+    moment: list[float]
+    spread: list[float]
+    mean: list[float]
+    best: list[float]
+    least: float
+    random: dict[str, Any]
+    wall_s: float
+
+
 def search(
     log: JobLog,
     policy: Policy,
@@ -75,6 +95,7 @@ def search(
     *,
     part: str = "train",
     on_generation: Callable[[Generation], None] | None = None,
+    kept: Kept | None = None,
 ) -> FloatArray:
     """Return the best weights that were found, as a file holds them; the same for the same arguments.
 
@@ -85,33 +106,80 @@ def search(
         run: runs one episode.
         config: see `SearchConfig`.
         part: where episodes come from, see `experiment.split`.
-        on_generation: told now and then.
+        on_generation: told now and then, and at once what an earlier call was told.
+        kept: what keeps the state after every generation, to go on from.
 
     Raises:
-        InputError: the part is too short, or a name means nothing.
+        InputError: the part is too short, or a name means nothing, or what is kept is damaged.
     """
-    random, began = np.random.default_rng(config.seed), time.perf_counter()
-    chosen = draw_sequences(log, config.judged, config.jobs, config.seed + 1, part=part)
-    judged = episodes(log, chosen.starts, policy, config, np.random.default_rng(config.seed + 1))
-    first, end = split(log, part)
-    strategy = Evolution(theta, config.pairs, config.sigma, config.rate)
-    mean, best, least = strategy.centre, strategy.centre, np.inf
-    for number in range(config.generations + 1):
-        if number % _JUDGE_EVERY == 0:
-            for centre in (strategy.centre, single(mean)):
-                found = measure(judged, run, centre)
-                if found.cost(config) < least:
-                    best, least = centre, found.cost(config)
-            if on_generation is not None:
-                on_generation(Generation(number, *found, least, time.perf_counter() - began))
-        if number == config.generations:
-            break
-        starts = random.integers(first, end - config.jobs + 1, config.sequences).tolist()
-        drawn = episodes(log, starts, policy, config, random)
-        candidates = strategy.candidates(random)
-        strategy.learn(np.array([measure(drawn, run, each).cost(config) for each in candidates]))
-        mean = 0.9 * mean + 0.1 * strategy.centre
-    return best
+    searching = _Search(log, policy, theta, run, config, part)
+    to_the_end(searching, config.generations, _State, kept, on_generation)
+    return searching.best
+
+
+class _Search:
+    """A search, from one generation to the next."""
+
+    def __init__(
+        self, log: JobLog, policy: Policy, theta: FloatArray, run: Run, config: SearchConfig, part: str
+    ) -> None:
+        self.log, self.policy, self.run, self.config = log, policy, run, config
+        self.random, self.began = np.random.default_rng(config.seed), time.perf_counter()
+        chosen = draw_sequences(log, config.judged, config.jobs, config.seed + 1, part=part)
+        self.judged = episodes(log, chosen.starts, policy, config, np.random.default_rng(config.seed + 1))
+        first, end = split(log, part)
+        self.starts = first, end - config.jobs + 1
+        self.strategy = Evolution(theta, config.pairs, config.sigma, config.rate)
+        self.mean, self.best, self.least = self.strategy.centre, self.strategy.centre, math.inf
+        self.steps_done = 0
+        self.rows: list[Generation] = []
+
+    def begin(self) -> None:
+        self._judge()
+
+    def resume(self, state: _State, path: Path) -> None:
+        arrays = [np.array(each) for each in (state.centre, state.moment, state.spread, state.mean, state.best)]
+        if any(each.shape != self.best.shape for each in arrays):
+            raise unfitting(path)
+        centre, moment, spread, self.mean, self.best = arrays
+        self.strategy.resume(centre, moment, spread, state.generation)
+        self.random.bit_generator.state = state.random
+        self.steps_done, self.rows, self.least = state.generation, state.rows, state.least
+        self.began -= state.wall_s
+
+    def state(self) -> _State:
+        centre, moment, spread = self.strategy.state()
+        return _State(
+            self.steps_done,
+            self.rows,
+            centre.tolist(),
+            moment.tolist(),
+            spread.tolist(),
+            self.mean.tolist(),
+            self.best.tolist(),
+            self.least,
+            dict(self.random.bit_generator.state),
+            time.perf_counter() - self.began,
+        )
+
+    def step(self) -> None:
+        config = self.config
+        starts = self.random.integers(*self.starts, config.sequences).tolist()
+        drawn = episodes(self.log, starts, self.policy, config, self.random)
+        candidates = self.strategy.candidates(self.random)
+        self.strategy.learn(np.array([measure(drawn, self.run, each).cost(config) for each in candidates]))
+        self.mean = 0.9 * self.mean + 0.1 * self.strategy.centre
+        self.steps_done += 1
+        if self.steps_done % _JUDGE_EVERY == 0:
+            self._judge()
+
+    def _judge(self) -> None:
+        """Measure the centre of the search and its mean, and keep the better if none was so good."""
+        for centre in (self.strategy.centre, single(self.mean)):
+            found = measure(self.judged, self.run, centre)
+            if found.cost(self.config) < self.least:
+                self.best, self.least = centre, found.cost(self.config)
+        self.rows.append(Generation(self.steps_done, *found, self.least, time.perf_counter() - self.began))
 
 
 def episodes(

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from fermata.sim.hpc.window import FEATURES, FWD_ROW, HIDDEN, OF_JOB
+from fermata.training.hpc.runs import Networks
 from fermata.training.hpc.window_config import WindowConfig
 from fermata.training.hpc.window_rollouts import Batch, estimate_advantages, without_arrivals
 
@@ -121,12 +122,16 @@ class WindowLearner:
         )
         self._policy_steps = torch.optim.Adam(self.policy.parameters(), lr=config.policy_rate)
         self._value_steps = torch.optim.Adam(self.value.parameters(), lr=config.value_rate)
-        self._scale = 0.0  # of returns, which the value network gives in units of it; set by the first batch
-        self._random = np.random.default_rng(config.seed)
+        self.scale = 0.0  # of returns, which the value network gives in units of it; set by the first batch
+        self.random = np.random.default_rng(config.seed)
 
     def theta(self) -> SingleArray:
         """Return the policy's weights as `window.score` wants them."""
         return self.standard.fold(self.policy.theta())
+
+    def networks(self) -> Networks:
+        """Return what updates change, but for `scale` and `random`."""
+        return Networks(self.policy, self.value, self._policy_steps, self._value_steps)
 
     def update(self, batch: Batch, left: float) -> dict[str, float]:
         """Improve both networks on one batch; returns the divergence, the entropy and what the values explain.
@@ -142,13 +147,13 @@ class WindowLearner:
         batch = replace(batch, rows=self.standard.apply(batch.rows))
         states = torch.from_numpy(batch.rows[first_rows, OF_JOB:])
         with torch.no_grad():
-            values = self.value(states).squeeze(1).double().numpy() * self._scale
+            values = self.value(states).squeeze(1).double().numpy() * self.scale
         advantages = estimate_advantages(values, batch, config.horizon_s, config.trace_s)
         returns = values + advantages
-        self._scale = self._scale or float(returns.std()) + 1e-12
+        self.scale = self.scale or float(returns.std()) + 1e-12
         gains = without_arrivals(advantages, batch, config.copies)
         gains = (gains - gains.mean()) / (gains.std() + 1e-8)
-        told = self._improve(batch, first_rows, gains, states, torch.from_numpy(returns / self._scale).float())
+        told = self._improve(batch, first_rows, gains, states, torch.from_numpy(returns / self.scale).float())
         return told | {"explained": 1.0 - float(advantages.var() / (returns.var() + 1e-12))}
 
     def _improve(
@@ -158,7 +163,7 @@ class WindowLearner:
         steps = min(config.minibatches, len(batch.sizes))  # a step on no decision would have no gradient but NaN
         for _ in range(config.epochs):
             moved = []
-            for chosen in np.array_split(self._random.permutation(len(batch.sizes)), steps):
+            for chosen in np.array_split(self.random.permutation(len(batch.sizes)), steps):
                 moved.append(self._policy_step(batch, first_rows, gains, chosen))
                 loss = ((self.value(states[chosen]).squeeze(1) - goals[chosen]) ** 2).mean()
                 self._value_steps.zero_grad()
