@@ -1,8 +1,9 @@
 """One episode: a trace, a number of executors and a policy in; times of every job and task out.
 
-A heuristic runs inside the compiled loop, a network beside it. Any other policy, and any episode that is observed, is
-asked through `fermata.policy.decide`, exactly as the operator asks. All give the same episode; tests compare them.
-The compiled loop runs in slices, between which Python can report progress and hear Ctrl-C.
+A heuristic runs inside the compiled loop, a network beside it; a policy over the whole queue is asked about the loop's
+own state. Any other policy, and any episode that is observed, is asked through `fermata.policy.decide`, exactly as the
+operator asks. All give the same episode; tests compare them. The compiled loop runs in slices, between which Python can
+report progress and hear Ctrl-C.
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fermata.policy._jit import kernel
-from fermata.policy.action import WAIT, any_startable
+from fermata.policy.action import WAIT, any_startable, check
 from fermata.policy.decide import Policy, Step, corrects_estimates, decide
 from fermata.policy.errors import FermataError, InputError
 from fermata.policy.features import ORDER
-from fermata.policy.guardrails import IDLE_POOL, NO_LIMITS, Guardrails, bound
+from fermata.policy.guardrails import IDLE_POOL, NO_LIMITS, Guardrails, admit, bound
 from fermata.policy.heuristics.base import Heuristic
 from fermata.policy.heuristics.kernel import Rule, choose, choose_eager
 from fermata.policy.heuristics.sjf import SJF
@@ -139,15 +140,8 @@ def run_rule(world: World, rule: Rule, limits: Guardrails, report: Callable[[], 
     return outcome
 
 
-def _run_policy(
-    world: World,
-    policy: Policy,
-    limits: Guardrails,
-    fallback: Policy,
-    observer: Observer | None,
-    report: Callable[[], object],
-) -> int:
-    """Run an episode by asking `decide`, as the operator does."""
+def _run_policy(world: World, act: Callable[[], bool], report: Callable[[], object]) -> int:
+    """Run an episode in which `act` takes the actions of a decision and tells whether the last one is a wait."""
     idle_waits = 0
     for asked in count():
         if asked % DECISIONS_A_REPORT == 0:
@@ -155,18 +149,47 @@ def _run_policy(
         outcome = int(advance(world))
         if outcome != DECIDE:
             break
+        waits = act()
+        # A timed wait is allowed on an idle pool, so a policy could ask for one after the other without end.
+        clock = peek(world.clock)
+        idle_waits = idle_waits + 1 if waits and clock.runs == 0 and clock.arrived == clock.jobs else 0
+        if idle_waits > MOST_IDLE_WAITS:
+            return STUCK
+    return outcome
+
+
+def _by_decide(
+    world: World, policy: Policy, limits: Guardrails, fallback: Policy, observer: Observer | None
+) -> Callable[[], bool]:
+    """Return what asks `decide`, as the operator does."""
+
+    def act() -> bool:
         state = view(world)
         steps = decide(state, policy, limits, fallback)
         if observer is not None and steps:
             observer(state, steps)
         for step in steps:
             apply(world, *step.action)
-        # A timed wait is allowed on an idle pool, so a policy could ask for one after the other without end.
-        clock, waits = peek(world.clock), bool(steps) and steps[-1].action.kind == WAIT
-        idle_waits = idle_waits + 1 if waits and clock.runs == 0 and clock.arrived == clock.jobs else 0
-        if idle_waits > MOST_IDLE_WAITS:
-            return STUCK
-    return outcome
+        return bool(steps) and steps[-1].action.kind == WAIT
+
+    return act
+
+
+def _in_place(world: World, policy: Policy, limits: Guardrails, fallback: Policy) -> Callable[[], bool]:
+    """Return what takes the same steps as `decide` on the world's own board: a copy grows with the jobs so far."""
+
+    def act() -> bool:
+        while any_startable(world.board):
+            action, override = admit(world.board, policy.choose(view(world)), limits)
+            if override == IDLE_POOL:
+                action = fallback.choose(view(world))
+            check(world.board, action)
+            apply(world, *action)
+            if action.kind == WAIT:
+                return True
+        return False
+
+    return act
 
 
 def _network(policy: Policy) -> OnnxPolicy | None:
@@ -176,6 +199,15 @@ def _network(policy: Policy) -> OnnxPolicy | None:
     from fermata.policy.onnx_policy import OnnxPolicy
 
     return policy if isinstance(policy, OnnxPolicy) else None
+
+
+def _is_over_the_queue(policy: Policy) -> bool:
+    """Tell whether a policy is one over the whole queue; ONNX Runtime, as above, is not imported for others."""
+    if isinstance(policy, Heuristic):
+        return False
+    from fermata.policy.queue_policy import QueuePolicy
+
+    return isinstance(policy, QueuePolicy)
 
 
 def simulate(
@@ -235,7 +267,11 @@ def simulate(
             outcome = run_network(world, ORDER, network, limits, fallback.rule, report)
         else:
             base = policy.eager() if isinstance(policy, Heuristic) else fallback
-            outcome = _run_policy(world, policy, limits, base, observer, report)
+            if observer is None and _is_over_the_queue(policy):
+                act = _in_place(world, policy, limits, base)
+            else:
+                act = _by_decide(world, policy, limits, base, observer)
+            outcome = _run_policy(world, act, report)
     except KeyboardInterrupt:
         part = _finished_part(_episode(trace, executors, tables, world))
         if not part.trace.jobs:

@@ -12,6 +12,7 @@ from tests.windows import log_of
 from fermata.policy.action import START, WAIT, Action
 from fermata.policy.board import board_of, state_of
 from fermata.policy.errors import InputError
+from fermata.policy.guardrails import Guardrails
 from fermata.policy.queue_features import FEATURE_NAMES, FEATURES, INTERVAL_S, choices_of
 from fermata.policy.queue_policy import QueuePolicy
 from fermata.policy.registry import load
@@ -26,6 +27,7 @@ from fermata.sim.hpc.metrics import bounded_slowdowns
 from fermata.sim.hpc.orders import order
 from fermata.sim.hpc.queue_models import QueueModel
 from fermata.sim.hpc.scoring import LONGEST_IDLE_S, PARAMETERS
+from fermata.sim.scenarios import scenario
 from fermata.sim.simulate import simulate as simulate_dag
 from fermata.sim.trace import Trace
 from fermata.sim.trace_builder import one_stage_trace
@@ -137,6 +139,27 @@ def test_the_file_that_ships_schedules_multi_slot_tasks_of_a_cluster() -> None:
         assert wait.min() >= 0.0
         slowdowns.append(bounded_slowdowns(wait, log.runtime_s).mean())
     assert slowdowns[0] < slowdowns[1]
+
+
+@pytest.mark.parametrize("limits", [Guardrails(max_hold_s=900.0), Guardrails(max_wait_s=3000.0, hold_when_idle=False)])
+@pytest.mark.parametrize(("name", "jobs"), [("rigid", 200), ("k8s_cron", 120), ("dag_wide", 40), ("mold_80", 60)])
+def test_the_simulator_asks_about_its_own_state_and_takes_the_steps_of_decide(
+    name: str, jobs: int, limits: Guardrails, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if name == "rigid":
+        log = generate(jobs, 21, machine_cores=64, load=1.2)
+        trace, executors = one_stage_trace(log.submit_s, log.runtime_s + 1.0, slots=log.cores), 64
+    else:
+        some = scenario(name).with_(jobs=jobs)
+        trace, executors = some.generate(4), some.executors
+    chosen = load("queue-patient")
+    observed = simulate_dag(trace, executors, chosen, limits=limits, observer=lambda state, steps: None)
+    # It makes copies of all jobs so far, at every event.
+    monkeypatch.delattr("fermata.sim.simulate.decide")
+    alone = simulate_dag(trace, executors, chosen, limits=limits)
+    for field in ("task_start_s", "task_end_s", "task_executor", "stage_held_s", "job_held_s"):
+        np.testing.assert_array_equal(getattr(alone, field), getattr(observed, field))
+    assert (alone.decisions, alone.events) == (observed.decisions, observed.events)
 
 
 def test_a_cluster_that_holds_everything_asks_again_in_ten_minutes() -> None:
