@@ -27,7 +27,7 @@ from fermata.training.hpc.evolution import Evolution
 from fermata.training.hpc.export import export_inspector, export_queue_model
 from fermata.training.hpc.network import QueueNetwork, perceptron, theta_of
 from fermata.training.hpc.queue import queue_run, rule, shortest_first, train_queue_policy
-from fermata.training.hpc.search import Measured, episodes, measure
+from fermata.training.hpc.search import Generation, Measured, episodes, measure
 from fermata.training.hpc.search_config import InspectorSearchConfig, QueueConfig, SearchConfig
 
 
@@ -103,6 +103,14 @@ def test_training_is_the_same_for_the_same_seed_and_not_worse_than_its_beginning
     assert len(told) == 2
     assert told[1] <= told[0]
     assert (first.trained_on, first.wait_price) == (log.name, 4.0)
+
+
+def test_the_last_generations_are_judged_too() -> None:
+    log = generate(2000, 2, load=1.1)
+    told: list[Generation] = []
+    config = QueueConfig(generations=13, pairs=2, sequences=5, judged=10, jobs=100)
+    train_queue_policy(log, config, part="all", on_generation=told.append)
+    assert [row.number for row in told] == [0, 10, 13]
 
 
 def test_what_stands_idle_has_its_price() -> None:

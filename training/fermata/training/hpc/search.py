@@ -170,7 +170,7 @@ class _Search:
         self.strategy.learn(np.array([measure(drawn, self.run, each).cost(config) for each in candidates]))
         self.mean = 0.9 * self.mean + 0.1 * self.strategy.centre
         self.steps_done += 1
-        if self.steps_done % _JUDGE_EVERY == 0:
+        if self.steps_done % _JUDGE_EVERY == 0 or self.steps_done == config.generations:
             self._judge()
 
     def _judge(self) -> None:
