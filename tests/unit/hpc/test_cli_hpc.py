@@ -55,6 +55,13 @@ def test_simulate_writes_the_jobs_it_counts(log: Path, tmp_path: Path) -> None:
     assert all(float(row["start_s"]) >= float(row["submit_s"]) for row in rows)
 
 
+def test_what_is_of_no_job_has_a_dash(log: Path) -> None:
+    done = fermata_hpc("simulate", "--log", log, "--policy", "sjf", "--jobs", "1")
+    assert done.returncode == 0
+    assert "nan" not in done.stdout
+    assert "wait, long wide jobs (s)" in done.stdout
+
+
 def test_evaluate_compares_on_the_same_sequences(log: Path) -> None:
     command = (
         "evaluate",

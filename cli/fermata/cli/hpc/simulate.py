@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import Annotated
 
 import typer
@@ -66,5 +67,6 @@ def simulate(
     table.add_column("figure")
     table.add_column("value", justify="right")
     for key, label in FIGURES.items():
-        table.add_row(label, f"{values[key]:,.3f}")
+        value = values[key]
+        table.add_row(label, "\N{EN DASH}" if math.isnan(value) else f"{value:,.3f}")  # of a class without jobs
     show(table)
