@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from fermata.policy.errors import InputError
 from fermata.policy.registry import shipped_model
 from fermata.sim.files import atomic_output
 from fermata.sim.hpc import report, window_study
@@ -21,6 +22,20 @@ torch = pytest.importorskip("torch")
 
 from fermata.training.hpc.export import export_inspector
 from fermata.training.hpc.network import perceptron, theta_of
+
+
+def test_what_lacks_is_said_before_anything_is_measured(tmp_path: Path) -> None:
+    for name in LOGS:
+        (tmp_path / f"{name}.swf.xz").touch()
+    for study, windows, told in (
+        (tmp_path, None, "fermata hpc study trains it"),
+        (None, tmp_path, "fermata hpc windows trains them"),
+    ):
+        with pytest.raises(InputError, match=told):
+            report.results_page(tmp_path, None, study, windows, pytest.fail)
+    (tmp_path / f"{LOGS[-1]}.swf.xz").unlink()
+    with pytest.raises(InputError, match=f"^expected {LOGS[-1]}.swf.xz in "):
+        report.results_page(tmp_path, None, None, None, pytest.fail)
 
 
 @pytest.mark.slow

@@ -34,10 +34,10 @@ from fermata.sim.hpc.models import InspectorModel, load_model
 from fermata.sim.hpc.orders import ORDERS
 from fermata.sim.hpc.policies import QUEUE, WINDOW, policy
 from fermata.sim.hpc.queue_models import SHIPPED, load_queue_model
-from fermata.sim.hpc.study import LOGS, study_section
+from fermata.sim.hpc.study import LOGS, expect_inspectors, study_section
 from fermata.sim.hpc.swf import Cleaning, read_log
 from fermata.sim.hpc.tune import Tuned, best_reservation, try_reservations
-from fermata.sim.hpc.window_study import windows_gates, windows_section
+from fermata.sim.hpc.window_study import read_agents, windows_gates, windows_section
 
 COUNT, JOBS, SEED = 50, 256, 1
 YARDSTICK = "saf+easy/skip"
@@ -124,9 +124,16 @@ def results_page(data: Path, inspectors: Path | None, study: Path | None, window
         say: told what is being measured.
 
     Raises:
-        InputError: a log is missing.
-        ModelError: a file of the folder is no inspector.
+        InputError: a log is missing, or an inspector of the study, or all agents.
+        ModelError: a file of a folder is none of its kind.
     """
+    # What lacks is told now, not when all else is measured.
+    for name in LOGS:
+        _path(data, name)
+    if study is not None:
+        expect_inspectors(study)
+    if windows is not None:
+        read_agents(windows)
     models, queues = _models(inspectors), _queues(inspectors)
     studies = []
     for name in LOGS:

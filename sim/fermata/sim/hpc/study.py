@@ -111,6 +111,18 @@ def _cell(key: str, mean: float, half: float) -> str:
     return f"{mean:.0f} ± {half:.0f}" if key in ("wait_s", "mbsld") else f"{mean:.2f} ± {half:.2f}"
 
 
+def expect_inspectors(folder: Path) -> None:
+    """Refuse a folder that lacks an inspector of a case.
+
+    Raises:
+        InputError: it does.
+    """
+    for case in CASES:
+        for name in case.runs:
+            if not (folder / name).is_file():
+                raise InputError(f"{folder}: expected {name}; fermata hpc study trains it")
+
+
 def study_section(
     folder: Path,
     logs: dict[str, tuple[JobLog, Sequences]],
@@ -127,10 +139,7 @@ def study_section(
         InputError: an inspector is missing.
         ModelError: a file is no inspector.
     """
-    for case in CASES:
-        for name in case.runs:
-            if not (folder / name).is_file():
-                raise InputError(f"{folder}: expected {name}; fermata hpc study trains it")
+    expect_inspectors(folder)
     shelf = _Shelf({case.name: [load_model(folder / name) for name in case.runs] for case in CASES}, logs)
     yield from ("## SchedInspector's evaluation", "")
     yield f"Inspectors of picks, trained by PPO on the first fifth of a log: {BUDGET['epochs']} epochs of"

@@ -100,7 +100,7 @@ def windows_section(log: JobLog, folder: Path | None, table: Table) -> Iterator[
         yield from table(("aim", "figure", "met"), [gate.row for gate in queue_gates(_QUEUES, rules, queues)])
         yield from _classes([*rules, *queues], table)
         return
-    chosen = _trained(folder)
+    chosen = read_agents(folder)
     missing = [f"`{case.name}`" for case in CASES if case.seed not in chosen.get((case.head, case.tail), {})]
     if missing:
         yield from (f"Not trained yet, and left out: {', '.join(missing)}.", "")
@@ -136,8 +136,13 @@ def _windows(many: int | None = None, together: int = 1) -> Sequences:
     return Sequences(tuple(jobs * window for window in range((many or WINDOWS) // together)), jobs)
 
 
-def _trained(folder: Path) -> dict[Shape, dict[int, Policy]]:
-    """Return the agents of a folder by shape and seed; of the pair that is aimed at, the seeds that both have."""
+def read_agents(folder: Path) -> dict[Shape, dict[int, Policy]]:
+    """Return the agents of a folder by shape and seed; of the pair that is aimed at, the seeds that both have.
+
+    Raises:
+        InputError: there is none at all.
+        ModelError: a file is no window agent.
+    """
     found: dict[Shape, dict[int, Policy]] = {}
     for case in CASES:
         path = folder / f"{case.name}.onnx"
