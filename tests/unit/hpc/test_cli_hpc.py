@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
+import importlib
 import json
 import subprocess
 import sys
@@ -89,6 +91,15 @@ def test_evaluate_compares_on_the_same_sequences(log: Path) -> None:
     assert f"{free['bsld']:.2f} ± {free['ci95']['bsld']:.2f}" in shown
     assert "multifactor+conservative/strict & reject-blocked:1000" in shown
     assert "…" not in shown
+
+
+def test_progress_is_told_sequence_by_sequence(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shares: list[float] = []
+    module = importlib.import_module("fermata.cli.hpc.evaluate")
+    monkeypatch.setattr(module, "progress_bar", lambda _: contextlib.nullcontext(shares.append))
+    command = ("evaluate", "--log", log, "--policy", "sjf", "--policy", "saf", "--sequences", "2", "--jobs", "40")
+    assert fermata_hpc(*command).returncode == 0
+    assert shares == [0.25, 0.5, 0.75, 1.0]
 
 
 def test_tune_names_a_policy_that_evaluate_takes(log: Path) -> None:

@@ -66,12 +66,15 @@ def evaluate(
     given = load(log, cleaning, estimates, seed, stretch)
     drawn = draw(given, sequences, jobs, seed, part, warm, published=published_draws)
     helpers = [("", None), *((f" & {Path(text).name}", inspector(text, given)) for text in inspectors or [])]
-    results = []
-    with progress_bar("policies") as progress:
+    results: list[tuple[str, dict[str, float], dict[str, float]]] = []
+    with progress_bar("sequences") as progress:
+
+        def tell(share: float) -> None:
+            progress((len(results) + share) / (len(chosen) * len(helpers)))
+
         for each in chosen:
             for suffix, helper in helpers:
-                results.append((each.name + suffix, *pooled(run_sequences(given, each, drawn, helper))))
-                progress(len(results) / (len(chosen) * len(helpers)))
+                results.append((each.name + suffix, *pooled(run_sequences(given, each, drawn, helper, tell))))
     if as_json:
         rows = [
             {"policy": name} | only_finite(means) | {"ci95": only_finite(halves)} for name, means, halves in results

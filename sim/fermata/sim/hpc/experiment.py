@@ -11,6 +11,7 @@ import numpy as np
 
 from fermata.policy.errors import InputError
 from fermata.policy.wording import counted
+from fermata.sim.files import Progress
 from fermata.sim.hpc.inspect import Inspector
 from fermata.sim.hpc.jobs import FloatArray, JobLog
 from fermata.sim.hpc.metrics import figures
@@ -93,13 +94,19 @@ def run_sequence(
 
 
 def run_sequences(
-    log: JobLog, policy: Policy, sequences: Sequences, inspector: Inspector | None = None
+    log: JobLog,
+    policy: Policy,
+    sequences: Sequences,
+    inspector: Inspector | None = None,
+    progress: Progress | None = None,
 ) -> list[dict[str, float]]:
-    """Return the figures of every sequence."""
-    return [
-        figures(run_sequence(log, policy, start, sequences.jobs, sequences.warm, inspector))
-        for start in sequences.starts
-    ]
+    """Return the figures of every sequence; `progress` is told the share of them that is done, 0 to 1."""
+    rows = []
+    for start in sequences.starts:
+        rows.append(figures(run_sequence(log, policy, start, sequences.jobs, sequences.warm, inspector)))
+        if progress is not None:
+            progress(len(rows) / len(sequences.starts))
+    return rows
 
 
 def expect_queue(log: JobLog, policy: Policy, jobs: int, part: str, warm: int = 0) -> None:
