@@ -18,7 +18,7 @@ from fermata.operator.lanes import constant, task_duration_s
 from fermata.operator.names import LABEL_FAMILY
 from fermata.operator.resources import StageSpec, StageStatus
 from fermata.operator.times import parse_or_none
-from fermata.policy.correction import corrected_s, learn, new_correction, pays
+from fermata.policy.correction import corrected_s, learn, learn_order, new_correction, pays
 from fermata.policy.estimate_error import after_task
 from fermata.policy.wording import counted
 
@@ -128,6 +128,8 @@ class Estimates:
         self._measured = _TRUSTED
         self.corrects = False  # whether what users say is corrected
         self._correction = new_correction()
+        # Of workflows that go on, by uid: executor-seconds of finished stages as given, as expected, as they took.
+        self._works_s: dict[str, list[float]] = {}
 
     def measure(self, duration_s: float, estimate_s: float) -> None:
         """Note how long a task of a finished stage took, and how long it had been expected to take."""
@@ -135,7 +137,14 @@ class Estimates:
         self._measured += 1
 
     def learn(
-        self, meta: Meta, stage: str, slots: int, duration_s: float, end_s: float, given_s: float | None = None
+        self,
+        meta: Meta,
+        stage: str,
+        slots: int,
+        duration_s: float,
+        end_s: float,
+        given_s: float | None = None,
+        tasks: int = 1,
     ) -> bool:
         """Take a finished stage; tell whether it was new.
 
@@ -146,6 +155,7 @@ class Estimates:
             duration_s: of one task.
             end_s: when it ended, seconds since the epoch.
             given_s: what its user said that one would take, if anything.
+            tasks: that it had.
         """
         lesson = Lesson(end_s, meta.uid, duration_s)
         key = meta.namespace, family_of(meta), stage
@@ -156,7 +166,11 @@ class Estimates:
         if not known.add(lesson):
             return False
         if given_s is not None:
-            learn(self._correction, float(given_s), duration_s)  # one kind of number: compiled once
+            given_s = float(given_s)  # one kind of number: compiled once
+            work_s = self._works_s.setdefault(meta.uid, [0.0, 0.0, 0.0])
+            for at, seconds in enumerate((given_s, corrected_s(self._correction, given_s), duration_s)):
+                work_s[at] += tasks * slots * seconds
+            learn(self._correction, given_s, duration_s)
         # A workflow has many stages, and a class knows its members by uid.
         member = lesson._replace(uid=f"{meta.uid}/{stage}")
         self._classes.setdefault(slots, _Recent(_REMEMBERED_CLASS)).add(member)
@@ -164,7 +178,7 @@ class Estimates:
         return True
 
     def learn_all(self, workflow: WorkflowFact) -> None:
-        """Take the finished stages of a workflow from its status."""
+        """Take the finished stages of a workflow that has ended from its status, and what it took in all."""
         specs = {stage.name: stage for stage in workflow.spec.stages} if workflow.spec else {}
         for row in workflow.status.stages:
             ended_s = parse_or_none(row.completion_time)
@@ -172,10 +186,17 @@ class Estimates:
                 duration_s = measured_s(row, row.tasks)
                 spec = specs.get(row.name)
                 slots, given_s = (spec.slots, spec.estimate_seconds) if spec else (1, None)
-                new = self.learn(workflow.meta, row.name, slots, duration_s, ended_s, given_s)
+                new = self.learn(workflow.meta, row.name, slots, duration_s, ended_s, given_s, row.tasks)
                 guessed = row.estimate_seconds == UNKNOWN_S and not row.estimate_source.startswith(GIVEN)
                 if new and row.estimate_seconds and not guessed:
                     self.measure(duration_s, row.estimate_seconds)
+        work_s = self._works_s.pop(workflow.meta.uid, None)
+        if work_s is not None and all(row.state == "Succeeded" for row in workflow.status.stages):
+            learn_order(self._correction, *work_s)
+
+    def forget(self, uid: str) -> None:
+        """Leave a workflow that is gone, and never ended, out of what ends are compared with."""
+        self._works_s.pop(uid, None)
 
     def lessons(self, meta: Meta, stage: str) -> int:
         """Return how many runs of a family's stage are known."""

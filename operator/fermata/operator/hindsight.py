@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from fermata.operator.past import PastJob
 from fermata.policy.action import HOLD, START, Action
-from fermata.policy.correction import corrected_s, learn, new_correction, pays
+from fermata.policy.correction import corrected_s, learn, learn_order, new_correction, pays
 from fermata.policy.dag import Dag, knowing
 from fermata.policy.decide import Policy, corrects_estimates, decide
 from fermata.policy.errors import FermataError
@@ -87,7 +87,8 @@ class _Replay:
         self.estimate_s: FloatArray = np.array([stage.estimate_s for stage in rows])
         self.slots = np.array([stage.slots for stage in rows], dtype=np.int32)
         self.max_cap = np.array([stage.max_cap for stage in rows], dtype=np.int32)
-        self.pending = np.array([stage.tasks for stage in rows], dtype=np.int32)
+        self.tasks = np.array([stage.tasks for stage in rows], dtype=np.int32)
+        self.pending = self.tasks.copy()
         self.running, self.cap = np.zeros(len(rows), np.int32), np.zeros(len(rows), np.int32)
         self.ready_s, self.hold_until_s = np.full(len(rows), math.inf), np.full(len(rows), -math.inf)
         self.held_s, self.serial = np.zeros(len(rows)), np.full(len(rows), math.nan)
@@ -106,6 +107,7 @@ class _Replay:
         self.started = self.arrived = 0
         self.trust, self.measured = (0.0, 0.0), 0
         self.given_s, self.correction, self.corrects = self.estimate_s.copy(), new_correction(), False
+        self.works_s = np.zeros((len(jobs), 3))  # of each job's finished stages: given, expected, took
         self.now_s = -math.inf
         self.past = history[-RECENT_ARRIVALS:]
         self.before = len(self.past)
@@ -146,8 +148,23 @@ class _Replay:
     def _learn_from_past(self) -> None:
         """Know what a pool has learned that did not begin with these jobs: they alone are too few to learn from."""
         for job in self.past:
+            works_s = np.zeros(3)
             for stage in job.stages:
-                learn(self.correction, stage.estimate_s, stage.duration_s)
+                works_s += self._learn(stage.estimate_s, stage.duration_s, stage.tasks * stage.slots)
+            self._learn_order(works_s)
+
+    def _learn(self, given_s: float, took_s: float, tasks: float) -> FloatArray:
+        """Take a finished stage; return its executor-seconds as given, as expected, and as it took them."""
+        works_s = np.zeros(3)
+        if given_s > 0.0:
+            works_s[:] = given_s, corrected_s(self.correction, given_s), took_s
+        learn(self.correction, given_s, took_s)
+        return works_s * tasks
+
+    def _learn_order(self, works_s: FloatArray) -> None:
+        """Take a finished job, if anything of it was given."""
+        if works_s[0] > 0.0:
+            learn_order(self.correction, *works_s.tolist())
 
     def _next_event_s(self, wake_s: float) -> float:
         arrival_s = self.jobs[self.arrived].arrival_s if self.arrived < len(self.jobs) else math.inf
@@ -208,13 +225,15 @@ class _Replay:
 
     def _finish(self, stage: int, job: int) -> None:
         if self.corrects:
-            learn(self.correction, self.given_s[stage], self.duration_s[stage])
+            tasks = self.tasks[stage] * self.slots[stage]
+            self.works_s[job] += self._learn(float(self.given_s[stage]), self.duration_s[stage], float(tasks))
         for child in self.children[stage]:
             self.parents_left[child] -= 1
             if self.parents_left[child] == 0:
                 self._make_ready(child)
         self.stages_left[job] -= 1
         if self.stages_left[job] == 0:
+            self._learn_order(self.works_s[job])
             self.completion_s[job] = self.now_s
             self.active.remove(job)
 

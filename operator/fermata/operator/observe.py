@@ -79,6 +79,7 @@ class Observer:
         fact = self._tools.store.pool_workflows[self._pool].get(uid)
         if fact is None:
             self._forget(uid)
+            self.estimates.forget(uid)
         elif fact.finished:
             self._close(fact)
         else:
@@ -165,7 +166,7 @@ class Observer:
             spec, job = stage.spec, stage.job
             duration_s = task_duration_s(stage.end_s - stage.start_s, stage.tasks, job.lanes)
             if not self.estimates.learn(
-                seen.fact.meta, spec.name, stage.slots, duration_s, stage.end_s, spec.estimate_seconds
+                seen.fact.meta, spec.name, stage.slots, duration_s, stage.end_s, spec.estimate_seconds, stage.tasks
             ):
                 continue
             if job.estimate_s:

@@ -9,6 +9,11 @@ It is no use where estimates are right, or where the same estimate means a short
 each finished stage is also a test: the correction counts as long as it would have missed by clearly less than the
 estimates themselves. Heuristics are given the estimates as they are; which policies are not says `corrects_estimates`.
 
+Stages that are expected rightly one by one may add up to jobs in a wrong order: where what short jobs have many of is
+taken for the stages of long ones, and is what it is taken for in a few of them. So each finished job is a test as well,
+of the order among recent jobs. To serve the longer of two first costs the difference of their lengths; corrected
+estimates must not cost more of that than those that were given.
+
 The memory is a table by the logarithm of the estimate, so a lesson and a look cost the same whatever is remembered.
 Pure: the simulator and the operator keep a `Correction` each.
 """
@@ -34,6 +39,9 @@ _LESSONS = 40  # stages before any estimate is corrected
 _GAIN = 0.9  # of the estimates' mean error, at most, is what the correction's must be
 _LEAST_ERROR = 0.05  # mean error of estimates below which there is nothing to correct
 _LEAST_S = 1e-3  # what counts as no time at all
+_JOBS = 50  # recent jobs that a finished one is compared with
+_DISORDER, _CHANCE = 1.05, 0.03  # times the given estimates' disorder, and a share more, that corrected ones may have
+_ALIKE = 1.25  # times as long: what is expected of the same estimate drifts by as much, and that orders nothing
 _LARGEST = 1e100  # weight of a lesson above which the table is scaled down
 
 
@@ -44,7 +52,21 @@ class Lessons:
     seen: int = 0
     given_error: float = 0.0  # mean |ln(duration / estimate)|, fading over `MEMORY` stages
     corrected_error: float = 0.0  # the same of what the correction would have expected
+    jobs: int = 0
+    # What a wrong order of recent jobs would cost as a share of what the wrong order of all would, fading over `MEMORY`
+    # jobs: by the work that was given, and by the correction's.
+    given_disorder: float = 0.0
+    corrected_disorder: float = 0.0
     weight: float = 1.0  # of a lesson now: growing, so that those of before fade without being touched
+
+
+@dataclass(slots=True)
+class FinishedJob:
+    """Executor-seconds of a job's stages."""
+
+    given_s: float = 0.0
+    corrected_s: float = 0.0  # as each one was expected just before it finished
+    took_s: float = 0.0
 
 
 class Correction(NamedTuple):
@@ -53,11 +75,13 @@ class Correction(NamedTuple):
     lessons: Rows[Lessons]
     weight: Values  # [_ENTRIES] lessons, fading
     seconds: Values  # [_ENTRIES] likewise, what a task took
+    jobs: Rows[FinishedJob]  # [_JOBS] that finished lately, the oldest replaced first
 
 
 def new_correction() -> Correction:
     """Return a correction that has learned nothing."""
-    return Correction(new_rows(Lessons, 1), new_values(np.zeros(_ENTRIES)), new_values(np.zeros(_ENTRIES)))
+    weight, seconds = new_values(np.zeros(_ENTRIES)), new_values(np.zeros(_ENTRIES))
+    return Correction(new_rows(Lessons, 1), weight, seconds, new_rows(FinishedJob, _JOBS))
 
 
 @inlined
@@ -89,10 +113,11 @@ def corrected_s(past: Correction, estimate_s: float) -> float:
 
 @inlined
 def pays(past: Correction) -> bool:
-    """Tell whether estimates are to be corrected now: enough was learned, and it would have missed by less."""
+    """Tell whether estimates are to be corrected now: enough was learned, and corrected they would have been better."""
     row = past.lessons[0]
     enough = row.seen >= _LESSONS and row.given_error > _LEAST_ERROR
-    return bool(enough and row.corrected_error < _GAIN * row.given_error)
+    in_order = row.corrected_disorder <= _DISORDER * row.given_disorder + _CHANCE
+    return bool(enough and in_order and row.corrected_error < _GAIN * row.given_error)
 
 
 @kernel
@@ -120,6 +145,43 @@ def learn(past: Correction, estimate_s: float, duration_s: float) -> None:
     past.seconds[entry] += row.weight * took_s
 
 
+@kernel
+def learn_order(past: Correction, given_s: float, expected_s: float, took_s: float) -> None:
+    """Take one finished job, in executor-seconds of those of its stages that were given estimates.
+
+    Args:
+        past: written to.
+        given_s: as they were given.
+        expected_s: as the correction expected each of them when it finished; see `corrected_s`.
+        took_s: as they took.
+
+    Source: what a wrong pair costs is the exchange argument for shortest first (Smith, 1956).
+    """
+    row = past.lessons[0]
+    total_s, given_wrong_s, corrected_wrong_s = 0.0, 0.0, 0.0
+    for i in range(min(row.jobs, _JOBS)):
+        other = past.jobs[i]
+        longer_s = took_s - other.took_s
+        total_s += abs(longer_s)
+        given_wrong_s += _wrong_s(given_s, other.given_s, longer_s)
+        corrected_wrong_s += _wrong_s(expected_s, other.corrected_s, longer_s)
+    oldest = past.jobs[row.jobs % _JOBS]
+    oldest.given_s, oldest.corrected_s, oldest.took_s = given_s, expected_s, took_s
+    row.jobs += 1
+    if total_s > 0.0:
+        share = 1.0 / min(row.jobs - 1, MEMORY)  # the first one had nothing to be compared with
+        row.given_disorder += share * (given_wrong_s / total_s - row.given_disorder)
+        row.corrected_disorder += share * (corrected_wrong_s / total_s - row.corrected_disorder)
+
+
+@inlined
+def _wrong_s(one_s: float, other_s: float, longer_s: float) -> float:
+    """Return what it costs to order two jobs by what is expected, if one took so much longer than the other."""
+    if max(one_s, other_s) < _ALIKE * min(one_s, other_s):
+        return 0.5 * abs(longer_s)
+    return abs(longer_s) if (one_s > other_s) != (longer_s > 0.0) else 0.0
+
+
 @inlined
 def _off(took_s: float, expected_s: float) -> float:
     return abs(math.log(took_s / max(expected_s, _LEAST_S)))
@@ -142,3 +204,5 @@ def copy_correction(to: Correction, past: Correction) -> None:
     for entry in range(_ENTRIES):
         to.weight[entry] = past.weight[entry]
         to.seconds[entry] = past.seconds[entry]
+    for i in range(_JOBS):
+        copy_row(to.jobs, i, past.jobs, i)

@@ -12,11 +12,12 @@ import math
 
 from fermata.policy._jit import inlined, kernel, part
 from fermata.policy.action import START, WAIT
-from fermata.policy.correction import corrected_s, learn, pays
+from fermata.policy.correction import pays
 from fermata.policy.estimate_error import after_task
 from fermata.policy.rows import copy_row
 from fermata.policy.state import IDLE, RECENT_ARRIVALS
 from fermata.policy.transition import begin, drop_ready, executors_per_task, moldable_duration
+from fermata.sim.correcting import correct_job, learn_from, learn_order_of
 from fermata.sim.world import World
 
 # What `advance` says
@@ -87,72 +88,12 @@ def _arrive(world: World) -> None:
     progress.position = pool.active
     pool.active += 1
     if clock.corrects and pays(world.correction):
-        _correct_job(world, job)
+        correct_job(world, job)
     pool.recent_end += 1
     pool.recent_begin = max(0, pool.recent_end - RECENT_ARRIVALS)
     for stage in range(progress.first_stage, progress.end_stage):
         if world.stage_progress[stage].parents_left == 0:
             _make_ready(world, stage)
-
-
-@part
-def _correct_job(world: World, job: int) -> None:
-    """Give a job that arrives corrected estimates, and what follows from them; moldable stages have no such thing."""
-    stages, progress, row = world.board.stages, world.job_progress[job], world.board.jobs[job]
-    first, end = progress.first_stage, progress.end_stage
-    for stage in range(first, end):
-        if not (math.isnan(stages[stage].serial_fraction) and stages[stage].estimate_s > 0.0):
-            return
-        # What takes next to no time makes no path longer, and may stand behind its children in the order of paths.
-        for edge in range(world.stage_progress[stage].first_child, world.stage_progress[stage].end_child):
-            if not stages[stage].path_s > stages[world.children[edge]].path_s:
-                return
-    work_s, longest_s = 0.0, 0.0
-    for at in range(end - 1, first - 1, -1):  # children before their parents
-        stage = world.by_path[at]
-        estimate_s = corrected_s(world.correction, world.stage_progress[stage].given_s)
-        below_s = 0.0
-        for edge in range(world.stage_progress[stage].first_child, world.stage_progress[stage].end_child):
-            below_s = max(below_s, stages[world.children[edge]].path_s)
-        stages[stage].estimate_s = estimate_s
-        stages[stage].path_s = estimate_s + below_s
-        longest_s = max(longest_s, stages[stage].path_s)
-        work_s += stages[stage].pending * stages[stage].slots * estimate_s
-    _sort_by_path(world, first, end)
-    row.work_s, row.remaining_work_s = work_s, work_s
-    row.critical_path_s, row.remaining_path_s = longest_s, longest_s
-    row.width = work_s / longest_s
-    world.board.recent_work_s[world.board.pool[0].recent_end] = work_s
-
-
-@part
-def _sort_by_path(world: World, first: int, end: int) -> None:
-    """Put the stages of a job into the order of their paths again: the longest first, ties by index."""
-    order, stages = world.by_path, world.board.stages
-    for i in range(first + 1, end):
-        stage, at = order[i], i
-        while at > first:
-            other = order[at - 1]
-            if stages[other].path_s > stages[stage].path_s or (
-                stages[other].path_s == stages[stage].path_s and other < stage
-            ):
-                break
-            order[at] = other
-            at -= 1
-        order[at] = stage
-
-
-@part
-def _learn_from(world: World, stage: int) -> None:
-    """Note what the tasks of a finished stage took, in the mean, and what they were given."""
-    row, progress = world.board.stages[stage], world.stage_progress[stage]
-    if not math.isnan(row.serial_fraction):
-        return
-    first = world.stage_progress[stage - 1].end_task if stage > 0 else 0
-    total_s = 0.0
-    for task in range(first, progress.end_task):
-        total_s += world.tasks[task].end_s - world.tasks[task].start_s
-    learn(world.correction, progress.given_s, total_s / (progress.end_task - first))
 
 
 @part
@@ -173,11 +114,12 @@ def _finish_stage(world: World, stage: int) -> None:
     if not progress.failed:
         _free_children(world, stage)
         if world.clock[0].corrects:
-            _learn_from(world, stage)
+            learn_from(world, stage)
     progress.stages_left -= 1
     if progress.stages_left > 0:
         _shorten_path(world, job)
         return
+    learn_order_of(world, job)
     board.jobs[job].remaining_path_s = 0.0
     progress.completion_s = board.pool[0].now_s
     world.clock[0].finished += 1

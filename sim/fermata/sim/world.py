@@ -93,6 +93,10 @@ class JobProgress:
     stages_left: int = 0
     position: int = 0  # in the list of active jobs
     failed: int = 0  # a task failed for good: nothing more of it starts
+    # Executor-seconds of its finished stages with an estimate, while estimates are corrected (`FinishedJob`).
+    given_work_s: float = 0.0
+    expected_work_s: float = 0.0
+    took_work_s: float = 0.0
     path_at: int = 0  # entry of `World.by_path` of its longest path that is not finished
 
 

@@ -6,6 +6,7 @@ import math
 from itertools import permutations
 from typing import Any
 
+import numpy as np
 import pytest
 from tests.unit.operator.objects import DONE, T0, stage, workflow, workflow_fact_of
 
@@ -159,6 +160,31 @@ def test_what_users_say_is_corrected_by_what_stages_took_if_the_policy_wants_it(
     assert source == f"estimateSeconds {said}, corrected by what such stages took"
     estimates.corrects = False
     assert _given(estimates, said) == (said, "estimateSeconds")
+
+
+@pytest.mark.parametrize("whole", [False, True], ids=["each stage a workflow", "whole"])
+def test_what_users_say_is_left_alone_where_corrected_it_would_order_workflows_worse(whole: bool) -> None:
+    """Six workflows of 12 stages of 20 s, of each of which one is taken for one of 280 s, to one that has two of those.
+
+    Of a stage that is given 280 s it is right to expect less, and wrong of the workflow that has two.
+    """
+    many, few = [(280, 20.0), *[(20, 20.0)] * 11], [(280, 280.0)] * 2
+    estimates = Estimates()
+    estimates.corrects = True
+
+    def end(name: str, number: int, given: list[tuple[int, float]]) -> None:
+        stages = [stage(f"s{at}") | {"estimateSeconds": given_s} for at, (given_s, _) in enumerate(given)]
+        told = {"state": "Succeeded", "tasks": 1, "completionTime": render(T0 + number)}
+        rows = [told | {"name": f"s{at}", "runSeconds": run_s} for at, (_, run_s) in enumerate(given)]
+        estimates.learn_all(workflow_fact_of(name, *stages, status={**DONE, "stages": rows}))
+
+    for number, is_few in enumerate((np.random.default_rng(1).random(140) < 1.0 / 7.0).tolist()):
+        given = few if is_few else many
+        for part, some in enumerate([given] if whole else [[each] for each in given]):
+            end(f"w{number}p{part}-x", number, some)
+    seconds, source = _given(estimates, 280)
+    assert (source == "estimateSeconds") == whole
+    assert (seconds == 280.0) == whole
 
 
 def test_what_was_learned_is_not_corrected_again() -> None:

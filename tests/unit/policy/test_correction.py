@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fermata.policy.correction import Correction, corrected_s, learn, new_correction, pays
+from fermata.policy.correction import Correction, corrected_s, learn, learn_order, new_correction, pays
 from fermata.policy.rows import peek
 
 SECONDS = st.floats(1e-3, 1e9)
@@ -52,6 +52,32 @@ def test_how_far_estimates_and_their_correction_missed_by_hand() -> None:
     expected_s = (0.3 * 10.0 + 30.0) / 1.3  # of the second stage, after the first
     assert lessons.given_error == pytest.approx(math.log(3.0) / 2.0)
     assert lessons.corrected_error == pytest.approx((math.log(3.0) + math.log(expected_s / 10.0)) / 2.0)
+
+
+def test_what_a_wrong_order_would_cost_by_hand() -> None:
+    past = new_correction()
+    # 10 and 30 s of work: both have the longer first, all that can be wrong. Then 20 s, by 10 s from either: the
+    # given estimate has it longer than both, the expected one is wrong of both.
+    for job in ((5.0, 9.0, 10.0), (4.0, 1.0, 30.0), (8.0, 5.0, 20.0)):
+        learn_order(past, *job)
+    lessons = peek(past.lessons)
+    assert (lessons.given_disorder, lessons.corrected_disorder) == (pytest.approx((1.0 + 0.5) / 2.0), 1.0)
+    learn_order(past, 7.0, 9.0, 20.0)  # nearly as much as one that took as long, and as 10 s: half wrong of it
+    assert lessons.given_disorder == pytest.approx((1.0 + 0.5 + 10.0 / 20.0) / 3.0)
+
+
+def test_a_correction_that_puts_jobs_in_a_worse_order_does_not_count() -> None:
+    past = _learned(zip(*_two_sizes(1, 400, 0.7), strict=True))
+    rng = np.random.default_rng(5)
+    for took_s in rng.lognormal(3.0, 1.0, 60).tolist():
+        learn_order(past, took_s, took_s, took_s)
+    assert pays(past)
+    for took_s in rng.lognormal(3.0, 1.0, 60).tolist():
+        learn_order(past, took_s, 1.0 / took_s, took_s)
+    assert not pays(past)
+    for took_s in rng.lognormal(3.0, 1.0, 600).tolist():  # it is forgotten
+        learn_order(past, took_s, took_s, took_s)
+    assert pays(past)
 
 
 def test_a_bias_is_taken_out() -> None:

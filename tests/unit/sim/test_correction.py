@@ -13,8 +13,9 @@ from fermata.policy.graph import job_shape, path_lengths
 from fermata.policy.registry import load
 from fermata.policy.state import ClusterState
 from fermata.sim.failures import Failures
-from fermata.sim.generate.estimates import lognormal_noise
-from fermata.sim.scenarios import SCENARIOS, Scenario
+from fermata.sim.generate.estimates import Noise, lognormal_noise
+from fermata.sim.scenarios import SCENARIOS, JobClass, Scenario
+from fermata.sim.scenarios.layered import LayeredDags
 from fermata.sim.simulate import Episode, simulate
 from fermata.sim.trace import Trace
 from fermata.sim.trace_builder import StageSpec, TraceBuilder
@@ -49,6 +50,20 @@ def test_learned_policies_get_them_corrected_and_save_much_by_it() -> None:
         ratios.append(simulate(trace, some.executors, default).job_jct_s[200:].mean() / as_it_is)
     assert max(ratios) < 1.0
     assert np.mean(ratios) < 0.95
+
+
+def test_what_puts_stages_right_and_jobs_in_a_wrong_order_is_left_alone() -> None:
+    """Short jobs of many stages, some of which are taken for long ones, and long jobs of few."""
+    many = JobClass(0.88, stages=(4, 9), tasks=(1, 1), median_task_s=21.0, stage_sigma=0.06, task_sigma=0.05)
+    few = JobClass(0.12, stages=(1, 3), tasks=(1, 3), median_task_s=280.0, stage_sigma=0.26, task_sigma=0.08)
+    some = Scenario("mixed-up", 3, 900, 90, "SRWF", LayeredDags(0.6, (many, few)), Noise("class-flips", 0.235))
+    default, ratios = load("default"), []
+    for seed in range(5000, 5004):
+        trace = some.generate(seed)
+        episodes = [simulate(trace, some.executors, default, corrects=each) for each in (True, False)]
+        corrected_s, given_s = (episode.job_jct_s[some.warm :].mean() for episode in episodes)
+        ratios.append(corrected_s / given_s)
+    assert np.mean(ratios) < 1.03
 
 
 @pytest.mark.parametrize("name", ["express_k2", "dag_pods", "dag_wide"])
