@@ -215,7 +215,7 @@ def forward(network: Network, x: FloatArray) -> None:
     """Write the costs [3] of features `x` [SIZE] into `network.costs`; `x` is normalised in place."""
     expert = expert_for(x)
     mean, scale = network.mean[expert], network.scale[expert]
-    beyond, dearer = 0.0, FARTHER[expert] * max(math.exp(x[EXECUTORS] - network.reach) - 1.0, 0.0)
+    beyond, farther = 0.0, max(math.exp(x[EXECUTORS] - network.reach) - 1.0, 0.0)
     for i in range(len(x)):
         value = (x[i] - mean[i]) / scale[i]
         x[i] = min(max(value, -BOUND), BOUND)
@@ -229,7 +229,7 @@ def forward(network: Network, x: FloatArray) -> None:
         _layer(network.hidden1, first // members, weight2, bias2, network.hidden2, second // members, True, k)
     _layer(network.hidden2, second, network.weight3[expert], network.bias3[expert], costs, len(costs), False, 0)
     for i in range(1, len(costs)):
-        costs[i] += PENALTY * beyond + dearer
+        costs[i] += PENALTY * beyond + FARTHER[expert] * farther
 
 
 @kernel

@@ -22,7 +22,7 @@ from fermata.policy.board import Board
 from fermata.policy.decide import BoardPolicy
 from fermata.policy.errors import ModelError
 from fermata.policy.features import SCHEMA, SIZE, observe_board
-from fermata.policy.learned import ACTIONS, START_HEAD, cheapest, dearer, reach_of
+from fermata.policy.learned import ACTIONS, EXECUTORS, START_HEAD, cheapest, dearer, reach_of
 from fermata.policy.onnx_file import MAX_MODEL_BYTES, RUNTIME_ERRORS, OnnxFile, first_line, open_onnx
 
 INPUT, OUTPUT = "features", "cost"
@@ -93,7 +93,9 @@ class OnnxPolicy(BoardPolicy):
             ModelError: the runtime fails, or a cost is not finite.
         """
         costs = self.answers(rows)
-        costs[:, START_HEAD + 1 :] += dearer(rows, reach_of(self.taught_executors))
+        reach = reach_of(self.taught_executors)
+        if (rows[:, EXECUTORS] > reach).any():
+            costs[:, START_HEAD + 1 :] += dearer(rows, reach)
         return costs
 
     def answers(self, rows: NDArray[np.float32]) -> NDArray[np.float64]:
