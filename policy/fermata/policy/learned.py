@@ -88,9 +88,13 @@ def one_task_cap(board: Board, stage: int) -> int:
 
 @kernel
 def pick(board: Board, choice: Candidates, costs: FloatArray, margin: float, may_wait: bool) -> int:
-    """Return the index of the action that looks cheapest; to leave a whole pool idle takes more than the margin."""
+    """Return the index of the action that looks cheapest; to leave a whole pool idle takes more than the margin.
+
+    On a lone executor the alternative is no choice: with the shorter job first both are done as soon, and that one
+    sooner.
+    """
     best, least = START_HEAD, costs[START_HEAD] - margin - MISS_MARGIN * board.pool[0].estimate_misses
-    if choice.alternative >= 0 and costs[START_ALTERNATIVE] < least:
+    if choice.alternative >= 0 and len(board.executors) > 1 and costs[START_ALTERNATIVE] < least:
         best, least = START_ALTERNATIVE, costs[START_ALTERNATIVE]
     if board.pool[0].free == len(board.executors):
         least -= IDLE_MARGIN
@@ -130,13 +134,13 @@ def pick_in_use(board: Board, choice: Candidates, costs: FloatArray, margin: flo
 
     Unlike `choose_learned`, which the teacher follows into whatever it leads to, this never waits in a crowd: holds
     that save time are made with few jobs waiting, and a network that is wrong about one rare state must not be able to
-    keep a pool in it. Nor does it where jobs like the head come together.
+    keep a pool in it. Where jobs like the head come together it is started, too.
     """
     if in_throng(board):
         return START_HEAD
     picked = pick(board, choice, costs, margin, waiting_jobs(board) <= CROWD * len(board.executors))
-    if picked == WAIT_FOR_EVENT and come_together(board, board.jobs[board.stages[choice.head].job].remaining_work_s):
-        picked = pick(board, choice, costs, margin, False)
+    if picked != START_HEAD and come_together(board, board.jobs[board.stages[choice.head].job].remaining_work_s):
+        return START_HEAD
     return int(picked)
 
 

@@ -2,7 +2,8 @@
 
 Where they come one by one, an executor that a long job is kept off is missed by that job alone. Where they come
 together the others wait for it, too: every hold then takes from the time in which a batch is done before the next one
-comes, and near saturation the pool falls behind for good. No network was taught such arrivals.
+comes, and near saturation the pool falls behind for good. Nor does an executor that frees soon make it right to let a
+longer job go first: a batch waits for that one as well. No network was taught such arrivals.
 """
 
 from __future__ import annotations

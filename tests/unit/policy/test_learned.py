@@ -81,13 +81,29 @@ def test_nothing_is_held_where_jobs_like_the_head_come_together() -> None:
     assert (kind_of(state, -9.0), kind_of(apart(state), -9.0)) == (START, WAIT)
 
 
-@pytest.mark.parametrize(("executors", "most"), [(1, int(THRONG)), (2, int(2 * THRONG)), (8, MOST)])
+def alternative_starts(state: ClusterState) -> bool:
+    """Whether it is started where it looks far cheaper than the head."""
+    board = board_of(state)
+    choice, _ = observe_board(board)
+    assert (choice.head, choice.alternative) == (0, 1)
+    return bool(cheapest(board, choice, np.array([0.0, -9.0, 0.0]), MARGIN)[1] == choice.alternative)
+
+
+def test_no_longer_job_goes_first_where_jobs_like_the_head_come_together() -> None:
+    state = first_state(one_stage_jobs((0.0, 4.0), *[(0.0, 20.0)] * 4), 2)
+    assert (alternative_starts(state), alternative_starts(apart(state))) == (False, True)
+
+
+@pytest.mark.parametrize("executors", [1, 2])
+def test_no_longer_job_goes_first_on_a_lone_executor(executors: int) -> None:
+    assert alternative_starts(first_state(one_stage_jobs((0.0, 4.0), (0.0, 20.0)), executors)) == (executors > 1)
+
+
+@pytest.mark.parametrize(("executors", "most"), [(2, int(2 * THRONG)), (8, MOST)])
 def test_in_a_throng_the_shortest_is_started_whatever_looks_cheaper(executors: int, most: int) -> None:
-    for waiting, starts in ((most, 1), (most + 1, 0)):
-        board = board_of(first_state(one_stage_jobs((0.0, 4.0), *[(0.0, 20.0)] * (waiting - 1)), executors))
-        choice, _ = observe_board(board)
-        assert (choice.head, choice.alternative) == (0, 1)
-        assert cheapest(board, choice, np.array([0.0, -9.0, 0.0]), MARGIN)[:2] == (START, starts)
+    for waiting, starts in ((most, True), (most + 1, False)):
+        state = first_state(one_stage_jobs((0.0, 4.0), *[(0.0, 20.0)] * (waiting - 1)), executors)
+        assert alternative_starts(apart(state)) == starts
 
 
 costs_near = st.lists(st.sampled_from([-0.2, -0.1, -0.03, 0.0, 0.03]), min_size=3, max_size=3)

@@ -17,7 +17,7 @@ import numpy as np
 from fermata.policy.features import FEATURES
 from fermata.policy.learned import START_HEAD, WAIT_FOR_EVENT
 from fermata.policy.onnx_policy import OnnxPolicy
-from fermata.sim.explain.states import MOST_SHIFT, FeatureRows, States, no_crowd, picks
+from fermata.sim.explain.states import MOST_SHIFT, FeatureRows, States, picks, possible_by
 from fermata.sim.metrics import Interval
 from fermata.sim.trace import FloatArray
 
@@ -137,7 +137,7 @@ def _curve(
     for rows in points:
         costs = policy.costs(rows)
         for found, values in (
-            (held, (picks(rows, costs, policy.margin, no_crowd(rows)) == WAIT_FOR_EVENT).astype(np.float64)),
+            (held, (picks(rows, costs, policy.margin, possible_by(rows)) == WAIT_FOR_EVENT).astype(np.float64)),
             (saves, np.clip(costs[:, START_HEAD] - costs[:, WAIT_FOR_EVENT], -MOST_SHIFT, MOST_SHIFT)),
         ):
             every = np.full(len(states.rows), np.nan)

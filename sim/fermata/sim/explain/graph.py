@@ -27,7 +27,7 @@ from fermata.policy.guardrails import Guardrails
 from fermata.policy.learned import ACTIONS, START_ALTERNATIVE, START_HEAD, WAIT_FOR_EVENT
 from fermata.sim.explain.dependence import NEXT, Curve, Dependence, a_long_is_the_head, with_next
 from fermata.sim.explain.importance import Importance
-from fermata.sim.explain.states import Outcome, Place, States, Workload, no_crowd, places_of, something_runs
+from fermata.sim.explain.states import Outcome, Place, States, Workload, places_of, possible_by, something_runs
 from fermata.sim.metrics import Interval
 from fermata.sim.simulate import simulate
 from fermata.sim.trace import FloatArray
@@ -119,12 +119,14 @@ def collect_graphs(
         outcomes.append(outcome)
         progress(done / len(places))
     rows = np.concatenate([graph.state_x for graph in graphs])
+    possible = possible_by(rows)
+    possible[:, WAIT_FOR_EVENT] &= something_runs(rows)
     states = States(
         workloads=tuple(each.name for each in workloads),
         seeds=tuple(seeds),
         rows=rows,
         costs=np.full((len(rows), len(ACTIONS)), np.nan),
-        may_wait=something_runs(rows) & no_crowd(rows),
+        possible=possible,
         picked=np.concatenate(picked),
         workload=np.repeat([each.workload for each in places], numbers),
         seed=np.repeat([each.seed for each in places], numbers),

@@ -84,7 +84,7 @@ def _answers(policy: OnnxPolicy, states: States, rows: FeatureRows) -> tuple[Flo
     """
     costs = policy.costs(rows)
     waits = [each[:, WAIT_FOR_EVENT] - each[:, START_HEAD] for each in (costs, states.costs)]
-    changed = picks(states.rows, costs, policy.margin, states.may_wait) != states.picked
+    changed = picks(states.rows, costs, policy.margin, states.possible) != states.picked
     return np.minimum(np.abs(waits[0] - waits[1]), MOST_SHIFT), changed.astype(np.float64)
 
 

@@ -35,13 +35,14 @@ from fermata.sim.world import World, new_world, results, tables_of
 
 FeatureRows = NDArray[np.float32]  # [states, SIZE]
 Mask = NDArray[np.bool_]
-See = Callable[[NDArray[np.intp], FeatureRows, FloatArray, Mask], None]  # episodes, rows, costs, where it may wait
+See = Callable[[NDArray[np.intp], FeatureRows, FloatArray, Mask], None]  # episodes, rows, costs, what is possible
 
 _EXECUTORS = FEATURES.index("log executors")
 _WAITING = [
     FEATURES.index(f"waiting jobs {size}")
     for size in ("up to 2 units", "of 2 to 5 units", "of 5 to 15 units", "over 15 units")
 ]
+_LONE = math.log(1.5)  # log executors of one executor are below, of several above
 _ALTERNATIVE, _FREE_SHARE = FEATURES.index("alternative exists"), FEATURES.index("free share")
 _MISSES = FEATURES.index("misses of recent estimates")
 _PROGRESS_EVERY = 200  # steps
@@ -93,7 +94,7 @@ class States:
     seeds: tuple[int, ...]
     rows: FeatureRows  # [states, SIZE]
     costs: FloatArray  # [states, 3] mean JCTs
-    may_wait: Mask  # [states] where waiting was possible
+    possible: Mask  # [states, 3] which actions were
     picked: NDArray[np.intp]  # [states] index into ACTIONS
     workload: NDArray[np.intp]  # [states] index into workloads
     seed: NDArray[np.intp]  # [states] index into seeds
@@ -105,6 +106,12 @@ class States:
         """In which states it waited."""
         waited: Mask = self.picked == WAIT_FOR_EVENT
         return waited
+
+    @property
+    def may_wait(self) -> Mask:
+        """In which states waiting was possible."""
+        may_wait: Mask = self.possible[:, WAIT_FOR_EVENT]
+        return may_wait
 
     @property
     def may_wait_for_next(self) -> Mask:
@@ -153,26 +160,25 @@ def something_runs(rows: FeatureRows) -> Mask:
     return runs
 
 
-def no_crowd(rows: FeatureRows) -> Mask:
-    """Return in which states [states, SIZE] so few jobs wait that one may be held."""
-    return _at_most(rows, CROWD)
+def possible_by(rows: FeatureRows) -> Mask:
+    """Return which actions [states, 3] are possible by what rows [states, SIZE] say, which is not all."""
+    other = (rows[:, _ALTERNATIVE] > 0.5) & (rows[:, _EXECUTORS] > _LONE) & _at_most(rows, THRONG, MOST)
+    return np.column_stack([np.ones(len(rows), np.bool_), other, _at_most(rows, CROWD)])
 
 
-def picks(rows: FeatureRows, costs: FloatArray, margin: float, may_wait: Mask) -> NDArray[np.intp]:
+def picks(rows: FeatureRows, costs: FloatArray, margin: float, possible: Mask) -> NDArray[np.intp]:
     """Return the actions [states] that costs [states, 3] make a model take: `learned.pick_in_use`, of many at once.
 
     Args:
         rows: [states, SIZE]
         costs: of the actions, mean JCTs.
         margin: of the model.
-        may_wait: [states] where waiting is possible, which rows alone do not say of an idle pool.
+        possible: [states, 3]
     """
-    other = (rows[:, _ALTERNATIVE] > 0.5) & _at_most(rows, THRONG, MOST)
     asked = costs.copy()
     asked[:, START_HEAD] -= margin + MISS_MARGIN * rows[:, _MISSES]
     asked[~something_runs(rows), WAIT_FOR_EVENT] += IDLE_MARGIN
-    legal = np.column_stack([np.ones(len(rows), np.bool_), other, may_wait])
-    cheapest: NDArray[np.intp] = np.where(legal, asked, np.inf).argmin(axis=1)
+    cheapest: NDArray[np.intp] = np.where(possible, asked, np.inf).argmin(axis=1)
     return cheapest
 
 
@@ -211,7 +217,7 @@ def run_places(
         policy: that decides.
         places: the episodes.
         limits: on its holding.
-        see: told the features and costs of every decision, and whether waiting is possible.
+        see: told the features and costs of every decision, and which actions are possible.
         change: changes a copy of the features before the model reads them; told which episodes they are of.
         progress: told the share of the jobs that have finished, 0 to 1.
 
@@ -238,7 +244,7 @@ def run_places(
             change(where, rows)
         costs[where] = policy.costs(rows)
         if see is not None:
-            see(where, rows, costs[where], _may_wait([worlds[each] for each in where], rows))
+            see(where, rows, costs[where], _possible([worlds[each] for each in where], rows))
         batch.step(costs)
         steps += 1
         if steps % _PROGRESS_EVERY == 0:
@@ -246,16 +252,16 @@ def run_places(
     return [_outcome(policy, world, place) for world, place in zip(worlds, places, strict=True)]
 
 
-def _may_wait(worlds: Sequence[World], rows: FeatureRows) -> Mask:
-    """Return in which decisions waiting is possible; where nothing runs, only as long as a wait has an end."""
-    may_wait, runs = no_crowd(rows), something_runs(rows)
-    for place in np.flatnonzero(may_wait).tolist():
+def _possible(worlds: Sequence[World], rows: FeatureRows) -> Mask:
+    """Return which actions [decisions, 3] are possible; where nothing runs, a wait only as long as it has an end."""
+    possible, runs = possible_by(rows), something_runs(rows)
+    for place in np.flatnonzero(possible[:, START_HEAD + 1 :].any(axis=1)).tolist():
         board = worlds[place].board
         choice = candidates(board, ORDER)
         head = peek(board.jobs, peek(board.stages, choice.head).job)
-        ends = runs[place] or not math.isinf(choice.wake_s)
-        may_wait[place] = ends and not come_together(board, head.remaining_work_s)
-    return may_wait
+        possible[place, WAIT_FOR_EVENT] &= runs[place] or not math.isinf(choice.wake_s)
+        possible[place, START_HEAD + 1 :] &= not come_together(board, head.remaining_work_s)
+    return possible
 
 
 def _share(world: World, trace: Trace) -> float:
@@ -284,25 +290,25 @@ def collect(
         InputError, ModelError, StuckError: as `places_of` and `run_places`.
     """
     places = places_of(workloads, seeds)
-    kept, could_wait = np.zeros((len(places), most, SIZE), np.float32), np.zeros((len(places), most), np.bool_)
+    kept, could = np.zeros((len(places), most, SIZE), np.float32), np.zeros((len(places), most, len(ACTIONS)), np.bool_)
     seen = np.zeros(len(places), np.int64)
     taken = np.zeros((len(places), len(ACTIONS)), np.int64)
     rng = np.random.default_rng(0)  # the sample is the same at every call
 
-    def see(where: NDArray[np.intp], rows: FeatureRows, costs: FloatArray, may_wait: Mask) -> None:
-        taken[where, picks(rows, costs, policy.margin, may_wait)] += 1
+    def see(where: NDArray[np.intp], rows: FeatureRows, costs: FloatArray, possible: Mask) -> None:
+        taken[where, picks(rows, costs, policy.margin, possible)] += 1
         at = seen[where]
         full = at >= most
         at[full] = np.floor(rng.random(int(full.sum())) * (at[full] + 1)).astype(np.int64)
         keep = at < most
-        kept[where[keep], at[keep]], could_wait[where[keep], at[keep]] = rows[keep], may_wait[keep]
+        kept[where[keep], at[keep]], could[where[keep], at[keep]] = rows[keep], possible[keep]
         seen[where] += 1
 
     outcomes = run_places(policy, places, limits, see=see, progress=progress)
     number = np.minimum(seen, most)
-    rows, may_wait = (
+    rows, possible = (
         np.concatenate([of_place[:count] for of_place, count in zip(each, number, strict=True)])
-        for each in (kept, could_wait)
+        for each in (kept, could)
     )
     costs = policy.costs(rows)
     return States(
@@ -310,8 +316,8 @@ def collect(
         seeds=tuple(seeds),
         rows=rows,
         costs=costs,
-        may_wait=may_wait,
-        picked=picks(rows, costs, policy.margin, may_wait),
+        possible=possible,
+        picked=picks(rows, costs, policy.margin, possible),
         workload=np.repeat([each.workload for each in places], number),
         seed=np.repeat([each.seed for each in places], number),
         taken=taken.reshape(len(workloads), len(seeds), len(ACTIONS)),
