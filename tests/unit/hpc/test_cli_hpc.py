@@ -269,16 +269,20 @@ def test_a_page_is_not_measured_from_or_for_a_folder_that_is_not_there(tmp_path:
 
 @pytest.mark.training
 @pytest.mark.parametrize("own", ["head=5", "tail=0", "seed=9"])
-def test_what_names_an_agents_file_cannot_be_set(own: str, tmp_path: Path) -> None:
+def test_what_names_an_agents_file_cannot_be_set(own: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("torch")
+    monkeypatch.setitem(sys.modules, "fermata.training.hpc.export", None)  # torch, whose import takes seconds
     done = fermata_hpc("windows", "--out", tmp_path / "agents", "--set", own)
     assert (done.returncode, done.stderr) == (2, f"fermata: --set {own.partition('=')[0]}: every agent has its own\n")
     assert not (tmp_path / "agents").exists()
 
 
 @pytest.mark.training
-def test_agents_are_not_trained_to_be_judged_on_too_short_a_log(log: Path, tmp_path: Path) -> None:
+def test_agents_are_not_trained_to_be_judged_on_too_short_a_log(
+    log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pytest.importorskip("torch")
+    monkeypatch.setitem(sys.modules, "fermata.training.hpc.export", None)
     done = fermata_hpc("windows", "--out", tmp_path / "agents", "--log", log)
     assert (done.returncode, done.stderr) == (2, "fermata: drawn has 400 jobs; cannot take 10000 from index 0\n")
     assert not (tmp_path / "agents").exists()

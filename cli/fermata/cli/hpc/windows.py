@@ -48,9 +48,7 @@ def windows(
         WINDOWS,
         windows_section,
     )
-    from fermata.training.hpc.export import export_window_model
     from fermata.training.hpc.window_config import WindowConfig
-    from fermata.training.hpc.window_train import train_window
 
     chosen = dict(parameter(text) for text in settings or [])
     for own in ("head", "tail", "seed"):
@@ -63,6 +61,10 @@ def windows(
         judged.sequence(0, WINDOWS * WINDOW_JOBS)  # too short a log is said now, not when all is trained
     out.mkdir(parents=True, exist_ok=True)
     _keep_to(chosen, out / "settings.json")
+    # Which import torch, for seconds: what is wrong has been said by now.
+    from fermata.training.hpc.export import export_window_model
+    from fermata.training.hpc.window_train import train_window
+
     jobs = generate(TRAINING_JOBS, TRAINING_SEED, load=TRAINING_LOAD)
     for number, (case, config) in enumerate(zip(CASES, configs, strict=True), 1):
         path = out / f"{case.name}.onnx"
