@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import lzma
 import os
 import signal
 import subprocess
@@ -19,9 +20,11 @@ from tests.processes import INTERRUPTED, interruptible
 from tests.windows import fermata_hpc
 
 from fermata.policy.errors import InputError
+from fermata.sim.hpc import study, window_study
 from fermata.sim.hpc.inspect import parameters
 from fermata.sim.hpc.lublin import generate
 from fermata.sim.hpc.models import InspectorModel
+from fermata.sim.hpc.swf import swf_lines
 
 pytestmark = pytest.mark.training
 torch = pytest.importorskip("torch")
@@ -74,20 +77,26 @@ def untimed(rows: list[Any]) -> list[dict[str, Any]]:
     return [{name: value for name, value in vars(row).items() if name != "wall_s"} for row in rows]
 
 
+def kill_at_every_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """End the process, as it were, once the state after a step is written."""
+    write = files.write_bytes
+
+    def killed(path: Path, content: bytes) -> None:
+        write(path, content)
+        if path.name == runs.STATE_FILE:
+            raise KilledError
+
+    monkeypatch.setattr(files, "write_bytes", killed)
+
+
 @pytest.mark.parametrize("train", [ppo, search, queue, window])
 def test_a_run_that_is_killed_at_every_step_is_as_one_that_was_not(
     train: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows: list[Any] = []
     whole = train(None, rows.append)
-    kept, write = Kept(tmp_path / "state.pt"), files.write_bytes
-
-    def killed(path: Path, content: bytes) -> None:
-        write(path, content)
-        if path == kept.path:
-            raise KilledError
-
-    monkeypatch.setattr(files, "write_bytes", killed)
+    kept = Kept(tmp_path / "state.pt")
+    kill_at_every_step(monkeypatch)
     for _ in range({ppo: 4, search: 3, queue: 12, window: 6}[train]):
         with pytest.raises(KilledError):
             train(kept)
@@ -97,6 +106,34 @@ def test_a_run_that_is_killed_at_every_step_is_as_one_that_was_not(
     np.testing.assert_array_equal(resumed.theta, whole.theta)
     assert untimed(told) == untimed(rows)
     assert kept.was_done
+
+
+@pytest.mark.parametrize("command", ["study", "windows"])
+def test_a_comparison_that_is_killed_goes_on_with_the_model_in_hand(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tiny: dict[str, Any] = {"trajectories": 2, "select_sequences": 2, "policy_steps": 2, "value_steps": 2, "jobs": 40}
+    cases = (study.Case("one", "", options=tiny | {"epochs": 2}), study.Case("two", "", options=tiny | {"epochs": 1}))
+    monkeypatch.setattr(study, "CASES", cases)
+    monkeypatch.setattr(window_study, "CASES", (window_study.Case(4, 4), window_study.Case(8, 0)))
+    monkeypatch.setattr(window_study, "TRAINING_JOBS", 600)
+    log = tmp_path / f"{study.LUBLIN}.swf.xz"
+    log.write_bytes(lzma.compress("\n".join(swf_lines(LOG, "")).encode()))
+    options: list[str | Path] = ["--data", tmp_path]
+    if command == "windows":
+        settings = ("iterations=2", "sequences=1", "copies=1", "jobs=40", "judged=1", "minibatches=1")
+        options = [word for each in settings for word in ("--set", each)]
+    whole, out = tmp_path / "whole", tmp_path / "killed"
+    assert fermata_hpc(command, "--out", whole, *options).returncode == 0
+    with monkeypatch.context() as patch:
+        kill_at_every_step(patch)
+        for _ in range({"study": 3, "windows": 4}[command]):
+            with pytest.raises(KilledError):
+                fermata_hpc(command, "--out", out, *options)
+        assert fermata_hpc(command, "--out", out, *options).returncode == 0  # every step was done once
+    models = {path.name: path.read_bytes() for path in whole.glob("*.onnx")}
+    assert len(models) == 2
+    assert {path.name: path.read_bytes() for path in out.glob("*.onnx")} == models
 
 
 def command(log: Path, out: Path, *settings: str) -> tuple[str, ...]:

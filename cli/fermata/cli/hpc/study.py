@@ -38,15 +38,18 @@ def study(
     logs = {log: exact_log(data, log) for log in needed}  # one that is not there is said now, before torch is imported
     from fermata.training.hpc.config import InspectorConfig
     from fermata.training.hpc.export import export_inspector
+    from fermata.training.hpc.runs import Trained, kept_beside
     from fermata.training.hpc.train import train_inspector
 
     out.mkdir(parents=True, exist_ok=True)
     for number, (log, name, settings) in enumerate(wanted):
-        if (out / name).is_file():
+        model = out / name
+        if model.is_file():
             continue
         print(f"{number + 1} of {len(wanted)}: {name}", file=sys.stderr)
         config = InspectorConfig.model_validate(settings)
-        with progress_bar(name) as progress:
-            model = train_inspector(logs[log], config, part="train", on_epoch=telling(progress, config.epochs))
-        export_inspector(model, out / name)
+        trained = Trained.of("ppo", logs[log], "train", config)
+        with kept_beside(model, trained) as kept, progress_bar(name) as progress:
+            tell = telling(progress, config.epochs)
+            export_inspector(train_inspector(logs[log], config, part="train", on_epoch=tell, kept=kept), model)
     print(f"{len(wanted)} inspectors in {out}")

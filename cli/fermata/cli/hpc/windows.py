@@ -63,6 +63,7 @@ def windows(
     _keep_to(chosen, out / "settings.json")
     # Which import torch, for seconds: what is wrong has been said by now.
     from fermata.training.hpc.export import export_window_model
+    from fermata.training.hpc.runs import Trained, kept_beside
     from fermata.training.hpc.window_train import train_window
 
     jobs = generate(TRAINING_JOBS, TRAINING_SEED, load=TRAINING_LOAD)
@@ -70,9 +71,10 @@ def windows(
         path = out / f"{case.name}.onnx"
         if not path.is_file():
             print(f"{number} of {len(CASES)}: {case.name}", file=sys.stderr)
-            with progress_bar(case.name) as progress:
-                model = train_window(jobs, config, part="all", on_iteration=telling(progress, config.iterations))
-            export_window_model(model, path)
+            trained = Trained.of("window", jobs, "all", config)
+            with kept_beside(path, trained) as kept, progress_bar(case.name) as progress:
+                tell = telling(progress, config.iterations)
+                export_window_model(train_window(jobs, config, part="all", on_iteration=tell, kept=kept), path)
     print(f"{len(CASES)} agents in {out}")
     if judged is None:
         return
