@@ -57,6 +57,16 @@ def test_simulate_writes_the_jobs_it_counts(log: Path, tmp_path: Path) -> None:
     assert all(float(row["start_s"]) >= float(row["submit_s"]) for row in rows)
 
 
+@pytest.mark.parametrize("command", ["simulate", "evaluate"])
+def test_what_is_left_out_of_a_log_is_said_with_why(command: str, tmp_path: Path) -> None:
+    lines = [f"{number} {number} -1 9 {cores} -1 -1 -1 9 -1 1" for number, cores in enumerate((1, 3, 2, 4, 5, 5), 1)]
+    (tmp_path / "log.swf").write_text("\n".join(("; MaxProcs: 4", *lines, "9 9 -1 9 1 -1 -1 -1 9 -1 3")))
+    options = {"evaluate": ("--part", "all", "--jobs", "2"), "simulate": ("--jobs", "4")}[command]
+    done = fermata_hpc(command, "--log", tmp_path / "log.swf", "--policy", "sjf", *options)
+    told = "2 jobs left out: wider than the machine\n1 job left out: partial execution\n"
+    assert (done.returncode, done.stderr) == (0, told)
+
+
 def test_what_is_of_no_job_has_a_dash(log: Path) -> None:
     done = fermata_hpc("simulate", "--log", log, "--policy", "sjf", "--jobs", "1")
     assert done.returncode == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -40,12 +41,17 @@ def log_file(tmp_path: Path) -> Path:
     return path
 
 
-def test_the_archives_rules_leave_out_what_did_not_run(log_file: Path) -> None:
-    log = read_log(log_file)
+def test_the_archives_rules_leave_out_what_did_not_run_and_count_it(log_file: Path) -> None:
+    left_out: Counter[str] = Counter()
+    log = read_log(log_file, left_out=left_out)
     assert (log.name, log.machine_cores) == ("small", 8)
     assert log.ids.tolist() == [3, 1]
     assert (log.cores.tolist(), log.estimate_s.tolist()) == ([2, 4], [20.0, 200.0])
     assert (log.user.tolist(), log.partition.tolist()) == ([1, 0], [0, 2])
+    assert left_out == read_swf(log_file).skipped
+    assert left_out == dict.fromkeys(
+        ("unknown run time", "partial execution", "cancelled before it started", "wider than the machine"), 1
+    )
 
 
 @pytest.mark.parametrize(

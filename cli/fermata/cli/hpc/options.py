@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -40,11 +42,12 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
 
 def load(path: str, cleaning: str, estimates: str, seed: int, stretch: float = 1.0) -> JobLog:
-    """Read a log and give its jobs the wanted estimates and lengths.
+    """Read a log, say what is left out of it, and give its jobs the wanted estimates and lengths.
 
     Raises:
         InputError: it cannot be read, or an option is wrong.
     """
+    from fermata.policy.wording import counted
     from fermata.sim.hpc.estimates import with_estimates
     from fermata.sim.hpc.swf import Cleaning, read_log
 
@@ -52,8 +55,12 @@ def load(path: str, cleaning: str, estimates: str, seed: int, stretch: float = 1
         chosen = Cleaning(cleaning)
     except ValueError:
         raise InputError(f"--cleaning: expected {' or '.join(Cleaning)}, got {cleaning!r}") from None
+    left_out: Counter[str] = Counter()
     with progress_bar(f"reading {path}") as progress:
-        return with_estimates(read_log(path, chosen, progress).stretched(stretch), estimates, seed)
+        log = read_log(path, chosen, progress, left_out)
+    for reason, count in left_out.items():
+        print(f"{counted(count, 'job')} left out: {reason}", file=sys.stderr)
+    return with_estimates(log.stretched(stretch), estimates, seed)
 
 
 def inspector(name: str, log: JobLog) -> Inspector:

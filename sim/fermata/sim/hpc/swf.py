@@ -6,8 +6,10 @@ Source: https://www.cs.huji.ac.il/labs/parallel/workload/swf.html (version 2.2);
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 from enum import StrEnum
+from operator import itemgetter
 from pathlib import Path
 
 import numpy as np
@@ -17,9 +19,9 @@ from fermata.policy.errors import InputError
 from fermata.policy.wording import counted
 from fermata.sim.files import Progress, shown_name
 from fermata.sim.hpc.jobs import JobLog
-from fermata.sim.importers.swf import CANCELLED, PARTIAL, job_lines, processors_of
+from fermata.sim.importers.swf import job_lines, processors_of, why_left_out
 
-_NUMBER, _SUBMIT, _RUN, _ALLOCATED, _REQUESTED, _ESTIMATE, _STATUS, _USER, _PARTITION = 0, 1, 3, 4, 7, 8, 10, 11, 15
+_NUMBER, _SUBMIT, _RUN, _ALLOCATED, _REQUESTED, _ESTIMATE, _USER, _PARTITION = 0, 1, 3, 4, 7, 8, 11, 15
 _UNKNOWN_RUNTIME_S = 10.0
 
 
@@ -35,13 +37,19 @@ class Cleaning(StrEnum):
     SCHEDINSPECTOR = "schedinspector"
 
 
-def read_log(path: str | Path, cleaning: Cleaning = Cleaning.ARCHIVE, progress: Progress | None = None) -> JobLog:
+def read_log(
+    path: str | Path,
+    cleaning: Cleaning = Cleaning.ARCHIVE,
+    progress: Progress | None = None,
+    left_out: Counter[str] | None = None,
+) -> JobLog:
     """Read a log; the machine has MaxProcs cores, else MaxNodes.
 
     Args:
         path: the log, possibly `.xz` or `.gz`; `-` for standard input.
         cleaning: see `Cleaning`.
         progress: called now and then with the share that has been read, 0 to 1.
+        left_out: takes in how many jobs are left out, by why they are.
 
     Raises:
         InputError: it cannot be read, a line is no job line, or the header does not say how large the machine is.
@@ -53,8 +61,10 @@ def read_log(path: str | Path, cleaning: Cleaning = Cleaning.ARCHIVE, progress: 
         raise InputError("expected a header line with MaxProcs or MaxNodes, a whole number", file=shown_name(path))
     if not rows:
         raise InputError("expected at least one job line", file=shown_name(path))
-    fields = np.array(rows)
-    cleaned = _archive(fields, cores) if cleaning is Cleaning.ARCHIVE else _schedinspector(fields)
+    if cleaning is Cleaning.ARCHIVE:
+        cleaned = _archive(rows, cores, Counter() if left_out is None else left_out)
+    else:
+        cleaned = _schedinspector(np.array(rows))
     if not len(cleaned):
         told = (
             f"no usable job of {len(rows)}: all are wider than {counted(cores, 'core')}, partial, cancelled or unknown"
@@ -63,14 +73,16 @@ def read_log(path: str | Path, cleaning: Cleaning = Cleaning.ARCHIVE, progress: 
     return _log(re.sub(r"(\.swf)?(\.(xz|gz))?$", "", Path(path).name), cleaned, cores)
 
 
-def _archive(fields: NDArray[np.float64], machine: int) -> NDArray[np.float64]:
-    width = np.where(fields[:, _ALLOCATED] >= 1.0, fields[:, _ALLOCATED], fields[:, _REQUESTED])
-    fields[:, _ALLOCATED] = width
-    ran = (fields[:, _RUN] >= 0.0) & (fields[:, _SUBMIT] >= 0.0) & (width >= 1.0) & (width <= machine)
-    ran &= ~np.isin(fields[:, _STATUS], PARTIAL)
-    ran &= ~((fields[:, _STATUS] == CANCELLED) & (fields[:, _RUN] <= 0.0))
-    kept = fields[ran]
-    return kept[np.argsort(kept[:, _SUBMIT], kind="stable")]
+def _archive(rows: list[list[float]], machine: int, left_out: Counter[str]) -> NDArray[np.float64]:
+    kept = []
+    for fields in rows:
+        if fields[_ALLOCATED] < 1.0:
+            fields[_ALLOCATED] = fields[_REQUESTED]
+        if reason := why_left_out(fields, fields[_RUN], fields[_ALLOCATED], machine):
+            left_out[reason] += 1
+        else:
+            kept.append(fields)
+    return np.array(sorted(kept, key=itemgetter(_SUBMIT)))
 
 
 def _schedinspector(fields: NDArray[np.float64]) -> NDArray[np.float64]:

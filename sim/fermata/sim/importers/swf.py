@@ -125,10 +125,7 @@ def _add(sink: JobSink, fields: list[float], options: ImportOptions, line: int, 
     if options.keep_incomplete:
         run_s = requested_s if run_s < 0.0 else run_s
         processors = max(processors, 1.0)
-    reason = _why_not(fields, run_s, processors)
-    if reason is None and processors > machine and not options.one_slot:
-        reason = _WIDER
-    if reason:
+    if reason := why_left_out(fields, run_s, processors, math.inf if options.one_slot else machine):
         sink.skip(reason)
         return
     stage = StageSpec(
@@ -140,7 +137,15 @@ def _add(sink: JobSink, fields: list[float], options: ImportOptions, line: int, 
     sink.add(f"{fields[_NUMBER]:.0f}", fields[_SUBMIT], [stage], line)
 
 
-def _why_not(fields: list[float], run_s: float, processors: float) -> str | None:
+def why_left_out(fields: list[float], run_s: float, processors: float, machine: float) -> str | None:
+    """Return why a job line is left out, if it is.
+
+    Args:
+        fields: of the line.
+        run_s: how long the job ran; below 0 if that is unknown.
+        processors: how many it took; below 1 if that is unknown.
+        machine: how many there are.
+    """
     if fields[_STATUS] in PARTIAL:
         return "partial execution"
     if fields[_STATUS] == CANCELLED and fields[_RUN] <= 0.0:
@@ -151,4 +156,4 @@ def _why_not(fields: list[float], run_s: float, processors: float) -> str | None
         return "unknown run time"
     if processors < 1.0:
         return "unknown number of processors"
-    return None
+    return _WIDER if processors > machine else None
