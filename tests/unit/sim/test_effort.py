@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.episodes import stage, trace_of
 
 from fermata.sim.effort import WORTH_COMPILING_S, interpret_if_small, interpreted_s
 from fermata.sim.scenarios import scenario
@@ -71,6 +72,16 @@ def test_more_of_anything_is_more_effort() -> None:
     assert interpreted_s(burst, 2) > 10.0 * alone
     # With executors for all of them none waits for long.
     assert interpreted_s(EXPRESS, 100) < alone
+
+
+@pytest.mark.parametrize("roots", [True, False])
+def test_each_start_looks_at_all_stages_that_are_ready(roots: bool) -> None:
+    number = 3000
+    parents = [[] if roots or i == 0 else ["s0"] for i in range(number)]
+    wide = trace_of((0.0, [stage(f"s{i}", 1.0, *above) for i, above in enumerate(parents)]))
+    chain = trace_of((0.0, [stage(f"s{i}", 1.0, *[f"s{i - 1}"] * (i > 0)) for i in range(number)]))
+    assert interpreted_s(chain, 4) < 0.1 * WORTH_COMPILING_S
+    assert interpreted_s(wide, 4) > WORTH_COMPILING_S
 
 
 def test_a_process_that_has_compiled_goes_on_so(monkeypatch: pytest.MonkeyPatch) -> None:
