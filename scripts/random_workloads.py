@@ -1,6 +1,6 @@
 """How a policy does on workloads that nobody chose: of every kind there is, with all parameters drawn at random.
 
-    python scripts/random_workloads.py [POLICY] [--workloads 1500] [--jobs 2]
+    python scripts/random_workloads.py [POLICY] [--workloads 1500] [--first 0] [--jobs 2]
 
 Each workload is played on a few seeds, under the policy and under `sjf` and `srwf`, and the policy is compared with the
 better of the two. Where it is more than a percent behind it is played again on many other seeds, because among so many
@@ -145,12 +145,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("policy", nargs="?", default="default")
     parser.add_argument("--workloads", type=int, default=1500)
+    parser.add_argument("--first", type=int, default=0, help="number of the first workload")
     parser.add_argument("--most-executors", type=int, default=24)
     parser.add_argument("--jobs", type=int, default=2, help="processes")
     args = parser.parse_args()
     with ProcessPoolExecutor(args.jobs) as pool:
         play_one = partial(_play, args.policy, args.most_executors)
-        played = list(pool.map(play_one, range(args.workloads), chunksize=5))
+        played = list(pool.map(play_one, range(args.first, args.first + args.workloads), chunksize=5))
     changes = np.array([each.change for each in played])
     print(f"{args.policy} on {len(played)} random workloads, against the better of {' and '.join(BASES)}:")
     print(f"  mean JCT {changes.mean():+.2f}%; median {np.median(changes):+.2f}%", end="")
