@@ -107,6 +107,24 @@ def test_no_stage_is_held_longer_than_its_cap(drawn: tuple[Trace, int], policy: 
 
 
 @calm
+@given(episodes(), policies, st.booleans())
+def test_a_state_keeps_its_accounts(drawn: tuple[Trace, int], policy: Policy, sticky: bool) -> None:
+    def observe(state: ClusterState, _steps: tuple[Step, ...]) -> None:
+        left = state.stage_pending + state.stage_running
+        assert sorted(state.active_jobs.tolist()) == np.unique(state.stage_job[left > 0]).tolist()
+        ready = (state.stage_ready_s <= state.now_s) & (state.stage_pending > 0)
+        assert sorted(state.ready_stages.tolist()) == np.flatnonzero(ready).tolist()
+        busy = state.executor_stage >= 0
+        assert sorted(state.free_executors.tolist()) == np.flatnonzero(~busy).tolist()
+        jobs = len(state.job_arrival_s)
+        np.testing.assert_array_equal(state.job_running, np.bincount(state.executor_job[busy], minlength=jobs))
+        work_s = np.bincount(state.stage_job, left * state.stage_slots * state.stage_estimate_s, jobs)
+        np.testing.assert_allclose(state.job_remaining_work_s, work_s, rtol=1e-9, atol=1e-9)
+
+    simulate(*drawn, policy, sticky=sticky, observer=observe)
+
+
+@calm
 @given(episodes(), policies)
 def test_decide_leaves_its_state_as_it_was_and_every_step_is_legal(drawn: tuple[Trace, int], policy: Policy) -> None:
     def observe(state: ClusterState, steps: tuple[Step, ...]) -> None:

@@ -26,7 +26,8 @@ from fermata.policy.rows import column, peek
 from fermata.policy.state import ClusterState
 from fermata.sim.engine import DECIDE, advance, apply
 from fermata.sim.failures import Failures
-from fermata.sim.scenarios import scenario
+from fermata.sim.generate.estimates import lognormal_noise
+from fermata.sim.scenarios import JobClass, LayeredDags, Scenario, scenario
 from fermata.sim.simulate import simulate
 from fermata.sim.world import new_world, tables_of, view
 
@@ -231,22 +232,36 @@ def test_a_wake_up_is_always_after_now() -> None:
     assert observe(late)[0].wake_s == np.inf
 
 
-@pytest.mark.parametrize(("name", "sticky"), [("dag_pods", False), ("dag_wide", False), ("dag_wide", True)])
-def test_a_board_knows_when_running_tasks_are_due_as_the_simulator_does(name: str, sticky: bool) -> None:
-    trace = scenario(name).with_(jobs=40, warm=0).generate(1)
-    world, seen = new_world(tables_of(trace, 4), 4), 0
+# Stages side by side, so that corrected estimates change which path is the longest.
+SIDE_BY_SIDE = Scenario("side-by-side", 4, 99, 0, "SRWF", LayeredDags(0.7, (JobClass(1.0, (2, 8), (1, 1), 9, 1, 0.2),)))
+
+
+@pytest.mark.parametrize(
+    ("some", "sticky", "sigma"),
+    [
+        (scenario("dag_pods").with_(jobs=40), False, 0.0),
+        (scenario("dag_wide").with_(jobs=40), False, 0.0),
+        (scenario("dag_wide").with_(jobs=40), True, 0.0),
+        (SIDE_BY_SIDE, False, 0.7),
+    ],
+)
+def test_a_board_knows_what_is_left_of_jobs_as_the_simulator_does(some: Scenario, sticky: bool, sigma: float) -> None:
+    trace = lognormal_noise(some.generate(1), sigma, 1)
+    world, seen = new_world(tables_of(trace, 4), 4, corrects=sigma > 0.0), 0
     peek(world.clock).sticky = sticky
     while advance(world) == DECIDE:
         for step in decide(view(world), load("srwf"), Guardrails(), load("sjf")):
             apply(world, *step.action)
         runs = column(world.board.jobs, "running") > 0
         board = board_of(view(world))
-        for name in ("running_work_s", "due_s"):
+        for name in ("running_work_s", "due_s", "remaining_path_s"):
             told = column(board.jobs, name)
             known = column(world.board.jobs, name, len(told))
             np.testing.assert_allclose(told, known, rtol=1e-9, atol=1e-6)
         seen += int(runs.sum())
     assert seen > 40
+    corrected = column(world.board.stages, "estimate_s") != trace.stage_estimate_s
+    assert (corrected.sum() > 40) == (sigma > 0.0)
 
 
 @pytest.mark.parametrize("failures", [None, Failures(0.2, 1)])

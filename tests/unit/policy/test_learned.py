@@ -147,6 +147,15 @@ def test_a_burst_that_cannot_be_served_is_not_made_longer(name: str, executors: 
     assert np.mean(changes) < 0.03
 
 
+def test_a_start_is_of_one_task_more_and_of_a_moldable_stage_with_its_share_of_the_pool() -> None:
+    wide, moldable = [stage("a", 4.0, tasks=9)], [stage("m", 4.0)._replace(serial_fraction=0.0)]
+    one, two = first_state(trace_of((0.0, wide)), 5), first_state(trace_of((0.0, moldable), (0.0, moldable)), 5)
+    for state, cap in ((one, 1), (started(one, 0, 2), 3), (two, 2)):
+        board = board_of(state)
+        choice, _ = observe_board(board)
+        assert cheapest(board, choice, np.zeros(3), MARGIN)[:3] == (START, 0, cap)
+
+
 def test_a_job_with_many_ready_stages_is_no_crowd() -> None:
     many = [stage(f"s{number}", 4.0) for number in range(10)]
     state = first_state(trace_of((0.0, [stage("a", 20.0)]), (0.0, many)), 2)

@@ -155,6 +155,13 @@ def test_everything_at_one_instant_happens_before_the_decision() -> None:
     assert episode.decisions == 5
 
 
+def test_tasks_that_end_together_end_in_the_order_in_which_they_started() -> None:
+    # All seven end at 10, and whose end comes last gives the executor that is taken first.
+    seven = [(float(i), 10.0 - i) for i in range(7)]
+    episode = run(one_stage_jobs(*seven, *[(20.0, 1.0)] * 7), 7)
+    assert episode.task_executor[7:].tolist() == episode.task_executor[6::-1].tolist()
+
+
 def test_jobs_that_arrive_together_keep_the_order_of_the_file() -> None:
     jobs = one_stage_jobs((3.0, 1.0), (3.0, 1.0), (3.0, 1.0))
     assert run(jobs, 1, "sjf").job_start_s.tolist() == [3.0, 4.0, 5.0]
