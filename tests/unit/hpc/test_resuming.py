@@ -169,7 +169,8 @@ def test_the_same_command_goes_on_after_a_kill_and_says_when_all_is_done(log: Pa
     again = [fermata_hpc(*command(log, out, "epochs=40")) for _ in range(2)]
     assert out.read_bytes() == whole.read_bytes()
     judged = f"next: fermata hpc evaluate --log {log} --policy sjf --inspector {out}\n"
-    assert again[1].stdout == f"{out} was trained already; {judged}"
+    told = f"was trained already (without the folder {out}.run it is trained anew)"
+    assert again[1].stdout == f"{out} {told}; {judged}"
     rows = json.loads(fermata_hpc(*command(log, out, "epochs=40"), "--json").stdout)["rows"]
     assert [row["number"] for row in rows] == [*range(40)]
     out.unlink()

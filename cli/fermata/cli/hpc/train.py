@@ -125,5 +125,7 @@ def train(
         options += ["--policy", f"window:{out}"]
     else:
         options += ["--policy", config.policy, "--inspector", str(out)]
-    done = "was trained already" if is_there and kept is not None and kept.was_done else "written"
+    done = "written"
+    if is_there and kept is not None and kept.was_done:
+        done = f"was trained already (without the folder {kept.path.parent} it is trained anew)"
     print(f"{out} {done}; next: fermata hpc evaluate {shlex.join(options)}")
