@@ -8,7 +8,7 @@ from fermata.operator import reasons
 from fermata.operator.facts import PoolFact, WorkflowFact
 from fermata.operator.resources import ExecutorPoolSpec, WorkflowSpec
 from fermata.operator.store import Store
-from fermata.operator.validate import Problem, pool_problems, workflow_problems
+from fermata.operator.validate import Problem, pool_problems, selector_problems, workflow_problems
 
 
 def pool_problem(fact: PoolFact) -> Problem | None:
@@ -57,6 +57,19 @@ class Acceptance:
         selector = pool.spec.namespace_selector if pool and pool.spec else None
         # A namespace that is newer than what is known of it may have the label for which it is left out.
         return selector is None or (fact is not None and selector.selects(dict(fact.meta.labels)))
+
+    def serves(self, namespace: str | None) -> bool:
+        """Tell whether the pool is one of an operator that looks at this namespace; None: at all of them.
+
+        An operator of one namespace leaves alone what takes none of its workflows: it would write 0 into a status that
+        the operator of another namespace keeps, and may not read that one's model. A selector that is malformed is no
+        other operator's: whoever reads it says so.
+        """
+        if namespace is None or self.takes(namespace):
+            return True
+        pool = self._store.pools.get(self._pool)
+        selector = pool.spec.namespace_selector if pool and pool.spec else None
+        return selector is not None and bool(selector_problems(selector))
 
     def _begun(self, fact: WorkflowFact) -> set[str]:
         """Return the stages that have been started."""

@@ -90,13 +90,8 @@ class PoolReconciler:
         return self._next_wake(asked, retry_s, begun_s)
 
     def _fact(self) -> PoolFact | None:
-        """Return the pool, if there is one and it is this operator's.
-
-        An operator of one namespace leaves alone what takes none of its workflows: it would write 0 into a status that
-        the operator of another namespace keeps, and may not read that one's model.
-        """
-        served = self._tools.namespace
-        ours = served is None or self._observer.acceptance.takes(served)
+        """Return the pool, if there is one and it is this operator's."""
+        ours = self._observer.acceptance.serves(self._tools.namespace)
         return self._tools.store.pools.get(self.pool) if ours else None
 
     def _corrects_otherwise(self, spec: ExecutorPoolSpec | None) -> bool:

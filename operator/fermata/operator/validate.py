@@ -89,10 +89,10 @@ def pool_problems(spec: ExecutorPoolSpec) -> list[Problem]:
         problems.append(
             Problem(reasons.INVALID_SPEC, "expected exactly one of path and configMap", ("spec", "policy", "model"))
         )
-    return problems + _selector_problems(spec.namespace_selector or LabelSelector())
+    return problems + selector_problems(spec.namespace_selector or LabelSelector())
 
 
-def _selector_problems(selector: LabelSelector) -> list[Problem]:
+def selector_problems(selector: LabelSelector) -> list[Problem]:
     """Return where a selector asks for what no namespace can have: it would take all namespaces, or none."""
     path, problems = ("spec", "namespaceSelector"), []
     keys: list[tuple[tuple[str | int, ...], str]] = [

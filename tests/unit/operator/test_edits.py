@@ -1094,6 +1094,14 @@ def test_an_operator_of_one_namespace_says_nothing_of_a_pool_that_does_not_take_
         assert condition(world, SHORT, "Accepted")[1] == ("Valid" if ours else "NamespaceNotAllowed")
 
 
+def test_an_operator_of_one_namespace_tells_of_a_selector_that_no_namespace_could_meet() -> None:
+    world = World("default", namespaceSelector={"matchLabels": {"no key": "a"}})
+    world.feed("namespaces", "n", {"metadata": {"name": "default", "uid": "n", "labels": {}}})
+    run_on(world, 3.0)
+    assert condition(world, "p", "Ready") == ("False", "InvalidSpec")
+    assert world.started == {}
+
+
 def test_a_pod_without_a_job_takes_executors_of_no_pool_that_does_not_take_its_namespace() -> None:
     world = World(executors=3, namespaceSelector={"matchLabels": {"env": "prod"}})
     for name, labels in (("default", {"env": "prod"}), ("another", {})):
