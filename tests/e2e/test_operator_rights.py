@@ -109,11 +109,11 @@ def test_an_operator_of_one_namespace_needs_few_rights_in_the_whole_cluster(tmp_
     given = [{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team"}}, *rights_within("team")]
     with control_plane(tmp_path, given=given) as kubeconfig:
         cluster, own = Cluster(kubeconfig), Cluster(operators_own(kubeconfig))
+        cluster.pool("own", executors=2, policy={"name": "fifo"}, namespaceSelector={"matchLabels": {}})
+        cluster.pool("foreign", executors=2, namespaceSelector={"matchLabels": {"team": "other"}})
         operator = OperatorProcess(kubeconfig, tmp_path, "--namespace", "team")
         try:
             operator.wait_ready()
-            cluster.pool("own", executors=2, policy={"name": "fifo"}, namespaceSelector={"matchLabels": {}})
-            cluster.pool("foreign", executors=2, namespaceSelector={"matchLabels": {"team": "other"}})
             stages = [stage("a", 0.2), stage("b", 0.2, "a")]
             cluster.submit("others", "own", stages)
             cluster.submit("theirs", "own", stages, namespace="team", ttlSecondsAfterFinished=3)
@@ -134,7 +134,9 @@ def test_an_operator_of_one_namespace_needs_few_rights_in_the_whole_cluster(tmp_
         ):
             with pytest.raises(ApiException, match="Forbidden"):
                 read()
-    assert "Forbidden" not in operator.log.read_text()
+    log = operator.log.read_text()
+    assert "Forbidden" not in log
+    assert "deciding for 1 pool on " in log, "the other one is for the operator of the other namespace to decide in"
 
 
 def workflows(cluster: Cluster, namespace: str) -> list[Raw]:

@@ -12,6 +12,7 @@ from functools import partial
 
 from prometheus_client import ProcessCollector
 
+from fermata.operator.acceptance import Acceptance
 from fermata.operator.clock import ServerClock
 from fermata.operator.cluster import Cluster
 from fermata.operator.connection import ClusterError
@@ -30,6 +31,7 @@ from fermata.operator.timers import Timers
 from fermata.operator.tools import Tools
 from fermata.operator.watches import Watches
 from fermata.policy.errors import InputError
+from fermata.policy.wording import counted
 
 LEASE = "fermata-operator"
 _POLL_S = 1.0
@@ -139,7 +141,8 @@ class Operator:
             self._loops.wake(pool)
         self._synced = True
         self._loops.open()
-        log.info("deciding for %d pools on %s", len(self._store.pools), cluster.server)
+        ours = [pool for pool in self._store.pools if Acceptance(pool, self._store).serves(self.options.namespace)]
+        log.info("deciding for %s on %s", counted(len(ours), "pool"), cluster.server)
 
     async def _pause(self) -> None:
         """Stop looking and deciding, and forget what was decided: another operator may act meanwhile."""
