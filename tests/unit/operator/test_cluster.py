@@ -193,6 +193,29 @@ def test_an_api_server_is_told_who_asks(tmp_path: Path) -> None:
     assert asked == [f"fermata/{metadata.version('fermata')}"]
 
 
+def test_a_long_list_of_large_objects_is_never_in_memory_at_once(tmp_path: Path) -> None:
+    """A finished workflow of 500 stages is 0.75 MB, and the manifests allow the operator 512 MiB for all it does."""
+    there, lengths = 250, []
+
+    async def answer(request: web.Request) -> web.Response:
+        begun = int(request.query.get("continue", "0"))
+        ended = min(begun + int(request.query["limit"]), there)
+        lengths.append(ended - begun)
+        meta = {"resourceVersion": "1", "continue": str(ended) if ended < there else ""}
+        items = [{"metadata": {"uid": str(number)}} for number in range(begun, ended)]
+        return web.json_response({"kind": "WorkflowList", "metadata": meta, "items": items})
+
+    async def main() -> list[str]:
+        async with answering(answer) as port:
+            cluster = await Cluster.connect(write_kubeconfig(tmp_path, {}, {"server": f"http://127.0.0.1:{port}"}))
+            found = [item["metadata"]["uid"] for item in await cluster.list_all("workflows")]
+            await cluster.close()
+            return found
+
+    assert asyncio.run(main()) == [str(number) for number in range(there)]
+    assert max(lengths) * 0.75 < 100, "MB of one answer"
+
+
 @pytest.mark.parametrize(("refusals", "later_s", "told"), [(2, "0", ""), (3, "0", "429: "), (1, "3600", "429: ")])
 def test_who_is_patient_comes_again_when_told_to(tmp_path: Path, refusals: int, later_s: str, told: str) -> None:
     left = [429] * refusals
