@@ -96,6 +96,7 @@ results: ## The shipped model's tables in docs/results.md: benchmark, wrong esti
 	$(EVALUATE) --scenarios all --seeds 8000-8099
 	$(PY) scripts/best_known.py
 	$(PY) scripts/random_workloads.py
+	$(PY) scripts/random_workloads.py --first 1500
 	$(EVALUATE) --scenarios $(SOME) --noise class-flips=0.2
 	$(EVALUATE) --scenarios $(SOME) --noise lognormal=0.3
 	$(EVALUATE) --scenarios $(SOME) --noise lognormal=0.3 --corrections none
