@@ -92,7 +92,7 @@ def test_large_batches_near_saturation_are_not_made_longer(
     assert change_pct(executors, load_, Periodic(batch, 0.005), long_share, long_s) < 1.0
 
 
-def test_one_by_one_jobs_of_a_batch_are_done_shortest_first() -> None:
+def test_on_a_lone_executor_a_batch_is_done_shortest_first() -> None:
     assert change_pct(1, 0.9, Periodic(3, 0.1), 0.46, 1733.0) < 0.1
 
 

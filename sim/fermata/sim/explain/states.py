@@ -173,7 +173,7 @@ def picks(rows: FeatureRows, costs: FloatArray, margin: float, possible: Mask) -
         rows: [states, SIZE]
         costs: of the actions, mean JCTs.
         margin: of the model.
-        possible: [states, 3]
+        possible: [states, 3], which actions are.
     """
     asked = costs.copy()
     asked[:, START_HEAD] -= margin + MISS_MARGIN * rows[:, _MISSES]
