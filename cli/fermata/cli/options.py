@@ -195,8 +195,10 @@ def check_folder(path: Path) -> None:
     """Refuse a folder that cannot be made or written; to be called before what goes there has been worked for.
 
     Raises:
-        InputError: it, or what it would be in, is no folder or read-only.
+        InputError: it is standard output, or it, or what it would be in, is no folder or read-only.
     """
+    if str(path) == "-":
+        raise InputError("expected the name of a folder", file=path)
     nearest = next(each for each in (path, *path.parents) if each.exists())
     if not nearest.is_dir():
         raise InputError(f"cannot make the folder: {nearest} is none", file=path)

@@ -168,3 +168,22 @@ def test_the_command_goes_on_where_it_was(folder: Path) -> None:
     assert refused.returncode == 2
     assert "has agents trained with --set" in refused.stderr
     assert len(refused.stderr.splitlines()) == 1
+
+
+def test_agents_that_are_begun_keep_their_settings(tmp_path: Path) -> None:
+    begun = tmp_path / f"{CASES[0].name}.onnx.run"
+    begun.mkdir()
+    noted = tmp_path / "settings.json"
+    noted.write_text('{"iterations": 3}')
+    refused = fermata_hpc("windows", "--out", tmp_path, "--set", "iterations=1")
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert "has agents trained with --set" in refused.stderr
+    assert noted.read_text() == '{"iterations": 3}'
+
+
+def test_what_is_no_folder_is_told_first(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_text("")
+    for out, told in ((str(file), f"cannot make the folder: {file} is none"), ("-", "expected the name of a folder")):
+        refused = fermata_hpc("windows", "--out", out)
+        assert (refused.returncode, refused.stdout, refused.stderr) == (2, "", f"fermata: {out}: {told}\n")

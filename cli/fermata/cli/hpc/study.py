@@ -10,7 +10,7 @@ import typer
 
 from fermata.cli.hpc.options import telling
 from fermata.cli.interrupts import resumable
-from fermata.cli.options import path
+from fermata.cli.options import check_folder, path
 from fermata.cli.progress import progress_bar
 
 
@@ -29,6 +29,7 @@ def study(
     from fermata.cli.extras import need
 
     need("training")
+    check_folder(out)
     from fermata.sim.hpc.report import exact_log
     from fermata.sim.hpc.study import CASES
 
