@@ -15,6 +15,7 @@ from fermata.policy.board import Board, board_of, state_of
 from fermata.policy.dag import Dag, GraphReader
 from fermata.policy.decide import Policy, Step
 from fermata.policy.errors import ModelError
+from fermata.policy.guardrails import NO_LIMITS, Guardrails
 from fermata.policy.registry import load
 from fermata.policy.state import ClusterState
 from fermata.policy.transition import begin
@@ -273,3 +274,18 @@ def started(state: ClusterState, stage: int, cap: int) -> ClusterState:
     board = board_of(state)
     begin(board, stage, cap)
     return state_of(board)
+
+
+def expect_the_steps_of_decide(
+    trace: Trace, executors: int, policy: Policy, patch: pytest.MonkeyPatch, limits: Guardrails = NO_LIMITS
+) -> None:
+    """Expect an episode in which the policy is asked about the simulator's own state to be the one that `decide` makes.
+
+    Which makes copies of all jobs so far, at every event.
+    """
+    observed = simulate(trace, executors, policy, limits=limits, observer=lambda state, steps: None)
+    patch.delattr("fermata.sim.simulate.decide")
+    alone = simulate(trace, executors, policy, limits=limits)
+    for field in ("task_start_s", "task_end_s", "task_executor", "stage_held_s", "job_held_s"):
+        np.testing.assert_array_equal(getattr(alone, field), getattr(observed, field))
+    assert (alone.decisions, alone.events) == (observed.decisions, observed.events)

@@ -227,6 +227,13 @@ def column(rows: Rows[Any], name: str, end: int | None = None) -> NDArray[Any]:
     return np.array([getattr(row, name) for row in rows[:end]], kind)  # type: ignore[index]
 
 
+def first_rows(rows: Rows[R], end: int) -> Rows[R]:
+    """Return the first `end` rows; what is written into them is written into all."""
+    all_of_them: Any = rows
+    first: Rows[R] = all_of_them[:end]
+    return first
+
+
 def records(rows: Rows[R], kind: type[R], at: NDArray[np.integer[Any]] | None = None) -> NDArray[Any]:
     """Return the rows at some distinct indices, or all, as an array of records to read: a view only of all rows.
 

@@ -1,9 +1,9 @@
 """One episode: a trace, a number of executors and a policy in; times of every job and task out.
 
-A heuristic runs inside the compiled loop, a network beside it; a policy over the whole queue is asked about the loop's
-own state. Any other policy, and any episode that is observed, is asked through `fermata.policy.decide`, exactly as the
-operator asks. All give the same episode; tests compare them. The compiled loop runs in slices, between which Python can
-report progress and hear Ctrl-C.
+A heuristic runs inside the compiled loop, a network beside it; a policy that reads boards, and one over the whole
+queue, is asked about the loop's own state. Any other policy, and any episode that is observed, is asked through
+`fermata.policy.decide`, exactly as the operator asks. All give the same episode; tests compare them. The compiled loop
+runs in slices, between which Python can report progress and hear Ctrl-C.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from fermata.policy._jit import kernel
 from fermata.policy.action import WAIT, any_startable, check
-from fermata.policy.decide import Policy, Step, corrects_estimates, decide
+from fermata.policy.decide import BoardPolicy, Policy, Step, corrects_estimates, decide
 from fermata.policy.errors import FermataError, InputError
 from fermata.policy.features import ORDER
 from fermata.policy.guardrails import IDLE_POOL, NO_LIMITS, Guardrails, admit, bound
@@ -33,7 +33,7 @@ from fermata.sim.failures import Failures
 from fermata.sim.learned_loop import DECISIONS_A_REPORT, run_network
 from fermata.sim.trace import MAX_EXECUTORS, Trace
 from fermata.sim.trace_jobs import select_jobs
-from fermata.sim.world import Tables, World, new_world, results, tables_of, view
+from fermata.sim.world import Tables, World, board_view, new_world, results, tables_of, view
 
 if TYPE_CHECKING:
     from fermata.policy.onnx_policy import OnnxPolicy
@@ -179,8 +179,10 @@ def _in_place(world: World, policy: Policy, limits: Guardrails, fallback: Policy
     """Return what takes the same steps as `decide` on the world's own board: a copy grows with the jobs so far."""
 
     def act() -> bool:
+        ask = policy.acting_on(board_view(world)) if isinstance(policy, BoardPolicy) else None
         while any_startable(world.board):
-            action, override = admit(world.board, policy.choose(view(world)), limits)
+            proposed = policy.choose(view(world)) if ask is None else ask()
+            action, override = admit(world.board, proposed, limits)
             if override == IDLE_POOL:
                 action = fallback.choose(view(world))
             check(world.board, action)
@@ -267,7 +269,7 @@ def simulate(
             outcome = run_network(world, ORDER, network, limits, fallback.rule, report)
         else:
             base = policy.eager() if isinstance(policy, Heuristic) else fallback
-            if observer is None and _is_over_the_queue(policy):
+            if observer is None and (isinstance(policy, BoardPolicy) or _is_over_the_queue(policy)):
                 act = _in_place(world, policy, limits, base)
             else:
                 act = _by_decide(world, policy, limits, base, observer)

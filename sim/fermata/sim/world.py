@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from fermata.policy.board import Board, Executor, Job, Pool, Stage, state_of
 from fermata.policy.correction import Correction, new_correction
 from fermata.policy.graph import job_shape, path_lengths
-from fermata.policy.rows import Indices, Long, Rows, column, new_indices, new_rows, new_values, peek
+from fermata.policy.rows import Indices, Long, Rows, column, first_rows, new_indices, new_rows, new_values, peek
 from fermata.policy.state import IDLE, RECENT_ARRIVALS, ClusterState
 from fermata.sim.failures import Failures, Stays, draw_failures
 from fermata.sim.trace import Trace
@@ -305,9 +305,19 @@ def view(world: World) -> ClusterState:
 
     Compiled, its arrays are views that change with the world.
     """
+    return state_of(world.board, *_arrived(world))
+
+
+def board_view(world: World) -> Board:
+    """Return the same as a board, whose rows are the world's."""
+    board, (jobs, stages) = world.board, _arrived(world)
+    return board._replace(jobs=first_rows(board.jobs, jobs), stages=first_rows(board.stages, stages))
+
+
+def _arrived(world: World) -> tuple[int, int]:
+    """Return how many jobs have arrived, and how many stages they have."""
     jobs = int(peek(world.clock).arrived)
-    stages = int(peek(world.job_progress, jobs - 1).end_stage) if jobs else 0
-    return state_of(world.board, jobs, stages)
+    return jobs, int(peek(world.job_progress, jobs - 1).end_stage) if jobs else 0
 
 
 def results(world: World) -> dict[str, NDArray[Any]]:

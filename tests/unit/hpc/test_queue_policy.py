@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from onnxruntime import InferenceSession
+from tests.episodes import expect_the_steps_of_decide
 from tests.windows import log_of
 
 from fermata.policy.action import START, WAIT, Action
@@ -152,14 +153,7 @@ def test_the_simulator_asks_about_its_own_state_and_takes_the_steps_of_decide(
     else:
         some = scenario(name).with_(jobs=jobs)
         trace, executors = some.generate(4), some.executors
-    chosen = load("queue-patient")
-    observed = simulate_dag(trace, executors, chosen, limits=limits, observer=lambda state, steps: None)
-    # It makes copies of all jobs so far, at every event.
-    monkeypatch.delattr("fermata.sim.simulate.decide")
-    alone = simulate_dag(trace, executors, chosen, limits=limits)
-    for field in ("task_start_s", "task_end_s", "task_executor", "stage_held_s", "job_held_s"):
-        np.testing.assert_array_equal(getattr(alone, field), getattr(observed, field))
-    assert (alone.decisions, alone.events) == (observed.decisions, observed.events)
+    expect_the_steps_of_decide(trace, executors, load("queue-patient"), monkeypatch, limits)
 
 
 def test_a_cluster_that_holds_everything_asks_again_in_ten_minutes() -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.episodes import expect_the_steps_of_decide
 from tests.spark_workloads import random_workload
 
 from fermata.policy.action import LEGAL, WAIT, problem_of
@@ -29,6 +30,7 @@ from fermata.policy.allocation import (
 from fermata.policy.heuristics.shares import SRWF_WORK_SHARE
 from fermata.policy.rows import peek
 from fermata.policy.state import IDLE
+from fermata.sim.scenarios import scenario
 from fermata.sim.spark.protocol import run_to_question
 from fermata.sim.spark.view import question, run_allocation, run_policy, take
 from fermata.sim.spark.world import NONE, new_spark_world, spark_tables
@@ -195,6 +197,12 @@ class TestFiles:
                 decisions += 1
             game.take(*action[:3])
         assert decisions > 5
+
+    def test_the_simulator_asks_about_its_own_state(self, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        from fermata.policy.model_file import load_model
+
+        drawn, policy = scenario("dag_wide").with_(jobs=30), load_model(file)
+        expect_the_steps_of_decide(drawn.generate(2), drawn.executors, policy, monkeypatch)
 
     def test_combined_each_network_answers_as_alone(self, file: Path, tmp_path: Path) -> None:
         import onnx

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.episodes import expect_the_steps_of_decide
 from tests.processes import INTERRUPTED, fermata, interruptible
 
 torch = pytest.importorskip("torch", reason="needs the [training] extra")
@@ -501,6 +502,13 @@ def test_a_graph_policy_is_loaded_by_name_of_its_file_and_schedules_dags(exporte
     again = simulate(trace, drawn.executors, knowing(policy, trace))
     np.testing.assert_array_equal(told.job_completion_s, again.job_completion_s)
     assert not np.isnan(told.job_completion_s).any()
+
+
+@pytest.mark.parametrize("name", ["dag_pods", "express_k2"])
+def test_the_simulator_asks_about_its_own_state(name: str, exported: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn = scenario(name).with_(jobs=25)
+    trace = drawn.generate(1)
+    expect_the_steps_of_decide(trace, drawn.executors, knowing(load(exported), trace), monkeypatch)
 
 
 def test_dags_that_are_not_known_are_an_error_and_single_stages_are_not(exported: Path) -> None:
