@@ -30,7 +30,7 @@ def test_the_card_that_ships_is_that_of_the_model_and_its_configuration() -> Non
     assert told == card.replace(allocation, "")
     shares = re.findall(r"^    - (\d+)% of", told, flags=re.MULTILINE)
     workloads = read_config("default").workloads
-    named = workloads.dag_share, workloads.noise_share, workloads.pair_share, workloads.cron_share
+    named = workloads.dag_share, workloads.noise_share, workloads.pair_share, workloads.cron_share, workloads.any_share
     assert shares == [f"{100 * share:.0f}" for share in named]
     assert model.taught_executors == workloads.executors[1]
 

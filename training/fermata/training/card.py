@@ -24,6 +24,7 @@ def model_card(name: str, digest: str, metadata: Mapping[str, Any], config: Trai
         config: that it was trained with.
     """
     ranges = config.workloads
+    small = ", small pools as often as large" if ranges.executors_spread == "log-uniform" else ""
     lines = [
         f"# Model card: {name}",
         "",
@@ -36,7 +37,7 @@ def model_card(name: str, digest: str, metadata: Mapping[str, Any], config: Trai
         f"- trained by `fermata train --config {config.name}` (seed {config.seed}, digest `{config.digest[:16]}`)",
         *([] if ranges.own is None else own_lines(ranges.own)),
         f"- trained on random scenarios{'' if ranges.own is None else ', for what that trace has no jobs of'}:",
-        f"    - {ranges.executors[0]}-{ranges.executors[1]} executors, load {ranges.load[0]:g}-{ranges.load[1]:g}",
+        f"    - {ranges.executors[0]}-{ranges.executors[1]} executors{small}, load {ranges.load[0]:g}-{ranges.load[1]:g}",
         f"    - long over short {ranges.size_ratio[0]:g}-{ranges.size_ratio[1]:g}",
         f"    - share of long jobs {ranges.long_share[0]:g}-{ranges.long_share[1]:g}",
         f"    - {ranges.dag_share:.0%} of them with DAG jobs",
@@ -47,6 +48,9 @@ def model_card(name: str, digest: str, metadata: Mapping[str, Any], config: Trai
     if ranges.cron_share:
         others = "the others" if ranges.pair_share else "those"
         lines.append(f"    - {ranges.cron_share:.0%} of {others} of single tasks with batches on a schedule")
+    if ranges.any_share:
+        others = "the others" if ranges.pair_share or ranges.cron_share else "those"
+        lines.append(f"    - {ranges.any_share:.0%} of {others} of single tasks with sizes of any kind, half in bursts")
     if config.fit.kept > 1:
         best = "" if config.fit.kept == config.fit.tries else f"the best {config.fit.kept} of "
         lines.append(f"- single tasks: the mean of {best}{config.fit.tries} networks")

@@ -54,7 +54,10 @@ class OwnTrace(Section):
 class Workloads(Section):
     """Ranges that random scenarios are drawn from, or a trace of one's own."""
 
-    executors: Pools = Field((1, 10), description="Executors of the pool, from and to; uniform.")
+    executors: Pools = Field((1, 10), description="Executors of the pool, from and to.")
+    executors_spread: Literal["uniform", "log-uniform"] = Field(
+        "uniform", description="How executors of random scenarios are drawn; log-uniform: as many small pools as large."
+    )
     load: Range = Field((0.45, 0.9), description="Load, from and to; uniform.")
     size_ratio: Range = Field(
         (1.5, 120.0), description="Length of a long job over that of a short one, from and to; log-uniform."
@@ -69,6 +72,11 @@ class Workloads(Section):
     )
     cron_share: Share = Field(
         0.0, description="Share of what is then left with batches of short jobs on a schedule among long ones."
+    )
+    any_share: Share = Field(
+        0.0,
+        description="Share of what is then left with sizes of any kind: of two to five classes, lognormal, Pareto or "
+        "hyperexponential; half of these arrive in bursts or at rates that change.",
     )
     noise_share: Share = Field(
         0.0, description="Share of the scenarios in which estimates are wrong, in one of the ways of `--noise`."

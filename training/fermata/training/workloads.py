@@ -11,7 +11,10 @@ from dataclasses import replace
 
 import numpy as np
 
+from fermata.sim.generate.arrivals import Arrivals, Bursty, Piecewise, Poisson
 from fermata.sim.generate.estimates import Noise
+from fermata.sim.generate.one_stage import OneStage
+from fermata.sim.generate.sizes import BoundedPareto, Classes, Hyperexponential, Lognormal, Sizes
 from fermata.sim.scenarios import Recipe, Scenario
 from fermata.sim.scenarios.cron import CronPods
 from fermata.sim.scenarios.layered import JobClass, LayeredDags
@@ -57,9 +60,15 @@ def _draw_noise(rng: np.random.Generator) -> Noise:
     return Noise("class-means") if kind == 2 else Noise("class-flips", _log_uniform(rng, 0.02, 0.4))
 
 
+def _draw_executors(rng: np.random.Generator, ranges: Workloads) -> int:
+    if ranges.executors_spread == "log-uniform":
+        return round(_log_uniform(rng, *ranges.executors))
+    return int(rng.integers(ranges.executors[0], ranges.executors[1] + 1))
+
+
 def _draw_jobs(rng: np.random.Generator, ranges: Workloads, jobs: int) -> Scenario:
     dag = bool(rng.random() < ranges.dag_share)
-    executors = int(rng.integers(ranges.executors[0], ranges.executors[1] + 1))
+    executors = _draw_executors(rng, ranges)
     load = float(rng.uniform(*ranges.load))
     ratio = _log_uniform(rng, *ranges.size_ratio)
     long_share = _log_uniform(rng, *ranges.long_share)
@@ -78,6 +87,8 @@ def _draw_jobs(rng: np.random.Generator, ranges: Workloads, jobs: int) -> Scenar
         return Scenario("random-pairs", int(rng.integers(1, 4)), jobs, 0, "SRWF", pairs)
     if _happens(rng, ranges.cron_share):
         return Scenario("random-cron", executors, jobs, 0, "SRWF", _draw_cron(rng, executors, load, short_s))
+    if _happens(rng, ranges.any_share):
+        return Scenario("random-any", executors, jobs, 0, "SRWF", _draw_any(rng, load, short_s, ratio))
     if kind == 0:
         recipe: Recipe = TwoSizes(load=load, long_share=long_share, short_s=short_s, long_s=short_s * ratio)
     elif kind == 1:
@@ -85,6 +96,36 @@ def _draw_jobs(rng: np.random.Generator, ranges: Workloads, jobs: int) -> Scenar
     else:
         recipe = LognormalPods(load=load)
     return Scenario("random", executors, jobs, 0, "SRWF", recipe)
+
+
+def _draw_any(rng: np.random.Generator, load: float, short_s: float, ratio: float) -> OneStage:
+    """Draw jobs of any sizes, which may come in bursts or at rates that change."""
+    return OneStage(load, _draw_arrivals(rng), _draw_sizes(rng, short_s, ratio))
+
+
+def _draw_sizes(rng: np.random.Generator, short_s: float, ratio: float) -> Sizes:
+    kind = int(rng.integers(0, 4))
+    if kind == 0:
+        return Lognormal(short_s, float(rng.uniform(0.3, 2.2)))
+    if kind == 1:
+        return BoundedPareto(float(rng.uniform(0.8, 2.5)), short_s, short_s * _log_uniform(rng, 10.0, 4000.0))
+    if kind == 2:
+        long_share = _log_uniform(rng, 0.01, 0.5)
+        return Hyperexponential((1.0 - long_share, long_share), (short_s, short_s * ratio))
+    classes = int(rng.integers(2, 6))
+    shares = np.maximum(rng.dirichlet(np.ones(classes)), 0.01)
+    sizes_s = np.sort([short_s * _log_uniform(rng, 1.0, ratio) for _ in range(classes)])
+    return Classes(tuple((shares / shares.sum()).tolist()), tuple(sizes_s.tolist()))
+
+
+def _draw_arrivals(rng: np.random.Generator) -> Arrivals:
+    kind = int(rng.integers(0, 4))
+    if kind < 2:
+        return Poisson()
+    if kind == 2:
+        return Bursty(_log_uniform(rng, 2.0, 50.0), float(rng.uniform(0.02, 0.5)), _log_uniform(rng, 3.0, 200.0))
+    rates = (float(rng.uniform(1.0, 2.0)), float(rng.uniform(0.05, 1.0)))
+    return Piecewise((0.5, 0.5), rates, _log_uniform(rng, 20.0, 1000.0))
 
 
 def _draw_cron(rng: np.random.Generator, executors: int, load: float, short_s: float) -> CronPods:
