@@ -24,7 +24,8 @@ def model_card(name: str, digest: str, metadata: Mapping[str, Any], config: Trai
         config: that it was trained with.
     """
     ranges = config.workloads
-    small = ", small pools as often as large" if ranges.executors_spread == "log-uniform" else ""
+    evenly = "" if ranges.executors_spread == "uniform" else ", small pools as often as large"
+    pools = f"{ranges.executors[0]}-{ranges.executors[1]} executors{evenly}"
     lines = [
         f"# Model card: {name}",
         "",
@@ -37,7 +38,7 @@ def model_card(name: str, digest: str, metadata: Mapping[str, Any], config: Trai
         f"- trained by `fermata train --config {config.name}` (seed {config.seed}, digest `{config.digest[:16]}`)",
         *([] if ranges.own is None else own_lines(ranges.own)),
         f"- trained on random scenarios{'' if ranges.own is None else ', for what that trace has no jobs of'}:",
-        f"    - {ranges.executors[0]}-{ranges.executors[1]} executors{small}, load {ranges.load[0]:g}-{ranges.load[1]:g}",
+        f"    - {pools}, load {ranges.load[0]:g}-{ranges.load[1]:g}",
         f"    - long over short {ranges.size_ratio[0]:g}-{ranges.size_ratio[1]:g}",
         f"    - share of long jobs {ranges.long_share[0]:g}-{ranges.long_share[1]:g}",
         f"    - {ranges.dag_share:.0%} of them with DAG jobs",
