@@ -24,8 +24,8 @@ def model_card(name: str, digest: str, metadata: Mapping[str, Any], config: Trai
         config: that it was trained with.
     """
     ranges = config.workloads
-    evenly = "" if ranges.executors_spread == "uniform" else ", small pools as often as large"
-    pools = f"{ranges.executors[0]}-{ranges.executors[1]} executors{evenly}"
+    spread = "" if ranges.executors_spread == "uniform" else f" ({ranges.executors_spread})"
+    pools = f"{ranges.executors[0]}-{ranges.executors[1]} executors{spread}"
     lines = [
         f"# Model card: {name}",
         "",

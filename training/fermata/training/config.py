@@ -56,7 +56,7 @@ class Workloads(Section):
 
     executors: Pools = Field((1, 10), description="Executors of the pool, from and to.")
     executors_spread: Literal["uniform", "log-uniform"] = Field(
-        "uniform", description="How executors of random scenarios are drawn; log-uniform: as many small pools as large."
+        "uniform", description="How executors of random scenarios are drawn; log-uniform: each doubling as often."
     )
     load: Range = Field((0.45, 0.9), description="Load, from and to; uniform.")
     size_ratio: Range = Field(

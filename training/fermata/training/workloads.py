@@ -100,6 +100,7 @@ def _draw_jobs(rng: np.random.Generator, ranges: Workloads, jobs: int) -> Scenar
 
 def _draw_any(rng: np.random.Generator, load: float, short_s: float, ratio: float) -> OneStage:
     """Draw jobs of any sizes, which may come in bursts or at rates that change."""
+    # `scripts/random_workloads.py` draws such jobs on its own: what judges must not change with what teaches.
     return OneStage(load, _draw_arrivals(rng), _draw_sizes(rng, short_s, ratio))
 
 
