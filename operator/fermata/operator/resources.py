@@ -23,6 +23,7 @@ MAX_MESSAGE = 32768  # of a condition
 MAX_STAGE_MESSAGE = 1024
 MAX_REASON = 128  # of a stage
 MAX_POLICY = 253
+MAX_NAME = 253  # of a DNS name
 
 Name = Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", min_length=1, max_length=63)]
 Seconds = Annotated[int, Field(ge=1, le=MAX_SECONDS)]
@@ -33,6 +34,11 @@ SecondsRead = Annotated[float, AfterValidator(lambda seconds: min(max(seconds, 0
 Time = Annotated[str, Field(json_schema_extra={"format": "date-time"})]
 _POLICY = r"^[a-z][a-z0-9-]*(:[a-z_]+=[^,=\s]+(,[a-z_]+=[^,=\s]+)*)?$"
 PolicyName = Annotated[str, Field(pattern=_POLICY, max_length=MAX_POLICY)]
+# Of labels, as Kubernetes has them. That a key's prefix is no longer than a DNS name, no pattern of an API server says.
+_DNS_LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+LABEL_KEY = rf"^({_DNS_LABEL}(\.{_DNS_LABEL})*/)?[A-Za-z0-9]([-A-Za-z0-9_.]{{0,61}}[A-Za-z0-9])?$"
+LabelKey = Annotated[str, Field(pattern=LABEL_KEY, max_length=MAX_NAME + len("/") + MAX_LABEL)]
+LabelValue = Annotated[str, Field(pattern=r"^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$", max_length=MAX_LABEL)]
 
 
 def _rules(*pairs: tuple[str, str]) -> dict[str, Any]:
@@ -272,15 +278,15 @@ class SelectorRequirement(_Spec):
         )
     )
 
-    key: Annotated[str, Field(min_length=1, max_length=316)]
+    key: LabelKey
     operator: Literal["In", "NotIn", "Exists", "DoesNotExist"]
-    values: list[Annotated[str, Field(max_length=63)]] = Field(default_factory=list, max_length=64)
+    values: list[LabelValue] = Field(default_factory=list, max_length=64)
 
 
 class LabelSelector(_Spec):
     """A label selector, as Kubernetes has it; an empty one selects everything."""
 
-    match_labels: dict[str, Annotated[str, Field(max_length=63)]] = Field(default_factory=dict, max_length=64)
+    match_labels: dict[str, LabelValue] = Field(default_factory=dict, max_length=64)
     match_expressions: list[SelectorRequirement] = Field(default_factory=list, max_length=64)
 
     def selects(self, labels: dict[str, str]) -> bool:

@@ -15,10 +15,10 @@ from pydantic import ValidationError
 
 from fermata.operator import reasons
 from fermata.operator.names import API_VERSION, POOL, WORKFLOW
-from fermata.operator.resources import ExecutorPoolSpec, LabelSelector, WorkflowSpec
+from fermata.operator.resources import LABEL_KEY, MAX_NAME, ExecutorPoolSpec, LabelSelector, WorkflowSpec
 from fermata.policy.wording import cycle
 
-_LABEL_KEY = re.compile(r"([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-\w.]{0,61}[A-Za-z0-9])?", re.ASCII)
+_LABEL_KEY = re.compile(LABEL_KEY)
 _WANTS_TEXT = ("literal_error", "string_type")  # all literals of the resources are text
 
 
@@ -108,7 +108,7 @@ def selector_problems(selector: LabelSelector) -> list[Problem]:
     return problems + [
         Problem(reasons.INVALID_SPEC, f"{_dotted(where)}: expected the key of a label, got {key!r}", where)
         for where, key in keys
-        if not _LABEL_KEY.fullmatch(key)
+        if not _LABEL_KEY.fullmatch(key) or len(key.rpartition("/")[0]) > MAX_NAME
     ]
 
 

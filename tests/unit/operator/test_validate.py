@@ -12,7 +12,7 @@ from tests.processes import fermata
 from tests.unit.operator.objects import stage, workflow
 from typer.testing import CliRunner
 
-from fermata.cli.admission import problems
+from fermata.cli.admission import problems, refusals
 from fermata.cli.validate import app
 from fermata.operator import reasons
 from fermata.operator.crds import structural
@@ -137,12 +137,37 @@ def test_a_selector_that_could_not_be_obeyed_is_refused(operator: str, values: l
 
 
 @pytest.mark.parametrize(
-    ("key", "fits"), [("env", True), ("a.b/c_D", True), ("a b", False), ("-a", False), ("/a", False), ("a" * 64, False)]
+    ("key", "fits"),
+    [
+        ("env", True),
+        ("a.b/c_D", True),
+        ("a b", False),
+        ("-a", False),
+        ("/a", False),
+        ("a" * 64, False),
+        ("a..b/c", False),
+        ("a.-b/c", False),
+        (f"{'a' * 253}/{'c' * 63}", True),
+        (f"{'a' * 254}/c", False),
+    ],
 )
 def test_a_selectors_keys_are_those_of_labels(key: str, fits: bool) -> None:
     for selector in ({"matchLabels": {key: "x"}}, {"matchExpressions": [{"key": key, "operator": "Exists"}]}):
         told = [problem.message for problem in object_problems(_selecting(**selector))]
         assert [repr(key) in message for message in told] == ([] if fits else [True])
+
+
+@pytest.mark.parametrize(
+    ("value", "fits"),
+    [("", True), ("a_B.c", True), ("a" * 63, True), ("a" * 64, False), ("prod!", False), ("-a", False), ("a\n", False)],
+)
+def test_a_selectors_values_are_those_of_labels(value: str, fits: bool) -> None:
+    expression = {"key": "env", "operator": "In", "values": ["b", value]}
+    for selector in ({"matchLabels": {"env": value}}, {"matchExpressions": [expression]}):
+        pool = _selecting(**selector)
+        told = [problem.message for problem in object_problems(pool)]
+        assert [repr(value) in message for message in told] == ([] if fits else [True])
+        assert bool(refusals(pool)) != fits, "an API server refuses the same"
 
 
 MANIFEST = """\
