@@ -174,6 +174,30 @@ def test_local_commands_run_and_their_output_is_served() -> None:
     assert found["status"]["phase"] == "Succeeded"
 
 
+def test_what_a_local_command_leaves_goes_with_its_pod(tmp_path: Path) -> None:
+    async def drive() -> list[str]:
+        kube = ControlPlane(Options(allow_local_commands=True), folder=tmp_path)
+        async with kube as plane, Client(plane.url) as client:
+            pods, left = "/api/v1/namespaces/default/pods", []
+            # The first has ended when it is deleted; the second runs, and goes before its process does.
+            for phase, then, options in (("Succeeded", "", {}), ("Running", "sleep 300", {"gracePeriodSeconds": 0})):
+                manifest = pod("a", {"fermata.dev/run-local": "true"})
+                manifest["spec"]["containers"][0]["command"] = ["sh", "-c", f"echo told; touch made; {then}"]
+                await client.create(pods, manifest)
+                await until(client, f"{pods}/a", lambda found, phase=phase: found["status"]["phase"] == phase)
+                async with asyncio.timeout(30):
+                    while not (tmp_path / "pods/default/a/made").exists():
+                        await asyncio.sleep(0.01)
+                assert (await client.get(f"{pods}/a/log"))["text"] == "told\n", "of this pod alone"
+                await client.delete(f"{pods}/a", **options)
+                async with asyncio.timeout(30):
+                    while left := sorted(found.name for found in (tmp_path / "pods/default").iterdir()):
+                        await asyncio.sleep(0.01)
+            return left
+
+    assert asyncio.run(drive()) == []
+
+
 def test_of_failures_that_are_simulated_nothing_is_kept_once_their_pods_are_gone() -> None:
     async def drive() -> tuple[int, int]:
         async with ControlPlane(Options(controllers=False)) as plane, Client(plane.url) as client:

@@ -154,15 +154,20 @@ class Kubelet:
         return bound
 
     def _on_pod(self, key: str, before: _Bound | None, after: _Bound | None) -> None:
-        del key
         if before is not None and (after is None or after.uid != before.uid):
             self._ended.discard(before.uid)
+            self._tidy(key)
             if before.owner in self._failures and all(pod.owner != before.owner for pod in self._pods.cache.values()):
                 del self._failures[before.owner]  # a failed pod stays for as long as its Job
         if before is not None and (after is None or after.uid != before.uid or after.deleting):
             run = self._runs.get(before.uid)
             if run is not None:
                 run.stop.set()
+
+    def _tidy(self, key: str) -> None:
+        """Take away what a pod that is gone has left on this machine; while its process still ends, that waits."""
+        if self._local is not None:
+            self._local.forget(*key.split("/", 1))
 
     def _start(self, pod: Obj) -> None:
         uid, stop = pod["metadata"]["uid"], asyncio.Event()
@@ -171,6 +176,8 @@ class Kubelet:
 
         def ended(task: asyncio.Task[None]) -> None:
             self._runs.pop(uid, None)
+            if key_of(pod) not in self._pods.cache:
+                self._tidy(key_of(pod))
             if not task.cancelled() and (error := task.exception()) is not None:
                 log.error("pod %s: %r", key_of(pod), error)
             else:

@@ -57,17 +57,15 @@ class LogServer:
             return response
         lines = request.query.get("tailLines")
         start = _tail(file, int(lines)) if lines else 0
-        while True:
-            running = self._local.is_running(namespace, name)
-            with file.open("rb") as output:
-                output.seek(start)
-                text = output.read()
-            start += len(text)
-            if text:
-                await response.write(text)
-            if not running or request.query.get("follow") != "true":
-                return response
-            await asyncio.sleep(_POLL_S)
+        with file.open("rb") as output:  # it can be read to its end when its pod is gone, and the file with it
+            output.seek(start)
+            while True:
+                running = self._local.is_running(namespace, name)
+                if text := output.read():
+                    await response.write(text)
+                if not running or request.query.get("follow") != "true":
+                    return response
+                await asyncio.sleep(_POLL_S)
 
 
 def _tail(file: Path, lines: int) -> int:

@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import os
 import re
+import shutil
 import signal
 import sys
 from dataclasses import dataclass
@@ -115,6 +116,12 @@ class LocalRuns:
     def is_running(self, namespace: str, name: str) -> bool:
         """Return whether a pod's process may still write."""
         return (namespace, name) in self._running
+
+    def forget(self, namespace: str, name: str) -> None:
+        """Take away what a pod has left, its folder and its output, unless its process may still write."""
+        if not self.is_running(namespace, name):
+            shutil.rmtree(self._folder / namespace / name, ignore_errors=True)
+            self.log_file(namespace, name).unlink(missing_ok=True)
 
     async def run(self, pod: Obj, stop: asyncio.Event, limit_s: float | None) -> Exit | None:
         """Run the first container's command to its end; None when it was stopped.
