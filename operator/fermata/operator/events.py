@@ -132,6 +132,10 @@ class Events:
         except asyncio.QueueFull:
             self._metrics.events_dropped.inc()
 
+    def recall(self, uid: str, reason: str, key: str) -> None:
+        """Count an Event as told lately: by an operator that acted before this one, as a status says."""
+        self._said[uid, reason, key] = self._now()
+
     def _may_say(self, uid: str, reason: str, key: str, kept: int, now_s: float) -> bool:
         """Tell whether an Event may be told, and count it; `kept` tokens are for what matters more."""
         said_s = self._said.get((uid, reason, key))

@@ -137,6 +137,8 @@ class Teller:
             now_s: the time.
             problem: why it is not accepted, or None.
         """
+        if view.fact.meta.uid not in self._amiss:  # nothing has been told of it since this operator began
+            self._recall(view.fact)
         body = status.workflow_status(view, account, whys.held, whys.waiting, policy, now_s, problem)
         self._amiss[view.fact.meta.uid] = sum(row["reason"] in reasons.AMISS for row in body["stages"])
         accepted = view.fact.status.condition(reasons.ACCEPTED)
@@ -319,6 +321,15 @@ class Teller:
         self.mark(uid)
         self.come_back(until_s)
 
+    def _recall(self, fact: WorkflowFact) -> None:
+        """Count as told why stages wait, as far as their status says it: there may be thousands of them."""
+        for row in fact.status.stages:
+            if row.state == "Held":
+                self._events.recall(fact.meta.uid, reasons.STAGE_HELD, row.name)
+            elif row.state == "Waiting" and row.message:
+                key = _waiting_key(row.name, row.reason, row.message)
+                self._events.recall(fact.meta.uid, reasons.STAGE_WAITING, key)
+
     def _stages(self, view: WorkflowView, whys: Whys) -> None:
         """Write the Events of stages that changed since the last status."""
         meta = view.fact.meta
@@ -331,10 +342,8 @@ class Teller:
                 self._events.tell(names.WORKFLOW, meta, reasons.STAGE_HELD, text, key=name)
             elif name in whys.waiting:
                 why = whys.waiting[name]
-                text, key = f"stage {name} {why.message}", f"{name}/{why.reason}"
-                level: Level = "Normal"
-                if why.reason == reasons.START_RETRYING:
-                    level, key = "Warning", text  # another answer of the API server is another Event
+                text, key = f"stage {name} {why.message}", _waiting_key(name, why.reason, why.message)
+                level: Level = "Warning" if why.reason == reasons.START_RETRYING else "Normal"
                 self._events.tell(names.WORKFLOW, meta, reasons.STAGE_WAITING, text, level, key=key)
             elif stage.reason in reasons.AMISS and stage.reason != told.get(name):
                 text = f"stage {name}: {stage.message or reasons.MEANING[stage.reason]}"
@@ -367,3 +376,8 @@ class Teller:
         self._metrics.stages.labels(self._pool, "held").set(counts["held"])
         self._metrics.amiss.labels(self._pool).set(sum(self._amiss.values()))
         self._metrics.observe_policy(self._pool, None if verdict.reason == reasons.POLICY_OFF else verdict.ready)
+
+
+def _waiting_key(stage: str, reason: str, message: str) -> str:
+    """Return what makes a wait the same one as before: another answer of the API server is another Event."""
+    return f"stage {stage} {message}" if reason == reasons.START_RETRYING else f"{stage}/{reason}"

@@ -626,6 +626,19 @@ def test_why_a_stage_is_not_started_is_what_the_api_server_said_last() -> None:
     assert waits == [f"stage a not started, tried again: {status}: a bad moment" for status in (500, 403)]
 
 
+def test_an_operator_that_begins_does_not_tell_again_why_stages_wait() -> None:
+    world = _begin()
+    world.server.refusals["refused"] = [403] * 30
+    wanted = stage("a", estimateSeconds=9)
+    world.feed("workflows", "uid-refused", workflow("refused", wanted, arrival_s=T0 + 2.0))
+    waits = {("long", "StageHeld"), ("refused", "StageWaiting")}
+    for before in (set(), waits):
+        asyncio.run(world.run_until(world.now_s + 10.0))
+        told = {(event["involvedObject"]["name"], event["reason"]) for event in world.events()}
+        assert waits & told == waits - before
+        world.start_operator()
+
+
 def test_a_stage_that_could_not_be_started_and_waits_for_executors_since_then_says_so() -> None:
     world = World(executors=1)
     world.server.refusals["short"] = [403]
