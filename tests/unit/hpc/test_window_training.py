@@ -190,7 +190,7 @@ def test_a_file_answers_as_the_weights_do_or_is_refused(tmp_path: Path) -> None:
     export_window_model(model, tmp_path / "agent.onnx")
     read = load_window_model(str(tmp_path / "agent.onnx"))
     assert (read.theta == model.theta).all()
-    assert replace(read, theta=model.theta) == model
+    assert {**vars(read), "theta": ...} == {**vars(model), "theta": ...}
     with pytest.raises(ModelError, match="expected 1217 finite weights"):
         export_window_model(replace(model, theta=model.theta * np.float32(np.nan)), tmp_path / "none.onnx")
     damaged = onnx.load(str(tmp_path / "agent.onnx"))
