@@ -89,7 +89,7 @@ class Hyperexponential:
 
     def draw(self, rng: np.random.Generator, jobs: int) -> FloatArray:
         """Draw all classes, then all sizes."""
-        means = np.asarray(self.means_s)[rng.choice(len(self.shares), jobs, p=self.shares)]
+        means: FloatArray = np.asarray(self.means_s)[rng.choice(len(self.shares), jobs, p=self.shares)]
         return rng.exponential(means)
 
 
