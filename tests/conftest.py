@@ -8,5 +8,6 @@ from hypothesis import HealthCheck, settings
 settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("untimed")
 
-# Help is laid out for the terminal, and what a shell says of its own must not shorten what tests read.
-os.environ.pop("COLUMNS", None)
+# What is said of a terminal must neither shorten nor colour what tests read.
+for name in ("COLUMNS", "FORCE_COLOR"):
+    os.environ.pop(name, None)
