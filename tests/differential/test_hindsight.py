@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.episodes import MostChildren
+from tests.episodes import MostChildren, Python
 
 from fermata.operator.hindsight import ReplayError, replay
 from fermata.operator.past import PastJob, PastStage, fitting
@@ -101,6 +101,29 @@ def test_a_replay_corrects_estimates_as_the_simulator_does(name: str, seed: int)
     completion_s = replay(made, EXECUTORS, policy, limits, fallback)
     np.testing.assert_allclose(completion_s, episode.job_completion_s, rtol=0, atol=1e-6)
     assert (episode.job_completion_s != raw.job_completion_s).any() == (name == "default")
+
+
+def test_executors_are_expected_back_after_all_that_their_stage_still_puts_on_them() -> None:
+    # At 11 both tasks overrun their 10 s. Three wait for the same executors: one round of 10 s, and one task more.
+    wide, other = PastStage("wide", (), 5, 1, 2, 12.0, 10.0), PastStage("other", (), 1, 1, 1, 1.0, 1.0)
+    jobs = ((0.0, wide), (11.0, other))
+    made = [PastJob(at_s, one.name, "", 1.0, (one,), math.nan) for at_s, one in jobs]
+    told: dict[str, list[float]] = {}
+
+    def note(who: str, state: ClusterState) -> None:
+        if state.now_s == 11.0:
+            told.setdefault(who, sorted(state.executor_free_at_s.tolist()))
+
+    fifo = registry.load("fifo")
+
+    def choose(state: ClusterState) -> Action:
+        note("replay", state)
+        return fifo.choose(state)
+
+    replay(made, EXECUTORS, Python(choose), Guardrails(), fifo)
+    caps = np.array([2, 1], np.int32)
+    simulate(_trace(made), EXECUTORS, fifo, sticky=True, caps=caps, observer=lambda state, _: note("simulator", state))
+    assert told == {who: [-math.inf, 21.0, 31.0] for who in ("replay", "simulator")}
 
 
 class _Witness:

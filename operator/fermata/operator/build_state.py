@@ -18,6 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fermata.operator.facts import PodFact
+from fermata.operator.lanes import given_back_s
 from fermata.operator.progress import StageView, WorkflowView
 from fermata.operator.resources import MAX_EXECUTORS
 from fermata.policy.dag import Dag
@@ -292,14 +293,7 @@ def _lanes(stage: StageView, pods: Mapping[str, Mapping[str, PodFact]], now_s: f
     # Between a Job and its pods there is a moment; a task without a pod began with its Job, or is about to.
     unseen_s = now_s if stage.job.succeeded else min(stage.job.start_s, now_s)
     begun += [unseen_s] * (stage.occupied - len(begun))
-    lanes = sorted(start_s + length_s for start_s in begun)
-    # Tasks of one length that began by now end in turn, so those that wait go round the lanes; there may be very many.
-    # One that overruns its estimate is expected to end now.
-    rounds, rest = divmod(stage.pending, len(lanes))
-    if rounds:
-        lanes = [max(end_s, now_s) + rounds * length_s for end_s in lanes]
-    lanes[:rest] = [max(end_s, now_s) + length_s for end_s in lanes[:rest]]
-    return sorted(lanes)
+    return sorted(given_back_s(sorted(start_s + length_s for start_s in begun), stage.pending, length_s, now_s))
 
 
 def _floats(values: Sequence[float] | Sequence[tuple[float, ...]]) -> np.ndarray:

@@ -10,10 +10,12 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Callable, Sequence
+from operator import itemgetter
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fermata.operator.lanes import given_back_s
 from fermata.operator.past import PastJob
 from fermata.policy.action import HOLD, START, Action
 from fermata.policy.correction import corrected_s, learn, learn_order, new_correction, pays
@@ -263,13 +265,29 @@ class _Replay:
             self._run(stage, taken)
         return math.inf
 
+    def _given_back_s(self) -> FloatArray:
+        """Return when each executor is expected to be free, as the pool itself tells its policy."""
+        lanes: dict[int, list[list[int]]] = {stage: [] for stage in self.ready if self.running[stage]}
+        if not lanes:
+            return self.free_at_s
+        for _, _, stage, executors in sorted(self.runs, key=itemgetter(1)):
+            if stage in lanes:
+                lanes[stage].append(executors)
+        free_at_s = self.free_at_s.copy()
+        for stage, rows in lanes.items():
+            ends_s = [float(free_at_s[executors[0]]) for executors in rows]
+            later_s = given_back_s(ends_s, int(self.pending[stage]), float(self.estimate_s[stage]), self.now_s)
+            for executors, end_s in zip(rows, later_s, strict=True):
+                free_at_s[executors] = end_s
+        return free_at_s
+
     def _state(self) -> ClusterState:
         jobs, stages = self.arrived, int(self.first[self.arrived])
         recent = slice(max(self.before + jobs - RECENT_ARRIVALS, 0), self.before + jobs)
         return ClusterState(
             now_s=self.now_s,
             free=len(self.free),
-            executor_free_at_s=self.free_at_s,
+            executor_free_at_s=self._given_back_s(),
             executor_stage=self.executor_stage,
             executor_job=self.executor_job,
             job_arrival_s=self.arrival_s[:jobs],

@@ -75,6 +75,26 @@ def lanes_of(text: str, cap: int) -> tuple[Lanes, ...]:
     return lanes if sound and sum(row.number for row in lanes) == cap else constant(cap)
 
 
+def given_back_s(ends_s: Sequence[float], pending: int, length_s: float, now_s: float) -> list[float]:
+    """Return when each lane is expected to be given back, after the tasks that its stage will still put on it.
+
+    Tasks of one length that began by now end in turn, so those that wait go round the lanes; there may be very many.
+    One that overruns its estimate is expected to end now.
+
+    Args:
+        ends_s: when the tasks that run are expected to end, the earliest first.
+        pending: tasks that wait.
+        length_s: of each of them.
+        now_s: the time.
+
+    >>> given_back_s([3.0, 7.0], 3, 10.0, 5.0)
+    [25.0, 17.0]
+    """
+    rounds, rest = divmod(pending, len(ends_s))
+    waves = [rounds + (lane < rest) for lane in range(len(ends_s))]
+    return [max(end_s, now_s) + n * length_s if n else end_s for end_s, n in zip(ends_s, waves, strict=True)]
+
+
 def task_duration_s(run_s: float, tasks: int, lanes: Sequence[Lanes]) -> float:
     """Return how long one task of a stage took, if all took the same.
 

@@ -34,7 +34,9 @@ class ClusterState(NamedTuple):
     now_s: float
     free: int  # free executors; always len(free_executors)
     # executors: [executors]
-    executor_free_at_s: FloatArray  # when its task is expected to end: in the past if it overruns; -inf where free
+    # when its task is expected to end, and those after which its stage gives it back: in the past if it overruns; -inf
+    # where free
+    executor_free_at_s: FloatArray
     executor_stage: IndexArray  # the stage that it works on; IDLE where free
     executor_job: IndexArray  # the job that it works on, or last worked on where free; IDLE where none
     # jobs: [jobs]

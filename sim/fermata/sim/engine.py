@@ -168,7 +168,10 @@ def _complete(world: World) -> None:
     if task.fails:
         _fail_job(world, stage)
     else:
-        _measure(world, now_s - task.start_s, board.executors[executor].free_at_s - task.start_s)
+        expected_s = board.executors[executor].free_at_s - task.start_s
+        if world.clock[0].sticky and math.isnan(row.serial_fraction):
+            expected_s = row.estimate_s  # its executors may be expected to go on after it
+        _measure(world, now_s - task.start_s, expected_s)
     if world.clock[0].sticky and row.pending > 0 and row.running < row.cap:
         _continue(world, stage, executor)
         return
@@ -225,18 +228,55 @@ def _fail_job(world: World, failed: int) -> None:
 
 
 @part
+def _expect(world: World, stage: int, executor: int, free_at_s: float) -> None:
+    """Set when the executors of a task, of which this is the first, are expected to be given back."""
+    executors, job = world.board.executors, world.board.jobs[world.board.stages[stage].job]
+    while executor != IDLE:
+        job.due_s += free_at_s - executors[executor].free_at_s
+        executors[executor].free_at_s = free_at_s
+        executor = world.next_executor[executor]
+
+
+@part
+def _expect_lanes(world: World) -> None:
+    """Expect sticky executors back only after the tasks that their stage will still put on them, as in a cluster.
+
+    Tasks of one estimate end in the order in which they began, so those that wait go round. One that overruns its
+    estimate is expected to end now.
+    """
+    board = world.board
+    now_s = board.pool[0].now_s
+    for i in range(world.clock[0].runs):
+        begun = world.tasks[world.runs[i].task]
+        stage = board.executors[begun.executor].stage
+        row = board.stages[stage]
+        if row.pending == 0 and math.isnan(row.serial_fraction):
+            _expect(world, stage, begun.executor, begun.start_s + row.estimate_s)
+    for i in range(board.pool[0].ready):
+        stage = board.ready[i]
+        row = board.stages[stage]
+        task, lane = world.stage_progress[stage].end_task - row.pending, row.running
+        while lane > 0:
+            task -= 1
+            begun = world.tasks[task]
+            if begun.end_s <= now_s:  # it has ended; those that run are among the latest
+                continue
+            lane -= 1
+            waves = row.pending // row.running + (1 if lane < row.pending % row.running else 0)
+            end_s = begun.start_s + row.estimate_s
+            if waves > 0:
+                end_s = max(end_s, now_s) + waves * row.estimate_s
+            _expect(world, stage, begun.executor, end_s)
+
+
+@part
 def _continue(world: World, stage: int, executor: int) -> None:
     """Start the stage's next task on the executors that the last one leaves."""
     board, row = world.board, world.board.stages[stage]
     task = world.stage_progress[stage].end_task - row.pending
     row.pending -= 1
     row.running += 1
-    expected_s = board.pool[0].now_s + row.estimate_s
-    other = executor
-    while other != IDLE:
-        board.jobs[row.job].due_s += expected_s - board.executors[other].free_at_s
-        board.executors[other].free_at_s = expected_s
-        other = world.next_executor[other]
+    _expect(world, stage, executor, board.pool[0].now_s + row.estimate_s)
     if row.pending == 0:
         drop_ready(board, stage)
     _run_task(world, task, executor, world.tasks[task].duration_s)
@@ -300,6 +340,8 @@ def advance(world: World) -> int:
         if clock.events == before:
             clock.events += 1  # the end of a wait or of a hold
         if pool.free > 0 and pool.ready > 0:
+            if clock.sticky:
+                _expect_lanes(world)
             return DECIDE
 
 

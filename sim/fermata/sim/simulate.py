@@ -235,7 +235,7 @@ def simulate(
         limits: bounds on its holding.
         fallback: asked where the limits forbid to wait; a heuristic falls back to itself without its hold.
         sticky: a started stage keeps its executors, up to its cap, until its tasks run out (as a Kubernetes Job
-            does); else every task's end gives its executors back to the scheduler.
+            does), and is expected to; else every task's end gives its executors back to the scheduler.
         failures: of tasks; none by default.
         caps: [stages] the most tasks of each stage that run at once, at least 1; all of them by default.
         corrects: estimates are corrected by what finished stages took; by default if the policy is one that

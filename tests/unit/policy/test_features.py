@@ -283,9 +283,9 @@ def test_a_board_tells_jobs_of_wide_stages_as_the_simulator_does(capped: bool, f
 
 
 def test_a_stage_that_runs_one_task_at_a_time_counts_as_it_does_in_a_cluster() -> None:
-    # At 12 one executor is free. `a` has 8 s left and another task of 10 s, and there are 10 s of `b`: 28 s, of which
-    # 15% do not count, because no stage of the job can use more than one executor. That is less than the 25 s of `c`.
-    jobs = trace_of((0.0, [stage("a", 10, tasks=3), stage("b", 10)]), (0.0, [stage("d", 12)]), (11.0, [stage("c", 25)]))
+    # At 12 one executor is free. `a` has a task that runs and another one, and there are 10 s of `b`: 30 s, of which
+    # 15% do not count, because no stage of the job can use more than one executor. That is less than the 27 s of `c`.
+    jobs = trace_of((0.0, [stage("a", 10, tasks=3), stage("b", 10)]), (0.0, [stage("d", 12)]), (11.0, [stage("c", 27)]))
     caps = np.array([1, 1, 1, 1], np.int32)
     for observer in (None, lambda state, steps: None):
         episode = simulate(jobs, 2, load("default"), sticky=True, caps=caps, observer=observer)
