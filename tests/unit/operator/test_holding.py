@@ -262,6 +262,8 @@ def test_what_happened_is_read_off_a_status() -> None:
     assert (job.arrival_s, job.jct_s, job.name) == (T0, 15.0, "default/w")
     assert job.stages == (PastStage("a", (), 4, 1, 4, 6.0, 5.0), PastStage("b", (0,), 1, 1, 1, 3.0, 3.0))
     assert past_job(workflow_fact_of("w", stage("a"), status={"stages": []})) is None
+    unreadable = workflow_fact_of("w", stage("a"), status=status, priority="high")
+    assert (unreadable.spec, past_job(unreadable)) == (None, None)
 
 
 def test_what_ran_counts_with_its_own_caps_and_what_never_ran_is_nobodys_parent() -> None:
@@ -286,6 +288,17 @@ def test_what_goes_on_takes_its_estimate_and_at_least_what_it_took() -> None:
     assert fact.spec is not None
     seen = view(fact, fact.spec, {}, {}, {}, Estimates(), T0)
     assert [row.duration_s for row in present_job(seen, T0 + 99).stages] == [10.0, 7.0]
+
+
+def test_what_has_started_is_expected_as_it_was_then_and_takes_no_longer_than_it_took() -> None:
+    fact = workflow_fact_of("w", stage("a"), stage("b", "a"), stage("c", "b"))
+    assert fact.spec is not None
+    believed = {names.ANNOTATION_ESTIMATE: "4"}  # since then estimateSeconds was edited
+    done = job_fact_of("w", "a", T0 + 6, outcome="Complete", end_s=T0 + 6, annotations=believed)
+    jobs = {"a": done, "b": job_fact_of("w", "b", T0 + 7, start_s=T0 + 6, annotations=believed)}
+    seen = view(fact, fact.spec, jobs, {}, {}, Estimates(), T0 + 99)  # whose status has not been told yet
+    rows = present_job(seen, T0 + 99).stages
+    assert [(row.duration_s, row.estimate_s) for row in rows] == [(6.0, 4.0), (93.0, 4.0), (10.0, 10.0)]
 
 
 def test_a_stage_whose_job_is_not_seen_goes_on_and_has_taken_what_it_took() -> None:
