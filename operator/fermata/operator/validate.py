@@ -115,9 +115,13 @@ def selector_problems(selector: LabelSelector) -> list[Problem]:
 def _metadata_problems(metadata: Any) -> list[Problem]:
     if not isinstance(metadata, Mapping):
         return [Problem(reasons.INVALID_SPEC, "expected metadata with a name", ("metadata",))]
-    name = metadata.get("name") or metadata.get("generateName")
-    if not isinstance(name, str) or not name:
+    key = "name" if metadata.get("name") not in (None, "") else "generateName"
+    name = metadata.get(key)
+    if name in (None, ""):
         return [Problem(reasons.INVALID_SPEC, "expected a name, got none", ("metadata", "name"))]
+    if not isinstance(name, str):
+        expected = f"metadata.{key}: expected a name, got {name!r}{_quotes(name)}"
+        return [Problem(reasons.INVALID_SPEC, expected, ("metadata", key))]
     return []
 
 
@@ -132,9 +136,16 @@ def _schema_problem(detail: Any) -> Problem:
         message = f"{path[-1]!r} is required"
     elif isinstance(given, str | int | float | bool):
         message = f"{message[:1].lower()}{message[1:]}, got {given!r}"
-        if isinstance(given, bool) and kind in _WANTS_TEXT:
-            message += ", a boolean: in YAML such a word has to be in quotes"
+        if kind in _WANTS_TEXT:
+            message += _quotes(given)
     return Problem(reasons.INVALID_SPEC, f"{_dotted(path)}: {message}", path)
+
+
+def _quotes(given: Any) -> str:
+    """Say how to write as text what YAML does not take for text, as in `mode: Off` or `name: 20261127`."""
+    if isinstance(given, bool):
+        return ", a boolean: in YAML such a word has to be in quotes"
+    return ", a number: in YAML it has to be in quotes" if isinstance(given, int | float) else ""
 
 
 def _dotted(path: tuple[str | int, ...]) -> str:

@@ -66,6 +66,33 @@ def test_a_word_that_yaml_makes_a_boolean_of_has_to_be_in_quotes(tmp_path: Path,
     assert CliRunner().invoke(app, [str(file)]).exit_code == 0
 
 
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [
+        ("name: 20261127", "metadata.name: expected a name, got 20261127, a number: in YAML it has to be in quotes"),
+        (
+            "name: n",
+            "metadata.name: expected a name, got False, a boolean: in YAML such a word has to be in quotes",
+        ),
+        ("generateName: 5", "metadata.generateName: expected a name, got 5, a number: in YAML it has to be in quotes"),
+        ("name: 0", "metadata.name: expected a name, got 0, a number: in YAML it has to be in quotes"),
+        ("labels: {}", "expected a name, got none"),
+    ],
+)
+def test_a_name_that_yaml_does_not_take_for_text_is_not_called_none(tmp_path: Path, written: str, said: str) -> None:
+    file = tmp_path / "pool.yaml"
+    file.write_text(
+        f"apiVersion: fermata.dev/v1alpha1\nkind: ExecutorPool\nmetadata: {{{written}}}\nspec: {{executors: 2}}\n"
+    )
+    done = CliRunner().invoke(app, [str(file)])
+    assert (done.exit_code, done.stderr) == (2, f"fermata: {file}:3: InvalidSpec: {said}\n")
+
+
+def test_a_stage_named_by_a_number_has_to_be_in_quotes() -> None:
+    (problem,) = problems(workflow("w", stage("a") | {"name": 1}))
+    assert problem.message.endswith("got 1, a number: in YAML it has to be in quotes")
+
+
 def test_a_cycle_is_named_from_stage_to_stage() -> None:
     (problem,) = workflow_problems(_spec(stage("x"), stage("a", "c", "x"), stage("b", "a"), stage("c", "b")))
     circle = problem.message.rpartition(": ")[2].split(" -> ")
