@@ -158,6 +158,7 @@ def test_a_part_that_dies_ends_it_with_one_line_and_the_logs(folder: Path) -> No
         (["--policy", "sjf-hold:nonsense=1"], "nonsense"),
         (["--policy", "model.onnx"], "--policy 'model.onnx': expected one of "),
         (["--report", "no-such-folder/report.html"], "no-such-folder/report.html: cannot write it: no such folder"),
+        (["--dir", "-"], "-: expected the name of a folder"),
     ],
 )
 def test_what_cannot_be_used_is_one_line_before_anything_runs(folder: Path, arguments: list[str], words: str) -> None:

@@ -85,6 +85,8 @@ def test_nothing_is_up_in_a_file(tmp_path: Path) -> None:
     file.touch()
     assert local("status", "--dir", str(file)).stdout == f"down ({file})\n"
     assert local("down", "--dir", str(file)).stdout == f"nothing was up ({file})\n"
+    begun = local("up", "--dir", str(file))
+    assert (begun.returncode, begun.stderr) == (2, f"fermata: {file}: cannot make the folder: {file} is none\n")
 
 
 INSTALLED = """\

@@ -41,11 +41,12 @@ def ablate(
     from rich.table import Table
 
     from fermata.cli.extras import need
-    from fermata.cli.options import seed_range
+    from fermata.cli.options import check_folder, seed_range
     from fermata.cli.tables import half, show
     from fermata.policy.errors import InputError
 
     need("training")
+    check_folder(out)
     from fermata.training.graph.config import GraphConfig, read_any
 
     base = read_any(config)

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 import typer
 
 from fermata.cli.extras import need
-from fermata.cli.options import path
+from fermata.cli.options import check_folder, path
 from fermata.policy.errors import FermataError, InputError
 
 if TYPE_CHECKING:
@@ -60,6 +60,7 @@ def up(
 ) -> None:
     """Start a control plane and say how to reach it."""
     need("sim")
+    check_folder(folder)
     from fermata.sim.kube.local import log_file, read_state, serve
 
     if not foreground:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fermata.cli.interrupts import resumable
-from fermata.cli.options import location, path
+from fermata.cli.options import check_folder, location, path
 
 if TYPE_CHECKING:
     from fermata.training.config import TrainConfig
@@ -71,6 +71,7 @@ def train(
     from fermata.training.spark.config import AllocationConfig
 
     # What trains imports torch, for seconds: what is wrong is said before.
+    check_folder(out)
     default = "quick" if trace is None else "own"
     settings = _on_own(read_any(default if config is None else config), trace, executors)
     if processes is not None:

@@ -28,7 +28,19 @@ def test_a_folder_that_cannot_be_made(
     with pytest.raises(SystemExit) as exit_:
         run()
     assert exit_.value.code == 2
-    assert capsys.readouterr().err == f"fermata: {file / 'run'}: Not a directory\n"
+    assert capsys.readouterr().err == f"fermata: {file / 'run'}: cannot make the folder: {file} is none\n"
+
+
+@pytest.mark.parametrize("command", ["train", "ablate"])
+def test_a_run_is_not_kept_on_standard_output(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").write_text("not a folder")
+    for out, words in (("-", "expected the name of a folder"), ("file", "cannot make the folder: file is none")):
+        line = told([command, "--config", "graph-smoke", "--out", out], monkeypatch, capsys)
+        assert line == f"fermata: {out}: {words}\n"
+    assert [each.name for each in tmp_path.iterdir()] == ["file"]
 
 
 def test_an_empty_name_of_a_configuration_is_not_the_default_one(

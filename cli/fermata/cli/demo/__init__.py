@@ -50,10 +50,12 @@ def demo(
     """
     need("operator", "report", "sim")
     from fermata.cli.demo.examples import setup
-    from fermata.cli.options import check_output
+    from fermata.cli.options import check_folder, check_output
     from fermata.policy.errors import FermataError
 
     check_output(report)
+    if folder is not None:
+        check_folder(folder)
     plan = setup(workflows, load, seed, policy)
     keep = folder is not None
     folder = folder or Path(tempfile.mkdtemp(prefix="fermata-demo-"))
