@@ -66,6 +66,30 @@ def test_a_control_plane_that_is_begun_anew_at_the_same_address(tmp_path: Path) 
         operator.stop()
 
 
+def test_crds_that_are_older_than_the_operator_are_told_of_and_nothing_stops(tmp_path: Path) -> None:
+    older = manifests()
+    workflow, pool = (
+        made["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["status"]["properties"] for made in older
+    )
+    del workflow["policy"], workflow["stages"]["items"]["properties"]["readyTime"], pool["mode"]
+    with PlaneThread(Options(slots=4), tmp_path / "kube", older) as kube:
+        operator, cluster = OperatorProcess(kube.kubeconfig, tmp_path), Cluster(kube.kubeconfig)
+        try:
+            cluster.pool("old", executors=2, policy={"name": "fifo"})
+            cluster.wait_for_pool("old", "Ready", "True")
+            for name in ("first", "second"):
+                cluster.submit(name, "old", [stage("a", 0.2), stage("b", 0.2, "a")])
+                cluster.wait_for(name)
+        finally:
+            assert operator.stop() == 0
+    told = [line.partition("the API server drops ")[2] for line in operator.log.read_text().splitlines()]
+    why = "the CRDs (deploy/crds) are not those of this operator"
+    assert sorted(filter(None, told)) == [
+        f"status.mode of executorpools: {why}",
+        f"status.policy, status.stages[].readyTime of workflows: {why}",
+    ]
+
+
 def test_to_read_everything_takes_longer_than_the_lease_lasts(tmp_path: Path) -> None:
     with bench(tmp_path) as busy:
         names = begin(busy, "large", 2)

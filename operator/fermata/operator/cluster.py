@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator, Mapping
+from functools import cached_property
 from typing import Any
 from urllib.parse import quote
 
 from fermata.operator.connection import ClusterError, Connection, Json
 from fermata.operator.names import API_VERSION, LABEL_POOL, POOLS, WORKFLOWS
+from fermata.operator.reminder import Reminder
 
 # Read whole, at several times its size in memory: 100 workflows of 500 stages are 75 MB, with who wrote which field.
 _PAGE = 100
@@ -22,6 +25,9 @@ _LISTS: dict[str, tuple[str, dict[str, str]]] = {
     "pods": ("/api/v1/pods", _OURS | _UNFINISHED),
     "jobs": ("/apis/batch/v1/jobs", _OURS),
 }
+_REMIND_S = 3600.0  # a field of a status that the CRDs lack is a line of the log so often
+
+log = logging.getLogger(__name__)
 
 
 class Cluster(Connection):
@@ -81,12 +87,28 @@ class Cluster(Connection):
         A uid would not do: an API server ignores all other metadata in what is written to a status.
         """
         path = f"/apis/{API_VERSION}/namespaces/{quote(namespace)}/{WORKFLOWS}/{quote(name)}/status"
-        return await self.patch(path, {"metadata": {"resourceVersion": version}, "status": status})
+        made = await self.patch(path, {"metadata": {"resourceVersion": version}, "status": status})
+        self._mind_dropped(WORKFLOWS, status, made)
+        return made
 
     async def patch_pool_status(self, name: str, version: str, status: Mapping[str, Any]) -> Json:
         """Merge a status into an ExecutorPool, only if it still has that resourceVersion."""
         path = f"/apis/{API_VERSION}/{POOLS}/{quote(name)}/status"
-        return await self.patch(path, {"metadata": {"resourceVersion": version}, "status": status})
+        made = await self.patch(path, {"metadata": {"resourceVersion": version}, "status": status})
+        self._mind_dropped(POOLS, status, made)
+        return made
+
+    @cached_property
+    def _reminder(self) -> Reminder:
+        return Reminder(_REMIND_S)
+
+    def _mind_dropped(self, plural: str, status: Mapping[str, Any], made: Json) -> None:
+        """Say in the log which fields of a status the API server drops in silence, for CRDs that do not have them."""
+        dropped = _dropped(status, made.get("status") or {})
+        news = [field for field in dropped if self._reminder.is_due((plural, field), "")]
+        if news:
+            why = "the CRDs (deploy/crds) are not those of this operator"
+            log.warning("the API server drops %s of %s: %s", ", ".join(news), plural, why)
 
     async def annotate(self, path: str, version: str, annotations: Mapping[str, str | None]) -> Json:
         """Set annotations of the object at a path (None removes one), only if it still has that resourceVersion."""
@@ -114,6 +136,18 @@ def _collection(kind: str, namespace: str | None) -> tuple[str, dict[str, str]]:
         head, _, plural = path.rpartition("/")
         path = f"{head}/namespaces/{quote(namespace)}/{plural}"
     return path, dict(selection)
+
+
+def _dropped(sent: Mapping[str, Any], kept: Mapping[str, Any]) -> list[str]:
+    """Return the fields of a status, and of its stages, that were sent and are not in what is kept of it."""
+    dropped = _lacking(sent, kept, "status.")
+    for row, known in zip(sent.get("stages") or [], kept.get("stages") or [], strict=False):
+        dropped |= _lacking(row, known, "status.stages[].")
+    return sorted(dropped)
+
+
+def _lacking(sent: Mapping[str, Any], kept: Mapping[str, Any], where: str) -> set[str]:
+    return {where + key for key, value in sent.items() if value is not None and key not in kept}
 
 
 def _jobs(namespace: str) -> str:
