@@ -130,6 +130,24 @@ def test_a_sticky_stage_keeps_its_executors_until_its_tasks_run_out() -> None:
     assert run(jobs, 2, "sjf", sticky=True).task_start_s.tolist() == [0.0, 0.0, 2.0, 2.0, 4.0]
 
 
+def test_sticky_executors_are_expected_back_after_the_tasks_to_come() -> None:
+    # At 13 the first task of `a` overruns its 10 s, as does the third, on the executor of the second. The fourth is
+    # expected on that of the first: from then on. A moldable stage has no more than its task.
+    jobs = trace_of(
+        (0.0, [stage("b", 12.5)]),
+        (0.0, [stage("a", [20, 2, 20, 5])._replace(estimate_s=10.0)]),
+        (0.0, [stage("m", 40.0)._replace(serial_fraction=0.5)]),
+        (13.0, [stage("c", 1.0)]),
+    )
+    told: dict[float, list[float]] = {}
+
+    def note(state: ClusterState, steps: object) -> None:
+        told[state.now_s] = sorted(state.executor_free_at_s.tolist())
+
+    simulate(jobs, 5, load("fifo"), sticky=True, caps=np.array([1, 2, 5, 1], np.int32), observer=note)
+    assert told[13.0] == [-math.inf, 12.0, 23.0, 30.0, 30.0]
+
+
 def test_a_sticky_stage_goes_on_within_the_cap_that_it_was_given() -> None:
     jobs = trace_of((0.0, [stage("a", 2, tasks=3)]), (0.0, [stage("b", 3)]))
     one_at_a_time = Python(first_come)
