@@ -447,17 +447,20 @@ def test_the_slots_of_what_runs_are_counted_as_it_began_whatever_becomes_of_its_
     assert status_of(world, "p")["busy"] == 3
 
 
-def test_a_pool_with_an_invalid_spec_says_that_nothing_is_decided_and_decides_again_when_it_is_mended() -> None:
+@pytest.mark.parametrize("wrong", [{"executors": 0}, {"policy": {}}])  # cannot be read, and makes no sense
+def test_a_pool_with_an_invalid_spec_says_that_nothing_is_decided_and_decides_again_when_it_is_mended(
+    wrong: dict[str, Any],
+) -> None:
     world = begun()
 
     def told() -> dict[str, tuple[str, str]]:
         return {item["type"]: (item["status"], item["reason"]) for item in status_of(world, "p")["conditions"]}
 
-    edit(world, "p", executors=0)
+    edit(world, "p", **wrong)
     run_on(world, 5.0)
     assert (told()["Ready"], told()["PolicyReady"]) == (("False", "InvalidSpec"), ("False", "InvalidSpec"))
     assert "PolicyFallback" not in {event["reason"] for event in world.events()}, "no fallback decides either"
-    edit(world, "p", executors=2)
+    edit(world, "p", executors=2, policy={"name": "sjf"})
     run_on(world, 5.0)
     assert (told()["Ready"], told()["PolicyReady"]) == (("True", "Open"), ("True", "PolicyLoaded"))
 

@@ -7,7 +7,8 @@ import math
 from typing import Any
 
 import pytest
-from tests.unit.operator.objects import T0, job_fact_of, stage, workflow_fact_of
+from tests.unit.operator.objects import DONE, T0, job_fact_of, stage, workflow, workflow_fact_of
+from tests.unit.operator.world import World
 
 from fermata.operator import holding, names, reasons
 from fermata.operator.estimates import LEAST_S, Estimates
@@ -225,6 +226,27 @@ def test_what_is_judged_after_a_long_history_is_the_latest_of_it(monkeypatch: py
     (found,) = _watch(bad + good, ["hold-follower:delay=4"], monkeypatch)
     assert found[:2] == (False, reasons.HOLDING_ALLOWED)
     assert found[2].share == pytest.approx(1 - 30 / 42, abs=0.01)
+
+
+def test_a_pool_replays_what_has_finished_in_it_and_tells_what_holding_saves(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(holding, "FIRST_SHARE", math.inf)  # no rest between replays
+    monkeypatch.setattr(holding, "compare", lambda *_: Block(100.0, 90.0))
+    world = World()
+    for number in range(WARM + BLOCK + TAIL):
+        arrival = render(T0 - 1000 + number)
+        row = {"name": "a", "state": "Succeeded", "startTime": arrival, "completionTime": arrival, "runSeconds": 1.0}
+        status = {**DONE, "stages": [row], "arrivalTime": arrival, "completionTime": arrival, "jctSeconds": 1.0}
+        world.feed("workflows", f"uid-{number}", workflow(str(number), stage("a"), status=status))
+
+    async def main() -> None:
+        await world.reconciler.reconcile()
+        while world.reconciler._holding.replaying:
+            await asyncio.sleep(0.001)
+        await world.run_until(world.now_s + 10.0)  # statuses of pools are told now and then
+        world.reconciler.close()
+
+    asyncio.run(main())
+    assert world.server.objects["p"]["status"]["holdSavingsPercent"] == 10.0
 
 
 def test_a_policy_that_never_holds_is_not_replayed(monkeypatch: pytest.MonkeyPatch) -> None:
