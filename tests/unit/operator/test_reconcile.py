@@ -263,6 +263,20 @@ def test_a_status_of_a_pool_that_is_refused_is_written_less_and_less_often_until
     assert world.server.objects["p"]["status"]["busy"] == 1
 
 
+def test_a_round_that_fails_loses_nothing_of_what_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+
+    def fails(*_: object, **__: object) -> None:
+        raise RuntimeError("a bug")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(world.reconciler._observer, "_take_in", fails)
+        with pytest.raises(RuntimeError, match="a bug"):
+            asyncio.run(world.reconciler.reconcile())
+    asyncio.run(world.run_until(T0 + 1.0))
+    assert "short" in world.started
+
+
 @pytest.mark.parametrize(("status", "last_s"), [(500, [8.0, 8.0]), (403, [16.0, 30.0])])
 def test_a_start_that_fails_is_tried_again_soon_and_then_less_often(status: int, last_s: list[float]) -> None:
     world = World()
