@@ -72,7 +72,7 @@ class OnnxFile(NamedTuple):
         if not isinstance(metadata, dict) or metadata.get("schema") not in schemas:
             found = metadata.get("schema") if isinstance(metadata, dict) else type(metadata).__name__
             known = " or ".join(repr(schema) for schema in schemas)
-            raise ModelError(f"{path}: feature schema is {found!r}, this version reads {known}")
+            raise ModelError(f"{path}: feature schema is {found!r}, expected {known}")
         return metadata
 
 

@@ -58,13 +58,14 @@ class OnnxPolicy(BoardPolicy):
     @classmethod
     def of_file(cls, file: OnnxFile) -> OnnxPolicy:
         """Return the policy of an open file; raises what `load` does."""
+        # First what it is: of an inspector, or of a model of before, shapes say nothing to who gave its file.
+        metadata = file.metadata([SCHEMA])
         path, inputs, outputs = file.path, file.inputs, file.outputs
         if set(inputs) != {INPUT} or OUTPUT not in outputs or inputs[INPUT][-1:] != [SIZE]:
             raise ModelError(
                 f"{path}: expected one input {INPUT!r} [decisions, {SIZE}] and an output {OUTPUT!r}, "
                 f"got inputs {inputs} and outputs {sorted(outputs)}"
             )
-        metadata = file.metadata([SCHEMA])
         margin = metadata.get("margin", 0.0)
         if not isinstance(margin, int | float) or not abs(margin) < math.inf:
             raise ModelError(f"{path}: margin {margin!r} in its metadata is not a finite number")

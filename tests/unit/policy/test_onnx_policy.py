@@ -239,8 +239,16 @@ def bad_metadata() -> dict[str, tuple[bytes, str]]:
         "no text": (model().replace(b"fermata", b"ferm\xd3ta"), "its metadata is not text"),
         "not JSON": (model(metadata="{"), "its 'fermata' metadata is not JSON"),
         "nested too deeply": (model(metadata="[" * 100_000), "its 'fermata' metadata is not JSON"),
-        "a list": (model(metadata="[]"), "feature schema is 'list', this version reads"),
-        "another schema": (model(metadata={"schema": "other/1"}), "feature schema is 'other/1', this version reads"),
+        "none, of an inspector": (
+            model(metadata="", inputs=[(INPUT, FLOAT, ("rows", 8))]),
+            "has no 'fermata' metadata",
+        ),
+        "another schema, of fewer features": (
+            model(metadata={"schema": "other/1"}, inputs=[(INPUT, FLOAT, ("rows", SIZE - 1))]),
+            "feature schema is 'other/1', expected",
+        ),
+        "a list": (model(metadata="[]"), "feature schema is 'list', expected"),
+        "another schema": (model(metadata={"schema": "other/1"}), "feature schema is 'other/1', expected"),
         "margin infinite": (model(metadata=METADATA | {"margin": math.inf}), "margin inf in its metadata is not"),
         "margin of 400 digits": (model(metadata=METADATA | {"margin": 10**400}), "margin inf in its metadata is not"),
         "margin no number": (model(metadata=METADATA | {"margin": "x"}), "margin 'x' in its metadata is not"),

@@ -146,7 +146,7 @@ def test_a_models_file_decides_as_it_does_in_the_simulator(shipped: Network) -> 
 
 
 def test_a_model_of_another_kind_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match="expected one input 'features'"):
+    with pytest.raises(ModelError, match="expected 'fermata"):
         read_network(model_path("queue-even"))
     with pytest.raises(ModelError, match="No such file"):
         read_network(tmp_path / "none.onnx")
