@@ -61,10 +61,17 @@ def refusals(raw: Mapping[str, Any]) -> list[Problem]:
         else:
             causes = metadata.validate(meta, wrong_name=names.wrong_subdomain, any_finalizer=True, old=None)
             told += [(cause.field, cause.message) for cause in causes]
+        if wrong := _wrong_namespace(content["kind"], meta.get("namespace")):
+            told.append(("metadata.namespace", f'Invalid value: "{meta["namespace"]}": {wrong}'))
     told = [*((field, _UNKNOWN) for field in unknown), *told]
     known = {field for field, _ in told}
     told += [(field, message) for field, message in _misfits(content) if field not in known]
     return [_problem(field, message) for field, message in told]
+
+
+def _wrong_namespace(kind: str, namespace: Any) -> str:
+    """Return what is wrong with the name of an object's namespace; a pool has none, so kubectl leaves it out."""
+    return names.wrong_label(namespace) if kind != POOL and isinstance(namespace, str) and namespace else ""
 
 
 def _misfits(content: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

@@ -388,6 +388,7 @@ def _container(**fields: Any) -> dict[str, Any]:
         (workflow("w", stage("a", tasks="2")), "spec.stages[0].tasks"),
         (workflow("Bad_Name", stage("a")), "metadata.name"),
         (workflow("w" * 254, stage("a")), "no more than 253"),
+        (workflow("w", stage("a")) | {"metadata": {"name": "w", "namespace": "Team A"}}, "metadata.namespace"),
         (workflow("w", stage("a"), labels={"team": 1}), "metadata.labels"),
         (workflow("w", stage("a"), annotations={"team": 1}), "metadata.annotations"),
         (workflow("w", stage("a"), stage("b", "a", "a")), "spec.stages[1].dependsOn[1]"),
@@ -413,6 +414,12 @@ def test_what_an_api_server_refuses_is_not_valid(tmp_path: Path, raw: dict[str, 
     (line,) = done.stderr.splitlines()
     assert line.startswith(f"fermata: {file}:1: InvalidSpec: ")
     assert words in line
+
+
+def test_a_namespace_may_be_left_to_kubectl(tmp_path: Path) -> None:
+    for name in ({}, {"namespace": ""}, {"namespace": None}, {"namespace": "team-a"}):
+        raw = workflow("w", stage("a")) | {"metadata": {"name": "w"} | name}
+        assert fermata("validate", str(_written(tmp_path, raw))).returncode == 0, name
 
 
 def test_what_only_the_api_server_refuses_has_its_line(tmp_path: Path) -> None:
