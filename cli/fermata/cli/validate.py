@@ -16,7 +16,8 @@ app = typer.Typer(add_completion=False)
 @app.command()
 def validate(
     files: Annotated[
-        list[Path], typer.Argument(parser=path, help="Manifests: YAML of one or more documents, or JSON.")
+        list[Path],
+        typer.Argument(parser=path, help="Manifests: YAML of one or more documents, or JSON; - for standard input."),
     ],
 ) -> None:
     """Check Workflows and ExecutorPools before they are applied.
@@ -24,13 +25,14 @@ def validate(
     Other objects in a file are left alone. Each problem is a line.
     """
     from fermata.cli.admission import problems
-    from fermata.operator.manifests import check, read
+    from fermata.operator.manifests import STANDARD_INPUT, check, read
     from fermata.operator.names import API_VERSION
     from fermata.policy.errors import InputError
 
     errors: list[InputError] = []
     checked = 0
-    for file in files:
+    named = [STANDARD_INPUT if str(file) == "-" else file for file in files]
+    for file in named:
         found: list[InputError] = []
         try:
             for document in (each for each in read(file) if each.ours):
@@ -40,7 +42,7 @@ def validate(
             found.append(error)
         errors += sorted(found, key=lambda each: each.line or 0)
     if not errors and not checked:
-        raise InputError(f"no Workflow or ExecutorPool of {API_VERSION} in it", file=files[0], line=1)
+        raise InputError(f"no Workflow or ExecutorPool of {API_VERSION} in it", file=named[0], line=1)
     for each in errors:
         print(f"fermata: {each}", file=sys.stderr)
     if errors:

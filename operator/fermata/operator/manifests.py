@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from difflib import get_close_matches
 from math import inf
@@ -19,6 +20,7 @@ from fermata.operator.names import GROUP, POOL, WORKFLOW
 from fermata.operator.validate import Problem, object_problems
 from fermata.policy.errors import InputError
 
+STANDARD_INPUT = Path("<stdin>")  # the name by which errors mention it
 _MAX_BYTES = 16 * 1024 * 1024
 # What YAML makes dates and bytes of, JSON has no types for: as for kubectl, they are text.
 _TEXTS = ("tag:yaml.org,2002:timestamp", "tag:yaml.org,2002:binary")
@@ -74,7 +76,7 @@ class Document(NamedTuple):
 
 
 def read(file: Path) -> list[Document]:
-    """Return the objects of a manifest.
+    """Return the objects of a manifest; of `STANDARD_INPUT`, those that are written to this process.
 
     Raises:
         InputError: it cannot be read, is not YAML or JSON, or holds none.
@@ -91,20 +93,29 @@ def documents_of(file: Path) -> list[Document]:
     Raises:
         InputError: it cannot be read, or is not YAML or JSON.
     """
-    try:
-        if file.stat().st_size > _MAX_BYTES:
-            raise InputError(f"too large; expected at most {_MAX_BYTES} bytes", file=file)
-        text = file.read_text(encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"cannot be read: {error.strerror}", file=file) from error
-    except UnicodeDecodeError as error:
-        raise InputError(f"not UTF-8 at byte {error.start}", file=file) from error
+    text = _text_of(file)
     try:
         if file.suffix == ".json":
             _check_json(text, file)
         return [document for node in _nodes(text, file) for document in _objects(node, file)]
     except RecursionError as error:
         raise InputError("nested too deeply", file=file) from error
+
+
+def _text_of(file: Path) -> str:
+    try:
+        if file == STANDARD_INPUT:
+            raw = sys.stdin.buffer.read(_MAX_BYTES + 1)
+        else:
+            with file.open("rb") as opened:
+                raw = opened.read(_MAX_BYTES + 1)
+        if len(raw) > _MAX_BYTES:
+            raise InputError(f"too large; expected at most {_MAX_BYTES} bytes", file=file)
+        return raw.decode()
+    except OSError as error:
+        raise InputError(f"cannot be read: {error.strerror}", file=file) from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"not UTF-8 at byte {error.start}", file=file) from error
 
 
 def check(document: Document, file: Path, judge: Callable[[Any], list[Problem]] = object_problems) -> list[InputError]:

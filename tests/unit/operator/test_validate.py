@@ -464,6 +464,15 @@ def test_the_command_refuses_with_code_2(tmp_path: Path) -> None:
     assert done.stderr.startswith(f"fermata: {file}:21: UnknownParent: ")
 
 
+def test_a_manifest_may_come_from_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
+    ran = CliRunner().invoke(app, ["-"], input=MANIFEST)
+    assert ran.exit_code == 2
+    assert ran.stderr.startswith("fermata: <stdin>:21: UnknownParent: ")
+    monkeypatch.setattr("fermata.operator.manifests._MAX_BYTES", 100)
+    too_much = CliRunner().invoke(app, ["-"], input=MANIFEST)
+    assert (too_much.exit_code, too_much.stderr) == (2, "fermata: <stdin>: too large; expected at most 100 bytes\n")
+
+
 POOL = """\
 apiVersion: fermata.dev/v1alpha1
 kind: ExecutorPool
