@@ -54,6 +54,16 @@ def test_the_archives_rules_leave_out_what_did_not_run_and_count_it(log_file: Pa
     )
 
 
+def test_a_job_number_may_be_used_again_only_where_it_is_left_out(log_file: Path) -> None:
+    # Number 2 did not run, as partial executions of a job did not.
+    log_file.write_text(f"{SWF}2 60 -1 10 2 -1 -1 2 60 -1 1 7\n")
+    assert read_log(log_file).ids.tolist() == [3, 1, 2]
+    log_file.write_text(f"{SWF}3 60 -1 10 2 -1 -1 2 60 -1 1 7\n")
+    for read in (read_log, read_swf):
+        with pytest.raises(InputError, match=r"small[.]swf:9: job .*'?3'? is used twice"):
+            read(log_file)
+
+
 @pytest.mark.parametrize(
     "header", ["; MaxProcs: 8", ";MaxProcs:8", "; MaxProcs: 8 (of 10)", "; MaxProcs: 8.", "; MaxNodes: 8, once 4"]
 )

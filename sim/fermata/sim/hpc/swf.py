@@ -52,19 +52,20 @@ def read_log(
         left_out: takes in how many jobs are left out, by why they are.
 
     Raises:
-        InputError: it cannot be read, a line is no job line, or the header does not say how large the machine is.
+        InputError: it cannot be read, a line is no job line, the header does not say how large the machine is, or two
+            jobs that are not left out have one number.
     """
     header: dict[str, int] = {}
-    rows = [fields for _, fields in job_lines(path, header, progress)]
+    rows = list(job_lines(path, header, progress))
     cores = processors_of(header)
     if cores is None:
         raise InputError("expected a header line with MaxProcs or MaxNodes, a whole number", file=shown_name(path))
     if not rows:
         raise InputError("expected at least one job line", file=shown_name(path))
     if cleaning is Cleaning.ARCHIVE:
-        cleaned = _archive(rows, cores, Counter() if left_out is None else left_out)
+        cleaned = _archive(rows, cores, Counter() if left_out is None else left_out, shown_name(path))
     else:
-        cleaned = _schedinspector(np.array(rows))
+        cleaned = _schedinspector(np.array([fields for _, fields in rows]))
     if not len(cleaned):
         told = (
             f"no usable job of {len(rows)}: all are wider than {counted(cores, 'core')}, partial, cancelled or unknown"
@@ -73,15 +74,20 @@ def read_log(
     return _log(re.sub(r"(\.swf)?(\.(xz|gz))?$", "", Path(path).name), cleaned, cores)
 
 
-def _archive(rows: list[list[float]], machine: int, left_out: Counter[str]) -> NDArray[np.float64]:
-    kept = []
-    for fields in rows:
+def _archive(
+    rows: list[tuple[int, list[float]]], machine: int, left_out: Counter[str], file: str
+) -> NDArray[np.float64]:
+    kept, numbers = [], set()
+    for line, fields in rows:
         if fields[_ALLOCATED] < 1.0:
             fields[_ALLOCATED] = fields[_REQUESTED]
         if reason := why_left_out(fields, fields[_RUN], fields[_ALLOCATED], machine):
             left_out[reason] += 1
-        else:
-            kept.append(fields)
+            continue
+        if fields[_NUMBER] in numbers:
+            raise InputError(f"job number {fields[_NUMBER]:.0f} is used twice", file=file, line=line)
+        numbers.add(fields[_NUMBER])
+        kept.append(fields)
     return np.array(sorted(kept, key=itemgetter(_SUBMIT)))
 
 
