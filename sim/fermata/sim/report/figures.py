@@ -221,7 +221,9 @@ def _draw_difference(axes: Axes, row: int, each: Difference, color: str, palette
     spread = f" ± {in_seconds(t95_s, places)}" if each.units > 1 else ""
     sign = "\N{MINUS SIGN}" if mean_s < 0.0 else "+"
     text = f"{sign}{in_seconds(abs(mean_s), places)}{spread} s; {shares}"
-    axes.annotate(text, (0.0, row + 0.2), ha="center", va="top", xytext=(0, -4), textcoords="offset points")
+    patch = {"facecolor": palette.paper, "edgecolor": "none", "pad": 1.0}  # or the line at zero would cross the words
+    at = (0.0, row + 0.2)
+    axes.annotate(text, at, ha="center", va="top", xytext=(0, -4), textcoords="offset points", bbox=patch)
 
 
 def _signed_power(value: float) -> str:
