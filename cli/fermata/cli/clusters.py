@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 from urllib.parse import quote
@@ -23,6 +24,7 @@ Namespace = Annotated[
 ]
 Answer = TypeVar("Answer")
 _PATIENCE = 10  # as kubectl's
+_NAMED = 10  # stages that a message names
 _ATTEMPTS = 5  # to write what others write, too
 
 
@@ -145,6 +147,28 @@ def namespace_of(given: str | None, kubeconfig: Path | None) -> str:
     from fermata.operator.access import namespace
 
     return given or namespace(str(kubeconfig) if kubeconfig else None)
+
+
+def expect_stage(raw: Mapping[str, Any], stage: str, title: str) -> None:
+    """Check that a workflow has a stage.
+
+    Args:
+        raw: the workflow.
+        stage: name of the stage.
+        title: what the workflow is called.
+
+    Raises:
+        InputError: it has none of that name; the message has those that it has, of many only the most similar.
+    """
+    from fermata.operator.explain import stage_names
+    from fermata.policy.errors import InputError
+
+    names = stage_names(raw)
+    if stage in names:
+        return
+    told = ", ".join(names if len(names) <= _NAMED else get_close_matches(stage, names, n=_NAMED, cutoff=0.0))
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    raise InputError(f"workflow {title} has no stage {stage!r}; it has: {told}{more}")
 
 
 def workflow_path(namespace: str, name: str) -> str:

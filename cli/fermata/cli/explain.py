@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fermata.cli.clusters import Kubeconfig, Namespace, ask, find, namespace_of, pool_path, workflow_path
+from fermata.cli.clusters import Kubeconfig, Namespace, ask, expect_stage, find, namespace_of, pool_path, workflow_path
 from fermata.policy.wording import printable
 
 if TYPE_CHECKING:
@@ -35,14 +35,11 @@ def explain(
 async def _story(cluster: Cluster, workflow: str, stage: str | None, namespace: str) -> list[str]:
     from fermata.operator.connection import ClusterError
     from fermata.operator.explain import explain as tell
-    from fermata.operator.explain import stage_names
     from fermata.operator.facts import pool_fact, workflow_fact
-    from fermata.policy.errors import InputError
 
     raw = await find(cluster, workflow_path(namespace, workflow), f"workflow {workflow!r} in namespace {namespace!r}")
-    if stage is not None and stage not in stage_names(raw):
-        known = ", ".join(stage_names(raw))
-        raise InputError(f"workflow {namespace}/{workflow} has no stage {stage!r}; it has: {known}")
+    if stage is not None:
+        expect_stage(raw, stage, f"{namespace}/{workflow}")
     fact = workflow_fact(raw, cluster.now())  # its times are the API server's
     try:
         return tell(fact, pool_fact(await cluster.get(pool_path(fact.pool))), stage, cluster.now())

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fermata.cli.clusters import Kubeconfig, Namespace, ask, namespace_of, set_release, workflow_path
+from fermata.cli.clusters import Kubeconfig, Namespace, ask, expect_stage, namespace_of, set_release, workflow_path
 
 if TYPE_CHECKING:
     from fermata.operator.cluster import Cluster
@@ -47,12 +47,10 @@ def _named(raw: dict[str, Any], stages: list[str], title: str, *, undo: bool) ->
     from fermata.operator.explain import stage_names
     from fermata.operator.facts import released_stages
     from fermata.operator.names import ANNOTATION_RELEASE
-    from fermata.policy.errors import InputError
 
     known = stage_names(raw)
     for stage in stages:
-        if stage not in known:
-            raise InputError(f"workflow {title} has no stage {stage!r}; it has: {', '.join(known)}")
+        expect_stage(raw, stage, title)
     if not stages:
         return [] if undo else ["*"]
     before = (raw["metadata"].get("annotations") or {}).get(ANNOTATION_RELEASE, "")

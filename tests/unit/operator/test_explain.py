@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.unit.operator.objects import T0, Raw, stage, workflow_fact_of
+from tests.unit.operator.objects import T0, Raw, stage, workflow, workflow_fact_of
 
+from fermata.cli.clusters import expect_stage
 from fermata.operator.explain import explain
 from fermata.operator.facts import pool_fact
 from fermata.operator.times import render
+from fermata.policy.errors import InputError
 
 
 def _condition(kind: str, status: str, reason: str, message: str = "") -> Raw:
@@ -139,3 +141,12 @@ READY = _condition("Ready", "True", "Open", "takes workflows")
 )
 def test_of_a_pool_is_told_what_the_operator_has_said_of_it(status: Raw, told: str) -> None:
     assert _explained({}, pool_status=status)[1] == told
+
+
+def test_a_misspelt_stage_of_many_is_answered_with_the_most_similar_ones() -> None:
+    few, many = workflow("w", stage("a"), stage("b")), workflow("w", *(stage(f"stage-{i}") for i in range(500)))
+    expect_stage(many, "stage-7", "default/w")
+    with pytest.raises(InputError, match=r"^workflow default/w has no stage 'c'; it has: a, b$"):
+        expect_stage(few, "c", "default/w")
+    with pytest.raises(InputError, match=r"it has: (stage-471|stage-417)(, stage-[0-9]+){9} and 490 more$"):
+        expect_stage(many, "stage-4711", "default/w")
