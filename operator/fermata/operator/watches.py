@@ -73,7 +73,7 @@ class Watches:
                 return await self._list(kind)
             except ClusterError as error:
                 if self._reminder.is_due(kind, str(error)):
-                    log.warning("cannot list %s, tried again: %s", kind, error)
+                    log.warning("cannot list %s, tried again: %s", kind, _told(error))
                 await asyncio.sleep(_LIST_AGAIN_S)
 
     async def _list(self, kind: Kind) -> str:
@@ -104,9 +104,14 @@ class Watches:
                 usual = error.status in (0, 410) and failures < len(_PAUSES_S)
                 news = not usual and self._reminder.is_due(kind, str(error))
                 level = logging.WARNING if news else logging.DEBUG
-                log.log(level, "watch of %s ended, goes on soon: %s", kind, error)
+                log.log(level, "watch of %s ended, goes on soon: %s", kind, _told(error))
                 # An error of the server's own that stays may come from that version: a change that cannot be decoded.
                 if error.status not in _PASSING or (error.status == 500 and failures >= len(_PAUSES_S)):
                     version = ""
             await asyncio.sleep(_PAUSES_S[min(failures, len(_PAUSES_S) - 1)])
             failures += 1
+
+
+def _told(error: ClusterError) -> str:
+    """Return an error for the log; of a kind that is not served, which may happen to CRDs alone, with what to do."""
+    return f"{error} (are the CRDs, deploy/crds, installed?)" if error.status == 404 else str(error)

@@ -53,9 +53,13 @@ class _Stuck(_Server):
 class _Unreadable(_Server):
     """The same, but no watch is answered, and from the second list on no list."""
 
+    def __init__(self, error: ClusterError) -> None:
+        super().__init__()
+        self.error = error
+
     async def pages(self, kind: str, namespace: str | None) -> AsyncIterator[tuple[list[dict[str, Any]], str]]:
         if self.lists:
-            raise ClusterError(0, "UnreadableAnswer", "<h1>Log in</h1>")
+            raise self.error
         async for page in super().pages(kind, namespace):
             yield page
 
@@ -64,17 +68,24 @@ class _Unreadable(_Server):
         yield
 
 
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (ClusterError(0, "UnreadableAnswer", "<h1>Log in</h1>"), "UnreadableAnswer: <h1>Log in</h1>"),
+        (ClusterError(404, "", "404 page not found"), "404 page not found (are the CRDs, deploy/crds, installed?)"),
+    ],
+)
 def test_why_nothing_is_seen_any_more_is_told(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, error: ClusterError, words: str
 ) -> None:
     monkeypatch.setattr(watches, "_PAUSES_S", (0.001, 0.002))
     monkeypatch.setattr(watches, "KINDS", ("workflows",))
-    looking = Watches(_Unreadable(), Store(lambda: T0, lambda _: None))  # type: ignore[arg-type]
+    looking = Watches(_Unreadable(error), Store(lambda: T0, lambda _: None))  # type: ignore[arg-type]
 
     async def main() -> None:
         await looking.open()
         async with asyncio.timeout(10):
-            while "goes on soon: UnreadableAnswer: <h1>Log in</h1>" not in caplog.text:
+            while not ("goes on soon: " in caplog.text and words in caplog.text):
                 await asyncio.sleep(0.01)
         await looking.close()
 
