@@ -19,6 +19,7 @@ from fermata.cli.options import (
     OtherEstimates,
     Processes,
     Settings,
+    Sticky,
     TpchDir,
     check_limits,
 )
@@ -52,6 +53,7 @@ def evaluate(
     noise: OtherEstimates = None,
     max_hold: MaxHold = math.inf,
     max_wait: MaxWait = math.inf,
+    sticky: Sticky = False,
     tpch_dir: TpchDir = None,
     base: Annotated[str | None, typer.Option(help="Compare with this policy; by default the scenario's own.")] = None,
     corrections: Annotated[
@@ -91,6 +93,7 @@ def evaluate(
         chosen_part,
         base,
         read_corrections(corrections),
+        sticky,
     )
     with progress_bar("episodes") as progress:
         progress(0.0)
@@ -112,6 +115,7 @@ def evaluate(
         # Scores of other conditions are none of the scenario's own, wherever these are kept.
         others: dict[str, object] = {"part": part, "episode_jobs": episode_jobs, "set": settings, "later": later}
         others |= {"noise": noise, "max_hold": max_hold, "max_wait": max_wait, "base": base, "corrections": corrections}
+        others["sticky"] = sticky or None
         if changed := {name: value for name, value in others.items() if value not in (None, [], math.inf, "policy")}:
             told["conditions"] = changed
         print(json.dumps(told | ({"interrupted": True} if done < total else {})))

@@ -16,7 +16,9 @@ from fermata.cli.main import run
 from fermata.cli.tables import scores_table, show
 from fermata.policy.errors import InputError
 from fermata.policy.guardrails import Guardrails
+from fermata.policy.registry import load
 from fermata.sim.generate.estimates import read_noise
+from fermata.sim.simulate import simulate
 from fermata.sim.spark.experiment import run_tpch_seed, tpch_setting
 from fermata.sim.spark.settings import spark_setting
 from fermata.training.card import score_lines
@@ -93,6 +95,19 @@ def test_who_gets_corrected_estimates_can_be_said() -> None:
         read_corrections("both")
 
 
+def test_stages_can_keep_their_executors_under_policy_and_base() -> None:
+    (score,) = evaluate("sjf", ["dag_wide"], SEEDS[:2], conditions=Conditions(jobs=300, sticky=True))
+    of = Conditions(jobs=300).scenario("dag_wide")
+
+    def mean_s(policy: str, *, sticky: bool) -> float:
+        runs = [simulate(of.generate(seed), of.executors, load(policy), sticky=sticky) for seed in SEEDS[:2]]
+        return float(np.mean([run.job_jct_s[of.warm :].mean() for run in runs]))
+
+    for policy, told_s in (("sjf", score.avg_jct_s), ("srwf", score.base_jct_s)):
+        assert told_s == pytest.approx(mean_s(policy, sticky=True))
+        assert told_s != pytest.approx(mean_s(policy, sticky=False))
+
+
 def test_a_tpch_setting_is_scored_against_fair_sharing() -> None:
     folder = str(require_shared("data", "tpch"))
     (score,) = evaluate("srwf-work-share", ["tpch_e1"], SEEDS[:2], conditions=Conditions(tpch_dir=folder))
@@ -140,6 +155,7 @@ def test_another_policy_can_be_the_base() -> None:
             Conditions(limits=Guardrails(1.0), tpch_dir="x"),
             "tpch_c knows no later parameters",
         ),
+        (Conditions(sticky=True, tpch_dir="x"), "limits on holding, or --sticky"),
         (Conditions(parameters=(("gap", 3.0),), tpch_dir="x"), "no parameter 'gap'; did you mean 'gap_s'?"),
         (Conditions(parameters=(("ahead", 1),), tpch_dir="x"), "ahead of 'tpch_c' must be true or false, not 1"),
         (Conditions(jobs=10**15, tpch_dir="x"), "jobs of 'tpch_c' must be a whole number from 1 to 100,000, not 10"),

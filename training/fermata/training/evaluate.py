@@ -53,6 +53,7 @@ class Conditions:
         against: the policy to compare with, in the place of each scenario's base.
         corrections: who gets estimates that are corrected by what finished stages took: the policies that want it,
             both, or neither.
+        sticky: stages keep their executors until their tasks run out, as Jobs do.
     """
 
     jobs: int | None = None
@@ -65,6 +66,7 @@ class Conditions:
     part: Part = "test"
     against: str | None = None
     corrections: Corrections = "policy"
+    sticky: bool = False
 
     @property
     def corrects(self) -> bool | None:
@@ -91,9 +93,10 @@ class Conditions:
             self.scenario(name)
         elif self.tpch_dir is None:
             raise InputError(f"scenario {name} needs --tpch-dir DIR, the folder with 2g/adj_mat_1.npy")
-        elif self != replace(self, noise=None, later=(), limits=NO_LIMITS, corrections="policy"):
+        elif self != replace(self, noise=None, later=(), limits=NO_LIMITS, corrections="policy", sticky=False):
             raise InputError(
-                f"scenario {name} knows no later parameters, other or corrected estimates, or limits on holding"
+                f"scenario {name} knows no later parameters, other or corrected estimates, limits on holding, or "
+                "--sticky"
             )
         else:
             self.spark(name)
@@ -197,11 +200,8 @@ def _episodes(unit: Unit) -> tuple[list[Episode], int]:
     trace = chosen.generate(unit.seed)
     if trace.jobs <= chosen.warm:
         raise InputError(f"{unit.scenario}: a warm-up of {chosen.warm} jobs leaves none of {trace.jobs}")
-    corrects = unit.conditions.corrects
-    return [
-        simulate(trace, chosen.executors, knowing(load(spec), trace), limits=limits, corrects=corrects)
-        for spec in specs
-    ], chosen.warm
+    play = partial(simulate, limits=limits, corrects=unit.conditions.corrects, sticky=unit.conditions.sticky)
+    return [play(trace, chosen.executors, knowing(load(spec), trace)) for spec in specs], chosen.warm
 
 
 def run_unit(unit: Unit) -> Pair:
@@ -297,11 +297,14 @@ def as_dict(policy: str, seeds: Sequence[int], scores: list[Score]) -> dict[str,
 def conditions_of(scores: Mapping[str, Any]) -> str:
     """Return in words under which conditions scores were made, other than the scenarios' own; or nothing.
 
-    >>> conditions_of({"conditions": {"set": ["load=0.9", "jobs=50"], "noise": "exact"}})
-    'under other conditions: set load=0.9, jobs=50; noise exact'
+    >>> conditions_of({"conditions": {"set": ["load=0.9", "jobs=50"], "noise": "exact", "sticky": True}})
+    'under other conditions: set load=0.9, jobs=50; noise exact; sticky'
     """
     changed = scores.get("conditions")
     if not isinstance(changed, dict) or not changed:
         return ""
-    told = (f"{name} {', '.join(value) if isinstance(value, list) else value}" for name, value in changed.items())
-    return f"under other conditions: {'; '.join(told)}"
+    return f"under other conditions: {'; '.join(_told(name, value) for name, value in changed.items())}"
+
+
+def _told(name: str, value: Any) -> str:
+    return name if value is True else f"{name} {', '.join(value) if isinstance(value, list) else value}"
