@@ -12,7 +12,7 @@ PACKAGES = {
     "operator": ("aiohttp", "apscheduler", "kopf", "kubernetes", "prometheus_client"),
     "ray": ("ray",),
     "report": ("jinja2", "matplotlib"),
-    "sim": ("aiohttp", "celpy", "jsonpatch", "orjson", "re2"),
+    "sim": ("aiohttp", "celpy", "jsonpatch", "networkx", "orjson", "re2"),
     "training": ("torch", "onnx", "tensorboard"),
 }
 

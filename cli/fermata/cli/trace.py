@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fermata.cli.clusters import Kubeconfig, ask
+from fermata.cli.extras import need
 from fermata.cli.options import MOST_JOBS, OtherEstimates, check_apart, check_stream, location, parameter
 from fermata.cli.progress import progress_bar
 from fermata.policy.errors import InputError
@@ -67,6 +68,7 @@ def import_(
     importer = IMPORTERS.get(format_)
     if importer is None:
         raise InputError(f"no format {format_!r}; there are: {', '.join(IMPORTERS)}")
+    _need_for(format_)
     for option in sorted(OPTIONS_OF_SOME - importer.takes):
         given = context.get_parameter_source(option)
         if given is not None and given.name == "COMMANDLINE":
@@ -124,6 +126,7 @@ def export(
     exporter = EXPORTERS.get(format_)
     if exporter is None:
         raise InputError(f"no format {format_!r}; there are: {', '.join(EXPORTERS)}")
+    _need_for(format_)
     if executors is not None and format_ != "swf":
         raise InputError(f"--executors is for swf, whose header has the size of the machine, not for {format_}")
     if (file is None) == (not from_cluster):
@@ -148,6 +151,12 @@ def export(
         _say("weights of jobs left out: the format has none")
     if format_ == "wfcommons" and _is_estimated(trace):
         _say("estimates left out: the format has none")
+
+
+def _need_for(format_: str) -> None:
+    """Make sure that there is what a format needs beyond the core: networkx, for GraphML alone."""
+    if format_ == "graphml":
+        need("sim")
 
 
 def _is_estimated(trace: Trace) -> bool:

@@ -8,7 +8,6 @@ from pathlib import Path
 
 from fermata.sim.importers.alibaba import read_alibaba
 from fermata.sim.importers.base import Imported, ImportOptions
-from fermata.sim.importers.graphml import read_graphml
 from fermata.sim.importers.native import read_native
 from fermata.sim.importers.swf import read_swf
 from fermata.sim.importers.tpch import read_tpch
@@ -36,6 +35,13 @@ class Importer:
     takes: frozenset[str]
 
 
+def _read_graphml(path: str | Path, options: ImportOptions) -> Imported:
+    """Read GraphML; networkx is loaded for nothing else, and whoever reads other formats need not have it."""
+    from fermata.sim.importers.graphml import read_graphml
+
+    return read_graphml(path, options)
+
+
 _LOG, _RUNS = frozenset({"keep_incomplete"}), frozenset({"keep_incomplete", "mean_gap_s", "seed"})
 _SAMPLED = OPTIONS_OF_SOME - {"keep_incomplete"}
 
@@ -43,7 +49,7 @@ IMPORTERS: dict[str, Importer] = {
     each.name: each
     for each in (
         Importer("alibaba", "batch_task.csv of Alibaba's 2018 cluster trace", read_alibaba, _LOG),
-        Importer("graphml", "GraphML: graphs of other programs, one file or a folder", read_graphml, _RUNS),
+        Importer("graphml", "GraphML: graphs of other programs, one file or a folder", _read_graphml, _RUNS),
         Importer("jsonl", "Fermata's own job traces", read_native, frozenset()),
         Importer("swf", "Standard Workload Format: logs of parallel machines", read_swf, _LOG),
         Importer("tpch", "a folder of Decima's TPC-H queries, sampled", read_tpch, _SAMPLED),
