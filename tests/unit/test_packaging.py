@@ -43,13 +43,18 @@ def test_the_standard_library_keeps_its_operator() -> None:
     assert not told.stdout.startswith(str(ROOT / "operator"))
 
 
-def test_the_operator_takes_nothing_heavy_with_it() -> None:
-    code = "import os, sys; import fermata.operator.main, fermata.policy.onnx_policy; print(*sorted(sys.modules))"
-    told = subprocess.run(
-        [sys.executable, "-c", code], env={"FERMATA_NO_JIT": "1"}, capture_output=True, text=True, check=True
-    )
+@pytest.mark.parametrize(
+    ("imports", "environment"),
+    [
+        ("fermata.operator.main, fermata.policy.onnx_policy", {"FERMATA_NO_JIT": "1"}),
+        ("kopf, fermata.operator, fermata.policy.onnx_policy", {}),  # in this order by kopf run -m fermata.operator
+    ],
+)
+def test_the_operator_takes_nothing_heavy_with_it(imports: str, environment: dict[str, str]) -> None:
+    code = f"import os, sys; import {imports}; print(*sorted(sys.modules))"
+    told = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
     loaded = told.stdout.split()
-    assert "fermata.operator.main" in loaded
+    assert "fermata.operator.runtime" in loaded
     assert [name for name in loaded if name.startswith(HEAVY)] == []
 
 

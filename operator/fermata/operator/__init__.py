@@ -11,4 +11,6 @@ if os.path.expanduser("~") == "~":
 # `kopf run -m fermata.operator` expects that importing this package registers its handlers. Whoever only wants the
 # models or the validation must not pay for kopf, nor have it installed.
 if "kopf" in sys.modules:
+    # As `fermata operator` does: what compiles a kernel keeps the Lease, all pools and the probes waiting.
+    os.environ.setdefault("FERMATA_NO_JIT", "1")
     from fermata.operator import handlers as handlers
