@@ -80,9 +80,11 @@ class Metrics:
             "fermata_fallbacks", "Decisions made by the fallback instead.", ("pool", "reason"), registry=registry
         )
         self.disagreements = Counter(
-            "fermata_shadow_disagreements", "Decisions that differ from the policy's in shadow mode.", ("pool",),
+            "fermata_shadow_disagreements",
+            "Decisions that differ from those of a policy that is only asked: in mode Shadow, or while holding is off.",
+            ("pool",),
             registry=registry,
-        )  # fmt: skip
+        )
         self.executors = Gauge(
             "fermata_pool_executors", "Executors: busy or free.", ("pool", "state"), registry=registry
         )

@@ -349,7 +349,7 @@ class ExecutorPoolStatus(_Told):
     busy: int = Field(default=0, description="Executors that stages hold.")
     waiting: int = Field(default=0, description="Stages that are ready and lack executors.")
     held: int = Field(default=0, description="Stages that are ready and held.")
-    workflows: int = Field(default=0, description="Workflows that are not finished.")
+    workflows: int = Field(default=0, description="Accepted workflows that are not finished.")
     hold_savings_percent: float | None = Field(
         default=None,
         description="What holding saves of the mean JCT, by replay of recent workflows; negative if it costs.",

@@ -54,7 +54,7 @@ def train(
 
     An inspector accepts or rejects what a scheduler does.
 
-    `ppo` is SchedInspector's training; `search` imitates a tuned reservation and then searches around it, with a bound
+    `ppo` is SchedInspector's training; `search` imitates a tuned reservation and then searches around it, with a price
     on the wait; `queue` is no inspector but a policy of its own, and `window` is Deep Back-Filling's agent.
     docs/training-config.md has the options of --set. Run it again to go on where it was ended.
     """
