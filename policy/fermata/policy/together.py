@@ -11,7 +11,7 @@ from __future__ import annotations
 from fermata.policy._jit import kernel
 from fermata.policy.board import Board
 
-CLOSE = 0.05  # jobs of a kind come together if they come within this share of the least one's length
+CLOSE = 0.05  # jobs of a kind come together if they come within this share of the size that is asked about
 CLUMP = 0.15  # above so many jobs that came together with each one, for each executor; at random it is 0.1 at most
 _DOUBT = 10.0  # jobs that came alone, beside those that were seen: few of them are little evidence
 
