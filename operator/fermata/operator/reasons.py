@@ -150,7 +150,10 @@ MEANINGS: Final[dict[str, dict[str, str]]] = {
             "describe job says whether others are refused, and kubectl describe pod what they wait for."
         ),
         STOPPED: "The stage ran when another one failed, and was stopped because spec.onFailure is Stop.",
-        STAGE_REMOVED: "The stage is not in the workflow any more, so its Job was stopped.",
+        STAGE_REMOVED: (
+            "An edit took the stage out of the workflow, so its Job was stopped. Putting it back does not start it "
+            "again."
+        ),
         NOT_STARTED: "The workflow ended before the stage could start.",
     },
     "Reasons of PolicyReady": {

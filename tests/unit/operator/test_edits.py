@@ -330,6 +330,20 @@ def test_a_stage_that_an_edit_takes_out_is_stopped_and_keeps_its_executors_until
     assert stopped["metadata"]["annotations"]["fermata.dev/stopped"] == "StageRemoved"
 
 
+def test_a_stage_that_was_taken_out_while_it_ran_and_is_put_back_has_failed_and_says_why() -> None:
+    world = World(executors=1)
+    run_on(world, 1.0)
+    before = world.server.objects[SHORT]["spec"]["stages"]
+    edit(world, SHORT, stages=[stage("c", estimateSeconds=9)])
+    run_on(world, 1.0)
+    edit(world, SHORT, stages=before)
+    run_on(world, 1.0)
+    row = next(row for row in status_of(world, SHORT)["stages"] if row["name"] == "a")
+    assert (row["state"], row["reason"]) == ("Failed", "StageRemoved")
+    assert row["message"].startswith("An edit took the stage out"), "it is in the workflow now"
+    assert condition(world, SHORT, "Succeeded") == ("False", "StageFailed")
+
+
 def test_the_executors_of_what_is_stopped_are_given_to_the_next_at_once() -> None:
     world = begun(executors=1)
     world.feed("workflows", "uid-next", workflow("next", stage("a", estimateSeconds=9)))
