@@ -202,6 +202,11 @@ class Estimates:
         """Return how many runs of a family's stage are known."""
         return len(self._stages.get((meta.namespace, family_of(meta), stage), ()))
 
+    @property
+    def ripeness(self) -> int:
+        """A number that grows whenever twice as many stages of a class are known: what is guessed by it may change."""
+        return sum(len(known).bit_length() for known in self._classes.values())
+
     def of(self, meta: Meta, stage: StageSpec) -> Estimate:
         """Return what one task of a stage is expected to take."""
         if stage.estimate_seconds is not None:

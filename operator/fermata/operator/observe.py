@@ -55,6 +55,7 @@ class Observer:
         self.released: dict[str, frozenset[str]] = {}  # stages that people do not want held
         self.metering: set[str] = set()  # workflows of which something is held
         self.estimates = Estimates()
+        self._ripeness = self.estimates.ripeness
         self.recent = RecentArrivals()
 
     async def observe(self, now_s: float, *, whole: bool = False) -> None:
@@ -74,6 +75,10 @@ class Observer:
                 if number % _AT_A_TIME == 0:
                     await asyncio.sleep(0)  # other pools, the Lease and the probes wait for this one
             changed = store.touched.pop(self._pool, set())
+            if self.estimates.ripeness != self._ripeness:
+                # Or what came before that was learned keeps its guess, and what comes later is told another one.
+                self._ripeness = self.estimates.ripeness
+                changed |= self.views.keys()
 
     def _take_in(self, uid: str, now_s: float, *, is_starting: bool) -> None:
         fact = self._tools.store.pool_workflows[self._pool].get(uid)

@@ -831,8 +831,8 @@ def test_what_was_expected_of_a_stage_is_not_what_it_took() -> None:
     world = World(executors=9)
     stages = [stage("a", estimateSeconds=None), stage("b", "a", estimateSeconds=None)]
     for name, expected_s, source in (
-        ("etl-1", 60.0, "a guess, as nothing has finished in the pool yet"),
-        ("etl-2", 9.0, "median of 1 earlier run"),
+        ("etl-1", [60.0, 9.0], "a guess, as nothing has finished in the pool yet"),
+        ("etl-2", [9.0, 9.0], "median of 1 earlier run"),
     ):
         world.feed("workflows", f"uid-{name}", workflow(name, *stages, arrival_s=world.now_s))
         for number in (1, 2):
@@ -844,15 +844,34 @@ def test_what_was_expected_of_a_stage_is_not_what_it_took() -> None:
             world.feed("jobs", raw["metadata"]["uid"], {**raw, "status": {"succeeded": 1, "conditions": [done]}})
         asyncio.run(world.run_until(world.now_s + 3.0))
         rows = world.server.objects[f"uid-{name}"]["status"]["stages"]
-        assert [row["estimateSeconds"] for row in rows] == [expected_s] * 2
+        assert [row["estimateSeconds"] for row in rows] == expected_s
         assert rows[0]["estimateSource"] == source
         past = past_job(world.store.workflows[f"uid-{name}"])
         assert past is not None
-        assert [(part.duration_s, part.estimate_s) for part in past.stages] == [(9.0, expected_s)] * 2
+        assert [(part.duration_s, part.estimate_s) for part in past.stages] == [(9.0, each_s) for each_s in expected_s]
     before = world.reconciler._observer.estimates.trust
     world.start_operator()
     asyncio.run(world.run_until(world.now_s + 1.0))
     assert world.reconciler._observer.estimates.trust == pytest.approx(before)
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_what_came_before_the_first_stage_ended_is_expected_to_take_as_long_as_what_comes_later(
+    restarted: bool,
+) -> None:
+    world = World(executors=1)
+    unknown = stage("b", estimateSeconds=None)
+    world.feed("workflows", "uid-old", workflow("old", unknown, arrival_s=T0 - 5.0, suspend=True))
+    asyncio.run(world.run_until(T0 + 10.0))
+    assert world.reconciler._observer.views["uid-old"].stages[0].estimate.seconds == 60.0
+    _end_short(world)
+    asyncio.run(world.run_until(T0 + 15.0))
+    if restarted:
+        world.start_operator()
+    world.feed("workflows", "uid-new", workflow("new", unknown, arrival_s=world.now_s, suspend=True))
+    asyncio.run(world.reconciler.reconcile())
+    views = world.reconciler._observer.views
+    assert [views[f"uid-{name}"].stages[0].estimate.seconds for name in ("old", "new")] == [9.0, 9.0]
 
 
 def _run_one(world: World, name: str, took_s: float) -> dict[str, Any]:
