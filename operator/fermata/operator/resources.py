@@ -82,7 +82,7 @@ class StageSpec(_Spec):
         default=None, ge=1, le=MAX_TASKS, description="The most tasks that run at once; all of them if absent."
     )
     estimate_seconds: Seconds | None = Field(
-        default=None, description="Expected duration of one task; learned from finished workflows if absent."
+        default=None, description="Expected duration of one task; learned from finished stages if absent."
     )
     retries: int = Field(default=0, ge=0, le=1000, description="How many runs of its tasks may fail before it does.")
     active_deadline_seconds: Seconds | None = Field(
