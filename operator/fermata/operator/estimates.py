@@ -203,9 +203,14 @@ class Estimates:
         return len(self._stages.get((meta.namespace, family_of(meta), stage), ()))
 
     @property
-    def ripeness(self) -> int:
-        """A number that grows whenever twice as many stages of a class are known: what is guessed by it may change."""
-        return sum(len(known).bit_length() for known in self._classes.values())
+    def ripeness(self) -> tuple[int, bool]:
+        """Changes when many estimates do: twice as many stages of a class are known, or corrections begin or end."""
+        known = sum(len(members).bit_length() for members in self._classes.values())
+        return known, self._is_correcting
+
+    @property
+    def _is_correcting(self) -> bool:
+        return self.corrects and pays(self._correction)
 
     def of(self, meta: Meta, stage: StageSpec) -> Estimate:
         """Return what one task of a stage is expected to take."""
@@ -222,7 +227,7 @@ class Estimates:
 
     def _given(self, given_s: int) -> Estimate:
         """Return what is expected of a task of which a user says so much."""
-        if not (self.corrects and pays(self._correction)):
+        if not self._is_correcting:
             return Estimate(float(given_s), GIVEN)
         seconds = max(corrected_s(self._correction, float(given_s)), LEAST_S)
         return Estimate(seconds, f"{GIVEN} {given_s}, corrected by what such stages took")

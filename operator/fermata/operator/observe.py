@@ -76,7 +76,7 @@ class Observer:
                     await asyncio.sleep(0)  # other pools, the Lease and the probes wait for this one
             changed = store.touched.pop(self._pool, set())
             if self.estimates.ripeness != self._ripeness:
-                # Or what came before that was learned keeps its guess, and what comes later is told another one.
+                # Or of two alike the one that came before that was learned would be expected to take longer, or less.
                 self._ripeness = self.estimates.ripeness
                 changed |= self.views.keys()
 

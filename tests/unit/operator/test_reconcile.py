@@ -896,6 +896,7 @@ def test_users_estimates_are_corrected_if_the_policy_that_acts_wants_it(
 ) -> None:
     monkeypatch.setattr(Holder, "corrects_estimates", wants, raising=False)
     world = World(executors=9, mode=mode)
+    world.feed("workflows", "uid-early", workflow("early", stage("b", estimateSeconds=9), suspend=True))
     for number in range(45):
         row = _run_one(world, f"w{number}-x", 27.0)
     expected_s, source = (27.0, "estimateSeconds 9, corrected by what such stages took") if corrected else (
@@ -910,6 +911,8 @@ def test_users_estimates_are_corrected_if_the_policy_that_acts_wants_it(
         if sample.name == "fermata_estimate_ratio_count"
     }
     assert sources == ({"given": 40.0, "corrected": 5.0} if corrected else {"given": 45.0})
+    early = world.reconciler._observer.views["uid-early"].stages[0]
+    assert early.estimate.seconds == pytest.approx(expected_s, rel=0.05), "it waits with those that came later"
     # A restarted operator has learned the same from the statuses.
     world.start_operator()
     row = _run_one(world, "again", 27.0)
