@@ -1,8 +1,8 @@
 """Many episodes at once under one network: a row of features for each, one run of the network for all.
 
 `Batch.features` is the array that the kernels write and the network reads. An episode that has ended is replaced by
-the next, so the batch stays full. This is how training and benchmarks step; `simulate` asks one decision at a time,
-because a network's last bits may depend on how many rows it is given.
+the next, so the batch stays full. This is how `fermata policy explain` asks networks of any kind for many decisions;
+`simulate` compiles those that it can.
 """
 
 from __future__ import annotations
