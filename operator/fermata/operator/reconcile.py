@@ -174,7 +174,7 @@ class PoolReconciler:
     def _situation(self, spec: ExecutorPoolSpec) -> Situation | None:
         """Return what the estimate of the savings is to be about, if the pool's policy can be asked."""
         policy = self._seat.policy
-        if policy is None or spec.mode == "Off":
+        if policy is None:
             return None
         base = self._seat.fallback if spec.mode == "Shadow" else self._seat.substitute
         return Situation(policy, base, self._seat.substitute, limits_of(spec), spec.executors)

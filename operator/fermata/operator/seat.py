@@ -142,8 +142,7 @@ class Seat:
         if spec.fallback != self._fallback_name:
             self._seat_fallback(spec.fallback)
         if spec.mode == "Off":
-            self._verdict = Verdict(False, reasons.POLICY_OFF, "spec.mode is Off")
-            self._wanted = None
+            self._empty(Verdict(False, reasons.POLICY_OFF, "spec.mode is Off"))
             return None
         put_off = is_put_off(self._retry_at_s, now_s, RETRY_LOAD_S)
         if spec.policy != self._wanted or (self._unusable and not put_off):
@@ -155,8 +154,6 @@ class Seat:
             self._wanted, self._unusable = spec.policy, False
             self._loading = asyncio.create_task(load_policy(spec.policy, self._cluster), name=f"load-{self._pool}")
             self._loading.add_done_callback(lambda _: self._wake(self._pool))
-        elif self._verdict.reason == reasons.POLICY_OFF and self._policy is not None:
-            self._approve()
         if self._loading is not None:
             await self._await_loading(self._loading, now_s)
         return self._retry_at_s if self._unusable else None
@@ -243,7 +240,7 @@ class Seat:
         dag: Callable[[], Dag],
     ) -> Decision:
         policy = self._policy
-        if policy is None or spec.mode == "Off":
+        if policy is None:
             answer = self._answer(self._fallback, state, limits)
             if spec.mode != "Off" and answer.steps:
                 self._metrics.fallbacks.labels(self._pool, self._verdict.reason).inc()
@@ -320,9 +317,13 @@ class Seat:
         Args:
             problem: why nothing is decided in a pool that there is.
         """
+        message = "nothing is decided; see Ready"
+        self._empty(Verdict(False, problem.reason, message) if problem else _NOT_LOADED)
+
+    def _empty(self, verdict: Verdict) -> None:
         self.close()
         self._wanted = self._policy = self._envelope = None
-        self._verdict = Verdict(False, problem.reason, "nothing is decided; see Ready") if problem else _NOT_LOADED
+        self._verdict = verdict
 
 
 # No limit of the resources is longer, so this one changes nothing but that it can be exceeded.

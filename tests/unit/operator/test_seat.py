@@ -278,6 +278,26 @@ def test_a_model_that_takes_long_to_load_is_waited_for_once(monkeypatch: pytest.
     assert max(later_s) < 0.1
 
 
+def test_a_policy_that_was_switched_off_does_not_come_back_in_place_of_the_one_that_is_asked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def load(*_: Any) -> Any:
+        await asyncio.sleep(60)
+
+    monkeypatch.setattr("fermata.operator.seat.load_policy", load)
+    monkeypatch.setattr("fermata.operator.seat.FIRST_LOAD_S", 0.0)
+    seat, _ = _seat(registry.load("lcfs"))
+
+    async def seat_them() -> None:
+        await seat.seat(SPEC.model_copy(update={"mode": "Off"}), T0)
+        await seat.seat(SPEC, T0)
+        assert seat.verdict == (False, reasons.POLICY_LOADING, "still loading; sjf decides", "")
+        assert (await _asked(seat, _state())).policy == "sjf"
+        seat.close()
+
+    asyncio.run(seat_them())
+
+
 def test_a_model_that_fails_to_load_in_a_way_nobody_foresaw_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
 
