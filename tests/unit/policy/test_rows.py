@@ -33,12 +33,12 @@ def memories(count: int) -> dict[str, Rows[Job]]:
 def test_records_are_the_rows_that_were_asked_for_as_they_are_now(kind: str, data: st.DataObject) -> None:
     count = data.draw(st.integers(1, 12))
     rows, expected = memories(count)[kind], table(count)
-    for index in data.draw(st.lists(st.integers(0, count - 1), max_size=5)):
-        _ = rows[index]  # looked at, and left as it was
+    for index in data.draw(st.lists(st.integers(-count, count - 1), max_size=5)):
+        _ = rows[index]  # looked at, and left as it was; as in a list, -1 is the last one
     some = st.lists(st.integers(0, count - 1), unique=True)
     for wanted in data.draw(st.lists(st.none() | some | st.permutations(range(count)), max_size=2)):
         read_rows(rows, wanted)
-    for index in data.draw(st.lists(st.integers(0, count - 1), max_size=5)):
+    for index in data.draw(st.lists(st.integers(-count, count - 1), max_size=5)):
         expected["running"][index] = -index
         if isinstance(rows, np.ndarray):
             rows["running"][index] = -index
@@ -47,7 +47,8 @@ def test_records_are_the_rows_that_were_asked_for_as_they_are_now(kind: str, dat
     at = np.array(data.draw(st.permutations(range(count)))[: data.draw(st.integers(0, count))], np.int64)
     assert records(rows, Job, at).tolist() == expected[at].tolist()
     assert records(rows, Job).tolist() == expected.tolist()
-    assert all(column(rows, name).tolist() == expected[name].tolist() for name in NAMES)
+    end = data.draw(st.none() | st.integers(0, count))
+    assert all(column(rows, name, end).tolist() == expected[name][:end].tolist() for name in NAMES)
 
 
 def test_some_records_share_no_memory_with_their_rows() -> None:
