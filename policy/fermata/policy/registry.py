@@ -82,7 +82,7 @@ def load(spec: str | Path, *, or_file: str = "the path of an .onnx file") -> Pol
     """
     text = str(spec)
     if text.endswith(WITHOUT_HOLDS):  # the name of what acts where a heuristic may not hold
-        policy = load(text.removesuffix(WITHOUT_HOLDS))
+        policy = load(text.removesuffix(WITHOUT_HOLDS), or_file=or_file)
         if not isinstance(policy, Heuristic):
             raise InputError(f"no policy {text!r}: only heuristics have an order without holds")
         return policy.eager()
@@ -102,12 +102,12 @@ def _parameters(name: str, text: str) -> dict[str, float]:
     """Parse `key=value,key=value`."""
     values: dict[str, float] = {}
     for part in text.split(","):
-        key, equals, number = part.partition("=")
+        key, _, number = part.partition("=")
         try:
             value = float(number)
         except ValueError:
             value = math.nan
-        if not equals or math.isnan(value):
+        if math.isnan(value):
             raise InputError(f"policy {name!r}: expected parameter=number, got {part!r}")
         if (known := key.strip()) in values:
             raise InputError(f"policy {name!r}: {known!r} is there twice")

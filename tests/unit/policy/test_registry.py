@@ -117,6 +117,12 @@ def test_the_name_of_a_policy_gives_that_policy_also_without_its_holds(spec: str
         assert (again.name, again.rule) == (one.name, one.rule)
 
 
+@pytest.mark.parametrize("spec", ["lru", "lru without holds"])
+def test_what_else_could_be_named_is_told_by_whoever_asks(spec: str) -> None:
+    with pytest.raises(InputError, match=r"no policy 'lru'; .*, or a model of your own$"):
+        load(spec, or_file="a model of your own")
+
+
 def test_a_model_has_no_order_without_holds() -> None:
     with pytest.raises(InputError, match="only heuristics have an order without holds"):
         load("default without holds")
