@@ -55,10 +55,11 @@ def test_savings_and_their_error() -> None:
     one = savings([Block(100.0, 90.0)])
     assert one is not None
     assert (one.share, one.error, one.workflows) == (pytest.approx(0.1), math.inf, BLOCK)
-    two = savings([Block(100.0, 90.0), Block(100.0, 130.0)])
+    assert str(one) == f"holding saves 10.0% of the mean JCT, by replay of {BLOCK} workflows"
+    two = savings([Block(80.0, 72.0), Block(120.0, 138.0)])
     assert two is not None
-    assert (two.share, two.error) == (pytest.approx(-0.1), pytest.approx(0.2))
-    assert str(two) == f"holding costs 10.0% (± 20.0%) of the mean JCT, by replay of {2 * BLOCK} workflows"
+    assert (two.share, two.error) == (pytest.approx(-0.05), pytest.approx(0.13))
+    assert str(two) == f"holding costs 5.0% (± 13.0%) of the mean JCT, by replay of {2 * BLOCK} workflows"
 
 
 @pytest.mark.parametrize(
