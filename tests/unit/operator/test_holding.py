@@ -229,6 +229,14 @@ def test_what_is_judged_after_a_long_history_is_the_latest_of_it(monkeypatch: py
     assert found[2].share == pytest.approx(1 - 30 / 42, abs=0.01)
 
 
+def test_no_more_is_remembered_than_is_replayed_twice_over() -> None:
+    pool, jobs = Holding("pool", Metrics(), lambda _: None), _stream(3 * holding.REMEMBERED)
+    for job in jobs:
+        pool.finished(job)
+    assert holding.REMEMBERED <= len(pool._finished) <= 2 * holding.REMEMBERED
+    assert pool._finished.keys() >= {job.uid for job in jobs[-holding.REMEMBERED :]}
+
+
 def test_a_pool_replays_what_has_finished_in_it_and_tells_what_holding_saves(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(holding, "FIRST_SHARE", math.inf)  # no rest between replays
     monkeypatch.setattr(holding, "compare", lambda *_: Block(100.0, 90.0))
