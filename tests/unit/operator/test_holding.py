@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import threading
 from typing import Any
 
 import pytest
@@ -227,6 +228,92 @@ def test_what_is_judged_after_a_long_history_is_the_latest_of_it(monkeypatch: py
     (found,) = _watch(bad + good, ["hold-follower:delay=4"], monkeypatch)
     assert found[:2] == (False, reasons.HOLDING_ALLOWED)
     assert found[2].share == pytest.approx(1 - 30 / 42, abs=0.01)
+
+
+@pytest.mark.parametrize(
+    ("finished", "unfinished", "begin"),
+    [
+        (WARM + BLOCK + TAIL - 1, 0, []),
+        (WARM + BLOCK + TAIL, 0, [WARM]),
+        (WARM + 2 * BLOCK + TAIL, 0, [WARM, WARM + BLOCK]),
+        (BLOCK - 1, WARM + TAIL + 1, []),  # too little is known of what the block really took
+        (BLOCK, WARM + TAIL, [WARM]),
+    ],
+)
+def test_a_block_is_replayed_once_so_many_have_finished_and_come_after_it(
+    finished: int, unfinished: int, begin: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs, begun = _stream(finished + unfinished), []
+
+    def compare(_: Situation, __: list[PastJob], first: int, ___: Any) -> Block:
+        begun.append(first)
+        return Block(100.0, 90.0)
+
+    monkeypatch.setattr(holding, "FIRST_SHARE", math.inf)  # no rest between replays
+    monkeypatch.setattr(holding, "compare", compare)
+
+    async def main() -> None:
+        pool = Holding("pool", Metrics(), lambda _: None)
+        for job in jobs[:finished]:
+            pool.finished(job)
+        for _ in range(3):
+            pool.consider(_situation("hold-follower:delay=4"), lambda: jobs[finished:])
+            while pool.replaying:
+                await asyncio.sleep(0.001)
+
+    asyncio.run(main())
+    assert begun == begin
+
+
+def _replays() -> list[asyncio.Task[Any]]:
+    return [task for task in asyncio.all_tasks() if task.get_name() == "replay-pool"]
+
+
+def test_what_finishes_while_a_replay_rests_waits_for_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(holding, "FIRST_SHARE", 1e-9)  # rests for days
+    monkeypatch.setattr(holding, "compare", lambda *_: Block(100.0, 90.0))
+
+    async def main() -> None:
+        pool = Holding("pool", Metrics(), lambda _: None)
+        for job in _stream(WARM + 3 * BLOCK + TAIL):
+            pool.finished(job)
+            pool.consider(_situation("hold-follower:delay=4"), list)
+        (first,) = _replays()
+        while pool.savings is None:
+            await asyncio.sleep(0.001)
+        pool.finished(_job(9999, 99999.0, 4.0))
+        pool.consider(_situation("hold-follower:delay=4"), list)
+        assert _replays() == [first]
+        pool.close()
+        await asyncio.wait({first})
+        assert first.cancelled()
+
+    asyncio.run(main())
+
+
+def test_a_replay_that_runs_when_the_policy_is_edited_is_not_about_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    goes_on = threading.Event()
+
+    def compare(*_: Any) -> Block:
+        goes_on.wait(60)
+        return Block(100.0, 90.0)
+
+    monkeypatch.setattr(holding, "FIRST_SHARE", math.inf)
+    monkeypatch.setattr(holding, "compare", compare)
+
+    async def main() -> None:
+        pool = Holding("pool", Metrics(), lambda _: None)
+        for job in _stream(WARM + BLOCK + TAIL):
+            pool.finished(job)
+        pool.consider(_situation("hold-follower:delay=4"), list)
+        (replay,) = _replays()
+        await asyncio.sleep(0.0)  # it begins
+        pool.enter(_situation("hold-follower:delay=5"))
+        goes_on.set()
+        await asyncio.wait({replay})
+        assert pool.savings is None
+
+    asyncio.run(main())
 
 
 def test_no_more_is_remembered_than_is_replayed_twice_over() -> None:
