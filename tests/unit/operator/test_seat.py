@@ -21,6 +21,7 @@ from fermata.operator.builtin import UnusablePolicyError, load_fallback
 from fermata.operator.envelope import envelope_of
 from fermata.operator.estimates import Estimates
 from fermata.operator.metrics import Metrics
+from fermata.operator.model import Loaded
 from fermata.operator.resources import ExecutorPoolSpec, PolicySource
 from fermata.operator.seat import RETRY_LOAD_S, Decision, Seat, Verdict, limits_of
 from fermata.operator.view import view
@@ -126,6 +127,26 @@ def test_a_late_policy_is_replaced_and_not_asked_again_while_it_is_busy() -> Non
     assert metrics.registry.get_sample_value("fermata_fallbacks_total", labels) == 3
     asked = metrics.registry.get_sample_value("fermata_decision_seconds_count", {"pool": "pool", "policy": "learned"})
     assert asked == 1, "decisions that it was not asked for would hide how long the others take"
+
+
+def test_a_policy_that_is_stuck_does_not_keep_the_next_one_from_deciding() -> None:
+    stuck = _Policy(threading.Event())
+    seat, _ = _seat(stuck)
+    spec = SPEC.model_copy(update={"decision_deadline_seconds": 0.01, "policy": PolicySource(name="fifo")})
+
+    async def ask() -> list[str]:
+        late = await _asked(seat, _state(), spec)
+        await seat.seat(spec, T0)
+        while seat.policy is stuck:
+            await asyncio.sleep(0.001)
+            await seat.seat(spec, T0)
+        return [late.policy, (await _asked(seat, _state(), spec)).policy]
+
+    try:
+        assert asyncio.run(ask()) == ["sjf", "fifo"]
+    finally:
+        stuck.answer.set()  # type: ignore[union-attr]
+        seat.close()
 
 
 @pytest.mark.parametrize("busy", [False, True])
@@ -256,8 +277,69 @@ def test_seating_by_name(policy: dict[str, Any], reason: str) -> None:
     assert asyncio.run(seat_it()).verdict.reason == reason
 
 
-def test_a_model_that_takes_long_to_load_is_waited_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_policy_is_loaded_once_and_decides_until_the_next_has_passed_its_checks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[str | None] = []
+    woken: list[str] = []
+    fifo, lcfs = (SPEC.model_copy(update={"policy": PolicySource(name=name)}) for name in ("fifo", "lcfs"))
+
+    async def seat_them() -> None:
+        goes_on = asyncio.Event()
+
+        async def load(source: PolicySource, _: Any) -> Loaded:
+            asked.append(source.name)
+            if source.name == "lcfs":
+                await goes_on.wait()
+            return Loaded(registry.load(source.name or ""), None)
+
+        monkeypatch.setattr("fermata.operator.seat.load_policy", load)
+        seat = Seat("pool", None, Metrics(), woken.append)  # type: ignore[arg-type]
+        for spec in (fifo, fifo, lcfs, lcfs):
+            assert await seat.seat(spec, T0) is None
+            assert seat.verdict == (True, reasons.POLICY_LOADED, "fifo passed its checks", "")
+            assert (await _asked(seat, _state())).policy == "fifo"
+        assert asked == ["fifo", "lcfs"]
+        woken.clear()
+        goes_on.set()
+        async with asyncio.timeout(60):
+            while not woken:
+                await asyncio.sleep(0)
+        await seat.seat(lcfs, T0)
+        assert (await _asked(seat, _state())).policy == "lcfs"
+
+    asyncio.run(seat_them())
+
+
+def test_what_is_wrong_with_a_model_is_told_while_it_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+
     async def load(*_: Any) -> Any:
+        asked.append(1)
+        if len(asked) > 1:
+            await asyncio.sleep(60)
+        raise UnusablePolicyError(reasons.MODEL_UNUSABLE, "half a file")
+
+    monkeypatch.setattr("fermata.operator.seat.load_policy", load)
+
+    async def seat_it() -> None:
+        seat = Seat("pool", None, Metrics(), lambda _: None)  # type: ignore[arg-type]
+        again_s = await seat.seat(SPEC, T0)
+        assert again_s is not None
+        await seat.seat(SPEC, again_s)
+        await asyncio.sleep(0)
+        assert len(asked) == 2
+        assert seat.verdict == (False, reasons.MODEL_UNUSABLE, "half a file; sjf decides", "")
+        seat.close()
+
+    asyncio.run(seat_it())
+
+
+def test_a_model_that_takes_long_to_load_is_waited_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+
+    async def load(*_: Any) -> Any:
+        asked.append(1)
         await asyncio.sleep(60)
 
     monkeypatch.setattr("fermata.operator.seat.load_policy", load)
@@ -274,6 +356,7 @@ def test_a_model_that_takes_long_to_load_is_waited_for_once(monkeypatch: pytest.
         return took_s
 
     first_s, *later_s = asyncio.run(seat_it())
+    assert len(asked) == 1
     assert first_s >= 0.2
     assert max(later_s) < 0.1
 
@@ -286,10 +369,14 @@ def test_a_policy_that_was_switched_off_does_not_come_back_in_place_of_the_one_t
 
     monkeypatch.setattr("fermata.operator.seat.load_policy", load)
     monkeypatch.setattr("fermata.operator.seat.FIRST_LOAD_S", 0.0)
-    seat, _ = _seat(registry.load("lcfs"))
+    seat, metrics = _seat(registry.load("lcfs"))
+    off = SPEC.model_copy(update={"mode": "Off"})
 
     async def seat_them() -> None:
-        await seat.seat(SPEC.model_copy(update={"mode": "Off"}), T0)
+        await seat.seat(off, T0)
+        assert (await _asked(seat, _state(), off)).policy == "sjf"
+        labels = {"pool": "pool", "reason": reasons.POLICY_OFF}
+        assert metrics.registry.get_sample_value("fermata_fallbacks_total", labels) is None, "it is what was asked for"
         await seat.seat(SPEC, T0)
         assert seat.verdict == (False, reasons.POLICY_LOADING, "still loading; sjf decides", "")
         assert (await _asked(seat, _state())).policy == "sjf"
@@ -298,7 +385,9 @@ def test_a_policy_that_was_switched_off_does_not_come_back_in_place_of_the_one_t
     asyncio.run(seat_them())
 
 
-def test_a_model_that_fails_to_load_in_a_way_nobody_foresaw_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_that_fails_to_load_in_a_way_nobody_foresaw_is_tried_again(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     asked: list[int] = []
 
     async def load(*_: Any) -> Any:
@@ -320,6 +409,7 @@ def test_a_model_that_fails_to_load_in_a_way_nobody_foresaw_is_tried_again(monke
     assert (again_s, len(asked)) == (T0 + RETRY_LOAD_S, 3)
     assert (seat.verdict.ready, seat.verdict.reason) == (False, reasons.MODEL_UNUSABLE)
     assert "half of an upgrade" in seat.verdict.message
+    assert caplog.records[0].exc_info is not None, "where that came from"
 
 
 def test_why_a_policy_is_unusable_is_logged_when_it_is_new_and_once_an_hour(
@@ -342,6 +432,7 @@ def test_why_a_policy_is_unusable_is_logged_when_it_is_new_and_once_an_hour(
     asyncio.run(seat_them())
     told = [record.getMessage().partition("unusable: ")[2] for record in caplog.records]
     assert told == ["no nonsense"] * 2 + ["no nonsuch"] * 2
+    assert not any(record.exc_info for record in caplog.records)
 
 
 @pytest.mark.parametrize("fallback", ["nonsense", "default", "sjf:tau=1"])
@@ -354,22 +445,23 @@ def test_why_a_policy_is_unusable_is_logged_when_it_is_new_and_once_an_hour(
     ],
 )
 def test_a_fallback_that_nobody_knows_is_told_before_it_is_needed(
-    fallback: str, spec: dict[str, Any], reason: str
+    fallback: str, spec: dict[str, Any], reason: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     seat = Seat("pool", None, Metrics(), lambda _: None)  # type: ignore[arg-type]
 
     async def seat_them() -> tuple[Verdict, Verdict]:
         told = []
-        for name in (fallback, "fifo"):
+        for name in (fallback, fallback, "fifo"):
             await seat.seat(ExecutorPoolSpec.model_validate({"executors": 2, "fallback": name, **spec}), T0)
             told.append(seat.verdict.condition)
-        return told[0], told[1]
+        return told[0], told[-1]
 
     wrong, mended = asyncio.run(seat_them())
     assert (wrong.ready, wrong.reason) == (reason == reasons.FALLBACK_UNKNOWN, reason)
     assert "spec.fallback" in wrong.message
     assert wrong.message.endswith("sjf is the fallback")
     assert "spec.fallback" not in mended.message
+    assert sum("is the fallback" in record.getMessage() for record in caplog.records) == 1
 
 
 def test_a_fallback_never_holds() -> None:
