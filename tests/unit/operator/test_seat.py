@@ -121,7 +121,7 @@ def test_a_policy_that_fails_or_errs_is_replaced_for_this_decision(answer: Any) 
 def test_a_late_policy_is_replaced_and_not_asked_again_while_it_is_busy() -> None:
     decision, seat, metrics = _decide(_Policy(threading.Event()), ExecutorPoolSpec(executors=2), times=3)
     assert decision.policy == "sjf"
-    assert seat.verdict.reason == reasons.DECISION_LATE
+    assert (seat.verdict.ready, seat.verdict.reason) == (False, reasons.DECISION_LATE)
     assert "busy with an earlier decision" in seat.verdict.message
     labels = {"pool": "pool", "reason": reasons.DECISION_LATE}
     assert metrics.registry.get_sample_value("fermata_fallbacks_total", labels) == 3
@@ -136,6 +136,7 @@ def test_a_policy_that_is_stuck_does_not_keep_the_next_one_from_deciding() -> No
 
     async def ask() -> list[str]:
         late = await _asked(seat, _state(), spec)
+        assert seat.verdict == (False, reasons.DECISION_LATE, "learned took over 0.01 s", "")
         await seat.seat(spec, T0)
         while seat.policy is stuck:
             await asyncio.sleep(0.001)
@@ -189,7 +190,7 @@ def test_a_state_that_the_model_was_not_taught_is_left_to_the_fallback() -> None
         decision = asyncio.run(_asked(seat, _state()))
         assert decision.policy == expected
         seat.close()
-    assert seat.verdict.reason == reasons.OUT_OF_DISTRIBUTION
+    assert (seat.verdict.ready, seat.verdict.reason) == (False, reasons.OUT_OF_DISTRIBUTION)
     assert f"and {SIZE - 4} more" in seat.verdict.message
     labels = {"pool": "pool", "reason": reasons.OUT_OF_DISTRIBUTION}
     assert metrics.registry.get_sample_value("fermata_fallbacks_total", labels) == 1
@@ -218,6 +219,8 @@ def test_a_policy_that_recovers_decides_again() -> None:
     async def ask() -> list[str]:
         first = await _asked(seat, _state())
         policy.answer = Action(START, 0, 1)
+        await _asked(seat, build_state([], 2, {}, {}, {}, [], T0)[0])
+        assert seat.verdict.reason == reasons.DECISION_FAILED, "there was nothing to decide"
         return [first.policy, (await _asked(seat, _state())).policy]
 
     assert asyncio.run(ask()) == ["sjf", "learned"]
@@ -244,6 +247,16 @@ def test_a_policy_that_is_only_asked_is_recorded_and_counted(mode: Any, may_hold
     assert [step.action.kind for step in other.steps] == [START]
     assert other.shadow is not None
     assert _disagreements(metrics) is None, "nothing runs in the pool, so the guardrails let nobody hold"
+
+
+def test_in_mode_shadow_the_fallback_decides_in_its_own_order() -> None:
+    seat, metrics = _seat(registry.load("fifo"))
+    state = first_state(one_stage_jobs((0.0, 30.0), (0.0, 20.0)), 1)
+    decision = asyncio.run(_asked(seat, state, SPEC.model_copy(update={"mode": "Shadow"})))
+    assert decision.shadow is not None
+    assert [step.action for step in decision.shadow.steps] == [Action(START, 0, 1)]
+    assert (decision.policy, [step.action for step in decision.steps]) == ("sjf", [Action(START, 1, 1)])
+    assert _disagreements(metrics) == 1
 
 
 def test_a_heuristic_that_may_not_hold_keeps_its_order() -> None:
