@@ -72,6 +72,14 @@ def test_jobs_that_share_a_queue_are_cut_into_batches_of_two_or_three() -> None:
     assert found.seconds.t95 > 1.4 * as_jobs
 
 
+def test_the_interval_over_batches_is_that_of_their_means() -> None:
+    means_s = np.random.default_rng(2).gamma(0.5, 9.0, 20)
+    base = Run("base", [schedule([100.0] * 60)])
+    found = difference(Run("ours", [schedule((100.0 + np.repeat(means_s, 3)).tolist())]), base)
+    assert found.seconds == pytest.approx(paired(means_s))
+    assert found.percent == pytest.approx(paired(means_s))
+
+
 def test_the_mean_of_batches_that_differ_by_a_job_is_that_of_the_jobs() -> None:
     change_s = np.r_[np.zeros(209), np.full(10, 100.0)]  # the last batch is the shortest
     found = difference(Run("ours", [schedule((100.0 + change_s).tolist())]), Run("base", [schedule([100.0] * 219)]))
@@ -209,6 +217,9 @@ def test_classes_are_sizes_or_shares() -> None:
     assert class_bounds(np.array([10.0, 200.0, 10.0])) == [("10 s", 10.0), ("200 s", 200.0)]
     alike = class_bounds(np.array([86_400.0, 1_234_567.25, 1_234_567.75]))
     assert [label for label, _ in alike] == ["86400 s", "1234567 s", "1234568 s"]
+    assert [label for label, _ in class_bounds(np.arange(1.0, 5.0))] == ["1 s", "2 s", "3 s", "4 s"]
+    assert class_bounds(np.arange(1.0, 6.0))[0] == ("smallest half, to 3 s", 3.0)
+    assert [most for _, most in class_bounds(np.r_[np.ones(100), 2.0, 3.0, 4.0, 5.0])] == [1.0, 4.0, 5.0]
     labels = [label for label, _ in class_bounds(np.arange(1.0, 1001.0))]
     assert labels == [
         "smallest half, to 500 s",
@@ -228,6 +239,27 @@ def test_every_job_is_in_one_class() -> None:
     episode = simulate(chosen.generate(1), chosen.executors, load("sjf"))
     run = Run("sjf", [schedule_of(episode, 10)])
     assert sum(row.jobs for row in class_rows([run], run)) == 290
+
+
+def test_classes_are_those_of_the_base_and_the_last_takes_what_is_larger_still() -> None:
+    from dataclasses import replace
+
+    base, ours, few = (
+        Run(name, [replace(schedule(jct_s), work_s=np.array(work_s))])
+        for name, jct_s, work_s in (
+            ("sjf", [2.0, 4.0], [1.0, 9.0]),
+            ("ours", [1.0, 3.0, 5.0], [1.0, 9.0, 10.0]),
+            ("few", [6.0], [9.0]),
+        )
+    )
+    rows = [(row.label, row.run, row.jobs, row.percent, row.max_jct_s) for row in class_rows([base, ours, few], base)]
+    assert rows == [
+        ("1 s", "sjf", 1, 0.0, 2.0),
+        ("1 s", "ours", 1, -50.0, 1.0),
+        ("9 s", "sjf", 1, 0.0, 4.0),
+        ("9 s", "ours", 2, 0.0, 5.0),
+        ("9 s", "few", 1, 50.0, 6.0),
+    ]
 
 
 @pytest.mark.parametrize("name", ["express_k2", "dag_pods", "mold_80", "dag_wide"])
