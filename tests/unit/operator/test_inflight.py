@@ -95,6 +95,7 @@ def test_late_ones_keep_nobody_waiting_and_are_not_sent_again(caplog: pytest.Log
 
     with_requests(body)
     assert "late and wrong" in caplog.text
+    assert {record.name for record in caplog.records} == {"fermata.operator.inflight"}, "and none by asyncio"
 
 
 def test_what_is_let_go_does_not_go_on() -> None:
