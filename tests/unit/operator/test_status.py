@@ -170,6 +170,12 @@ def test_an_account_counts_while_any_of_its_meters_does() -> None:
     assert Account(held=off, stages={"a": off, "b": on}).counting
 
 
+def test_an_account_that_is_stopped_holds_nothing_any_more() -> None:
+    account = Account(Meter(1.0, T0), {"a": Meter(2.0, T0 + 1)}, {"a": T0 + 60})
+    account.stop(T0 + 5)
+    assert account == Account(Meter(6.0), {"a": Meter(6.0)})
+
+
 def test_a_new_ledger_goes_on_where_the_status_stopped() -> None:
     account = Account(held=Meter(1.5, T0 + 25), stages={"a": Meter(1.0, T0 + 26)}, hold_until_s={"a": T0 + 60})
     written = _status(_view(stage("a")), account, {"a": HELD})
