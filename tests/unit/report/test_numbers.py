@@ -11,7 +11,7 @@ from fermata.policy.registry import load
 from fermata.sim.compare.episodes import mean_jct_bound, schedule_of
 from fermata.sim.experiment import figures_of as episode_figures
 from fermata.sim.report import Run, difference, effects_of, figures_of, held_intervals, only, summary_of
-from fermata.sim.report.holds import BEST, WORST, HoldEffect
+from fermata.sim.report.holds import BEST, WORST, HoldEffect, HoldSummary
 from fermata.sim.report.numbers import above_bound_percent, class_bounds, class_rows, paired
 from fermata.sim.report.schedule import Holds, Schedule, Tasks, step_integral, step_means
 from fermata.sim.report.spans import assign_executors
@@ -205,12 +205,14 @@ def test_who_starts_while_a_stage_runs_has_not_overtaken_it(
 
 
 def test_summaries_add_up_and_keep_the_extremes() -> None:
-    effects = [HoldEffect("1", f"j{n}", "s", 1.0, float(n), n + 1.0, 1.0, float(n - 30), 0, 0.0) for n in range(60)]
+    effects = [HoldEffect("1", f"j{n}", "s", 1.0, float(n), n + 1.0, 1.0, float(n - 20), 0, 0.0) for n in range(60)]
     whole, halves = summary_of(effects), summary_of(effects[:25]) + summary_of(effects[25:])
-    assert whole == halves
-    assert (whole.count, whole.held_s, whole.paid) == (60, 60.0, 30)
-    assert [each.net_s for each in whole.worst] == [float(n) for n in range(29, 29 - WORST, -1)]
-    assert [each.net_s for each in whole.best] == [float(n) for n in range(-30, -30 + BEST)]
+    assert whole == halves == sum([whole], HoldSummary())
+    assert (whole.count, whole.held_s, whole.paid) == (60, 60.0, 20)
+    assert [each.net_s for each in whole.worst] == [float(n) for n in range(39, 39 - WORST, -1)]
+    assert [each.net_s for each in whole.best] == [float(n) for n in range(-20, -20 + BEST)]
+    few = summary_of(effects[18:23])
+    assert ([each.net_s for each in few.worst], [each.net_s for each in few.best]) == ([2.0, 1.0], [-2.0, -1.0])
 
 
 def test_classes_are_sizes_or_shares() -> None:
