@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from tests.unit.report.test_report import BASE, OTHER, schedule
@@ -104,8 +106,6 @@ def test_the_bootstrap_covers_the_mean_about_as_often_as_it_says() -> None:
 
 
 def test_a_warm_up_is_left_out_of_figures_and_differences() -> None:
-    from dataclasses import replace
-
     warm = [Run(run.name, [replace(run.schedules[0], warm=1)]) for run in (OTHER, BASE)]
     assert difference(*warm).jct_s.tolist() == [1.0, -3.0]
     assert figures_of(warm[0].schedules[0])["avg_jct_s"] == 4.0
@@ -191,6 +191,8 @@ def schedule_with_holds(tasks: list[tuple[float, float, int]], holds: list[tuple
         ([(2.0, 4.0, 0), (6.0, 9.0, 0), (3.0, 9.0, 1), (5.0, 6.0, 2)], [(0.0, 2.0), (4.0, 6.0)], 1),
         # Another stage of the job starts while this one is held: the job does not overtake itself.
         ([(1.0, 9.0, 0), (4.0, 9.0, 0), (3.0, 4.0, 1)], [(0.0, 4.0)], 1),
+        # It also starts between two holds of this one, of which neither is over.
+        ([(2.0, 9.0, 0), (4.0, 9.0, 0), (3.0, 4.0, 1)], [(0.0, 1.0), (1.5, 3.0)], 1),
         # What became of the stage is not known.
         ([(0.0, 1.0, 0), (3.0, 4.0, 1), (4.0, 5.0, 2)], [(2.0, 4.0)], 1),
     ],
@@ -199,9 +201,18 @@ def test_who_starts_while_a_stage_runs_has_not_overtaken_it(
     tasks: list[tuple[float, float, int]], holds: list[tuple[float, float]], overtook: int
 ) -> None:
     schedule = schedule_with_holds(tasks, holds)
-    (effect,) = effects_of(schedule, schedule)
-    assert (effect.overtook, effect.others_change_s) == (overtook, 0.0)
+    base = replace(schedule, completion_s=schedule.completion_s + 1.0)
+    (effect,) = effects_of(schedule, base)
+    assert (effect.overtook, effect.others_change_s) == (overtook, -1.0 * overtook)
     assert effect.held_s == sum(end - start for start, end in holds)
+    assert (effect.from_s, effect.until_s) == (holds[0][0], holds[-1][1])
+
+
+def test_a_hold_of_a_job_that_only_one_schedule_has_or_counts_has_no_effect() -> None:
+    held = schedule([2.0, 4.0, 6.0], [0.0, 1.0, 2.0])
+    base = schedule([2.0, 4.0], ids=["j0", "j1"])
+    assert [effect.job for effect in effects_of(held, base)] == ["j1"]
+    assert [effect.job for effect in effects_of(only(held, [True, False, True]), held)] == ["j2"]
 
 
 def test_summaries_add_up_and_keep_the_extremes() -> None:
@@ -244,8 +255,6 @@ def test_every_job_is_in_one_class() -> None:
 
 
 def test_classes_are_those_of_the_base_and_the_last_takes_what_is_larger_still() -> None:
-    from dataclasses import replace
-
     base, ours, few = (
         Run(name, [replace(schedule(jct_s), work_s=np.array(work_s))])
         for name, jct_s, work_s in (
@@ -296,8 +305,6 @@ def test_the_chart_shows_the_part_with_the_most_holds() -> None:
 
 
 def test_a_schedule_that_cannot_be_is_refused() -> None:
-    from dataclasses import replace
-
     with pytest.raises(InputError, match="arrays of that length"):
         replace(BASE.schedules[0], run_s=np.ones(2))
     with pytest.raises(InputError, match="in order of arrival"):
