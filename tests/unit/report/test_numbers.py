@@ -38,9 +38,11 @@ def test_differences_are_paired_by_name_whatever_the_order() -> None:
 
 
 def test_jobs_that_are_not_counted_keep_their_executors() -> None:
-    whole = schedule([2.0, 4.0, 6.0], [0.0, 1.0, 2.0])
+    whole = replace(schedule([2.0, 4.0, 6.0], [0.0, 1.0, 2.0]), ideal_s=np.array([1.0, 2.0, 3.0]))
     found = only(whole, [False, True, True])
     assert (list(found.job_ids), found.jct_s.tolist()) == (["j1", "j2"], [4.0, 6.0])
+    assert found.ideal_s is not None
+    assert found.ideal_s.tolist() == [2.0, 3.0]
     assert found.tasks.job.tolist() == [-1, 0, 1]
     assert found.holds.job.tolist() == [0, 1]
     assert only(found, [False, True]).tasks.job.tolist() == [-1, -1, 0]
@@ -120,7 +122,9 @@ def test_step_functions() -> None:
 
 def test_a_stage_is_held_while_enough_executors_are_free() -> None:
     tasks = Tasks(np.array([0.0, 2.0]), np.array([3.0, 4.0]), np.zeros(2, np.int32), np.ones(2, np.int32))
-    found = held_intervals(tasks, 2, np.array([0.0, 0.0, 5.0]), np.array([6.0, 6.0, 5.0]), np.array([1, 2, 1]))
+    # The third one starts as soon as it is ready, the last one as soon as both executors are free.
+    ready_s, start_s = np.array([0.0, 0.0, 5.0, 0.0]), np.array([6.0, 6.0, 5.0, 4.0])
+    found = held_intervals(tasks, 2, ready_s, start_s, np.array([1, 2, 1, 2]))
     spans = list(zip(found.stage.tolist(), found.start_s.tolist(), found.end_s.tolist(), strict=True))
     assert spans == [(0, 0.0, 2.0), (0, 3.0, 6.0), (1, 4.0, 6.0)]
 
@@ -307,6 +311,8 @@ def test_the_chart_shows_the_part_with_the_most_holds() -> None:
 def test_a_schedule_that_cannot_be_is_refused() -> None:
     with pytest.raises(InputError, match="arrays of that length"):
         replace(BASE.schedules[0], run_s=np.ones(2))
+    with pytest.raises(InputError, match="a schedule of 2 jobs needs arrays of that length"):
+        replace(BASE.schedules[0], job_ids=["j0", "j1"])
     with pytest.raises(InputError, match="in order of arrival"):
         replace(BASE.schedules[0], arrival_s=np.array([2.0, 1.0, 0.0]))
     with pytest.raises(InputError, match="a warm-up of 3 jobs leaves none of 3"):
