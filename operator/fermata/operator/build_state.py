@@ -61,6 +61,7 @@ class Rows(NamedTuple):
     job: tuple[float, ...]  # in the order of _JOB
     floats: FloatArray  # [stages, _FLOATS]
     ints: IndexArray  # [stages, _INTS]
+    takes_part: bool
 
 
 # The clocks of a cluster agree within this: what is said to be ready later was seen before the clock was set back.
@@ -103,7 +104,17 @@ def rows_of(view: WorkflowView) -> Rows:
                 for stage in view.stages
             ]
         ),
+        takes_part=takes_part(view),
     )
+
+
+def takes_part(view: WorkflowView) -> bool:
+    """Tell whether a workflow is one of a state's jobs: something of it runs, or may start.
+
+    All others, such as those that are suspended, wait for something else than executors, and to a policy jobs without
+    an executor are a queue.
+    """
+    return any(stage.occupied or _may_start(view, stage) for stage in view.stages)
 
 
 def build_state(
@@ -121,7 +132,7 @@ def build_state(
     """Return the state of one pool, and what its indices stand for.
 
     Args:
-        views: its unfinished workflows, in any order.
+        views: its unfinished workflows, in any order; jobs of the state are those that take part.
         executors: its size; more are counted where stages hold more, because the pool was shrunk.
         pods: running pods by Job uid.
         stage_holds: of stages that are not started, by workflow uid and stage.
@@ -133,7 +144,7 @@ def build_state(
         trust: mean error and share of misses of recent estimates (`fermata.policy.estimate_error`).
     """
     known: dict[str, Rows] = {} if cache is None else cache
-    rows = [_cached(view, known) for view in views]
+    rows = [row for row in (_cached(view, known) for view in views) if row.takes_part]
     # Policies break their ties by the order of the jobs, so that priority decides between equals.
     rows.sort(key=lambda row: (-row.view.spec.priority, row.job[0], row.view.fact.meta.uid))
     keys = Keys(tuple(row.view.fact.meta.uid for row in rows), tuple(key for row in rows for key in row.keys))
@@ -187,11 +198,11 @@ def build_state(
 
 def dag_of(views: Iterable[WorkflowView], keys: Keys) -> Dag:
     """Return the edges between the stages of a state, for policies that read them."""
-    index = keys.stage_index
+    index, jobs = keys.stage_index, frozenset(keys.jobs)
     above: list[list[int]] = [[] for _ in keys.stages]
     for view in views:
         uid = view.fact.meta.uid
-        for stage in view.stages:
+        for stage in view.stages if uid in jobs else ():
             above[index[uid, stage.spec.name]] = [index[uid, parent] for parent in stage.spec.depends_on]
     return Dag.of_parents(*compressed(above))
 

@@ -14,7 +14,7 @@ from functools import partial
 from fermata.operator.acceptance import pool_problem
 from fermata.operator.apply import Applier
 from fermata.operator.asked import Asked, Left
-from fermata.operator.build_state import HoldTimes, build_state, dag_of
+from fermata.operator.build_state import HoldTimes, build_state, dag_of, takes_part
 from fermata.operator.census import Census
 from fermata.operator.expiry import Expiry
 from fermata.operator.facts import PoolFact
@@ -124,12 +124,7 @@ class PoolReconciler:
             limits = limits._replace(max_hold_s=min(limits.max_hold_s, FOREVER_S))
             for uid, stages in self._observer.released.items():
                 holds |= {(uid, name): HoldTimes(FOREVER_S) for name in stages}
-        # Of a workflow that is not accepted nothing can start; all that counts is what it keeps busy.
-        views = [
-            known
-            for uid, known in self._observer.views.items()
-            if uid not in self._observer.problems or any(stage.occupied for stage in known.stages)
-        ]
+        views = list(self._observer.views.values())
         elsewhere = self._census.elsewhere()
         state, keys = build_state(
             views,
@@ -297,7 +292,8 @@ class PoolReconciler:
             if problem is not None:  # else it is unfinished again since it was looked at
                 await self._teller.unreadable(fact, self._ledger.accounts[uid], problem, now_s)
             return
-        if asked is not None and problem is None and uid not in asked.jobs and self._tools.pending(self.pool):
+        came = asked is not None and problem is None and uid not in asked.jobs and takes_part(known)
+        if came and self._tools.pending(self.pool):
             # It came while the policy was asked: the next round decides on it, and tells what was decided.
             self._teller.mark(uid)
             return

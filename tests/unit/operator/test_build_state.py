@@ -118,8 +118,9 @@ def test_jobs_that_somebody_changed_beyond_all_bounds_take_no_more_executors_tha
 
 @pytest.mark.parametrize("how", [{"suspended": True}, {"outcome": "FailureTarget"}])
 def test_a_stage_whose_job_is_suspended_or_about_to_fail_is_not_widened(how: dict[str, Any]) -> None:
-    state, _ = _build([_view("w", stage("a", tasks=5), jobs={"a": {"tasks": 5, **how}})])
-    assert (state.free, list(state.ready_stages), list(state.stage_running)) == (4, [], [0])
+    state, keys = _build([_view("w", stage("a", tasks=5), stage("b"), jobs={"a": {"tasks": 5, **how}})])
+    assert (state.free, list(state.stage_running)) == (4, [0, 0])
+    assert [keys.stages[i] for i in state.ready_stages] == [("uid-w", "b")]
 
 
 def test_a_running_stage_holds_its_parallelism_until_its_tail() -> None:
@@ -178,10 +179,29 @@ def test_a_shrunk_pool_counts_what_is_held_and_gives_nothing() -> None:
     assert (state.executors, state.free) == (3, 0)
 
 
-def test_suspended_workflows_offer_nothing_but_still_count() -> None:
-    state, _ = _build([_view("w", stage("a"), suspend=True)])
-    assert len(state.ready_stages) == 0
-    assert state.stage_ready_s[0] == math.inf
+def test_workflows_of_which_nothing_runs_and_nothing_may_start_are_no_queue() -> None:
+    views = [
+        _view("suspended", stage("a"), suspend=True),
+        _view("paused", stage("a"), stage("b", "a"), jobs={"a": {"suspended": True}}),
+        _view("running", stage("a"), stage("b"), jobs={"a": {}}, suspend=True),
+        _view("ready", stage("a"), stage("b", "a")),
+    ]
+    state, keys = _build(views)
+    assert keys.jobs == ("uid-ready", "uid-running")
+    assert [keys.stages[i] for i in state.ready_stages] == [("uid-ready", "a")]
+    assert list(dag_of(views, keys).child) == [1]
+
+
+def test_suspended_workflows_do_not_keep_a_model_from_holding() -> None:
+    busy = _view("busy", stage("a", estimateSeconds=200), jobs={"a": {}})
+    long = _view("long", stage("a", estimateSeconds=200), arrival_s=NOW - 1)
+    suspended = [_view(f"s{number}", stage("a"), suspend=True) for number in range(12)]
+    # Nine of ten that came were short.
+    arrivals = [Arrival(NOW - 20.0 * (400 - number), 10.0 if number % 10 else 200.0) for number in range(400)]
+    for views in ([busy, long], [busy, long, *suspended]):
+        state, _ = _build(views, executors=2, arrivals=arrivals)
+        (step,) = decide(state, registry.load("default"), Guardrails(), registry.load("sjf"))
+        assert step.action.kind == WAIT
 
 
 def test_holds_and_arrivals_are_passed_on() -> None:

@@ -238,6 +238,14 @@ def test_a_workflow_that_is_not_accepted_any_more_says_so_in_a_pool_that_is_neve
     assert condition(world, "uid-long", "Accepted") == ("False", "Cycle")
 
 
+def test_a_workflow_that_is_suspended_says_so_in_a_pool_that_is_never_quiet() -> None:
+    world = begun()
+    world.busy = True
+    edit(world, "uid-long", suspend=True)
+    run_on(world, 3.0)
+    assert condition(world, "uid-long", "Held") == ("False", "Suspended")
+
+
 @pytest.mark.parametrize("ended", [True, False])
 def test_what_ran_of_a_workflow_stays_run_time_when_an_edit_takes_its_stage_out(ended: bool) -> None:
     world = World(executors=3)
