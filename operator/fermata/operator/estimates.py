@@ -19,7 +19,7 @@ from fermata.operator.names import LABEL_FAMILY
 from fermata.operator.resources import StageSpec, StageStatus
 from fermata.operator.times import parse_or_none
 from fermata.policy.correction import corrected_s, learn, learn_order, new_correction, pays
-from fermata.policy.estimate_error import after_task
+from fermata.policy.estimate_error import after_tasks
 from fermata.policy.wording import counted
 
 GIVEN = "estimateSeconds"
@@ -131,10 +131,11 @@ class Estimates:
         # Of workflows that go on, by uid: executor-seconds of finished stages as given, as expected, as they took.
         self._works_s: dict[str, list[float]] = {}
 
-    def measure(self, duration_s: float, estimate_s: float) -> None:
-        """Note how long a task of a finished stage took, and how long it had been expected to take."""
-        self.trust = after_task(*self.trust, self._measured, duration_s, estimate_s)
-        self._measured += 1
+    def measure(self, duration_s: float, estimate_s: float, tasks: int = 1) -> None:
+        """Note how long each task of a finished stage took, and how long it had been expected to take."""
+        tasks = max(tasks, 1)  # a status that somebody wrote may say of none
+        self.trust = after_tasks(*self.trust, self._measured, tasks, duration_s, estimate_s)
+        self._measured += tasks
 
     def learn(
         self,
@@ -189,7 +190,7 @@ class Estimates:
                 new = self.learn(workflow.meta, row.name, slots, duration_s, ended_s, given_s, row.tasks)
                 guessed = row.estimate_seconds == UNKNOWN_S and not row.estimate_source.startswith(GIVEN)
                 if new and row.estimate_seconds and not guessed:
-                    self.measure(duration_s, row.estimate_seconds)
+                    self.measure(duration_s, row.estimate_seconds, row.tasks)
         work_s = self._works_s.pop(workflow.meta.uid, None)
         if work_s is not None and all(row.state == "Succeeded" for row in workflow.status.stages):
             learn_order(self._correction, *work_s)

@@ -177,7 +177,7 @@ class Observer:
             if job.estimate_s:
                 # What was no more than a guess says nothing of how far estimates can be trusted.
                 if spec.estimate_seconds is not None or job.estimate_s != UNKNOWN_S:
-                    self.estimates.measure(duration_s, job.estimate_s)
+                    self.estimates.measure(duration_s, job.estimate_s, stage.tasks)
                 source = "learned"
                 if spec.estimate_seconds is not None:
                     source = "given" if abs(job.estimate_s - spec.estimate_seconds) < 0.001 else "corrected"

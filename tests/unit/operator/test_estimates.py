@@ -216,12 +216,13 @@ def test_trust_begins_high_and_falls_with_what_was_off() -> None:
     assert estimates.trust == pytest.approx((math.log(10.0), 1.0), rel=0.1)
 
 
-def _measured(run_s: float, estimate_s: float | None, source: str, end_s: float = T0) -> WorkflowFact:
-    """A finished workflow whose status tells what had been expected of its stage."""
+def _measured(run_s: float, estimate_s: float | None, source: str, end_s: float = T0, tasks: int = 1) -> WorkflowFact:
+    """A finished workflow whose status tells what had been expected of its stage, all tasks of which ran at once."""
     row = {
         "name": "a",
         "state": "Succeeded",
-        "tasks": 1,
+        "tasks": tasks,
+        "parallelism": tasks,
         "runSeconds": run_s,
         "completionTime": render(end_s),
         "estimateSeconds": estimate_s,
@@ -247,6 +248,12 @@ def test_how_far_off_an_estimate_was_is_told_by_one_that_somebody_made(
     for _ in range(2):  # and only once
         estimates.learn_all(_measured(10.0 * UNKNOWN_S, estimate_s, source))
     assert estimates.trust == pytest.approx((math.log(factor) / 11.0, (factor > 3.0) / 11.0))
+
+
+def test_a_stage_says_as_much_of_estimates_as_it_has_tasks() -> None:
+    estimates = Estimates()
+    estimates.learn_all(_measured(60.0, 6.0, "estimateSeconds", tasks=30))
+    assert estimates.trust == pytest.approx((0.75 * math.log(10.0), 0.75)), "30 tasks of 40"
 
 
 def test_a_run_older_than_all_that_are_remembered_is_no_news() -> None:

@@ -874,14 +874,25 @@ def test_what_came_before_the_first_stage_ended_is_expected_to_take_as_long_as_w
     assert [views[f"uid-{name}"].stages[0].estimate.seconds for name in ("old", "new")] == [9.0, 9.0]
 
 
-def _run_one(world: World, name: str, took_s: float) -> dict[str, Any]:
+def test_how_far_off_a_stage_was_counts_as_often_as_it_has_tasks_also_after_a_restart() -> None:
+    world = World(executors=9)
+    _run_one(world, "wide", 90.0, tasks=5)
+    for _ in range(2):
+        trust = world.reconciler._observer.estimates.trust
+        assert trust[1] == pytest.approx(5.0 / 15.0), "a pool begins as if ten tasks had been as expected"
+        world.start_operator()
+        asyncio.run(world.run_until(world.now_s + 1.0))
+
+
+def _run_one(world: World, name: str, took_s: float, tasks: int = 1) -> dict[str, Any]:
     """Let a workflow of one stage, of which its user says 9 s, come and end; return its stage's status."""
-    world.feed("workflows", f"uid-{name}", workflow(name, stage("a", estimateSeconds=9), arrival_s=world.now_s))
+    stages = [stage("a", estimateSeconds=9, tasks=tasks)]
+    world.feed("workflows", f"uid-{name}", workflow(name, *stages, arrival_s=world.now_s))
     asyncio.run(world.run_until(world.now_s + took_s))
     (job,) = (job for job in world.server.jobs if job["metadata"]["labels"]["fermata.dev/workflow"] == name)
     done = {"type": "Complete", "status": "True", "lastTransitionTime": render(world.now_s)}
     raw = world.server.objects[job["metadata"]["uid"]]
-    world.feed("jobs", raw["metadata"]["uid"], {**raw, "status": {"succeeded": 1, "conditions": [done]}})
+    world.feed("jobs", raw["metadata"]["uid"], {**raw, "status": {"succeeded": tasks, "conditions": [done]}})
     asyncio.run(world.run_until(world.now_s + 1.0))
     (row,) = world.server.objects[f"uid-{name}"]["status"]["stages"]
     return dict(row)

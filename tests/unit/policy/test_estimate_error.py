@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fermata.policy.estimate_error import MEMORY, after_task
+from fermata.policy.estimate_error import MEMORY, after_task, after_tasks
 from fermata.policy.registry import load
 from fermata.policy.state import ClusterState
 from fermata.sim.generate.estimates import lognormal_noise
@@ -38,6 +38,16 @@ def test_it_stays_within_bounds(duration_s: float, estimate_s: float, error: flo
     after = after_task(error, misses, seen, duration_s, estimate_s)
     assert 0.0 <= after[0] <= 5.0
     assert 0.0 <= after[1] <= 1.0
+
+
+@given(SECONDS, SECONDS, st.floats(0.0, 5.0), st.floats(0.0, 1.0), st.integers(0, 3 * MEMORY), st.integers(0, 300))
+def test_many_tasks_at_once_are_one_after_the_other(
+    duration_s: float, estimate_s: float, error: float, misses: float, seen: int, tasks: int
+) -> None:
+    told = error, misses
+    for measured in range(seen, seen + tasks):
+        told = after_task(*told, measured, duration_s, estimate_s)
+    assert after_tasks(error, misses, seen, tasks, duration_s, estimate_s) == pytest.approx(told, abs=1e-9)
 
 
 @pytest.mark.parametrize("sigma", [0.0, 0.7])
