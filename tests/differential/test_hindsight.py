@@ -127,28 +127,44 @@ def test_executors_are_expected_back_after_all_that_their_stage_still_puts_on_th
 
 
 class _Witness:
-    """Starts what is ready, and keeps what was expected of it."""
+    """Starts what is ready, and keeps what was expected of it, and how far estimates were said to be off."""
 
     name, corrects_estimates = "witness", True
 
     def __init__(self) -> None:
         self.expected_s: list[float] = []
+        self.error: list[float] = []
 
     def choose(self, state: ClusterState) -> Action:
         stage = int(state.ready_stages[0])
         self.expected_s.append(float(state.stage_estimate_s[stage]))
+        self.error.append(state.estimate_error)
         return Action(START, stage, 1)
 
 
-def test_a_replay_knows_what_a_pool_has_learned_before_its_first_job() -> None:
-    def job(number: int) -> PastJob:
-        return PastJob(10.0 * number, f"j{number}", "", 1.0, (PastStage("a", (), 1, 1, 1, 8.0, 4.0),), math.nan)
+def _slow_job(number: int, **fields: bool) -> PastJob:
+    """A job that comes every 10 s and takes 8 s, of which 4 s were expected."""
+    stage = PastStage("a", (), 1, 1, 1, 8.0, 4.0, **fields)
+    return PastJob(10.0 * number, f"j{number}", "", 1.0, (stage,), math.nan)
 
-    made = [job(number) for number in range(61)]
+
+def test_a_replay_knows_what_a_pool_has_learned_before_its_first_job() -> None:
+    made = [_slow_job(number) for number in range(61)]
     for known, expected_s in ((60, 8.0), (39, 4.0)):
         witness = _Witness()
         replay(made[60:], 1, witness, Guardrails(), registry.load("fifo"), history=made[60 - known : 60])
         assert witness.expected_s == pytest.approx([expected_s], rel=0.01)
+
+
+@pytest.mark.parametrize("known", [0, 60])
+@pytest.mark.parametrize("fields", [{"succeeded": False}, {"given": False}])
+def test_a_replay_learns_nothing_of_what_failed_and_corrects_what_users_say_alone(
+    known: int, fields: dict[str, bool]
+) -> None:
+    made, witness = [_slow_job(number, **fields) for number in range(120)], _Witness()
+    replay(made[known:], 1, witness, Guardrails(), registry.load("fifo"), history=made[:known])
+    assert set(witness.expected_s) == {4.0}
+    assert (max(witness.error) > 0.0) == ("given" in fields)
 
 
 def test_the_example_by_hand() -> None:

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fermata.operator.lanes import given_back_s
-from fermata.operator.past import PastJob
+from fermata.operator.past import PastJob, PastStage
 from fermata.policy.action import HOLD, START, Action
 from fermata.policy.correction import corrected_s, learn, learn_order, new_correction, pays
 from fermata.policy.dag import Dag, knowing
@@ -66,6 +66,11 @@ def replay(
     return _Replay(jobs, executors, history).run(policy, limits, fallback, give_up)
 
 
+def _given_s(stage: PastStage) -> float:
+    """Return what a user said that a task of a stage would take, 0 if nothing."""
+    return stage.estimate_s if stage.given else 0.0
+
+
 class _Replay:
     """A pool on virtual time. Arrays are those of `ClusterState`, for all jobs; a state shows those that arrived."""
 
@@ -108,7 +113,9 @@ class _Replay:
         self.runs: list[tuple[float, int, int, list[int]]] = []  # heap: end, order of start, stage, executors
         self.started = self.arrived = 0
         self.trust, self.measured = (0.0, 0.0), 0
-        self.given_s, self.correction, self.corrects = self.estimate_s.copy(), new_correction(), False
+        self.given_s: FloatArray = np.array([_given_s(stage) for stage in rows])
+        self.succeeded = [stage.succeeded for stage in rows]
+        self.correction, self.corrects = new_correction(), False
         self.works_s = np.zeros((len(jobs), 3))  # of each job's finished stages: given, expected, took
         self.now_s = -math.inf
         self.past = history[-RECENT_ARRIVALS:]
@@ -152,8 +159,10 @@ class _Replay:
         for job in self.past:
             works_s = np.zeros(3)
             for stage in job.stages:
-                works_s += self._learn(stage.estimate_s, stage.duration_s, stage.tasks * stage.slots)
-            self._learn_order(works_s)
+                if stage.succeeded:
+                    works_s += self._learn(_given_s(stage), stage.duration_s, stage.tasks * stage.slots)
+            if job.succeeded:
+                self._learn_order(works_s)
 
     def _learn(self, given_s: float, took_s: float, tasks: float) -> FloatArray:
         """Take a finished stage; return its executor-seconds as given, as expected, and as it took them."""
@@ -193,9 +202,9 @@ class _Replay:
         """Give a job that arrives corrected estimates, and what follows from them."""
         first, end = int(self.first[job]), int(self.first[job + 1])
         rows = slice(first, end)
-        if not (self.given_s[rows] > 0.0).all():
-            return
-        self.estimate_s[rows] = [corrected_s(self.correction, each) for each in self.given_s[rows].tolist()]
+        for stage in range(first, end):
+            if self.given_s[stage] > 0.0:
+                self.estimate_s[stage] = corrected_s(self.correction, float(self.given_s[stage]))
         parents = [[parent - first for parent in above] for above in self.parents[rows]]
         self.path_s[rows], work_s, critical_path_s, width = shape_of_job(
             parents, self.estimate_s[rows], self.pending[rows] * self.slots[rows]
@@ -212,9 +221,10 @@ class _Replay:
         _, _, stage, executors = heapq.heappop(self.runs)
         job = int(self.job_of[stage])
         self.running[stage] -= 1
-        expected_s = float(self.estimate_s[stage])
-        self.trust = after_task(*self.trust, self.measured, self.duration_s[stage], expected_s)
-        self.measured += 1
+        if self.succeeded[stage]:
+            expected_s = float(self.estimate_s[stage])
+            self.trust = after_task(*self.trust, self.measured, self.duration_s[stage], expected_s)
+            self.measured += 1
         self.remaining_s[job] = max(self.remaining_s[job] - self.slots[stage] * self.estimate_s[stage], 0.0)
         if self.pending[stage] > 0 and self.running[stage] < self.cap[stage]:
             self._run(stage, executors)
@@ -226,7 +236,7 @@ class _Replay:
             self._finish(stage, job)
 
     def _finish(self, stage: int, job: int) -> None:
-        if self.corrects:
+        if self.corrects and self.succeeded[stage]:
             tasks = self.tasks[stage] * self.slots[stage]
             self.works_s[job] += self._learn(float(self.given_s[stage]), self.duration_s[stage], float(tasks))
         for child in self.children[stage]:
@@ -235,7 +245,8 @@ class _Replay:
                 self._make_ready(child)
         self.stages_left[job] -= 1
         if self.stages_left[job] == 0:
-            self._learn_order(self.works_s[job])
+            if self.jobs[job].succeeded:
+                self._learn_order(self.works_s[job])
             self.completion_s[job] = self.now_s
             self.active.remove(job)
 

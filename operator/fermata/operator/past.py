@@ -29,6 +29,8 @@ class PastStage(NamedTuple):
     max_cap: int  # tasks that may run at once
     duration_s: float  # of one task, as it was
     estimate_s: float  # of one task, as it was believed when it started
+    given: bool = True  # by its user; else learned from earlier runs, and never corrected
+    succeeded: bool = True  # or may yet: of what failed nothing is learned
 
 
 class PastJob(NamedTuple):
@@ -40,6 +42,11 @@ class PastJob(NamedTuple):
     weight: float
     stages: tuple[PastStage, ...]  # parents may come after their children
     jct_s: float  # as it was; NaN while it is not finished
+
+    @property
+    def succeeded(self) -> bool:
+        """Whether all that ran of it succeeded, or may yet."""
+        return all(stage.succeeded for stage in self.stages)
 
     @property
     def work_s(self) -> float:
@@ -68,6 +75,8 @@ def past_job(fact: WorkflowFact) -> PastJob | None:
                 max_cap=_max_cap(tasks, stage.parallelism, fact.spec.parallelism),
                 duration_s=duration_s,
                 estimate_s=row.estimate_seconds or duration_s,
+                given=stage.estimate_seconds is not None,
+                succeeded=row.state == "Succeeded",
             )
         )
     if not stages:
@@ -93,6 +102,8 @@ def present_job(view: WorkflowView, now_s: float) -> PastJob:
                 max_cap=_max_cap(stage.tasks, stage.spec.parallelism, view.spec.parallelism),
                 duration_s=max(duration_s, LEAST_S),
                 estimate_s=max(estimate_s, LEAST_S),
+                given=stage.spec.estimate_seconds is not None,
+                succeeded=stage.phase != "Failed",
             )
         )
     meta = view.fact.meta

@@ -374,11 +374,14 @@ def test_what_happened_is_read_off_a_status() -> None:
         {"name": "c", "state": "Skipped"},
     ]  # fmt: skip
     status = {"stages": rows, "jctSeconds": 15.0, "arrivalTime": render(T0)}
-    fact = workflow_fact_of("w", stage("a", tasks=4), stage("b", "a"), stage("c", "b"), status=status)
+    fact = workflow_fact_of(
+        "w", stage("a", tasks=4), stage("b", "a", estimateSeconds=None), stage("c", "b"), status=status
+    )
     job = past_job(fact)
     assert job is not None
     assert (job.arrival_s, job.jct_s, job.name) == (T0, 15.0, "default/w")
-    assert job.stages == (PastStage("a", (), 4, 1, 4, 6.0, 5.0), PastStage("b", (0,), 1, 1, 1, 3.0, 3.0))
+    failed = PastStage("b", (0,), 1, 1, 1, 3.0, 3.0, given=False, succeeded=False)
+    assert job.stages == (PastStage("a", (), 4, 1, 4, 6.0, 5.0), failed)
     assert past_job(workflow_fact_of("w", stage("a"), status={"stages": []})) is None
     unreadable = workflow_fact_of("w", stage("a"), status=status, priority="high")
     assert (unreadable.spec, past_job(unreadable)) == (None, None)
