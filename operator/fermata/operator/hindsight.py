@@ -22,7 +22,7 @@ from fermata.policy.correction import corrected_s, learn, learn_order, new_corre
 from fermata.policy.dag import Dag, knowing
 from fermata.policy.decide import Policy, corrects_estimates, decide
 from fermata.policy.errors import FermataError
-from fermata.policy.estimate_error import after_task
+from fermata.policy.estimate_error import after_tasks
 from fermata.policy.graph import compressed, job_shape, path_lengths, shape_of_job
 from fermata.policy.guardrails import Guardrails
 from fermata.policy.state import IDLE, RECENT_ARRIVALS, ClusterState
@@ -53,7 +53,7 @@ def replay(
         limits: on its holding.
         fallback: work-conserving, for where the limits forbid to wait.
         history: jobs that came before, oldest first: seen of them is when they arrived, their work, and what their
-            stages took of what they were given.
+            stages took of what was expected of them.
         give_up: asked now and then; the replay ends when it answers True.
 
     Returns:
@@ -134,8 +134,7 @@ class _Replay:
     def run(self, policy: Policy, limits: Guardrails, fallback: Policy, give_up: Callable[[], bool]) -> FloatArray:
         wake_s = math.inf
         self.corrects = corrects_estimates(policy)
-        if self.corrects:
-            self._learn_from_past()
+        self._learn_from_past()
         policy = knowing(policy, lambda: self.dag)
         while self.arrived < len(self.jobs) or self.active:
             if give_up():
@@ -160,9 +159,16 @@ class _Replay:
             works_s = np.zeros(3)
             for stage in job.stages:
                 if stage.succeeded:
+                    self._measure(stage.duration_s, stage.estimate_s, stage.tasks)
+                if stage.succeeded and self.corrects:
                     works_s += self._learn(_given_s(stage), stage.duration_s, stage.tasks * stage.slots)
             if job.succeeded:
                 self._learn_order(works_s)
+
+    def _measure(self, duration_s: float, expected_s: float, tasks: int) -> None:
+        """Note how far off the estimate of some tasks was that took the same."""
+        self.trust = after_tasks(*self.trust, self.measured, tasks, duration_s, expected_s)
+        self.measured += tasks
 
     def _learn(self, given_s: float, took_s: float, tasks: float) -> FloatArray:
         """Take a finished stage; return its executor-seconds as given, as expected, and as it took them."""
@@ -222,9 +228,7 @@ class _Replay:
         job = int(self.job_of[stage])
         self.running[stage] -= 1
         if self.succeeded[stage]:
-            expected_s = float(self.estimate_s[stage])
-            self.trust = after_task(*self.trust, self.measured, self.duration_s[stage], expected_s)
-            self.measured += 1
+            self._measure(self.duration_s[stage], float(self.estimate_s[stage]), 1)
         self.remaining_s[job] = max(self.remaining_s[job] - self.slots[stage] * self.estimate_s[stage], 0.0)
         if self.pending[stage] > 0 and self.running[stage] < self.cap[stage]:
             self._run(stage, executors)
