@@ -78,8 +78,9 @@ def test_a_replay_is_the_simulators_episode(
     np.testing.assert_allclose(completion_s, episode.job_completion_s, rtol=0, atol=1e-9)
 
 
+@pytest.mark.parametrize("failing", [False, True])
 @pytest.mark.parametrize(("name", "seed"), [("default", 1), ("default", 2), ("srwf", 1)])
-def test_a_replay_corrects_estimates_as_the_simulator_does(name: str, seed: int) -> None:
+def test_a_replay_corrects_estimates_as_the_simulator_does(name: str, seed: int, failing: bool) -> None:
     rng, made, arrival_s = np.random.default_rng(seed), [], 0.0
     for number in range(150):
         arrival_s += rng.exponential(8.0)
@@ -88,13 +89,16 @@ def test_a_replay_corrects_estimates_as_the_simulator_does(name: str, seed: int)
             parents = tuple(parent for parent in range(index) if rng.random() < 0.5)
             duration_s = float(rng.choice([3.0, 60.0], p=[0.95, 0.05]) + rng.random())
             tasks, estimate_s = int(rng.integers(1, 4)), duration_s * rng.lognormal(0.5, 0.7)
-            stages.append(PastStage(f"s{index}", parents, tasks, 1, tasks, duration_s, float(estimate_s)))
+            succeeded = not failing or rng.random() < 0.8
+            stage = PastStage(f"s{index}", parents, tasks, 1, tasks, duration_s, float(estimate_s))
+            stages.append(stage if succeeded else stage._replace(duration_s=0.1, succeeded=False))
         made.append(PastJob(arrival_s, f"j{number}", f"default/j{number}", 1.0, tuple(stages), math.nan))
+    mute = np.array([not stage.succeeded for job in made for stage in job.stages])
     policy, fallback, limits = registry.load(name), registry.load("sjf"), Guardrails(hold_when_idle=False)
     episode, raw = (
         simulate(
-            _trace(made), EXECUTORS, policy, limits=limits, fallback=fallback, sticky=True, corrects=corrects,
-            observer=lambda *_: None,
+            _trace(made), EXECUTORS, policy, limits=limits, fallback=fallback, sticky=True, mute=mute,
+            corrects=corrects, observer=lambda *_: None,
         )
         for corrects in (None, False)
     )  # fmt: skip

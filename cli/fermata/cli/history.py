@@ -17,6 +17,8 @@ from fermata.policy.errors import InputError
 from fermata.policy.wording import counted
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from fermata.operator.cluster import Cluster
     from fermata.operator.facts import PoolFact, WorkflowFact
     from fermata.operator.past import PastJob, PastStage
@@ -58,6 +60,11 @@ class History:
         """How many jobs might have run more tasks at once, but for a parallelism of their own."""
         rows = zip(self.jobs, self.apart, strict=True)
         return sum(why == SHARED_CAP or any(row.max_cap < row.tasks for row in job.stages) for job, why in rows)
+
+    @property
+    def failed(self) -> int:
+        """How many jobs have a stage that failed, or was stopped."""
+        return sum(not job.succeeded for job in self.jobs)
 
     def count(self, reason: str) -> int:
         """Return how many jobs are `apart` for a reason; for "", how many are not."""
@@ -139,6 +146,11 @@ def trace_of(history: History) -> Trace:
 def caps_of(history: History) -> IndexArray:
     """Return the most tasks of each stage of `trace_of` that ran at once: [stages], which a trace does not say."""
     return np.array([stage.max_cap for job in history.jobs for stage in job.stages], np.int32)
+
+
+def failed_in(history: History) -> NDArray[np.bool_]:
+    """Return which stages of `trace_of` failed, which a trace does not say: [stages]."""
+    return np.array([not stage.succeeded for job in history.jobs for stage in job.stages], np.bool_)
 
 
 def schedule_of(history: History, trace: Trace) -> Schedule:

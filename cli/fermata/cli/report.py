@@ -11,7 +11,17 @@ import typer
 
 from fermata.cli.clusters import Kubeconfig, ask
 from fermata.cli.extras import need
-from fermata.cli.history import DEADLINE, SHARED_CAP, SUSPENDED, History, caps_of, read_history, schedule_of, trace_of
+from fermata.cli.history import (
+    DEADLINE,
+    SHARED_CAP,
+    SUSPENDED,
+    History,
+    caps_of,
+    failed_in,
+    read_history,
+    schedule_of,
+    trace_of,
+)
 from fermata.cli.options import check_output, path, policy_names
 from fermata.cli.provenance import command, versions
 from fermata.policy.errors import InputError
@@ -94,13 +104,20 @@ def _page(history: History, policies: Sequence[Policy]) -> Report:
     if not history.count(""):
         raise InputError(f"nothing to compare in pool {history.pool.meta.name!r}: {'; '.join(_apart(history))}")
     # What is not counted is simulated all the same: it took executors from the others.
-    counted, caps = [not why for why in history.apart], caps_of(history)
+    counted, caps, failed = [not why for why in history.apart], caps_of(history), failed_in(history)
     runs = [Run(REAL, [only(schedule_of(history, trace), counted)])]
     for policy in policies:
         # A Kubernetes Job keeps its executors until its tasks run out.
         policy = knowing(policy, trace)
         episode = simulate(
-            trace, spec.executors, policy, limits=limits_of(spec), fallback=policies[0], sticky=True, caps=caps
+            trace,
+            spec.executors,
+            policy,
+            limits=limits_of(spec),
+            fallback=policies[0],
+            sticky=True,
+            caps=caps,
+            mute=failed,
         )
         runs.append(Run(f"simulated {policy.name}", [only(simulated_schedule(episode), counted)]))
     base = runs[1]

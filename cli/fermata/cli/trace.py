@@ -184,6 +184,8 @@ def _from_cluster(pool: str | None, kubeconfig: Path | None) -> Trace:
     if history.capped:
         capped = counted(history.capped, "workflow")
         _say(f"{capped} had a parallelism set, which a trace does not say")
+    if history.failed:
+        _say(f"{counted(history.failed, 'workflow')} failed, which a trace does not say")
     return trace_of(history)
 
 

@@ -79,5 +79,8 @@ def learn_from(world: World, stage: int) -> None:
 def learn_order_of(world: World, job: int) -> None:
     """Note what a finished job took, and what was expected of it."""
     progress = world.job_progress[job]
+    for stage in range(progress.first_stage, progress.end_stage):
+        if world.stage_progress[stage].mute:
+            return
     if progress.given_work_s > 0.0 and not progress.failed:
         learn_order(world.correction, progress.given_work_s, progress.expected_work_s, progress.took_work_s)

@@ -113,7 +113,7 @@ def _finish_stage(world: World, stage: int) -> None:
     progress = world.job_progress[job]
     if not progress.failed:
         _free_children(world, stage)
-        if world.clock[0].corrects:
+        if world.clock[0].corrects and not world.stage_progress[stage].mute:
             learn_from(world, stage)
     progress.stages_left -= 1
     if progress.stages_left > 0:
@@ -167,7 +167,7 @@ def _complete(world: World) -> None:
     job.remaining_work_s = max(job.remaining_work_s - work_s, 0.0)
     if task.fails:
         _fail_job(world, stage)
-    else:
+    elif not world.stage_progress[stage].mute:
         expected_s = board.executors[executor].free_at_s - task.start_s
         if world.clock[0].sticky and math.isnan(row.serial_fraction):
             expected_s = row.estimate_s  # its executors may be expected to go on after it

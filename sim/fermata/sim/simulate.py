@@ -222,6 +222,7 @@ def simulate(
     sticky: bool = False,
     failures: Failures | None = None,
     caps: NDArray[np.int32] | None = None,
+    mute: NDArray[np.bool_] | None = None,
     corrects: bool | None = None,
     observer: Observer | None = None,
     progress: Progress | None = None,
@@ -238,6 +239,8 @@ def simulate(
             does), and is expected to; else every task's end gives its executors back to the scheduler.
         failures: of tasks; none by default.
         caps: [stages] the most tasks of each stage that run at once, at least 1; all of them by default.
+        mute: [stages] whether nothing is learned of estimates from what its tasks take, as of a stage that failed in
+            a cluster, where it may have ended at once; none by default.
         corrects: estimates are corrected by what finished stages took; by default if the policy is one that
             `corrects_estimates`.
         observer: called with every state and the steps decided in it; the state is a view that changes afterwards.
@@ -255,7 +258,7 @@ def simulate(
     if trace.stages and int(trace.stage_slots.max()) > executors:
         job = trace.job_ids[int(trace.stage_job[int(trace.stage_slots.argmax())])]
         raise InputError(f"job {job!r} needs {trace.stage_slots.max()} executors at once, but there are {executors}")
-    tables = tables_of(trace, executors, sticky=sticky, failures=failures, caps=caps)
+    tables = tables_of(trace, executors, sticky=sticky, failures=failures, caps=caps, mute=mute)
     world = new_world(tables, executors, corrects=corrects_estimates(policy) if corrects is None else corrects)
 
     def report() -> None:

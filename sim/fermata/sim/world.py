@@ -50,6 +50,7 @@ class Tables(NamedTuple):
     stage_order: IndexArray  # the stages of each job, longest path first
     task_fails: NDArray[np.bool_]
     sticky: bool  # a stage keeps its executors, up to its cap, until its tasks run out
+    stage_mute: NDArray[np.bool_]  # what its tasks take says nothing of estimates
 
 
 @dataclass(slots=True)
@@ -109,6 +110,7 @@ class StageProgress:
     end_child: Long = 0
     parents_left: int = 0
     given_s: float = 0.0  # the estimate before any correction
+    mute: int = 0  # what its tasks take says nothing of estimates
 
 
 @dataclass(slots=True)
@@ -145,6 +147,7 @@ def tables_of(
     sticky: bool = False,
     failures: Failures | None = None,
     caps: IndexArray | None = None,
+    mute: NDArray[np.bool_] | None = None,
 ) -> Tables:
     """Derive what the engine and the policies need from a trace: work, paths, widths, children.
 
@@ -154,6 +157,7 @@ def tables_of(
         sticky: see `Tables`.
         failures: of tasks; none by default.
         caps: [stages] the most tasks that run at once, at least 1, of stages that are not moldable; all by default.
+        mute: [stages] whether what its tasks take says nothing of estimates; none by default.
 
     Raises:
         ValueError: the trace has a cycle.
@@ -200,6 +204,7 @@ def tables_of(
         # A key of three: job, then longest path, then index.
         stage_order=np.lexsort((-path_s, trace.stage_job)).astype(np.int32),
         sticky=sticky,
+        stage_mute=np.zeros(stages, np.bool_) if mute is None else mute,
     )
 
 
@@ -244,6 +249,7 @@ def new_world(tables: Tables, executors: int, *, corrects: bool = False) -> Worl
                 "end_child": tables.child_ptr[1:],
                 "parents_left": tables.stage_parents,
                 "given_s": tables.stage_estimate_s,
+                "mute": tables.stage_mute,
             },
         ),
         tasks=new_rows(

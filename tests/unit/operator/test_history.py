@@ -7,10 +7,16 @@ import weakref
 from collections.abc import AsyncIterator
 from typing import Any
 
+import pytest
+from tests.episodes import Python
 from tests.unit.operator.objects import T0, stage, workflow
 
 from fermata.cli.history import read_history
+from fermata.cli.report import _page
 from fermata.operator.times import render
+from fermata.policy import registry
+from fermata.policy.action import Action
+from fermata.policy.state import ClusterState
 
 PAGES = 4
 
@@ -19,11 +25,13 @@ class _Raw(dict[str, Any]):
     """As the API sends it, but it can be told whether somebody keeps it."""
 
 
-def _finished(name: str, pool: str) -> _Raw:
-    times = {"readyTime": render(T0), "startTime": render(T0 + 1.0), "completionTime": render(T0 + 3.0)}
-    row = {"name": "a", "state": "Succeeded", "tasks": 1, "runSeconds": 2.0, "taskSeconds": 2.0, **times}
-    done = {"type": "Succeeded", "status": "True", "reason": "AllStagesSucceeded", "lastTransitionTime": render(T0)}
-    status = {"conditions": [done], "arrivalTime": render(T0), "jctSeconds": 3.0, "stages": [row]}
+def _finished(name: str, pool: str, state: str = "Succeeded", arrival_s: float = T0) -> _Raw:
+    """A workflow of one task that took 2 s, of which 10 s were expected."""
+    times = {"readyTime": arrival_s, "startTime": arrival_s + 1.0, "completionTime": arrival_s + 3.0}
+    row = {"name": "a", "state": state, "tasks": 1, "runSeconds": 2.0, "taskSeconds": 2.0, "estimateSeconds": 10.0}
+    row |= {key: render(at_s) for key, at_s in times.items()}
+    done = {"type": "Succeeded", "status": str(state == "Succeeded"), "reason": "x", "lastTransitionTime": render(T0)}
+    status = {"conditions": [done], "arrivalTime": render(arrival_s), "jctSeconds": 3.0, "stages": [row]}
     return _Raw(workflow(name, stage("a"), status=status, poolName=pool))
 
 
@@ -51,3 +59,29 @@ def test_a_history_is_read_page_by_page_and_what_is_of_other_pools_is_let_go() -
     history = asyncio.run(read_history(server, "pool"))  # type: ignore[arg-type]
     assert [fact.meta.name for fact in history.facts] == [f"pool-{page}" for page in range(PAGES)]
     assert max(server.kept) <= 2, "more than the latest page"
+
+
+class _Few:
+    """Has some workflows, whose stages all ended alike."""
+
+    def __init__(self, state: str) -> None:
+        self._state = state
+
+    async def get(self, _path: str) -> dict[str, Any]:
+        return {"kind": "ExecutorPool", "metadata": {"name": "pool"}, "spec": {"executors": 1}}
+
+    async def pages(self, _kind: str) -> AsyncIterator[tuple[list[_Raw], str]]:
+        yield [_finished(f"w-{number}", "pool", self._state, T0 + 10.0 * number) for number in range(4)], "7"
+
+
+@pytest.mark.parametrize(("state", "missed"), [("Succeeded", True), ("Failed", False)])
+def test_what_failed_says_nothing_of_estimates_in_a_reports_simulation(state: str, missed: bool) -> None:
+    history, misses = asyncio.run(read_history(_Few(state), "pool")), []  # type: ignore[arg-type]
+    fifo = registry.load("fifo")
+
+    def choose(seen: ClusterState) -> Action:
+        misses.append(seen.estimate_misses)
+        return fifo.choose(seen)
+
+    _page(history, [fifo, Python(choose)])
+    assert (max(misses) > 0.0, history.failed) == (missed, 0 if missed else 4)
