@@ -108,13 +108,16 @@ def rows_of(view: WorkflowView) -> Rows:
     )
 
 
-def takes_part(view: WorkflowView) -> bool:
-    """Tell whether a workflow is one of a state's jobs: something of it runs, or may start.
+def takes_part(view: WorkflowView, paused: Collection[tuple[str, str]] = ()) -> bool:
+    """Tell whether a workflow is one of a state's jobs: something of it runs, or may start and is not paused.
 
-    All others, such as those that are suspended, wait for something else than executors, and to a policy jobs without
-    an executor are a queue.
+    All others, such as those that are suspended, or for whose Jobs a namespace has no quota, wait for something else
+    than executors, and to a policy jobs without an executor are a queue.
     """
-    return any(stage.occupied or _may_start(view, stage) for stage in view.stages)
+    uid = view.fact.meta.uid
+    return any(
+        stage.occupied or (_may_start(view, stage) and (uid, stage.spec.name) not in paused) for stage in view.stages
+    )
 
 
 def build_state(
@@ -144,7 +147,12 @@ def build_state(
         trust: mean error and share of misses of recent estimates (`fermata.policy.estimate_error`).
     """
     known: dict[str, Rows] = {} if cache is None else cache
-    rows = [row for row in (_cached(view, known) for view in views) if row.takes_part]
+    stalled = {uid for uid, _ in paused}
+    rows = [
+        row
+        for row in (_cached(view, known) for view in views)
+        if row.takes_part and (row.view.fact.meta.uid not in stalled or takes_part(row.view, paused))
+    ]
     # Policies break their ties by the order of the jobs, so that priority decides between equals.
     rows.sort(key=lambda row: (-row.view.spec.priority, row.job[0], row.view.fact.meta.uid))
     keys = Keys(tuple(row.view.fact.meta.uid for row in rows), tuple(key for row in rows for key in row.keys))

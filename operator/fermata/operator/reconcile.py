@@ -292,7 +292,7 @@ class PoolReconciler:
             if problem is not None:  # else it is unfinished again since it was looked at
                 await self._teller.unreadable(fact, self._ledger.accounts[uid], problem, now_s)
             return
-        came = asked is not None and problem is None and uid not in asked.jobs and takes_part(known)
+        came = asked is not None and problem is None and uid not in asked.jobs and takes_part(known, left.paused)
         if came and self._tools.pending(self.pool):
             # It came while the policy was asked: the next round decides on it, and tells what was decided.
             self._teller.mark(uid)

@@ -192,14 +192,17 @@ def test_workflows_of_which_nothing_runs_and_nothing_may_start_are_no_queue() ->
     assert list(dag_of(views, keys).child) == [1]
 
 
-def test_suspended_workflows_do_not_keep_a_model_from_holding() -> None:
+def test_workflows_that_wait_for_no_executors_do_not_keep_a_model_from_holding() -> None:
     busy = _view("busy", stage("a", estimateSeconds=200), jobs={"a": {}})
     long = _view("long", stage("a", estimateSeconds=200), arrival_s=NOW - 1)
     suspended = [_view(f"s{number}", stage("a"), suspend=True) for number in range(12)]
+    paused = [_view(f"p{number}", stage("a")) for number in range(12)]
     # Nine of ten that came were short.
     arrivals = [Arrival(NOW - 20.0 * (400 - number), 10.0 if number % 10 else 200.0) for number in range(400)]
-    for views in ([busy, long], [busy, long, *suspended]):
-        state, _ = _build(views, executors=2, arrivals=arrivals)
+    for views in ([busy, long], [busy, long, *suspended], [busy, long, *paused]):
+        state, _ = _build(
+            views, executors=2, arrivals=arrivals, paused={(f"uid-p{number}", "a") for number in range(12)}
+        )
         (step,) = decide(state, registry.load("default"), Guardrails(), registry.load("sjf"))
         assert step.action.kind == WAIT
 

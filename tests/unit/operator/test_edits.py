@@ -238,6 +238,19 @@ def test_a_workflow_that_is_not_accepted_any_more_says_so_in_a_pool_that_is_neve
     assert condition(world, "uid-long", "Accepted") == ("False", "Cycle")
 
 
+def test_a_workflow_without_quota_says_so_in_a_pool_that_is_never_quiet(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def refuse(_job: dict[str, Any]) -> dict[str, Any]:
+        raise ClusterError(403, "Forbidden", "is forbidden: exceeded quota: few, requested: count/jobs.batch=1")
+
+    world = begun()
+    monkeypatch.setattr(world.server, "create_job", refuse)
+    for name in ("first", "second"):  # which comes to a namespace that is known to be full, and is not decided on
+        world.feed("workflows", f"uid-{name}", workflow(name, stage("a"), arrival_s=world.now_s))
+        run_on(world, 0.1)
+        world.busy = True
+    assert condition(world, "uid-second", "Succeeded") == ("Unknown", "StartRetrying")
+
+
 def test_a_workflow_that_is_suspended_says_so_in_a_pool_that_is_never_quiet() -> None:
     world = begun()
     world.busy = True
