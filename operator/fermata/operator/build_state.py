@@ -295,7 +295,7 @@ def _remaining_work_s(view: WorkflowView) -> float:
     return sum(
         (stage.tasks - stage.succeeded) * stage.slots * stage.estimate.seconds
         for stage in view.stages
-        if stage.phase not in ("Succeeded", "Failed")
+        if stage.phase not in ("Succeeded", "Failed") and not stage.lost
     )
 
 

@@ -87,16 +87,17 @@ def past_job(fact: WorkflowFact) -> PastJob | None:
 
 def present_job(view: WorkflowView, now_s: float) -> PastJob:
     """Return a workflow that is not finished, as if it will go on by its estimates."""
-    position = {stage.spec.name: index for index, stage in enumerate(view.stages)}
+    kept = [stage for stage in view.stages if not stage.lost]
+    position = {stage.spec.name: index for index, stage in enumerate(kept)}
     rows = {row.name: row for row in view.fact.status.stages}
     stages = []
-    for stage in view.stages:
+    for stage in kept:
         duration_s = _present_s(stage, rows.get(stage.spec.name), now_s)
         estimate_s = (stage.job.estimate_s if stage.job else None) or stage.estimate.seconds
         stages.append(
             PastStage(
                 name=stage.spec.name,
-                parents=tuple(position[name] for name in stage.spec.depends_on),
+                parents=tuple(position[name] for name in stage.spec.depends_on if name in position),
                 tasks=stage.tasks,
                 slots=stage.slots,
                 max_cap=_max_cap(stage.tasks, stage.spec.parallelism, view.spec.parallelism),

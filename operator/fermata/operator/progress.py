@@ -55,6 +55,7 @@ class StageView:
     job: JobFact | None = None
     reason: str = ""
     message: str = ""
+    lost: bool = False  # it will never start: a stage that it depends on has failed
 
     @property
     def slots(self) -> int:
@@ -75,8 +76,8 @@ class StageView:
 
     @property
     def pending(self) -> int:
-        """Tasks that have not been started."""
-        return max(self.tasks - self.succeeded - self.occupied, 0) if self.phase != "Failed" else 0
+        """Tasks that have not been started, and may be."""
+        return 0 if self.phase == "Failed" or self.lost else max(self.tasks - self.succeeded - self.occupied, 0)
 
 
 @dataclass(frozen=True, slots=True)

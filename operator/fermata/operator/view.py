@@ -189,6 +189,8 @@ def _as_written(blank: StageView, phase: Phase, status: StageStatus) -> StageVie
 
 def _waiting(blank: StageView, done: Mapping[str, StageView], arrival_s: float) -> StageView:
     parents = [done[name] for name in blank.spec.depends_on]
+    if any(parent.phase == "Failed" or parent.lost for parent in parents):
+        return replace(blank, lost=True)
     if any(parent.phase != "Succeeded" for parent in parents):
         return blank
     return replace(blank, phase="Ready", ready_s=max([arrival_s, *(parent.end_s or 0.0 for parent in parents)]))

@@ -19,6 +19,7 @@ from tests.unit.operator.objects import T0, job_fact_of, stage, workflow_fact_of
 from fermata.operator.build_state import Arrival, HoldTimes, Keys, Rows, build_state, dag_of
 from fermata.operator.estimates import Estimates
 from fermata.operator.facts import PodFact, pod_fact
+from fermata.operator.past import present_job
 from fermata.operator.plan import plan
 from fermata.operator.progress import WorkflowView
 from fermata.operator.resources import MAX_EXECUTORS, MAX_TASKS
@@ -190,6 +191,16 @@ def test_workflows_of_which_nothing_runs_and_nothing_may_start_are_no_queue() ->
     assert keys.jobs == ("uid-ready", "uid-running")
     assert [keys.stages[i] for i in state.ready_stages] == [("uid-ready", "a")]
     assert list(dag_of(views, keys).child) == [1]
+
+
+def test_what_a_failure_keeps_from_ever_starting_is_no_work_left() -> None:
+    stages = (stage("a"), stage("b", "a", estimateSeconds=900), stage("c", "b", estimateSeconds=900), stage("d"))
+    seen = _view("w", *stages, jobs={"a": {"outcome": "Failed"}}, onFailure="Finish")
+    state, keys = _build([seen])
+    assert [keys.stages[i] for i in state.ready_stages] == [("uid-w", "d")]
+    assert list(state.job_remaining_work_s) == [10.0]
+    assert list(state.stage_pending) == [0, 0, 0, 1]
+    assert [part.name for part in present_job(seen, NOW).stages] == ["a", "d"]
 
 
 def test_workflows_that_wait_for_no_executors_do_not_keep_a_model_from_holding() -> None:
