@@ -157,11 +157,13 @@ class _Replay:
         """Know what a pool has learned that did not begin with these jobs: they alone are too few to learn from."""
         for job in self.past:
             works_s = np.zeros(3)
-            for stage in job.stages:
-                if stage.succeeded:
-                    self._measure(stage.duration_s, stage.estimate_s, stage.tasks)
-                if stage.succeeded and self.corrects:
-                    works_s += self._learn(_given_s(stage), stage.duration_s, stage.tasks * stage.slots)
+            for stage in (each for each in job.stages if each.succeeded):
+                given_s, expected_s = _given_s(stage), stage.estimate_s
+                if self.corrects:
+                    if given_s > 0.0 and pays(self.correction):
+                        expected_s = corrected_s(self.correction, given_s)  # had this policy acted then, too
+                    works_s += self._learn(given_s, stage.duration_s, stage.tasks * stage.slots)
+                self._measure(stage.duration_s, expected_s, stage.tasks)
             if job.succeeded:
                 self._learn_order(works_s)
 
