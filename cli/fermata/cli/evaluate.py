@@ -114,8 +114,8 @@ def evaluate(
         told = as_dict(policy, numbers, scores)
         # Scores of other conditions are none of the scenario's own, wherever these are kept.
         others: dict[str, object] = {"part": part, "episode_jobs": episode_jobs, "set": settings, "later": later}
+        others |= {"sticky": sticky or None}
         others |= {"noise": noise, "max_hold": max_hold, "max_wait": max_wait, "base": base, "corrections": corrections}
-        others["sticky"] = sticky or None
         if changed := {name: value for name, value in others.items() if value not in (None, [], math.inf, "policy")}:
             told["conditions"] = changed
         print(json.dumps(told | ({"interrupted": True} if done < total else {})))

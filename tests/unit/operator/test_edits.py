@@ -230,12 +230,18 @@ def test_what_a_workflow_that_became_a_circle_still_runs_counts_as_busy() -> Non
     assert status_of(world, SHORT)["tasks"]["running"] == 0
 
 
-def test_a_workflow_that_is_not_accepted_any_more_says_so_in_a_pool_that_is_never_quiet() -> None:
+@pytest.mark.parametrize(
+    ("change", "kind", "reason"),
+    [({"stages": CIRCLE}, "Accepted", "Cycle"), ({"suspend": True}, "Held", "Suspended")],
+)
+def test_a_workflow_that_an_edit_keeps_from_starting_says_so_in_a_pool_that_is_never_quiet(
+    change: dict[str, Any], kind: str, reason: str
+) -> None:
     world = begun()
     world.busy = True
-    edit(world, "uid-long", stages=CIRCLE)
+    edit(world, "uid-long", **change)
     run_on(world, 3.0)
-    assert condition(world, "uid-long", "Accepted") == ("False", "Cycle")
+    assert condition(world, "uid-long", kind) == ("False", reason)
 
 
 def test_a_workflow_without_quota_says_so_in_a_pool_that_is_never_quiet(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -249,14 +255,6 @@ def test_a_workflow_without_quota_says_so_in_a_pool_that_is_never_quiet(monkeypa
         run_on(world, 0.1)
         world.busy = True
     assert condition(world, "uid-second", "Succeeded") == ("Unknown", "StartRetrying")
-
-
-def test_a_workflow_that_is_suspended_says_so_in_a_pool_that_is_never_quiet() -> None:
-    world = begun()
-    world.busy = True
-    edit(world, "uid-long", suspend=True)
-    run_on(world, 3.0)
-    assert condition(world, "uid-long", "Held") == ("False", "Suspended")
 
 
 @pytest.mark.parametrize("ended", [True, False])
