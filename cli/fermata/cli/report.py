@@ -82,11 +82,11 @@ async def _read(cluster: Cluster, pool: str | None, *, own: bool) -> tuple[Histo
 
 def _chosen(history: History, own: Policy | None, policies: str | None) -> list[Policy]:
     """Return the policies to simulate, what never holds first: the base of all comparisons."""
-    from fermata.operator.builtin import load_fallback
+    from fermata.operator.builtin import fallback_of
     from fermata.policy.registry import load
 
     spec = history.pool.spec
-    base = load_fallback(spec.fallback if spec else "sjf")
+    base, _ = fallback_of(spec.fallback if spec else "sjf")
     others = [own] if own is not None else [load(name) for name in policy_names(policies or "")]
     return [base, *(policy for policy in others if policy.name != base.name)]
 
@@ -156,6 +156,8 @@ def _lead(history: History) -> str:
 
 
 def _caveats(history: History) -> list[str]:
+    from fermata.operator.builtin import fallback_of
+
     differs = "differ by more than its intervals say" if history.count("") > 1 else "give other figures"
     notes = [
         f"One stream of workflows, and they share a queue: another one may {differs}.",
@@ -170,6 +172,8 @@ def _caveats(history: History) -> list[str]:
     if history.untold:
         untold = "Finished with a status that does not say what ran, or how long it took, and left out"
         notes.append(f"{untold}: {_workflows(history.untold)}.")
+    if history.pool.spec is not None and (problem := fallback_of(history.pool.spec.fallback)[1]):
+        notes.append(f"As in the cluster: {problem}.")
     return notes + [f"Simulated with the others, but not counted: {text}." for text in _apart(history)]
 
 

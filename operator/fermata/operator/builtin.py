@@ -14,6 +14,7 @@ from fermata.policy import registry
 from fermata.policy.decide import Policy
 from fermata.policy.errors import FermataError, InputError
 from fermata.policy.heuristics.base import Heuristic
+from fermata.policy.heuristics.sjf import SJF
 
 
 class UnusablePolicyError(FermataError):
@@ -50,6 +51,14 @@ def load_fallback(name: str) -> Policy:
     if not isinstance(policy, Heuristic):
         raise UnusablePolicyError(reasons.POLICY_UNKNOWN, f"spec.fallback {name!r}: expected a heuristic")
     return without_holds(policy)
+
+
+def fallback_of(name: str) -> tuple[Policy, str]:
+    """Return the fallback of a pool, `sjf` where the one that it names is none, and what is wrong with that one."""
+    try:
+        return load_fallback(name), ""
+    except UnusablePolicyError as error:
+        return SJF, f"{error}; {SJF.name} is the fallback"
 
 
 def without_holds(policy: Heuristic) -> Heuristic:

@@ -14,7 +14,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import NamedTuple
 
 from fermata.operator import reasons
-from fermata.operator.builtin import UnusablePolicyError, load_fallback, without_holds
+from fermata.operator.builtin import UnusablePolicyError, fallback_of, without_holds
 from fermata.operator.clock import is_put_off
 from fermata.operator.cluster import Cluster
 from fermata.operator.envelope import Envelope
@@ -159,11 +159,9 @@ class Seat:
         return self._retry_at_s if self._unusable else None
 
     def _seat_fallback(self, name: str) -> None:
-        self._fallback_name, self._no_fallback = name, ""
-        try:
-            self._fallback = load_fallback(name)
-        except UnusablePolicyError as error:
-            self._fallback, self._no_fallback = SJF, f"{error}; {SJF.name} is the fallback"
+        self._fallback_name = name
+        self._fallback, self._no_fallback = fallback_of(name)
+        if self._no_fallback:
             log.warning("pool %s: %s", self._pool, self._no_fallback)
 
     async def _await_loading(self, loading: asyncio.Task[Loaded], now_s: float) -> None:

@@ -12,7 +12,7 @@ from tests.episodes import Python
 from tests.unit.operator.objects import T0, stage, workflow
 
 from fermata.cli.history import read_history
-from fermata.cli.report import _page
+from fermata.cli.report import _chosen, _page
 from fermata.operator.times import render
 from fermata.policy import registry
 from fermata.policy.action import Action
@@ -64,11 +64,11 @@ def test_a_history_is_read_page_by_page_and_what_is_of_other_pools_is_let_go() -
 class _Few:
     """Has some workflows, whose stages all ended alike."""
 
-    def __init__(self, state: str) -> None:
-        self._state = state
+    def __init__(self, state: str, **spec: Any) -> None:
+        self._state, self._spec = state, {"executors": 1, **spec}
 
     async def get(self, _path: str) -> dict[str, Any]:
-        return {"kind": "ExecutorPool", "metadata": {"name": "pool"}, "spec": {"executors": 1}}
+        return {"kind": "ExecutorPool", "metadata": {"name": "pool"}, "spec": self._spec}
 
     async def pages(self, _kind: str) -> AsyncIterator[tuple[list[_Raw], str]]:
         yield [_finished(f"w-{number}", "pool", self._state, T0 + 10.0 * number) for number in range(4)], "7"
@@ -85,3 +85,10 @@ def test_what_failed_says_nothing_of_estimates_in_a_reports_simulation(state: st
 
     _page(history, [fifo, Python(choose)])
     assert (max(misses) > 0.0, history.failed) == (missed, 0 if missed else 4)
+
+
+def test_a_report_goes_on_with_the_fallback_that_the_operator_goes_on_with() -> None:
+    history = asyncio.run(read_history(_Few("Succeeded", fallback="shortest"), "pool"))  # type: ignore[arg-type]
+    policies = _chosen(history, None, "fifo")
+    assert [policy.name for policy in policies] == ["sjf", "fifo"]
+    assert any("spec.fallback 'shortest'" in caveat and "sjf" in caveat for caveat in _page(history, policies).caveats)
