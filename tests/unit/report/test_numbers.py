@@ -235,11 +235,15 @@ def test_classes_are_sizes_or_shares() -> None:
     alike = class_bounds(np.array([86_400.0, 1_234_567.25, 1_234_567.75]))
     assert [label for label, _ in alike] == ["86400 s", "1234567 s", "1234568 s"]
     assert [label for label, _ in class_bounds(np.arange(1.0, 5.0))] == ["1 s", "2 s", "3 s", "4 s"]
-    assert class_bounds(np.arange(1.0, 6.0))[0] == ("smallest half, to 3 s", 3.0)
-    assert [most for _, most in class_bounds(np.r_[np.ones(100), 2.0, 3.0, 4.0, 5.0])] == [1.0, 4.0, 5.0]
+    assert class_bounds(np.arange(1.0, 6.0))[0] == ("smallest 60%, to 3 s", 3.0)
+    assert class_bounds(np.r_[np.ones(16), 2.0, 3.0, 4.0, 5.0]) == [
+        ("smallest 80%, to 1 s", 1.0),
+        ("next 10%, to 3 s", 3.0),
+        ("largest 10%, to 5 s", 5.0),
+    ]
     labels = [label for label, _ in class_bounds(np.arange(1.0, 1001.0))]
     assert labels == [
-        "smallest half, to 500 s",
+        "smallest 50%, to 500 s",
         "next 40%, to 900 s",
         "next 9%, to 990 s",
         "largest 1%, to 1000 s",

@@ -19,7 +19,7 @@ BATCHES = 20  # of one schedule's jobs: consecutive jobs share a queue, batches 
 _JOBS_FOR_BATCHES = 2 * BATCHES
 SAME = 0.01  # of the base's mean JCT: what differs by less on a real cluster differs by chance
 _MOST_SIZES = 4
-_TAIL_CLASSES = ((0.5, "smallest half"), (0.9, "next 40%"), (0.99, "next 9%"), (1.0, "largest 1%"))
+_TAIL_CLASSES = (0.5, 0.9, 0.99, 1.0)  # shares of the jobs, smallest first
 
 
 class Paired(NamedTuple):
@@ -167,10 +167,13 @@ def _pairs(ours: Schedule, theirs: Schedule) -> tuple[FloatArray, FloatArray]:
 def class_bounds(work_s: FloatArray) -> list[tuple[str, float]]:
     """Return classes of jobs by work, smallest first: name and largest work, executor-seconds.
 
-    Up to four different sizes are classes of their own; otherwise the smallest half, then up to 90%, 99% and all.
+    Up to four different sizes are classes of their own; otherwise the smallest half, then up to 90%, 99% and all, or
+    as near as equal sizes allow.
 
     >>> class_bounds(np.array([10.0, 200.0, 10.0]))
     [('10 s', 10.0), ('200 s', 200.0)]
+    >>> [name for name, _ in class_bounds(np.arange(1.0, 201.0))]
+    ['smallest 50%, to 100 s', 'next 40%, to 180 s', 'next 9%, to 198 s', 'largest 1%, to 200 s']
     """
     sizes = np.unique(np.round(work_s, 6))
     if len(sizes) <= _MOST_SIZES:
@@ -178,10 +181,12 @@ def class_bounds(work_s: FloatArray) -> list[tuple[str, float]]:
         digits = next(digits for digits in range(6, 18) if len({f"{size:.{digits}g}" for size in sizes}) == len(sizes))
         return [(f"{size:.{digits}g} s", float(size)) for size in sizes]
     found: list[tuple[str, float]] = []
-    for share, words in _TAIL_CLASSES:
-        most = float(np.quantile(work_s, share, method="inverted_cdf"))
-        if not found or most > found[-1][1]:
-            found.append((f"{words}, to {most:.4g} s", most))
+    below = 0.0
+    for most in np.unique(np.quantile(work_s, _TAIL_CLASSES, method="inverted_cdf")):
+        share = float(np.mean(work_s <= most))
+        words = "largest" if share == 1.0 else "next" if found else "smallest"
+        found.append((f"{words} {100.0 * (share - below):.3g}%, to {most:.4g} s", float(most)))
+        below = share
     return found
 
 
