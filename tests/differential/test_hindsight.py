@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.episodes import MostChildren, Python
 
+from fermata.operator.estimates import UNKNOWN_S
 from fermata.operator.hindsight import ReplayError, replay
 from fermata.operator.past import PastJob, PastStage, fitting
 from fermata.policy import registry
@@ -170,6 +171,16 @@ def test_a_replay_learns_nothing_of_what_failed_and_corrects_what_users_say_alon
     replay(made[known:], 1, witness, Guardrails(), registry.load("fifo"), history=made[:known])
     assert set(witness.expected_s) == {4.0}
     assert (witness.error[-1] > 0.0) == ("given" in fields)
+
+
+@pytest.mark.parametrize("known", [0, 1])
+@pytest.mark.parametrize("given", [False, True])
+def test_a_replay_does_not_hold_a_first_guess_against_estimates(known: int, given: bool) -> None:
+    stages = [PastStage("a", (), 1, 1, 1, 8.0, UNKNOWN_S, given=given), PastStage("a", (), 1, 1, 1, 8.0, 8.0)]
+    made = [PastJob(10.0 * number, f"j{number}", "", 1.0, (stage,), math.nan) for number, stage in enumerate(stages)]
+    witness = _Witness()
+    replay(made[known:], 1, witness, Guardrails(), registry.load("fifo"), history=made[:known])
+    assert (witness.error[-1] > 0.0) == given
 
 
 def test_the_example_by_hand() -> None:

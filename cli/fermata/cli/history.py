@@ -148,9 +148,9 @@ def caps_of(history: History) -> IndexArray:
     return np.array([stage.max_cap for job in history.jobs for stage in job.stages], np.int32)
 
 
-def failed_in(history: History) -> NDArray[np.bool_]:
-    """Return which stages of `trace_of` failed, which a trace does not say: [stages]."""
-    return np.array([not stage.succeeded for job in history.jobs for stage in job.stages], np.bool_)
+def mute_of(history: History) -> NDArray[np.bool_]:
+    """Return which stages of `trace_of` say nothing of estimates, which a trace does not tell: [stages]."""
+    return np.array([stage.mute for job in history.jobs for stage in job.stages], np.bool_)
 
 
 def schedule_of(history: History, trace: Trace) -> Schedule:

@@ -17,7 +17,7 @@ from fermata.cli.history import (
     SUSPENDED,
     History,
     caps_of,
-    failed_in,
+    mute_of,
     read_history,
     schedule_of,
     trace_of,
@@ -104,7 +104,7 @@ def _page(history: History, policies: Sequence[Policy]) -> Report:
     if not history.count(""):
         raise InputError(f"nothing to compare in pool {history.pool.meta.name!r}: {'; '.join(_apart(history))}")
     # What is not counted is simulated all the same: it took executors from the others.
-    counted, caps, failed = [not why for why in history.apart], caps_of(history), failed_in(history)
+    counted, caps, mute = [not why for why in history.apart], caps_of(history), mute_of(history)
     runs = [Run(REAL, [only(schedule_of(history, trace), counted)])]
     for policy in policies:
         # A Kubernetes Job keeps its executors until its tasks run out.
@@ -117,7 +117,7 @@ def _page(history: History, policies: Sequence[Policy]) -> Report:
             fallback=policies[0],
             sticky=True,
             caps=caps,
-            mute=failed,
+            mute=mute,
         )
         runs.append(Run(f"simulated {policy.name}", [only(simulated_schedule(episode), counted)]))
     base = runs[1]

@@ -107,6 +107,11 @@ def family_of(meta: Meta) -> str:
     return meta.labels.get(LABEL_FAMILY) or _RUN_SUFFIX.sub("", meta.name)
 
 
+def is_guess(estimate_s: float | None, *, given: bool) -> bool:
+    """Tell whether an estimate was no more than a guess, which says nothing of how far estimates can be trusted."""
+    return not given and estimate_s == UNKNOWN_S
+
+
 def measured_s(row: StageStatus, tasks: int) -> float:
     """Return how long one task of a stage that ran took, by its status.
 
@@ -188,8 +193,8 @@ class Estimates:
                 spec = specs.get(row.name)
                 slots, given_s = (spec.slots, spec.estimate_seconds) if spec else (1, None)
                 new = self.learn(workflow.meta, row.name, slots, duration_s, ended_s, given_s, row.tasks)
-                guessed = row.estimate_seconds == UNKNOWN_S and not row.estimate_source.startswith(GIVEN)
-                if new and row.estimate_seconds and not guessed:
+                given = row.estimate_source.startswith(GIVEN)
+                if new and row.estimate_seconds and not is_guess(row.estimate_seconds, given=given):
                     self.measure(duration_s, row.estimate_seconds, row.tasks)
         work_s = self._works_s.pop(workflow.meta.uid, None)
         if work_s is not None and all(row.state == "Succeeded" for row in workflow.status.stages):

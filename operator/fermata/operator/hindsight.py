@@ -114,7 +114,7 @@ class _Replay:
         self.started = self.arrived = 0
         self.trust, self.measured = (0.0, 0.0), 0
         self.given_s: FloatArray = np.array([_given_s(stage) for stage in rows])
-        self.succeeded = [stage.succeeded for stage in rows]
+        self.mute = [stage.mute for stage in rows]
         self.correction, self.corrects = new_correction(), False
         self.works_s = np.zeros((len(jobs), 3))  # of each job's finished stages: given, expected, took
         self.now_s = -math.inf
@@ -157,7 +157,7 @@ class _Replay:
         """Know what a pool has learned that did not begin with these jobs: they alone are too few to learn from."""
         for job in self.past:
             works_s = np.zeros(3)
-            for stage in (each for each in job.stages if each.succeeded):
+            for stage in (each for each in job.stages if not each.mute):
                 given_s, expected_s = _given_s(stage), stage.estimate_s
                 if self.corrects:
                     if given_s > 0.0 and pays(self.correction):
@@ -229,7 +229,7 @@ class _Replay:
         _, _, stage, executors = heapq.heappop(self.runs)
         job = int(self.job_of[stage])
         self.running[stage] -= 1
-        if self.succeeded[stage]:
+        if not self.mute[stage]:
             self._measure(self.duration_s[stage], float(self.estimate_s[stage]), 1)
         self.remaining_s[job] = max(self.remaining_s[job] - self.slots[stage] * self.estimate_s[stage], 0.0)
         if self.pending[stage] > 0 and self.running[stage] < self.cap[stage]:
@@ -242,7 +242,7 @@ class _Replay:
             self._finish(stage, job)
 
     def _finish(self, stage: int, job: int) -> None:
-        if self.corrects and self.succeeded[stage]:
+        if self.corrects and not self.mute[stage]:
             tasks = self.tasks[stage] * self.slots[stage]
             self.works_s[job] += self._learn(float(self.given_s[stage]), self.duration_s[stage], float(tasks))
         for child in self.children[stage]:

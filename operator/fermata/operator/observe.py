@@ -11,7 +11,7 @@ from fermata.operator.acceptance import Acceptance
 from fermata.operator.apply import Applier
 from fermata.operator.arrivals import RecentArrivals
 from fermata.operator.build_state import Rows
-from fermata.operator.estimates import UNKNOWN_S, Estimates, family_of
+from fermata.operator.estimates import Estimates, family_of, is_guess
 from fermata.operator.expiry import Expiry
 from fermata.operator.facts import NOT_READY_S, WorkflowFact
 from fermata.operator.holding import Holding
@@ -175,8 +175,7 @@ class Observer:
             ):
                 continue
             if job.estimate_s:
-                # What was no more than a guess says nothing of how far estimates can be trusted.
-                if spec.estimate_seconds is not None or job.estimate_s != UNKNOWN_S:
+                if not is_guess(job.estimate_s, given=spec.estimate_seconds is not None):
                     self.estimates.measure(duration_s, job.estimate_s, stage.tasks)
                 source = "learned"
                 if spec.estimate_seconds is not None:

@@ -12,7 +12,7 @@ from graphlib import TopologicalSorter
 from typing import NamedTuple
 
 from fermata.operator.build_state import weight
-from fermata.operator.estimates import LEAST_S, measured_s
+from fermata.operator.estimates import LEAST_S, is_guess, measured_s
 from fermata.operator.facts import WorkflowFact
 from fermata.operator.lanes import constant, task_duration_s
 from fermata.operator.progress import StageView, WorkflowView
@@ -31,6 +31,11 @@ class PastStage(NamedTuple):
     estimate_s: float  # of one task, as it was believed when it started
     given: bool = True  # by its user; else learned from earlier runs, and never corrected
     succeeded: bool = True  # or may yet: of what failed nothing is learned
+
+    @property
+    def mute(self) -> bool:
+        """Whether what its tasks took says nothing of estimates: it failed, or nobody had known anything."""
+        return not self.succeeded or is_guess(self.estimate_s, given=self.given)
 
 
 class PastJob(NamedTuple):

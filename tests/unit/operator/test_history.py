@@ -25,14 +25,21 @@ class _Raw(dict[str, Any]):
     """As the API sends it, but it can be told whether somebody keeps it."""
 
 
-def _finished(name: str, pool: str, state: str = "Succeeded", arrival_s: float = T0) -> _Raw:
-    """A workflow of one task that took 2 s, of which 10 s were expected."""
+def _finished(name: str, pool: str, state: str = "Succeeded", arrival_s: float = T0, given_s: int | None = 10) -> _Raw:
+    """A workflow of one task that took 2 s, of which its user had expected more, or where nothing was known."""
     times = {"readyTime": arrival_s, "startTime": arrival_s + 1.0, "completionTime": arrival_s + 3.0}
-    row = {"name": "a", "state": state, "tasks": 1, "runSeconds": 2.0, "taskSeconds": 2.0, "estimateSeconds": 10.0}
+    row = {
+        "name": "a",
+        "state": state,
+        "tasks": 1,
+        "runSeconds": 2.0,
+        "taskSeconds": 2.0,
+        "estimateSeconds": given_s or 60.0,
+    }
     row |= {key: render(at_s) for key, at_s in times.items()}
     done = {"type": "Succeeded", "status": str(state == "Succeeded"), "reason": "x", "lastTransitionTime": render(T0)}
     status = {"conditions": [done], "arrivalTime": render(arrival_s), "jctSeconds": 3.0, "stages": [row]}
-    return _Raw(workflow(name, stage("a"), status=status, poolName=pool))
+    return _Raw(workflow(name, stage("a", estimateSeconds=given_s), status=status, poolName=pool))
 
 
 class _Server:
@@ -64,19 +71,24 @@ def test_a_history_is_read_page_by_page_and_what_is_of_other_pools_is_let_go() -
 class _Few:
     """Has some workflows, whose stages all ended alike."""
 
-    def __init__(self, state: str, **spec: Any) -> None:
-        self._state, self._spec = state, {"executors": 1, **spec}
+    def __init__(self, state: str, given_s: int | None = 10, **spec: Any) -> None:
+        self._state, self._given_s, self._spec = state, given_s, {"executors": 1, **spec}
 
     async def get(self, _path: str) -> dict[str, Any]:
         return {"kind": "ExecutorPool", "metadata": {"name": "pool"}, "spec": self._spec}
 
     async def pages(self, _kind: str) -> AsyncIterator[tuple[list[_Raw], str]]:
-        yield [_finished(f"w-{number}", "pool", self._state, T0 + 10.0 * number) for number in range(4)], "7"
+        times_s = (T0 + 10.0 * number for number in range(4))
+        yield [_finished(f"w-{at_s:.0f}", "pool", self._state, at_s, self._given_s) for at_s in times_s], "7"
 
 
-@pytest.mark.parametrize(("state", "missed"), [("Succeeded", True), ("Failed", False)])
-def test_what_failed_says_nothing_of_estimates_in_a_reports_simulation(state: str, missed: bool) -> None:
-    history, misses = asyncio.run(read_history(_Few(state), "pool")), []  # type: ignore[arg-type]
+@pytest.mark.parametrize(
+    ("state", "given_s", "missed"), [("Succeeded", 10, True), ("Failed", 10, False), ("Succeeded", None, False)]
+)
+def test_what_failed_or_was_guessed_says_nothing_of_estimates_in_a_reports_simulation(
+    state: str, given_s: int | None, missed: bool
+) -> None:
+    history, misses = asyncio.run(read_history(_Few(state, given_s), "pool")), []  # type: ignore[arg-type]
     fifo = registry.load("fifo")
 
     def choose(seen: ClusterState) -> Action:
@@ -84,7 +96,7 @@ def test_what_failed_says_nothing_of_estimates_in_a_reports_simulation(state: st
         return fifo.choose(seen)
 
     _page(history, [fifo, Python(choose)])
-    assert (max(misses) > 0.0, history.failed) == (missed, 0 if missed else 4)
+    assert (max(misses) > 0.0, history.failed) == (missed, 4 if state == "Failed" else 0)
 
 
 def test_a_report_goes_on_with_the_fallback_that_the_operator_goes_on_with() -> None:
