@@ -101,6 +101,12 @@ def rights() -> list[Raw]:
     return [item for file in files for item in yaml.safe_load_all(file.read_text(encoding="utf-8"))]
 
 
+def rights_to_turns() -> list[Raw]:
+    """Return the same for an operator that may let pods through their gates, too."""
+    file = DEPLOY / "overlays/turns/rbac.yaml"
+    return [*rights(), *yaml.safe_load_all(file.read_text(encoding="utf-8"))]
+
+
 def rights_within(watched: str) -> list[Raw]:
     """Return the same for an operator of one namespace, as the chart makes them with `watchNamespace`."""
     found: list[Raw] = []
@@ -309,7 +315,7 @@ class Starts:
     def __init__(self, cluster: Cluster) -> None:
         self.jobs: Counter[tuple[str, str]] = Counter()
         self.pods: Counter[tuple[str, str, str]] = Counter()
-        self.most: Counter[str] = Counter()  # unfinished pods at once, by pool
+        self.most: Counter[str] = Counter()  # unfinished pods at once that wait at no gate, by pool
         self._unfinished: dict[str, str] = {}  # pool of each pod, by uid
         self._seen: set[str] = set()
         self._watches = [kubernetes.watch.Watch(), kubernetes.watch.Watch()]
@@ -342,7 +348,7 @@ class Starts:
 
     def _occupy(self, pod: Any, *, gone: bool) -> None:
         self._unfinished[pod.metadata.uid] = pod.metadata.labels[f"{GROUP}/pool"]
-        if gone or pod.status.phase in ("Succeeded", "Failed"):
+        if gone or pod.spec.scheduling_gates or pod.status.phase in ("Succeeded", "Failed"):
             self._unfinished.pop(pod.metadata.uid)
         self.most |= Counter(self._unfinished.values())
 

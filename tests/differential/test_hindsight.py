@@ -63,19 +63,24 @@ def jobs(draw: st.DrawFn) -> list[PastJob]:
 
 @pytest.mark.parametrize("name", POLICIES)
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(jobs=jobs(), max_hold_s=st.sampled_from([math.inf, 5.0, 0.0]), max_wait_s=st.sampled_from([math.inf, 12.5]))
+@given(
+    jobs=jobs(),
+    max_hold_s=st.sampled_from([math.inf, 5.0, 0.0]),
+    max_wait_s=st.sampled_from([math.inf, 12.5]),
+    sticky=st.booleans(),
+)
 def test_a_replay_is_the_simulators_episode(
-    name: str, jobs: list[PastJob], max_hold_s: float, max_wait_s: float
+    name: str, jobs: list[PastJob], max_hold_s: float, max_wait_s: float, sticky: bool
 ) -> None:
     policy, fallback = registry.load(name), registry.load("sjf")
     limits = Guardrails(max_hold_s, max_wait_s, hold_when_idle=False)
     caps = np.array([stage.max_cap for job in jobs for stage in job.stages], np.int32)
     episode = simulate(
-        _trace(jobs), EXECUTORS, policy, limits=limits, fallback=fallback, sticky=True, caps=caps,
+        _trace(jobs), EXECUTORS, policy, limits=limits, fallback=fallback, sticky=sticky, caps=caps,
         observer=lambda *_: None,
     )  # fmt: skip
     base = policy.eager() if hasattr(policy, "eager") else fallback
-    completion_s = replay(jobs, EXECUTORS, policy, limits, base)
+    completion_s = replay(jobs, EXECUTORS, policy, limits, base, sticky=sticky)
     np.testing.assert_allclose(completion_s, episode.job_completion_s, rtol=0, atol=1e-9)
 
 

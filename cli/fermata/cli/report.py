@@ -107,7 +107,6 @@ def _page(history: History, policies: Sequence[Policy]) -> Report:
     counted, caps, mute = [not why for why in history.apart], caps_of(history), mute_of(history)
     runs = [Run(REAL, [only(schedule_of(history, trace), counted)])]
     for policy in policies:
-        # A Kubernetes Job keeps its executors until its tasks run out.
         policy = knowing(policy, trace)
         episode = simulate(
             trace,
@@ -115,7 +114,7 @@ def _page(history: History, policies: Sequence[Policy]) -> Report:
             policy,
             limits=limits_of(spec),
             fallback=policies[0],
-            sticky=True,
+            sticky=spec.give_back == "Stage",
             caps=caps,
             mute=mute,
         )

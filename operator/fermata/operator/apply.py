@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from fermata.operator import reasons
 from fermata.operator.connection import ClusterError
 from fermata.operator.facts import JobFact, WorkflowFact, job_fact
+from fermata.operator.gates import Gates
 from fermata.operator.inflight import InFlight
 from fermata.operator.jobs import RefusedError, build_job, find, start, stop, widen
 from fermata.operator.ledger import Account, Ledger, Meter
@@ -65,6 +66,7 @@ class Applier:
         self._searches: dict[StageKey, Failure] = {}  # for Jobs that were not seen
         self._stops: dict[StageKey, Failure] = {}
         self._narrow: dict[StageKey, Narrow] = {}
+        self._gates = Gates(pool, tools, teller)
         self._failed_again = False  # one of these starts, since the latest round began
         self._others_first = False  # in this round
         self._unanswered: set[StageKey] = set()  # of `starting`
@@ -79,7 +81,7 @@ class Applier:
     def forget(self, uid: str) -> None:
         """Drop what is kept of a workflow."""
         self.refused.pop(uid, None)
-        for kept in (self._failures, self._searches, self._stops, self._narrow):
+        for kept in (self._failures, self._searches, self._stops, self._narrow, self._gates.failures):
             for key in [key for key in kept if key[0] == uid]:
                 del kept[key]
         self._shared.forget(uid)
@@ -109,6 +111,8 @@ class Applier:
             if stage.phase != "Running" or job is None:
                 continue
             wide = self._narrow.get(key)
+            if key in self._gates.failures:
+                told[stage.spec.name] = f"pods stay at their gates, tried again: {self._gates.failures[key].message}"
             if key in self._stops:
                 told[stage.spec.name] = f"not stopped, tried again: {self._stops[key].message}"
             elif wide and stage.pending and job.parallelism < wide.cap:
@@ -157,7 +161,8 @@ class Applier:
 
     def retries_s(self, now_s: float) -> Iterable[float]:
         """Return when stages are to be tried again, of those that were left alone at a time, or let others go first."""
-        failures = (*self._failures.values(), *self._full.values(), *self._searches.values(), *self._stops.values())
+        kept = (self._failures, self._full, self._searches, self._stops, self._gates.failures)
+        failures: list[Failure] = [failure for each in kept for failure in each.values()]
         times_s = [failure.until_s for failure in failures] + list(self._shared.retries_s())
         times_s = [until_s for until_s in times_s if until_s > now_s]
         if self._others_first and any(is_due(failure, now_s) for failure in self._failures.values()):
@@ -183,6 +188,10 @@ class Applier:
         before, self._paused = self._paused, self._put_off(views, now_s)
         for uid, _ in before ^ self._paused:  # why it waits from now on, if it does, is something else
             self._teller.mark(uid)
+
+    async def let_through(self, now_s: float) -> None:
+        """Let the pods through their gates whose turn it is."""
+        await self._requests.send(self._gates.requests(now_s))
 
     async def find_missing(self, views: Iterable[WorkflowView], now_s: float) -> None:
         """Look for the Jobs of stages that run and are not seen: they were deleted, or have lost their labels.
@@ -222,7 +231,10 @@ class Applier:
         if is_full or self._shared.waits(key, self._under_way(), self._now()):  # since it was decided
             self._teller.come_back(self._now())
             return
-        account = self._ledger.accounts[uid]
+        account, more = self._ledger.accounts[uid], cap - stage.occupied
+        if stage.job is not None and stage.job.gated and cap <= stage.job.parallelism:
+            self._store.give_turns(stage.job.meta.uid, more)  # its pods are there, or will be
+            return
         self.starting[key] = Start(view, cap, stage.slots)
         try:
             made = await self._request(view, stage, cap, account, policy, now_s)
@@ -246,6 +258,8 @@ class Applier:
         job = account.started[name] = job_fact(made, self._now())
         # Assume what the API server answered, so that the next decision does not wait for the event to come back.
         self._store.put_own("jobs", made)
+        if job.gated:
+            self._store.give_turns(job.meta.uid, more)
         if name not in self._store.workflow_jobs.get(uid, {}):
             self._teller.come_back(self._now())  # to look for it: no event will say what becomes of it
         self._teller.started(view, stage, job.parallelism, account, policy, now_s)
@@ -297,7 +311,11 @@ class Applier:
         if stage.job is not None:
             return await widen(self._cluster, stage, cap, now_s)
         held_s = account.stages.get(stage.spec.name, Meter()).total(now_s)
-        return await start(self._cluster, build_job(view, stage, cap, start_s=now_s, held_s=held_s, policy=policy))
+        pool = self._store.pools.get(self._pool)
+        by_task = pool is not None and pool.spec is not None and pool.spec.give_back == "Task"
+        gated = by_task and stage.spec.tasks > 1  # with the last task the stage gives its executors back in any case
+        made = build_job(view, stage, cap, start_s=now_s, held_s=held_s, policy=policy, gated=gated)
+        return await start(self._cluster, made)
 
     async def _find(self, fact: WorkflowFact, key: StageKey) -> None:
         (uid, name), found, trouble = key, None, None

@@ -37,9 +37,9 @@ class Asked:
 
     @property
     def waiting(self) -> int:
-        """Stages that are ready and were not started, held or not."""
-        unstarted = int((self.state.stage_cap[self.state.ready_stages] == 0).sum())
-        return unstarted - sum(int(self.state.stage_cap[self.keys.stage_index[key]]) == 0 for key in self.plan.starts)
+        """Stages that are ready, none of whose tasks runs, and were not started, held or not."""
+        idle = int((self.state.stage_running[self.state.ready_stages] == 0).sum())
+        return idle - sum(int(self.state.stage_running[self.keys.stage_index[key]]) == 0 for key in self.plan.starts)
 
     def counts(self, key: StageKey) -> bool:
         """Tell whether a stage that has not been started is one of `waiting`."""
@@ -80,7 +80,7 @@ class Asked:
     def unstarted(self) -> list[StageKey]:
         """Return the stages that could have been started on what was left free."""
         state, rows = self.state, self.state.ready_stages
-        fits = (state.stage_cap[rows] == 0) & (state.stage_slots[rows] <= self.free)
+        fits = (state.stage_running[rows] == 0) & (state.stage_slots[rows] <= self.free)
         return [self.keys.stages[i] for i in rows[fits].tolist()]
 
     def lacks_executors(self, key: StageKey) -> bool:

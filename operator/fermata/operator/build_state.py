@@ -1,9 +1,9 @@
 """From what is known of one pool to the `ClusterState` that a policy decides on.
 
 Pure: views and a time in, arrays and the names behind their indices out. Two things differ from a simulator's state,
-because Jobs start the next task of a stage by themselves. `stage_running` counts the executors that a stage keeps
-(its parallelism, while it has so many tasks left), and `executor_free_at_s` is when such an executor is expected to
-be given back, after the tasks that its Job will still put on it.
+because Jobs start the next task of a stage by themselves, unless their pods wait for their turn. `stage_running` counts
+the executors that a stage keeps (its parallelism, while it has so many tasks left), and `executor_free_at_s` is when
+such an executor is expected to be given back, after the tasks that its Job will still put on it.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fermata.operator.facts import PodFact
 from fermata.operator.lanes import given_back_s
+from fermata.operator.pods import PodFact
 from fermata.operator.progress import StageView, WorkflowView
 from fermata.operator.resources import MAX_EXECUTORS
 from fermata.policy.dag import Dag
@@ -293,7 +293,7 @@ def _max_cap(stage: StageView, room: int) -> int:
 
 def _remaining_work_s(view: WorkflowView) -> float:
     return sum(
-        (stage.tasks - stage.succeeded) * stage.slots * stage.estimate.seconds
+        (stage.pending + stage.occupied) * stage.slots * stage.estimate.seconds
         for stage in view.stages
         if stage.phase not in ("Succeeded", "Failed") and not stage.lost
     )
@@ -308,11 +308,13 @@ def _lanes(stage: StageView, pods: Mapping[str, Mapping[str, PodFact]], now_s: f
     begun = sorted(
         min(pod.start_s, now_s) if pod.start_s is not None else now_s
         for pod in pods.get(stage.job.meta.uid, {}).values()
+        if not pod.gated
     )[: stage.occupied]
     # Between a Job and its pods there is a moment; a task without a pod began with its Job, or is about to.
     unseen_s = now_s if stage.job.succeeded else min(stage.job.start_s, now_s)
     begun += [unseen_s] * (stage.occupied - len(begun))
-    return sorted(given_back_s(sorted(start_s + length_s for start_s in begun), stage.pending, length_s, now_s))
+    ends_s = sorted(start_s + length_s for start_s in begun)
+    return ends_s if stage.job.gated else sorted(given_back_s(ends_s, stage.pending, length_s, now_s))
 
 
 def _floats(values: Sequence[float] | Sequence[tuple[float, ...]]) -> np.ndarray:

@@ -81,6 +81,10 @@ class Cluster(Connection):
         """Merge a patch into a Job."""
         return await self.patch(f"{_jobs(namespace)}/{quote(name)}", patch)
 
+    async def patch_pod(self, namespace: str, name: str, patch: Mapping[str, Any]) -> Json:
+        """Merge a patch into a pod."""
+        return await self.patch(f"/api/v1/namespaces/{quote(namespace)}/pods/{quote(name)}", patch)
+
     async def patch_workflow_status(self, namespace: str, name: str, version: str, status: Mapping[str, Any]) -> Json:
         """Merge a status into a Workflow, only if it still has that resourceVersion.
 

@@ -153,6 +153,12 @@ class JobFact:
     stopped: str  # why this operator suspended it for good, or empty
     lanes: tuple[Lanes, ...]  # as many as its parallelism
     idle_s: float  # since when pods lack that are ready, and no other became so or succeeded, as far as seen; or inf
+    gated: bool  # its pods wait for their turn at a gate
+    # Of a gated one:
+    let_in: int = 0  # its pods that are not at the gate any more
+    owed: int = 0  # tasks whose turn it is, and whose pods still are
+    unsettled: int = 0  # tasks that have ended, and the Job controller has not said how
+    task_s: float | None = None  # what its pods took that ended, in the mean, as far as seen
 
     @property
     def genuine(self) -> bool:
@@ -186,21 +192,17 @@ class JobFact:
     def occupied(self) -> int:
         """How many tasks hold executors: the Job controller keeps as many running as parallelism allows.
 
-        What it ends, as of a Job that is suspended, failing, deleted or narrowed, may take its grace period for that.
+        Of a gated Job it is as many as have their turn: a pod at its gate holds nothing. What a Job controller ends,
+        as of a Job that is suspended, failing, deleted or narrowed, may take its grace period for that.
         """
         if self.outcome:
             return 0
+        if self.gated:
+            # Where its last tasks have ended, their executors wait until it is known what comes after them.
+            left = self.completions - self.succeeded
+            return self.let_in + self.owed or (left if left <= self.unsettled else 0)
         kept = min(self.parallelism, self.completions - self.succeeded) if self.begins_more else 0
         return max(kept, self.active)
-
-
-@dataclass(frozen=True, slots=True)
-class PodFact:
-    """A pod of a stage's Job, for as long as it runs."""
-
-    meta: Meta
-    start_s: float | None
-    running: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -314,7 +316,9 @@ def job_fact(raw: Raw, now_s: float, before: JobFact | None = None) -> JobFact:
     completions, succeeded = min(int(spec.get("completions") or 1), MAX_TASKS), int(status.get("succeeded") or 0)
     # The Job controller says how many are ready once it has looked at the Job.
     ready, idle_s = int(status.get("ready", MAX_EXECUTORS)), math.inf
-    if ready < min(parallelism, completions - succeeded) and not (end or failing or spec.get("suspend")):
+    gated = _is_gated(spec)
+    begun = (before.let_in if before else 0) if gated else parallelism
+    if ready < min(begun, completions - succeeded) and not (end or failing or spec.get("suspend")):
         # Where tasks are short, each may be over before it is counted as ready: what succeeded since was.
         same = (ready, succeeded) == ((before.ready, before.succeeded) if before else (0, 0))
         idle_s = now_s if not same else min(before.idle_s, now_s) if before else start_s
@@ -343,30 +347,20 @@ def job_fact(raw: Raw, now_s: float, before: JobFact | None = None) -> JobFact:
         stopped=stopped,
         lanes=lanes_of(meta.annotations.get(names.ANNOTATION_LANES, ""), parallelism),
         idle_s=idle_s,
+        gated=gated,
     )
 
 
-def job_of(pod: PodFact, now_s: float) -> JobFact:
-    """Return what a pod tells of a Job of which nothing else is known: namespace, pool, stage and slots."""
-    meta = {"uid": pod.meta.owner_uid, "namespace": pod.meta.namespace}
-    return job_fact({"metadata": {**meta, "labels": pod.meta.labels, "annotations": pod.meta.annotations}}, now_s)
+def _is_gated(spec: Raw) -> bool:
+    """Tell whether the pods of a Job wait for their turn, by its spec."""
+    gates = ((spec.get("template") or {}).get("spec") or {}).get("schedulingGates") or []
+    return any(gate.get("name") == names.GATE for gate in gates)
 
 
 def _condition(status: Raw, *kinds: str) -> Raw | None:
     """Return the condition of one of these types that is true, or None."""
     rows = status.get("conditions") or []
     return next((row for row in rows if row.get("type") in kinds and row.get("status") == "True"), None)
-
-
-def pod_fact(raw: Raw, now_s: float, before: PodFact | None = None) -> PodFact:
-    """Return the fact of a pod; an earlier version, `before`, if there was one, has said for good whose it is."""
-    meta, status = meta_of(raw), raw.get("status") or {}
-    if before is not None:
-        meta = replace(meta, owner_uid=before.meta.owner_uid)
-    start_s = before.start_s if before else None
-    if start_s is None and status.get("startTime"):
-        start_s = refine(parse(status["startTime"]), now_s)
-    return PodFact(meta, start_s, status.get("phase") in ("Pending", "Running"))
 
 
 def _status(model: type[Any], raw: Raw) -> Any:

@@ -1,8 +1,7 @@
 """Recent workflows replayed under a policy, with the durations that they really had: what would have happened?
 
 A small event loop around `decide`, for a few hundred jobs, so that the operator can weigh its policy against one that
-never holds without the simulator in its image. It agrees with the simulator, which a test shows. As a Kubernetes Job
-does, a started stage keeps its executors, up to its cap, until its tasks run out.
+never holds without the simulator in its image. It agrees with the simulator, which a test shows.
 """
 
 from __future__ import annotations
@@ -42,6 +41,7 @@ def replay(
     fallback: Policy,
     *,
     history: Sequence[PastJob] = (),
+    sticky: bool = True,
     give_up: Callable[[], bool] = lambda: False,
 ) -> FloatArray:
     """Return when each job would have been complete if the pool had been empty before the first arrived.
@@ -54,6 +54,8 @@ def replay(
         fallback: work-conserving, for where the limits forbid to wait.
         history: jobs that came before, oldest first: seen of them is when they arrived, their work, and what their
             stages took of what was expected of them.
+        sticky: a started stage keeps its executors, up to its cap, until its tasks run out; else each task gives them
+            back.
         give_up: asked now and then; the replay ends when it answers True.
 
     Returns:
@@ -63,7 +65,7 @@ def replay(
         ReplayError: it was given up, or the policy waits although nothing will happen any more.
         FermataError: the policy fails.
     """
-    return _Replay(jobs, executors, history).run(policy, limits, fallback, give_up)
+    return _Replay(jobs, executors, history, sticky).run(policy, limits, fallback, give_up)
 
 
 def _given_s(stage: PastStage) -> float:
@@ -74,8 +76,8 @@ def _given_s(stage: PastStage) -> float:
 class _Replay:
     """A pool on virtual time. Arrays are those of `ClusterState`, for all jobs; a state shows those that arrived."""
 
-    def __init__(self, jobs: Sequence[PastJob], executors: int, history: Sequence[PastJob]) -> None:
-        self.jobs = jobs
+    def __init__(self, jobs: Sequence[PastJob], executors: int, history: Sequence[PastJob], sticky: bool) -> None:
+        self.jobs, self.sticky = jobs, sticky
         self.first = np.cumsum([0, *(len(job.stages) for job in jobs)], dtype=np.int64)  # of each job's stages
         rows = [stage for job in jobs for stage in job.stages]
         self.job_of = np.repeat(np.arange(len(jobs), dtype=np.int32), np.diff(self.first))
@@ -193,7 +195,7 @@ class _Replay:
     def _count_held(self, until_s: float) -> None:
         """Whatever could have started and did not was held."""
         for stage in self.ready:
-            if self.cap[stage] == 0 and self.slots[stage] <= len(self.free):
+            if self.running[stage] == 0 and self.slots[stage] <= len(self.free):
                 self.held_s[stage] += until_s - self.now_s
 
     def _arrive(self) -> None:
@@ -232,7 +234,7 @@ class _Replay:
         if not self.mute[stage]:
             self._measure(self.duration_s[stage], float(self.estimate_s[stage]), 1)
         self.remaining_s[job] = max(self.remaining_s[job] - self.slots[stage] * self.estimate_s[stage], 0.0)
-        if self.pending[stage] > 0 and self.running[stage] < self.cap[stage]:
+        if self.sticky and self.pending[stage] > 0 and self.running[stage] < self.cap[stage]:
             self._run(stage, executors)
             return
         self.executor_stage[executors], self.free_at_s[executors] = IDLE, -math.inf
@@ -284,7 +286,7 @@ class _Replay:
 
     def _given_back_s(self) -> FloatArray:
         """Return when each executor is expected to be free, as the pool itself tells its policy."""
-        lanes: dict[int, list[list[int]]] = {stage: [] for stage in self.ready if self.running[stage]}
+        lanes: dict[int, list[list[int]]] = {stage: [] for stage in self.ready if self.sticky and self.running[stage]}
         if not lanes:
             return self.free_at_s
         for _, _, stage, executors in sorted(self.runs, key=itemgetter(1)):

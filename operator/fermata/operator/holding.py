@@ -75,6 +75,7 @@ class Situation(NamedTuple):
     fallback: Policy
     limits: Guardrails
     executors: int
+    sticky: bool = True  # stages keep their executors until their tasks run out
 
 
 class Pause(NamedTuple):
@@ -261,7 +262,7 @@ def compare(situation: Situation, jobs: Sequence[PastJob], first: int, clock: Ca
         ReplayError: it takes too long.
         FermataError: the policy fails.
     """
-    policy, base, fallback, limits, executors = situation
+    policy, base, fallback, limits, executors, sticky = situation
     begin = max(first - WARM, 0)
     window = jobs[begin : first + BLOCK + TAIL]
     end_s = clock() + LONGEST_REPLAY_S
@@ -270,7 +271,14 @@ def compare(situation: Situation, jobs: Sequence[PastJob], first: int, clock: Ca
     sums = []
     for chosen in (base, policy):
         completion_s = replay(
-            window, executors, chosen, limits, fallback, history=jobs[:begin], give_up=lambda: clock() > end_s
+            window,
+            executors,
+            chosen,
+            limits,
+            fallback,
+            history=jobs[:begin],
+            sticky=sticky,
+            give_up=lambda: clock() > end_s,
         )
         sums.append(float((completion_s - arrivals_s)[counted].sum()))
     return Block(*sums)

@@ -33,7 +33,14 @@ class RefusedError(Exception):
 
 
 def build_job(
-    workflow: WorkflowView, stage: StageView, cap: int, *, start_s: float, held_s: float, policy: str
+    workflow: WorkflowView,
+    stage: StageView,
+    cap: int,
+    *,
+    start_s: float,
+    held_s: float,
+    policy: str,
+    gated: bool = False,
 ) -> dict[str, Any]:
     """Return the Indexed Job that starts a stage.
 
@@ -44,12 +51,15 @@ def build_job(
         start_s: the time of the decision, seconds since the epoch.
         held_s: for how long the stage was held before.
         policy: that decided.
+        gated: whether each of its pods is to wait for its turn.
     """
     meta = workflow.fact.meta
     ours = _labels(workflow.fact, stage.spec.name)
     passed_on = names.labels_passed_on(meta.labels)
     slots = {names.ANNOTATION_SLOTS: str(stage.spec.slots)}
     template = _template(stage.spec.template, passed_on, ours, slots)
+    if gated:
+        template["spec"]["schedulingGates"] = [*(template["spec"].get("schedulingGates") or []), {"name": names.GATE}]
     spec: dict[str, Any] = {
         "completionMode": "Indexed",
         "completions": stage.spec.tasks,

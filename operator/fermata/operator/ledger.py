@@ -42,6 +42,7 @@ class Account:
     stages: dict[str, Meter] = field(default_factory=dict)
     hold_until_s: dict[str, float] = field(default_factory=dict)
     started: dict[str, JobFact] = field(default_factory=dict)  # the latest that was seen of each stage's Job
+    gap: Meter = field(default_factory=Meter)  # it had begun, and all its tasks waited for their turn
 
     @property
     def counting(self) -> bool:
@@ -49,9 +50,9 @@ class Account:
         return self.held.since_s is not None or any(meter.since_s is not None for meter in self.stages.values())
 
     def stop(self, now_s: float) -> None:
-        """Hold nothing any more."""
+        """Count nothing any more."""
         self.hold_until_s.clear()
-        for meter in (self.held, *self.stages.values()):
+        for meter in (self.held, self.gap, *self.stages.values()):
             meter.turn(on=False, now_s=now_s)
 
 
@@ -66,9 +67,12 @@ class Ledger:
         uid = fact.meta.uid
         if uid not in self.accounts:
             status = fact.status
-            account = Account(Meter(status.held_seconds or 0.0, parse_or_none(status.held_since)))
+            account = Account(
+                held=Meter(status.held_seconds or 0.0, parse_or_none(status.held_since)),
+                gap=Meter(status.gap_seconds or 0.0, parse_or_none(status.gap_since)),
+            )
             for stage in status.stages:
-                if stage.state in ("Waiting", "Held"):
+                if stage.state in ("Waiting", "Held", "Running"):
                     account.stages[stage.name] = Meter(stage.held_seconds or 0.0, parse_or_none(stage.held_since))
                 until_s = parse_or_none(stage.hold_until)
                 if until_s is not None:
@@ -86,7 +90,10 @@ class Ledger:
         account.started |= {stage.spec.name: stage.job for stage in view.stages if stage.job is not None}
         account.started |= {job.stage: job for job in view.removed}
         # An edit may also have given a held stage a parent, or taken it out: if it is ready again, it begins anew.
-        ready = {stage.spec.name for stage in view.stages if stage.phase == "Ready"}
+        ready = {stage.spec.name for stage in view.stages if stage.phase == "Ready" or stage.gated}
+        for stage in view.stages:
+            if stage.gated:  # it may be held between its tasks, too, and all that counts together
+                account.stages.setdefault(stage.spec.name, Meter(stage.held_s))
         for kept in (account.stages, account.hold_until_s):
             for name in kept.keys() - ready:
                 kept.pop(name)

@@ -31,6 +31,10 @@ ANNOTATION_LANES = f"{GROUP}/lanes"
 ANNOTATION_RELEASE = f"{GROUP}/release"
 # Written when this operator suspends a Job for good: the reason, so that others may suspend Jobs and resume them.
 ANNOTATION_STOPPED = f"{GROUP}/stopped"
+# The scheduling gate at which pods wait for their turn, where a pool has executors given back after each task.
+GATE = f"{GROUP}/turn"
+# What the Job controller says of a pod: which of the Job's tasks it is.
+ANNOTATION_INDEX = "batch.kubernetes.io/job-completion-index"
 # What tools write about the object that they applied; a copy on its Jobs would be wrong, or large.
 _KEPT_BACK = (f"{GROUP}/", "kubectl.kubernetes.io/", "argocd.argoproj.io/", "helm.sh/", "meta.helm.sh/")
 # What the Job controller writes on its pods; an API server refuses a Job whose template says anything else there.

@@ -15,7 +15,6 @@ from fermata.operator.estimates import Estimates, family_of, is_guess
 from fermata.operator.expiry import Expiry
 from fermata.operator.facts import NOT_READY_S, WorkflowFact
 from fermata.operator.holding import Holding
-from fermata.operator.lanes import task_duration_s
 from fermata.operator.ledger import Ledger
 from fermata.operator.past import past_job
 from fermata.operator.progress import WorkflowView
@@ -158,6 +157,7 @@ class Observer:
         self.released.pop(uid, None)
         if fact.released:
             self.released[uid] = fact.released
+        account.gap.turn(on=seen.in_gap, now_s=now_s)
         self._learn(seen)
         self._ledger.catch_up(seen)
         if problem is None:
@@ -169,7 +169,7 @@ class Observer:
             if stage.phase != "Succeeded" or stage.start_s is None or stage.end_s is None or stage.job is None:
                 continue
             spec, job = stage.spec, stage.job
-            duration_s = task_duration_s(stage.end_s - stage.start_s, stage.tasks, job.lanes)
+            duration_s = stage.took_s(stage.end_s - stage.start_s)
             if not self.estimates.learn(
                 seen.fact.meta, spec.name, stage.slots, duration_s, stage.end_s, spec.estimate_seconds, stage.tasks
             ):

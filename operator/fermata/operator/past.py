@@ -125,6 +125,8 @@ def _present_s(stage: StageView, row: StageStatus | None, now_s: float) -> float
     # One whose Job is not seen goes on as it was told.
     lanes = stage.job.lanes if stage.job else constant((row.parallelism if row else None) or 1)
     so_far_s = task_duration_s((stage.end_s or now_s) - stage.start_s, stage.tasks, lanes)
+    if stage.job is not None and stage.job.gated:  # others had its executors between its tasks
+        so_far_s = stage.job.task_s or 0.0
     return so_far_s if stage.end_s is not None else max(stage.estimate.seconds, so_far_s)
 
 

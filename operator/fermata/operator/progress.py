@@ -10,6 +10,7 @@ from typing import Literal, NamedTuple
 from fermata.operator import reasons
 from fermata.operator.estimates import Estimate
 from fermata.operator.facts import JobFact, WorkflowFact
+from fermata.operator.lanes import constant, task_duration_s
 from fermata.operator.resources import MAX_EXECUTORS, StageSpec, WorkflowSpec
 
 Phase = Literal["Pending", "Ready", "Running", "Succeeded", "Failed"]
@@ -68,6 +69,21 @@ class StageView:
         return min(self.job.occupied, MAX_EXECUTORS // self.slots) if self.job and self.phase == "Running" else 0
 
     @property
+    def gated(self) -> bool:
+        """Whether its Job has begun and the pods of that wait for their turn, each time anew."""
+        return self.phase == "Running" and self.job is not None and self.job.gated
+
+    @property
+    def rests(self) -> bool:
+        """Whether it has begun and waits for executors all the same: it is the turn of none of its tasks."""
+        return self.gated and self.job is not None and self.job.begins_more and not self.job.occupied
+
+    @property
+    def waits(self) -> bool:
+        """Whether it could be given executors and has none."""
+        return self.phase == "Ready" or self.rests
+
+    @property
     def succeeded(self) -> int:
         """Tasks that are done."""
         if self.phase == "Succeeded":
@@ -77,7 +93,16 @@ class StageView:
     @property
     def pending(self) -> int:
         """Tasks that have not been started, and may be."""
-        return 0 if self.phase == "Failed" or self.lost else max(self.tasks - self.succeeded - self.occupied, 0)
+        if self.phase == "Failed" or self.lost:
+            return 0
+        unsettled = self.job.unsettled if self.job else 0
+        return max(self.tasks - self.succeeded - self.occupied - unsettled, 0)
+
+    def took_s(self, run_s: float) -> float:
+        """Return what one of its tasks took, of a stage that ran for so long: of a gated one its pods tell."""
+        if self.job is not None and self.job.task_s is not None:
+            return self.job.task_s
+        return task_duration_s(run_s, self.tasks, self.job.lanes if self.job else constant(1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +154,12 @@ class WorkflowView:
                 total += max(end_s - max(start_s, until), 0.0)
                 until = max(until, end_s)
         return total
+
+    @property
+    def in_gap(self) -> bool:
+        """Whether it has begun and waits all the same: the tasks of its stages that run wait for their turn."""
+        begun = [stage.rests for stage in self.stages if stage.phase == "Running"]
+        return bool(begun) and all(begun) and not any(job.occupied for job in self.removed)
 
     @property
     def start_s(self) -> float | None:

@@ -58,6 +58,7 @@ PODS_NOT_READY: Final = "PodsNotReady"
 STOPPED: Final = "Stopped"
 STAGE_REMOVED: Final = "StageRemoved"
 NOT_STARTED: Final = "NotStarted"
+WAITING_FOR_TURN: Final = "WaitingForTurn"
 # Those that somebody should look at: they are told of the workflow, too.
 AMISS: Final = (START_RETRYING, CHANGE_RETRYING, JOB_UNSEEN, NO_POD_READY, PODS_NOT_READY)
 # PolicyReady
@@ -112,7 +113,7 @@ MEANINGS: Final[dict[str, dict[str, str]]] = {
         NAMESPACE_NOT_ALLOWED: "The pool's namespaceSelector does not select the workflow's namespace.",
     },
     "Reasons of Running, Held and Succeeded": {
-        WAITING: "A stage is ready, but too few executors are free for it.",
+        WAITING: "A stage is ready, or its next task is, but too few executors are free for it.",
         SUSPENDED: (
             "spec.suspend is set, or it or its namespace is being deleted: what runs goes on, nothing new starts. "
             "Or all that has started and not ended are Jobs that somebody suspended."
@@ -139,7 +140,8 @@ MEANINGS: Final[dict[str, dict[str, str]]] = {
             "The stage's Job has lost its labels and cannot get them back; it keeps its executors until it ends."
         ),
         CHANGE_RETRYING: (
-            "The API server does not let the stage's Job run more tasks at once, or be stopped; it is tried again."
+            "The API server does not let the stage's Job run more tasks at once, or be stopped, or its pods pass their "
+            "gates; it is tried again."
         ),
         NO_POD_READY: (
             "For a minute no pod of its Job has been ready: kubectl describe job says whether they are refused, "
@@ -153,6 +155,10 @@ MEANINGS: Final[dict[str, dict[str, str]]] = {
         STAGE_REMOVED: (
             "An edit took the stage out of the workflow, so its Job was stopped. Putting it back does not start it "
             "again."
+        ),
+        WAITING_FOR_TURN: (
+            "The stage has begun, and its next tasks wait at their gates until the policy gives them executors: the "
+            "pool's giveBack is Task."
         ),
         NOT_STARTED: "The workflow ended before the stage could start.",
     },

@@ -75,6 +75,7 @@ class PoolReconciler:
         await self._applier.stop_unwanted(self._observer.views.values(), now_s)
         if asked:
             await self._applier.carry_out(asked.plan, self._observer.views, asked.decision.policy, now_s)
+        await self._applier.let_through(now_s)
         await self._observer.observe(now_s)
         # 5. Settle: who is held from now on?
         left = self._settle(asked, now_s)
@@ -172,7 +173,8 @@ class PoolReconciler:
         if policy is None:
             return None
         base = self._seat.fallback if spec.mode == "Shadow" else self._seat.substitute
-        return Situation(policy, base, self._seat.substitute, limits_of(spec), spec.executors)
+        sticky = spec.give_back == "Stage"
+        return Situation(policy, base, self._seat.substitute, limits_of(spec), spec.executors, sticky)
 
     def _unfinished(self, now_s: float) -> list[PastJob]:
         sound = (known for uid, known in self._observer.views.items() if uid not in self._observer.problems)
@@ -203,7 +205,7 @@ class PoolReconciler:
             if known is None or known.room == 0:
                 continue  # by now its workflow keeps it, not the policy
             stage = known.stage(key[1])
-            if stage is not None and stage.phase == "Ready" and asked.left(key, committed.get(key)):
+            if stage is not None and stage.waits and asked.left(key, committed.get(key)):
                 yield key
 
     def _meter(self, uid: str, held: Collection[str], now_s: float) -> None:
@@ -213,12 +215,12 @@ class PoolReconciler:
             return
         for stage in known.stages:
             name = stage.spec.name
-            if stage.phase != "Ready" or (name not in held and name not in account.stages):
+            if not (stage.phase == "Ready" or stage.gated) or (name not in held and name not in account.stages):
                 continue
             if account.stages.setdefault(name, Meter()).turn(on=name in held, now_s=now_s):
                 self._teller.mark(uid)
                 self._tools.metrics.holds.labels(self.pool).inc(name in held)
-        running = any(stage.phase == "Running" for stage in known.stages)
+        running = any(stage.phase == "Running" and not stage.rests for stage in known.stages)
         if account.held.turn(on=bool(held) and not running and known.outcome is None, now_s=now_s):
             self._teller.mark(uid)
 
@@ -234,7 +236,7 @@ class PoolReconciler:
     def _may_start(self, uid: str, name: str) -> bool:
         known = self._observer.views.get(uid)
         stage = known.stage(name) if known and not known.blocked else None
-        return stage is not None and stage.phase == "Ready"
+        return stage is not None and stage.waits
 
     async def _tell_workflows(self, asked: Asked | None, left: Left, now_s: float) -> None:
         # What has ended comes first: people wait for that, and until it is written each decision looks at it again.
@@ -309,7 +311,7 @@ class PoolReconciler:
         for stage in known.stages:
             name = stage.spec.name
             key = (known.fact.meta.uid, name)
-            if stage.phase != "Ready":
+            if not stage.waits:
                 continue
             if key in left.paused:
                 whys.waiting[name] = self._applier.why_paused(known, name)

@@ -212,6 +212,10 @@ class WorkflowStatus(_Told):
     held_seconds: SecondsRead | None = Field(default=None, description="No task ran although executors were left free.")
     run_seconds: SecondsRead | None = Field(default=None, description="At least one task ran.")
     held_since: Time | None = Field(default=None, description="Since when it is held now; adds to heldSeconds.")
+    gap_seconds: SecondsRead | None = Field(
+        default=None, description="It had begun, and all its tasks waited for their turn: counts as wait, not as run."
+    )
+    gap_since: Time | None = Field(default=None, description="Since when they do now; adds to gapSeconds.")
     suspended_time: Time | None = Field(default=None, description="When it, or a Job of it, was first suspended.")
     slowdown: float | None = Field(default=None, description="JCT over the run time (at least 10 s), at least 1.")
     progress: Annotated[str, Field(max_length=32)] = Field(default="", description="Tasks succeeded of all.")
@@ -327,6 +331,12 @@ class ExecutorPoolSpec(_Spec):
     )
     max_wait_seconds: SecondsOrZero | None = Field(
         default=None, description="Age from which a ready stage is not held any more; unlimited if absent."
+    )
+    give_back: Literal["Stage", "Task"] = Field(
+        default="Stage",
+        description="When a stage of several tasks gives its executors back. Stage: when it runs out of tasks, as its "
+        "Job starts one after the other. Task: after each task, and the policy decides who is next; its pods wait at a "
+        "scheduling gate, which takes an operator with the right to patch pods.",
     )
     hold_when_idle: bool = Field(
         default=False,

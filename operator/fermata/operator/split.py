@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from fermata.operator.ledger import Meter
+from fermata.operator.ledger import Account
 from fermata.operator.progress import Outcome, WorkflowView
 
 SLOWDOWN_THRESHOLD_S = 10.0
@@ -42,6 +42,7 @@ def split(whole_s: float, held_s: float, run_s: float) -> Split:
     return Split(whole_ms, whole_ms - run_ms - held_ms, held_ms, run_ms)
 
 
-def workflow_split(view: WorkflowView, outcome: Outcome, held: Meter) -> Split:
+def workflow_split(view: WorkflowView, outcome: Outcome, account: Account) -> Split:
     """Return how the JCT of a finished workflow divides."""
-    return split(outcome.end_s - view.arrival_s, held.total(outcome.end_s), view.run_s)
+    end_s = outcome.end_s
+    return split(end_s - view.arrival_s, account.held.total(end_s), view.run_s - account.gap.total(end_s))

@@ -8,7 +8,6 @@ from typing import Any
 
 from fermata.operator import reasons
 from fermata.operator.estimates import Estimate
-from fermata.operator.lanes import task_duration_s
 from fermata.operator.ledger import Account, Meter
 from fermata.operator.names import job_name
 from fermata.operator.progress import StageView, WorkflowView
@@ -47,7 +46,7 @@ def stage_status(
     same = before is not None and before.state == state and before.reason == why.reason
     if same and before is not None and before.message and why.reason not in _ANSWERS:
         why = Why(before.reason, before.message)
-    begun = stage.start_s is not None
+    begun, gated = stage.start_s is not None, stage.job is not None and stage.job.gated
     parts = split(stage.start_s - stage.ready_s, stage.held_s, 0.0) if stage.start_s is not None else None
     run_s = stage.end_s - stage.start_s if stage.start_s is not None and stage.end_s is not None else None
     ready = stage.ready_s if stage.ready_s < math.inf else None
@@ -62,10 +61,10 @@ def stage_status(
         "readyTime": render_or_none(ready),
         "startTime": render_or_none(stage.start_s),
         "completionTime": render_or_none(stage.end_s),
-        "heldSince": None if begun else render_or_none(meter.since_s),
+        "heldSince": render_or_none(meter.since_s) if stage.gated or not begun else None,
         "holdUntil": None if begun else render_or_none(until_s),
         "waitSeconds": parts.wait_ms / 1000 if parts else None,
-        "heldSeconds": parts.held_ms / 1000 if parts else round(meter.settled_s, 3),
+        "heldSeconds": parts.held_ms / 1000 if parts and not gated else _held_s(stage, meter, before),
         "runSeconds": None if run_s is None else round(run_s, 3),
         "taskSeconds": _task_s(stage, run_s, before),
         "estimateSeconds": estimate_s,
@@ -90,14 +89,23 @@ def stage_held_no_more(stage: StageStatus, account: Account) -> dict[str, Any]:
     return row
 
 
+def _held_s(stage: StageView, meter: Meter, before: StageStatus | None) -> float:
+    """Return for how long a stage was held so far, and between its tasks; once it has ended, its status alone knows."""
+    if stage.phase in ("Ready", "Running") or before is None:
+        return round(meter.settled_s, 3)
+    return before.held_seconds or 0.0
+
+
 def _task_s(stage: StageView, run_s: float | None, before: StageStatus | None) -> float | None:
     """Return what a task of a stage took that has ended: its Job knows, and once that is gone the status does."""
     if run_s is None or stage.job is None:
         return before.task_seconds if before else None
-    return round(task_duration_s(run_s, stage.tasks, stage.job.lanes), 3)
+    return round(stage.took_s(run_s), 3)
 
 
 def _stage_state(view: WorkflowView, stage: StageView, held: Why | None, waiting: Why | None) -> tuple[str, Why]:
+    if stage.rests:
+        return stage.phase, held or waiting or Why(reasons.WAITING_FOR_TURN, "")
     if stage.phase in ("Running", "Succeeded", "Failed"):
         return stage.phase, Why(stage.reason, stage.message)
     if view.outcome is not None:

@@ -29,6 +29,8 @@ Activity = Literal["Running", "Held", "Waiting", "Suspended"]
 def activity_of(view: WorkflowView, *, held: bool) -> Activity:
     """Return what an unfinished workflow does now."""
     running = [stage for stage in view.stages if stage.phase == "Running"]
+    if view.in_gap:
+        return "Held" if held else "Waiting"
     if any(stage.occupied or stage.reason != reasons.JOB_SUSPENDED for stage in running):
         return "Running"
     if running or view.blocked == reasons.SUSPENDED:
@@ -77,6 +79,8 @@ def workflow_status(
         "heldSeconds": round(account.held.settled_s, 3),
         "runSeconds": None,
         "heldSince": render_or_none(account.held.since_s),
+        "gapSeconds": round(account.gap.settled_s, 3) or None,
+        "gapSince": render_or_none(account.gap.since_s),
         "suspendedTime": fact.status.suspended_time or (render(now_s) if _suspended(view) else None),
         "slowdown": None,
         "progress": f"{counts['succeeded']}/{counts['total']}",
@@ -84,7 +88,7 @@ def workflow_status(
         "stages": stages,
     }
     if outcome is not None:
-        parts = workflow_split(view, outcome, account.held)
+        parts = workflow_split(view, outcome, account)
         jct_s, wait_s, held_s, run_s = parts.seconds
         status |= {
             "completionTime": render(outcome.end_s),

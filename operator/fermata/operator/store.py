@@ -12,7 +12,9 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from fermata.operator import facts
-from fermata.operator.facts import JobFact, NamespaceFact, PodFact, PoolFact, WorkflowFact, is_later
+from fermata.operator.facts import JobFact, NamespaceFact, PoolFact, WorkflowFact, is_later
+from fermata.operator.pods import PodFact, job_of, pod_fact
+from fermata.operator.turns import Turns
 
 Kind = Literal["workflows", "executorpools", "jobs", "pods", "namespaces"]
 Raw = Mapping[str, Any]
@@ -43,6 +45,7 @@ class Store:
         self.busy_jobs: dict[str, dict[str, JobFact]] = defaultdict(dict)  # that hold executors, by pool and uid
         self.job_pods: dict[str, dict[str, PodFact]] = defaultdict(dict)
         self.leaving: dict[str, JobFact] = {}  # by uid: deleted before their pods have ended
+        self.turns = Turns()
         self._gone: dict[str, str] = {}  # by uid of what went lately, oldest first: the version that it went with
         self.touched: dict[str, set[str]] = defaultdict(set)  # workflow uids that changed, by pool
 
@@ -111,7 +114,27 @@ class Store:
 
     def pool_leaving(self, pool: str) -> Iterator[tuple[JobFact, int]]:
         """Yield the Jobs of a pool that were deleted before their pods, each with how many of these have not ended."""
-        return ((job, len(self.job_pods[uid])) for uid, job in self.leaving.items() if job.pool == pool)
+        return (
+            (job, sum(not pod.gated for pod in self.job_pods[uid].values()))
+            for uid, job in self.leaving.items()
+            if job.pool == pool
+        )
+
+    def give_turns(self, uid: str, tasks: int) -> None:
+        """Let it be the turn of so many more tasks of a gated Job: as its pool decided, which is not called."""
+        self.turns.give(uid, tasks)
+        changed, self._changed = self._changed, _nobody
+        try:
+            self._count_turns(uid)
+        finally:
+            self._changed = changed
+
+    def due_turns(self, pool: str) -> Iterator[tuple[JobFact, PodFact]]:
+        """Yield the pods of a pool that are to be let through their gates, each with its Job."""
+        for uid in self.turns:
+            job = self.jobs.get(uid)
+            if job is not None and job.pool == pool:
+                yield from ((job, pod) for pod in self.turns.due(uid, self.job_pods.get(uid, {}).values()))
 
     def _mark(self, pool: str, uid: str) -> None:
         self.touched[pool].add(uid)
@@ -176,10 +199,15 @@ class Store:
             return
         if owner is not None and owner.pool != fact.pool:  # the label was changed; a workflow cannot move
             fact = replace(fact, pool=owner.pool)
+        fact = self._with_turns(fact)
         if owner is not None and owner.finished and not fact.occupied:
             # Nobody asks for it any more, and finished workflows are many.
             self._remove_jobs(uid, "")
             return
+        self._keep_job(fact)
+
+    def _keep_job(self, fact: JobFact) -> None:
+        uid = fact.meta.uid
         self.jobs[uid] = fact
         self.workflow_jobs[fact.meta.owner_uid][fact.stage] = fact
         if fact.occupied:
@@ -188,10 +216,20 @@ class Store:
             self.busy_jobs[fact.pool].pop(uid, None)
         self._mark(fact.pool, fact.meta.owner_uid)
 
+    def _with_turns(self, job: JobFact) -> JobFact:
+        return self.turns.told(job, self.job_pods.get(job.meta.uid, {}).values()) if job.gated else job
+
+    def _count_turns(self, uid: str) -> None:
+        """Have a gated Job say anew what its pods do, which may be what its pool waits for."""
+        job = self.jobs.get(uid)
+        if job is not None and job.gated:
+            self._keep_job(self._with_turns(job))
+
     def _remove_jobs(self, uid: str, _name: str) -> None:
         fact = self.jobs.pop(uid, None)
         if fact is None:
             return
+        self.turns.forget(uid)
         self.busy_jobs[fact.pool].pop(uid, None)
         # A deletion takes the Job at once, unless it is asked not to, and its pods when their grace period is over.
         if not fact.outcome and uid in self.job_pods:
@@ -211,7 +249,7 @@ class Store:
 
     def _put_pods(self, raw: Raw) -> None:
         before = self.pods.get((raw.get("metadata") or {}).get("uid", ""))
-        fact = facts.pod_fact(raw, self._now(), before)
+        fact = pod_fact(raw, self._now(), before)
         if before and not fact.meta.is_newer_than(before.meta):
             return
         # Only what runs now says when an executor will be free; the rest would only cost memory.
@@ -221,15 +259,21 @@ class Store:
         self.pods[fact.meta.uid] = fact
         job = fact.meta.owner_uid
         self.job_pods[job][fact.meta.uid] = fact
+        if before is not None and before.gated and not fact.gated:
+            self.turns.passed(job)
+        self._count_turns(job)
         # One that is being deleted, of a Job that nobody shows: that was deleted before this operator began to look.
         if fact.meta.deleting and job and job not in self.jobs and job not in self.leaving:
-            self.leaving[job] = facts.job_of(fact, self._now())
+            self.leaving[job] = job_of(fact, self._now())
             self._changed(self.leaving[job].pool)
 
     def _remove_pods(self, uid: str, _name: str) -> None:
         fact = self.pods.pop(uid, None)
         if fact is None:
             return
+        job = self.jobs.get(fact.meta.owner_uid)
+        if job is not None and job.gated and not fact.gated and fact.start_s is not None:
+            self.turns.ended(job.meta.uid, self._now() - fact.start_s)
         siblings = self.job_pods[fact.meta.owner_uid]
         siblings.pop(uid, None)
         leaving = self.leaving.get(fact.meta.owner_uid)
@@ -238,6 +282,7 @@ class Store:
             self.leaving.pop(fact.meta.owner_uid, None)
         if leaving is not None:
             self._changed(leaving.pool)
+        self._count_turns(fact.meta.owner_uid)
 
     def _put_namespaces(self, raw: Raw) -> None:
         fact = NamespaceFact(facts.meta_of(raw))

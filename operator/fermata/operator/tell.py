@@ -360,7 +360,7 @@ class Teller:
         outcome = view.outcome
         if outcome is None:
             return
-        parts = workflow_split(view, outcome, account.held)
+        parts = workflow_split(view, outcome, account)
         self._metrics.observe_finished(view, policy, parts)
         jct_s, wait_s, held_s, run_s = parts.seconds
         text = f"{outcome.message}; JCT {jct_s:.1f} s = wait {wait_s:.1f} + held {held_s:.1f} + run {run_s:.1f}"

@@ -18,9 +18,9 @@ from tests.unit.operator.objects import T0, job_fact_of, stage, workflow_fact_of
 
 from fermata.operator.build_state import Arrival, HoldTimes, Keys, Rows, build_state, dag_of
 from fermata.operator.estimates import Estimates
-from fermata.operator.facts import PodFact, pod_fact
 from fermata.operator.past import present_job
 from fermata.operator.plan import plan
+from fermata.operator.pods import PodFact, pod_fact
 from fermata.operator.progress import WorkflowView
 from fermata.operator.resources import MAX_EXECUTORS, MAX_TASKS
 from fermata.operator.times import render

@@ -108,7 +108,8 @@ def test_the_network_policy_lets_in_what_asks_for_metrics_and_nothing_else() -> 
 
 def test_the_chart_has_the_rights_crds_alerts_and_dashboard_of_the_kustomization() -> None:
     rules = yaml.safe_load((CHART / "files/rules.yaml").read_text())
-    assert rules == {item["metadata"]["name"]: item["rules"] for item in _objects() if item["kind"].endswith("Role")}
+    objects = [*_objects(), *_objects(DEPLOY / "overlays/turns")]
+    assert rules == {item["metadata"]["name"]: item["rules"] for item in objects if item["kind"].endswith("Role")}
     for path in (DEPLOY / "crds").glob("*.fermata.dev.yaml"):
         assert (CHART / "crds" / path.name).read_text() == path.read_text(), "run: make crds"
     assert (CHART / "files/dashboard.json").read_text() == (MONITORING / "dashboard.json").read_text()

@@ -9,7 +9,8 @@ import pytest
 from tests.unit.operator.objects import DONE, T0, job, job_fact_of, stage, workflow_fact_of
 
 from fermata.operator import names
-from fermata.operator.facts import JobFact, job_fact, pod_fact
+from fermata.operator.facts import JobFact, job_fact
+from fermata.operator.pods import pod_fact
 from fermata.operator.resources import StageStatus, WorkflowStatus
 from fermata.operator.times import render
 

@@ -1,0 +1,61 @@
+"""Whose turn it is in Jobs whose pods wait at a gate: tasks that were given executors, and pods to be let through.
+
+That a task was given one is remembered here alone, and only until its pod is let through; what is let through holds
+its executors, as everybody can see. An operator that is started anew in between gives them away once more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import replace
+
+from fermata.operator.facts import JobFact
+from fermata.operator.pods import PodFact
+
+
+class Turns:
+    """Turns of tasks, by the uid of their Job."""
+
+    def __init__(self) -> None:
+        self._owed: dict[str, int] = {}  # tasks whose turn it is, and no pod of theirs was let through yet
+        self._ended: dict[str, tuple[int, float]] = {}  # pods that were let through and have ended, and their seconds
+
+    def give(self, job: str, tasks: int) -> None:
+        """Let it be the turn of so many more tasks of a Job."""
+        self._owed[job] = self._owed.get(job, 0) + tasks
+
+    def passed(self, job: str) -> None:
+        """Note that a pod of a Job was let through."""
+        self._owed[job] = max(self._owed.get(job, 0) - 1, 0)
+
+    def ended(self, job: str, took_s: float) -> None:
+        """Note that a pod of a Job that had been let through has ended."""
+        number, total_s = self._ended.get(job, (0, 0.0))
+        self._ended[job] = number + 1, total_s + max(took_s, 0.0)
+
+    def forget(self, job: str) -> None:
+        """Drop what is kept of a Job."""
+        self._owed.pop(job, None)
+        self._ended.pop(job, None)
+
+    def told(self, job: JobFact, pods: Collection[PodFact]) -> JobFact:
+        """Return what is known of a gated Job, with what its pods tell that have not ended."""
+        uid, begun = job.meta.uid, sum(not pod.gated for pod in pods)
+        left = max(job.completions - job.succeeded - begun, 0) if job.begins_more else 0
+        owed = min(self._owed.get(uid, 0), left)
+        if owed:
+            self._owed[uid] = owed
+        else:
+            self._owed.pop(uid, None)
+        number, total_s = self._ended.get(uid, (0, 0.0))
+        task_s = total_s / number if number else None
+        return replace(job, let_in=begun, owed=owed, unsettled=max(job.active - len(pods), 0), task_s=task_s)
+
+    def due(self, job: str, pods: Collection[PodFact]) -> Iterator[PodFact]:
+        """Yield the pods of a Job that are to be let through, in the order of their tasks."""
+        waiting = sorted((pod for pod in pods if pod.gated and not pod.meta.deleting), key=lambda pod: pod.index)
+        yield from waiting[: self._owed.get(job, 0)]
+
+    def __iter__(self) -> Iterator[str]:
+        """Yield the Jobs of which pods are to be let through."""
+        return iter(list(self._owed))

@@ -1,0 +1,124 @@
+"""The operator on virtual time against the simulator: the same workflows end at the same times."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tests.unit.operator.objects import T0, stage, workflow
+from tests.virtual_cluster import VirtualCluster
+
+from fermata.policy import registry
+from fermata.policy.guardrails import Guardrails
+from fermata.sim.simulate import simulate
+from fermata.sim.trace import Trace
+from fermata.sim.trace_builder import StageSpec, TraceBuilder
+
+EXECUTORS = 3
+EAGER = ("fifo", "sjf", "srwf", "fair")
+HOLDING = ("sjf-hold:tau=3,split=4", "default")
+Raw = dict[str, Any]
+Stream = list[tuple[float, list[StageSpec]]]
+
+
+@st.composite
+def streams(draw: st.DrawFn) -> Stream:
+    """Draw a stream of jobs: arrivals, and stages of equal tasks that take what was expected of them."""
+    made, arrival_s = [], 0.0
+    for number in range(draw(st.integers(1, 7))):
+        # Odd fractions: two things at exactly one instant are ordered in ways that nobody promises.
+        arrival_s += draw(st.integers(0, 20)) + (number + 1) / 97
+        stages: list[StageSpec] = []
+        for index in range(draw(st.integers(1, 3))):
+            tasks, seconds = draw(st.integers(1, 5)), draw(st.integers(1, 30))
+            above = [f"s{parent}" for parent in range(index) if draw(st.booleans())]
+            took_s = seconds + (number + 1) * (index + 1) / 1009
+            slots = draw(st.integers(1, 2))
+            stages.append(StageSpec(f"s{index}", [took_s] * tasks, above, slots=slots, estimate_s=float(seconds)))
+        made.append((arrival_s, stages))
+    return made
+
+
+def _trace(stream: Stream) -> Trace:
+    builder = TraceBuilder()
+    for number, (arrival_s, stages) in enumerate(stream):
+        builder.add_job(f"j{number}", arrival_s, stages, 1.0)
+    return builder.finish()
+
+
+def _workflow(number: int, arrival_s: float, stages: list[StageSpec]) -> Raw:
+    rows = [
+        stage(
+            each.name,
+            *each.depends_on,
+            tasks=len(each.durations_s),
+            slots=each.slots,
+            estimateSeconds=int(each.estimate_s or 0),
+        )
+        for each in stages
+    ]
+    return {**workflow(f"j{number}", *rows, arrival_s=T0 + math.floor(arrival_s)), "status": {}}
+
+
+def _operator_ends_s(
+    stream: Stream, name: str, *, slow: bool = False, restart_s: float = math.inf, **pool: Any
+) -> list[float]:
+    took_s = {(f"j{n}", each.name): each.durations_s[0] for n, (_, stages) in enumerate(stream) for each in stages}
+    pool |= {"executors": EXECUTORS, "policy": {"name": name}, "decisionDeadlineSeconds": 60}
+    cluster = VirtualCluster(T0, took_s, slow=slow, **pool)
+    arrivals = [(T0 + arrival_s, _workflow(n, arrival_s, stages)) for n, (arrival_s, stages) in enumerate(stream)]
+    ended_s = asyncio.run(cluster.run(arrivals, T0 + restart_s))
+    assert cluster.most <= EXECUTORS
+    return [ended_s[f"j{n}"] - T0 for n in range(len(stream))]
+
+
+def _simulator_ends_s(stream: Stream, name: str, *, sticky: bool, max_hold_s: float = math.inf) -> list[float]:
+    limits, sjf = Guardrails(max_hold_s, hold_when_idle=False), registry.load("sjf")
+    policy = registry.load(name)
+    episode = simulate(
+        _trace(stream), EXECUTORS, policy, limits=limits, fallback=sjf, sticky=sticky, corrects=False,
+        observer=lambda *_: None,
+    )  # fmt: skip
+    return list(episode.job_completion_s.tolist())
+
+
+@pytest.mark.parametrize("name", EAGER)
+@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(stream=streams())
+def test_where_stages_keep_their_executors_workflows_end_when_sticky_ones_do(name: str, stream: Stream) -> None:
+    ended_s = _operator_ends_s(stream, name)
+    assert ended_s == pytest.approx(_simulator_ends_s(stream, name, sticky=True), abs=0.01)
+
+
+@pytest.mark.parametrize("name", [*EAGER, *HOLDING])
+@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(stream=streams(), max_hold_s=st.sampled_from([None, 4, 0]))
+def test_where_tasks_give_executors_back_workflows_end_when_the_simulators_do(
+    name: str, stream: Stream, max_hold_s: int | None
+) -> None:
+    limit_s = math.inf if max_hold_s is None else float(max_hold_s)
+    expected_s = _simulator_ends_s(stream, name, sticky=False, max_hold_s=limit_s)
+    limits = {} if max_hold_s is None else {"maxHoldSeconds": max_hold_s}
+    assert _operator_ends_s(stream, name, giveBack="Task", **limits) == pytest.approx(expected_s, abs=0.01)
+
+
+@pytest.mark.parametrize("name", EAGER)
+@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(stream=streams(), restart_s=st.floats(0.0, 100.0))
+def test_a_new_operator_goes_on_with_tasks_where_the_old_one_was(name: str, stream: Stream, restart_s: float) -> None:
+    expected_s = _simulator_ends_s(stream, name, sticky=False)
+    assert _operator_ends_s(stream, name, giveBack="Task", restart_s=restart_s) == pytest.approx(expected_s, abs=0.01)
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(stream=streams(), name=st.sampled_from(EAGER), restart_s=st.floats(0.0, 100.0))
+def test_a_slow_job_controller_and_a_new_operator_lose_no_task_and_give_no_executor_twice(
+    name: str, stream: Stream, restart_s: float
+) -> None:
+    ended_s = _operator_ends_s(stream, name, giveBack="Task", slow=True, restart_s=restart_s)
+    work_s = sum(sum(each.durations_s) * each.slots for _, stages in stream for each in stages)
+    assert max(ended_s) <= stream[-1][0] + work_s, "with an executor at work at any time it ends by then"

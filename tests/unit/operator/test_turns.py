@@ -1,0 +1,149 @@
+"""Whose turn it is in a gated Job: what its pods hold, what is owed to them, and who is let through next."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.unit.operator.objects import T0, job, stage, workflow, workflow_fact_of
+
+from fermata.operator import names
+from fermata.operator.build_state import build_state
+from fermata.operator.estimates import Estimates
+from fermata.operator.facts import JobFact
+from fermata.operator.jobs import build_job
+from fermata.operator.progress import WorkflowView
+from fermata.operator.store import Store
+from fermata.operator.times import render
+from fermata.operator.view import view
+
+GATES = [{"name": "example.com/theirs"}, {"name": names.GATE}]
+Raw = dict[str, Any]
+
+
+def _job(version: int, *, tasks: int = 5, active: int = 2, **fields: Any) -> Raw:
+    raw = job("w", "a", tasks=tasks, parallelism=2, version=str(version), **fields)
+    raw["spec"]["template"] = {"spec": {"schedulingGates": GATES}}
+    raw["status"]["active"] = active
+    return raw
+
+
+def _pod(index: int, version: int, *gates: Raw, start_s: float | None = None) -> Raw:
+    labels = {names.LABEL_POOL: "pool", names.LABEL_STAGE: "a"}
+    return {
+        "metadata": {
+            "uid": f"pod-{index}", "name": f"pod-{index}", "namespace": "default", "resourceVersion": str(version),
+            "labels": labels, "annotations": {names.ANNOTATION_INDEX: str(index)},
+            "ownerReferences": [{"uid": "job-w-a", "controller": True}],
+        },
+        "spec": {"schedulingGates": list(gates)},
+        "status": {"phase": "Pending"} | ({} if start_s is None else {"startTime": render(start_s)}),
+    }  # fmt: skip
+
+
+class _Pool:
+    """The facts of a pool, and its clock."""
+
+    def __init__(self) -> None:
+        self.now_s, self.woken = T0, 0
+        self.store = Store(lambda: self.now_s, self._wake)
+        self.store.put("workflows", workflow("w", stage("a", tasks=5)))
+        self.store.put("jobs", _job(2, active=0))
+
+    def _wake(self, _pool: str) -> None:
+        self.woken += 1
+
+    @property
+    def job(self) -> JobFact:
+        return self.store.jobs["job-w-a"]
+
+    @property
+    def due(self) -> list[str]:
+        return [pod.meta.name for _, pod in self.store.due_turns("pool")]
+
+    def view(self) -> WorkflowView:
+        fact = self.store.workflows["uid-w"]
+        assert fact.spec is not None
+        return view(fact, fact.spec, {"a": self.job}, {}, {}, Estimates(), self.now_s)
+
+
+def test_a_pod_at_its_gate_holds_nothing_and_one_that_was_let_through_does() -> None:
+    pool = _Pool()
+    pool.store.give_turns("job-w-a", 1)
+    assert (pool.job.occupied, pool.due) == (1, []), "its pods are being made"
+    for index in (1, 0):
+        pool.store.put("pods", _pod(index, 3, *GATES))
+    assert (pool.job.occupied, pool.due) == (1, ["pod-0"])
+    pool.store.put("pods", _pod(0, 4, GATES[0]))
+    assert (pool.job.occupied, pool.due) == (1, []), "whose other gate it is, it has its turn"
+    assert pool.store.busy_jobs["pool"]
+    woken = pool.woken
+    pool.store.remove("pods", "pod-0")
+    assert (pool.job.occupied, pool.woken) == (0, woken + 1), "somebody else may have its executor"
+    assert not pool.store.busy_jobs["pool"]
+
+
+def test_what_is_owed_is_never_more_than_there_are_tasks_and_nothing_to_a_job_that_begins_no_more() -> None:
+    pool = _Pool()
+    pool.store.put("pods", _pod(0, 3))
+    pool.store.give_turns("job-w-a", 9)
+    assert pool.job.occupied == 5
+    pool.store.put("jobs", _job(4, succeeded=3))
+    assert pool.job.occupied == 2
+    pool.store.put("jobs", _job(5, succeeded=3, suspended=True))
+    assert pool.job.occupied == 1
+    pool.store.put("jobs", _job(6, succeeded=3))
+    assert pool.job.occupied == 1, "what it was owed is given away by now"
+
+
+def test_a_task_that_has_ended_is_not_given_a_turn_before_its_job_says_so() -> None:
+    pool = _Pool()
+    for index in (0, 1):
+        pool.store.put("pods", _pod(index, 3))
+    pool.store.put("jobs", _job(4, succeeded=2))
+    assert (pool.view().stages[0].occupied, pool.view().stages[0].pending) == (2, 1)
+    pool.store.remove("pods", "pod-0")
+    assert (pool.view().stages[0].occupied, pool.view().stages[0].pending) == (1, 1)
+
+
+def test_executors_of_last_tasks_wait_with_their_job_for_what_comes_next() -> None:
+    pool = _Pool()
+    pool.store.put("pods", _pod(4, 3))
+    pool.store.put("jobs", _job(4, succeeded=4, active=1))
+    pool.store.remove("pods", "pod-4")
+    assert (pool.job.occupied, pool.view().stages[0].rests) == (1, False)
+    pool.store.put("jobs", _job(5, succeeded=5, active=0, outcome="Complete"))
+    assert pool.job.occupied == 0
+
+
+def test_a_tasks_length_is_what_its_pods_took_and_not_how_long_they_waited() -> None:
+    pool = _Pool()
+    for index, start_s in enumerate((T0, T0 + 100.0)):
+        pool.now_s = start_s
+        pool.store.put("pods", _pod(index, 3 + index, start_s=start_s))
+        pool.now_s += 8.0 + 4.0 * index
+        pool.store.remove("pods", f"pod-{index}")
+    pool.store.put("pods", _pod(2, 9, *GATES))
+    pool.store.remove("pods", "pod-2")
+    pool.store.put("jobs", _job(10, succeeded=5, active=0, outcome="Complete"))
+    assert pool.view().stages[0].took_s(112.0) == pytest.approx(10.0)
+
+
+def test_executors_of_a_gated_stage_are_expected_back_after_each_task() -> None:
+    pool = _Pool()
+    for index, gates in enumerate(((), (), GATES)):
+        pool.store.put("pods", _pod(index, 3, *gates, start_s=T0 if index == 0 else None))
+    pool.now_s = T0 + 4.0
+    state, _ = build_state([pool.view()], 3, pool.store.job_pods, {}, {}, [], pool.now_s)
+    assert (state.free, list(state.stage_running), list(state.stage_pending)) == (1, [2], [3])
+    assert list(state.executor_free_at_s[:2]) == [T0 + 10.0, T0 + 14.0]
+    assert list(state.ready_stages) == [0]
+
+
+def test_a_gated_job_keeps_the_gates_that_its_user_gave_it() -> None:
+    fact = workflow_fact_of("etl", stage("a", tasks=2, template={"spec": {"schedulingGates": GATES[:1]}}))
+    assert fact.spec is not None
+    seen = view(fact, fact.spec, {}, {}, {}, Estimates(), T0)
+    made = build_job(seen, seen.stages[0], 2, start_s=T0, held_s=0.0, policy="sjf", gated=True)
+    assert made["spec"]["template"]["spec"]["schedulingGates"] == GATES
+    assert fact.spec.stages[0].template["spec"]["schedulingGates"] == GATES[:1]

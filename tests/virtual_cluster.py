@@ -1,0 +1,187 @@
+"""An operator on virtual time: its Job controller and kubelet lose no time, and hours of a pool take seconds."""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections import Counter
+from typing import Any
+
+from tests.unit.operator.world import Server
+
+from fermata.operator import names
+from fermata.operator.events import Events
+from fermata.operator.metrics import Metrics
+from fermata.operator.reconcile import PoolReconciler
+from fermata.operator.recorder import Recorder
+from fermata.operator.store import Store
+from fermata.operator.times import render
+from fermata.operator.tools import Tools
+
+Raw = dict[str, Any]
+
+
+class VirtualCluster(Server):
+    """One pool. Pods are made, pass their gates, run and end at the very times at which they should.
+
+    Args:
+        begin_s: the first time, seconds since the epoch.
+        duration_s: of a task, by workflow and stage.
+        slow: the operator has seen, and decided on, the end of each pod before the Job controller says so of its Job.
+        pool: its spec.
+    """
+
+    def __init__(self, begin_s: float, duration_s: dict[tuple[str, str], float], *, slow: bool, **pool: Any) -> None:
+        super().__init__()
+        self.now_s, self.duration_s, self.slow = begin_s, duration_s, slow
+        self.clock_s = lambda: self.now_s
+        self.pods: dict[str, Raw] = {}
+        self.running: list[tuple[float, str]] = []  # heap: end, pod
+        self.completion_s: dict[str, float] = {}  # of each workflow's latest Job
+        self.ended = 0  # Jobs
+        self.most = 0  # tasks that ran at once
+        self._news = True
+        self._pool = self.put("p", {"metadata": {"name": "pool", "uid": "p", "generation": 1}, "spec": pool})
+        self.start_operator()
+
+    def start_operator(self) -> None:
+        """Start the operator, anew if there was one: it lists what there is."""
+        metrics = Metrics()
+        self.store = Store(self.clock_s, lambda _: self._hear())
+        self.reconciler = PoolReconciler(
+            "pool",
+            Tools(
+                store=self.store,
+                cluster=self,  # type: ignore[arg-type]
+                events=Events(self, metrics, self.clock_s),  # type: ignore[arg-type]
+                metrics=metrics,
+                recorder=Recorder(None),
+                now=self.clock_s,
+                wake=lambda _: None,
+                pending=lambda _: False,
+                leads=lambda: True,
+                namespace=None,
+            ),
+        )
+        self.store.put("executorpools", self._pool)
+        for raw in self.objects.values():
+            if raw.get("kind") == "Workflow":
+                self.store.put("workflows", raw)
+        for pod in self.pods.values():
+            self.store.put("pods", pod)
+        for raw in self.objects.values():
+            if raw.get("kind") == "Job":
+                self.store.put("jobs", raw)
+
+    def _stamp(self) -> str:
+        """Return the time as an API server stamps it: whole seconds."""
+        return render(math.floor(self.now_s))
+
+    def _hear(self) -> None:
+        self._news = True
+
+    async def run(self, arrivals: list[tuple[float, Raw]], restart_s: float = math.inf) -> dict[str, float]:
+        """Submit workflows at their times and return when each of them ended.
+
+        Args:
+            arrivals: times, in their order, and workflows.
+            restart_s: when the operator is killed and started anew.
+        """
+        left, wake_s = arrivals[::-1], math.inf
+        stages = sum(len(raw["spec"]["stages"]) for _, raw in arrivals)
+        while self.ended < stages:
+            next_s = self.running[0][0] if self.running else math.inf
+            next_s = min(next_s, left[-1][0] if left else math.inf, wake_s, restart_s)
+            assert next_s < math.inf, "nothing will ever happen again"
+            self.now_s = max(next_s, self.now_s)
+            if restart_s <= self.now_s:
+                restart_s = math.inf
+                self.reconciler.close()
+                self.start_operator()
+            await self._end_due()
+            while left and left[-1][0] <= self.now_s:
+                raw = left.pop()[1]
+                self.store.put("workflows", self.put(raw["metadata"]["uid"], raw))
+            wake_s = await self._settle()
+        self.reconciler.close()
+        return self.completion_s
+
+    async def _settle(self) -> float:
+        """Reconcile until nothing is new, and return when to come back."""
+        self._news = True
+        while self._news:
+            self._news = False
+            wake_s = await self.reconciler.reconcile()
+        return wake_s
+
+    async def create_job(self, job: Raw) -> Raw:
+        job["status"] = {"active": 0, "succeeded": 0, "made": 0}
+        return self._fill(await super().create_job(job))
+
+    async def patch_job(self, ns: str, name: str, patch: Raw) -> Raw:
+        return self._fill(await super().patch_job(ns, name, patch))
+
+    async def patch_pod(self, _ns: str, name: str, patch: Raw) -> Raw:
+        pod = self.pods[name]
+        assert patch["metadata"]["resourceVersion"] == pod["metadata"]["resourceVersion"]
+        self.pods[name] = {**pod, "spec": pod["spec"] | patch["spec"]}
+        return self._show(name)
+
+    def _fill(self, job: Raw) -> Raw:
+        """Make pods until as many of a Job have not ended as its parallelism says, or all its tasks have theirs."""
+        uid, spec, status = job["metadata"]["uid"], job["spec"], job["status"]
+        wanted = min(spec["parallelism"], spec["completions"] - status["succeeded"])
+        missing, made = wanted - sum(_owner(pod) == uid for pod in self.pods.values()), status["made"]
+        for index in range(made, made + missing):
+            name, template = f"{uid}-{index}", spec["template"]
+            meta = {"uid": name, "name": name, "namespace": "default", "labels": template["metadata"]["labels"]}
+            meta["annotations"] = {**template["metadata"]["annotations"], names.ANNOTATION_INDEX: str(index)}
+            meta["ownerReferences"] = [{"uid": uid, "controller": True}]
+            self.pods[name] = {"metadata": meta, "spec": template["spec"], "status": {"phase": "Pending"}}
+            self._show(name)
+        status = {**status, "active": wanted, "ready": wanted, "made": made + max(missing, 0)}
+        return self.put(uid, {**job, "status": status})
+
+    def _show(self, name: str) -> Raw:
+        """Run a pod that no gate keeps, and tell of it."""
+        self._version += 1
+        pod = self.pods[name] = {**self.pods[name]}
+        pod["metadata"] = {**pod["metadata"], "resourceVersion": str(self._version)}
+        if not pod["spec"].get("schedulingGates"):
+            labels = pod["metadata"]["labels"]
+            took_s = self.duration_s[labels[names.LABEL_WORKFLOW], labels[names.LABEL_STAGE]]
+            heapq.heappush(self.running, (self.now_s + took_s, name))
+            pod["status"] = {"phase": "Running", "startTime": self._stamp()}
+            self.most = max(self.most, len(self.running))
+        self.store.put("pods", pod)
+        return pod
+
+    async def _end_due(self) -> None:
+        """End the pods whose time has come, and then say so of their Jobs."""
+        due: Counter[str] = Counter()
+        while self.running and self.running[0][0] <= self.now_s:
+            name = heapq.heappop(self.running)[1]
+            self.store.remove("pods", name)
+            due[_owner(self.pods.pop(name))] += 1
+        if due and self.slow:
+            await self._settle()
+        for uid, tasks in due.items():
+            self._succeed(uid, tasks)
+
+    def _succeed(self, uid: str, tasks: int) -> None:
+        """Note that some more tasks of a Job have succeeded."""
+        job = self.objects[uid]
+        status = {**job["status"], "succeeded": job["status"]["succeeded"] + tasks}
+        if status["succeeded"] == job["spec"]["completions"]:
+            done = {"type": "Complete", "status": "True", "lastTransitionTime": self._stamp()}
+            status |= {"conditions": [done], "active": 0}
+            self.ended += 1
+            self.completion_s[job["metadata"]["labels"][names.LABEL_WORKFLOW]] = self.now_s
+            self.put(uid, {**job, "status": status})
+        else:
+            self._fill({**job, "status": status})
+        self.store.put("jobs", self.objects[uid])
+
+
+def _owner(pod: Raw) -> str:
+    return str(pod["metadata"]["ownerReferences"][0]["uid"])
