@@ -332,8 +332,8 @@ def test_a_single_job_is_a_line_in_both_distributions() -> None:
         assert np.ptp(np.asarray(line.get_ydata(), float)) > 0.0
 
 
-@pytest.mark.parametrize("first_s", [0.0, 1.7e9])  # as a trace begins that counts from 1970
-def test_a_chart_of_a_whole_schedule_does_not_say_which_part_it_is(first_s: float) -> None:
+def drawings_from(first_s: float) -> dict[str, Drawing]:
+    """What is drawn of one short schedule that begins at `first_s`."""
     times = ("arrival_s", "start_s", "completion_s")
     found = schedule([2.0, 4.0, 6.0])
     later = replace(
@@ -342,9 +342,28 @@ def test_a_chart_of_a_whole_schedule_does_not_say_which_part_it_is(first_s: floa
         tasks=found.tasks._replace(start_s=found.tasks.start_s + first_s, end_s=found.tasks.end_s + first_s),
     )
     (view,) = views_of(replace(REPORT, sections=[Section("s", "", [Run("sjf", [later])], "sjf")]))
-    captions = {drawing.name: drawing.caption for drawing in view.drawings}
-    assert captions["gantt"].strip().endswith("deliberately held.")
-    assert "Shaded" not in captions["queue-utilisation"]
+    return {drawing.name: drawing for drawing in view.drawings}
+
+
+@pytest.mark.parametrize("first_s", [0.0, 1.7e9])  # as a trace begins that counts from 1970
+def test_a_chart_of_a_whole_schedule_does_not_say_which_part_it_is(first_s: float) -> None:
+    drawings = drawings_from(first_s)
+    assert drawings["gantt"].caption.strip().endswith("deliberately held.")
+    assert "Shaded" not in drawings["queue-utilisation"].caption
+
+
+@pytest.mark.parametrize("name", ["gantt", "queue-utilisation"])
+@pytest.mark.parametrize("first_s", [0.0, 1.7e9, 1e15 - 16.0])
+def test_instants_below_a_chart_are_told_in_full(name: str, first_s: float) -> None:
+    figure = drawings_from(first_s)[name].draw(LIGHT)
+    figure.draw_without_rendering()
+    axis = figure.axes[-1].xaxis
+    assert axis.get_offset_text().get_text() == "", "nothing is added to them or multiplied"
+    low, high = figure.axes[-1].get_xlim()
+    shown = [label for label in axis.get_ticklabels() if low <= label.get_position()[0] <= high]
+    assert [float(label.get_text()) for label in shown] == [label.get_position()[0] for label in shown]
+    boxes = [label.get_window_extent() for label in shown]
+    assert all(left.x1 < right.x0 for left, right in pairwise(boxes)), "and none is written over its neighbour"
 
 
 def test_runs_of_one_colour_differ_in_their_lines() -> None:

@@ -102,8 +102,7 @@ def gantt(told: Named, colors: Sequence[int], window: Window, note: str) -> Draw
             top += executors + 1
         axes.set_yticks(ticks, [in_lines(name) for name, _ in told])
         axes.set_ylim(top - 1.4, -0.6)
-        axes.set_xlim(*window)
-        axes.set_xlabel("seconds")
+        _seconds_below(axes, *window)
         axes.grid(axis="x")
         handles = [
             Patch(label="a task runs", facecolor=palette.muted, edgecolor=palette.paper),
@@ -136,6 +135,13 @@ def spans_in(schedule: Schedule, window: Window) -> list[ExecutorSpan]:
         span._replace(start_s=max(span.start_s, window.start_s), end_s=min(span.end_s, window.end_s)) for span in spans
     )
     return [span for span in clipped if span.end_s > span.start_s]
+
+
+def _seconds_below(axes: Axes, start_s: float, end_s: float) -> None:
+    """Let an axis tell instants in full, as the text does, also of a clock that counts from 1970."""
+    axes.set_xlim(start_s, end_s)
+    axes.set_xlabel("seconds")
+    axes.ticklabel_format(axis="x", style="plain", useOffset=False)
 
 
 def _draw_lanes(axes: Axes, spans: Sequence[ExecutorSpan], top: int, palette: Palette, color: str) -> None:
@@ -189,8 +195,7 @@ def queue_and_utilisation(told: Named, colors: Sequence[int], window: Window | N
         lower.set_ylim(0.0, 1.04)
         lower.set_ylabel("utilisation")
         lower.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:.0f}%"))
-        lower.set_xlim(edges_s[0], edges_s[-1])
-        lower.set_xlabel("seconds")
+        _seconds_below(lower, edges_s[0], edges_s[-1])
         for axes in (upper, lower):
             axes.grid(axis="y")
         legend_above(upper, 0.9 * _WIDTH)
