@@ -234,7 +234,7 @@ def _decode(line: str) -> Any:
     try:
         return _DECODER.decode(line.rstrip())  # what ends too early is told at its end, not in the next line
     except json.JSONDecodeError as error:
-        broken = f"broken JSON: {error.msg} at column {error.colno}"
+        broken = f"broken JSON: {error.msg.removesuffix(' at')} at column {error.colno}"
         raise InputError(f"{broken}; expected one JSON object a line, for each job") from error
     except RecursionError as error:
         raise InputError("broken JSON: nested too deeply") from error

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+from collections.abc import Callable
 from pathlib import Path
 
 import networkx as nx
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 
 from fermata.policy.errors import InputError
-from fermata.sim.importers import IMPORTERS, ImportOptions
+from fermata.sim.importers import IMPORTERS, Imported, ImportOptions
 from fermata.sim.importers.alibaba import read_alibaba
 from fermata.sim.importers.graphml import read_graphml
 from fermata.sim.importers.native import read_native
@@ -273,6 +274,17 @@ def test_wfcommons_1_5_and_1_4(tmp_path: Path) -> None:
     assert old.stage_slots.tolist() == [2, 1]
 
 
+def test_an_edge_that_only_the_parent_names_is_one(tmp_path: Path) -> None:
+    tasks = [
+        {"name": "a_1", "id": "a", "runtimeInSeconds": 1.0, "children": ["c", "b_1"]},
+        {"name": "b_1", "id": "b", "runtimeInSeconds": 3.0, "children": ["c"]},
+        {"name": "c_1", "id": "c", "runtimeInSeconds": 3.0, "parents": ["b"]},
+    ]
+    trace = read_wfcommons(_file(tmp_path, "run.json", json.dumps({"workflow": {"tasks": tasks}}))).trace
+    assert parents(trace, "b") == ["a"]
+    assert parents(trace, "c") == ["b", "a"]
+
+
 def test_a_wfcommons_folder_is_one_job_a_file(tmp_path: Path) -> None:
     for name in ("x", "y", "z"):
         _file(tmp_path, f"{name}.json", json.dumps(WF_1_4))
@@ -280,6 +292,15 @@ def test_a_wfcommons_folder_is_one_job_a_file(tmp_path: Path) -> None:
     assert list(trace.job_ids) == ["x", "y", "z"]
     assert trace.job_arrival_s[0] == 0.0 < trace.job_arrival_s[1] < trace.job_arrival_s[2]
     assert read_wfcommons(tmp_path, ImportOptions(mean_gap_s=0.0)).trace.job_arrival_s.tolist() == [0.0] * 3
+
+
+@pytest.mark.parametrize(("read", "suffix"), [(read_wfcommons, "json"), (read_graphml, "graphml")])
+def test_a_folder_without_a_file_to_read_says_what_it_looked_for(
+    tmp_path: Path, read: Callable[[Path], Imported], suffix: str
+) -> None:
+    _file(tmp_path, f"run.{suffix}.gz", "compressed")
+    with pytest.raises(InputError, match=rf"no file in this folder ends in \.{suffix}; compressed ones"):
+        read(tmp_path)
 
 
 def test_a_mistake_in_a_wfcommons_folder_names_the_file(tmp_path: Path) -> None:
@@ -311,7 +332,8 @@ def test_a_wfcommons_task_that_never_ran_is_left_out_or_takes_no_time(tmp_path: 
         ('{"workflow": null}', "no wfformat: workflow must be an object, not null"),
         ('{"workflow": {"tasks": null}}', "no wfformat: tasks must be a list, not null"),
         ('{"workflow": {"tasks": [1]}}', "no wfformat: each of tasks must be an object, not 1"),
-        ('{"workflow": {"tasks": [{"name": "a", "parents": "b"}]}}', 'task .a.: parents must be a list, not "b"'),
+        ('{"workflow": {"tasks": [{"name": "a", "parents": "b"}]}}', 'parents of task .a. must be a list, not "b"'),
+        ('{"workflow": {"tasks": [{"name": "a", "children": ["b"]}]}}', "task 'a': its child .b. is none of the tasks"),
         (
             '{"workflow": {"specification": {"tasks": []}, "execution": {"tasks": [{"id": "a"}, {"id": "a"}]}}}',
             "no wfformat: execution.tasks has 'a' twice",
@@ -395,6 +417,14 @@ def test_a_folder_of_graphs_made_in_python_is_a_stream_of_jobs(tmp_path: Path) -
         (('"slots" attr.type="int"', '"slots" attr.type="string"'), "graph 1: stage '2': slots must be a whole number"),
         (('"slots" attr.type="int"', '"slots" attr.type="integral"'), "no GraphML that networkx can read: 'integral'"),
         (('<node id="1"/>', ""), "graph 3: a job needs at least one stage"),
+        (
+            ('<node id="1"/>', '<node id="1"/><node id="1"/>'),
+            "no GraphML that networkx can read: node 1 is there twice",
+        ),
+        (
+            (' xmlns="http://graphml', ' xmlns="http://other'),
+            "its outermost element is '{http://other.graphdrawing.org/",
+        ),
     ],
 )
 def test_what_is_no_graph_of_a_job_is_refused(tmp_path: Path, change: tuple[str, str], words: str) -> None:

@@ -76,6 +76,7 @@ BAD = {
         '{"id": "x", "stages": [',
         "broken JSON: Expecting value at column 24; expected one JSON object a line, for each job",
     ),
+    "unfinished": ('{"id": "x', "broken JSON: Unterminated string starting at column 8; expected"),
     "two on a line": (GOOD + GOOD, "broken JSON"),
     "deep": ("[" * 100_000, "nested too deeply"),
     "not an object": ("[1, 2]", "expected a JSON object that describes a job, not a list"),

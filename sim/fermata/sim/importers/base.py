@@ -64,8 +64,14 @@ def drawn_arrivals_s(options: ImportOptions) -> Iterator[float]:
 
 
 def runs_of(path: str | Path, suffix: str, options: ImportOptions) -> Iterator[str | Path]:
-    """Yield the files of a folder that end in `suffix`, in order of name, or the one file that `path` is."""
+    """Yield the files of a folder that end in `suffix`, in order of name, or the one file that `path` is.
+
+    Raises:
+        InputError: the folder has no such file.
+    """
     files: list[str | Path] = sorted(Path(path).glob(f"*{suffix}")) if Path(path).is_dir() else [path]
+    if not files:
+        raise InputError(f"no file in this folder ends in {suffix}; compressed ones are read one by one", file=path)
     for index, file in enumerate(files):
         if options.progress is not None:
             options.progress(index / len(files))

@@ -28,6 +28,8 @@ from fermata.sim.importers.base import DEFAULTS, Imported, ImportOptions, JobSin
 from fermata.sim.job_graph import has_times, job_fields
 from fermata.sim.trace_io import job_of
 
+_ROOT = f"{{{nx.GraphMLReader.NS_GRAPHML}}}graphml"
+
 
 def read_graphml(path: str | Path, options: ImportOptions = DEFAULTS) -> Imported:
     """Read the graphs of one file, or of all files of a folder.
@@ -57,7 +59,14 @@ def read_graphml(path: str | Path, options: ImportOptions = DEFAULTS) -> Importe
 
 
 class _Reader(nx.GraphMLReader):  # type: ignore[misc]
-    """Names the node or edge whose attribute is not of its type, of which a file may have thousands."""
+    """Names the node or edge that is amiss, of which a file may have thousands."""
+
+    def add_node(self, graph: nx.DiGraph, node_xml: Element, *others: Any) -> None:
+        """Add a node; networkx would put one of an id that there is in the place of the first."""
+        nodes = len(graph)
+        super().add_node(graph, node_xml, *others)
+        if len(graph) == nodes:
+            raise nx.NetworkXError(f"node {node_xml.get('id')} is there twice")
 
     def decode_data_elements(self, graphml_keys: Any, obj_xml: Element) -> Any:
         try:
@@ -72,7 +81,11 @@ def _graphs(file: str | Path) -> list[nx.DiGraph]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of ports and untyped attributes, which are nothing to us
-            return list(_Reader()(path=BytesIO(read_bytes(file))))
+            reader = _Reader()
+            graphs = list(reader(path=BytesIO(read_bytes(file))))
+            if not graphs and (root := reader.xml.getroot().tag) != _ROOT:
+                raise nx.NetworkXError(f"its outermost element is {root!r}; expected {_ROOT!r}")
+            return graphs
     except ParseError as error:
         raise InputError(f"no XML: {error}", file=shown_name(file)) from error
     # What a document of other types, keys or parts makes networkx raise.

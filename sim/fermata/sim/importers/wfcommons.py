@@ -4,9 +4,10 @@ Source: https://github.com/wfcommons/wfformat. Version 1.5 splits what a task is
 how it ran (`workflow.execution.tasks`); before, both stood in `workflow.tasks`.
 
 What becomes of it: the run is one job; each of its tasks is a stage of one task, with `coreCount` (before 1.5 `cores`)
-slots, rounded up. A folder is one job for each `.json` file in it, in order of name; they arrive as a Poisson process
-with `mean_gap_s`, or all at once if that is 0. A task without a run time makes the job incomplete: it is skipped, or
-with `keep_incomplete` that task takes 0 s.
+slots, rounded up. An edge counts whether the child names its parent, the parent its child, or both do. A folder is one
+job for each `.json` file in it, in order of name; they arrive as a Poisson process with `mean_gap_s`, or all at once if
+that is 0. A task without a run time makes the job incomplete: it is skipped, or with `keep_incomplete` that task takes
+0 s.
 """
 
 from __future__ import annotations
@@ -67,8 +68,9 @@ def _stages(document: dict[str, Any], options: ImportOptions, file: str | Path) 
         tasks, runs = _tasks(document)
         # Before 1.4 parents were given by name.
         key_of = {task["name"]: _key(task) for task in tasks} | {_key(task): _key(task) for task in tasks}
+        parents = _parents(tasks, key_of)
         ran = [runs.get(_key(task), {}) for task in tasks]
-        stages = [_stage(task, run, key_of, options) for task, run in zip(tasks, ran, strict=True)]
+        stages = [_stage(task, run, parents[_key(task)], options) for task, run in zip(tasks, ran, strict=True)]
         complete = all(any(run.get(name) is not None for name in _RUNTIMES) for run in ran)
     except KeyError as error:
         raise InputError(f"no wfformat: missing {error}", file=shown_name(file)) from error
@@ -77,7 +79,7 @@ def _stages(document: dict[str, Any], options: ImportOptions, file: str | Path) 
     return stages, complete
 
 
-def _stage(task: dict[str, Any], run: dict[str, Any], key_of: dict[Any, Any], options: ImportOptions) -> StageSpec:
+def _stage(task: dict[str, Any], run: dict[str, Any], parents: list[str], options: ImportOptions) -> StageSpec:
     """Return what a task is as a stage.
 
     Raises:
@@ -88,19 +90,35 @@ def _stage(task: dict[str, Any], run: dict[str, Any], key_of: dict[Any, Any], op
         return StageSpec(
             name=str(key),
             durations_s=[_told(run, _RUNTIMES) or 0.0],
-            depends_on=_parents(task, key_of),
+            depends_on=parents,
             slots=1 if options.one_slot else max(1, math.ceil(_told(run, _CORES) or 0.0)),
         )
     except (TypeError, ValueError) as error:
         raise ValueError(f"task {key!r}: {error}") from error
 
 
-def _parents(task: dict[str, Any], key_of: dict[Any, Any]) -> list[str]:
-    """Return the names of the stages of a task's parents, each once."""
-    parents = _list(task.get("parents", []), "parents")
-    if unknown := [parent for parent in parents if parent not in key_of]:
-        raise ValueError(f"its parent {json.dumps(unknown[0])[:40]} is none of the tasks")
-    return list(dict.fromkeys(str(key_of[parent]) for parent in parents))
+def _parents(tasks: list[dict[str, Any]], key_of: dict[Any, Any]) -> dict[Any, list[str]]:
+    """Return the names of the stages of each task's parents, each once; by the task's key."""
+    found: dict[Any, dict[str, None]] = {_key(task): {} for task in tasks}
+    for task in tasks:
+        found[_key(task)].update(dict.fromkeys(str(key) for key in _named(task, "parents", key_of)))
+    for task in tasks:
+        for child in _named(task, "children", key_of):
+            found[child][str(_key(task))] = None
+    return {key: list(names) for key, names in found.items()}
+
+
+def _named(task: dict[str, Any], what: str, key_of: dict[Any, Any]) -> list[Any]:
+    """Return the keys of the tasks that one names as its parents, or as its children.
+
+    Raises:
+        ValueError: it names one that there is not.
+    """
+    names = _list(task.get(what, []), f"{what} of task {_key(task)!r}")
+    if unknown := [name for name in names if name not in key_of]:
+        one = {"parents": "parent", "children": "child"}[what]
+        raise ValueError(f"task {_key(task)!r}: its {one} {json.dumps(unknown[0])[:40]} is none of the tasks")
+    return [key_of[name] for name in names]
 
 
 def _told(run: dict[str, Any], names: tuple[str, ...]) -> float | None:
