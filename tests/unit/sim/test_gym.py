@@ -218,6 +218,7 @@ def test_it_renders_as_text_and_travels_to_other_processes() -> None:
         ({"parameters": {"loda": 1}}, "has no parameter 'loda'"),
         ({"trace": "no.jsonl", "executors": 1}, "no.jsonl: cannot read it"),
         ({"trace": "no.jsonl"}, "a trace needs executors"),
+        ({"trace": "no.jsonl", "executors": 1, "parameters": {"load": 0.9}}, "a trace has none; got ['load']"),
         ({"rows": 0}, "expected rows of 1 or more"),
         ({"shares": (0.0,)}, "shares above 0 up to 1"),
         ({"executors": 0}, "expected 1 to 100,000 executors, got 0"),

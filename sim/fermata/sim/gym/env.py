@@ -57,7 +57,8 @@ class SchedulingEnv(gymnasium.Env[dict[str, Any], np.int64]):
         render_mode: None or "ansi".
 
     Raises:
-        InputError: no such scenario or parameter, a trace that cannot be read, or a task that needs too many executors.
+        InputError: no such scenario or parameter, parameters of a trace, a trace that cannot be read, or a task that
+            needs too many executors.
     """
 
     metadata = {"render_modes": ["ansi"], "render_fps": 4}  # noqa: RUF012 - as Gymnasium declares it
@@ -78,6 +79,8 @@ class SchedulingEnv(gymnasium.Env[dict[str, Any], np.int64]):
             raise InputError(f"expected rows of 1 or more and shares above 0 up to 1, got {rows} and {list(shares)}")
         if trace is not None and executors is None:
             raise InputError("a trace needs executors")
+        if trace is not None and parameters:
+            raise InputError(f"parameters are those of a scenario, and a trace has none; got {sorted(parameters)}")
         self._scenario = scenario_of(scenario) if isinstance(scenario, str) else scenario
         self._scenario = self._scenario.with_(**(parameters or {}))
         self.executors = self._scenario.executors if executors is None else executors
