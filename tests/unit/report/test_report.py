@@ -12,6 +12,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
 from fermata.policy.errors import InputError
@@ -364,6 +366,25 @@ def test_instants_below_a_chart_are_told_in_full(name: str, first_s: float) -> N
     assert [float(label.get_text()) for label in shown] == [label.get_position()[0] for label in shown]
     boxes = [label.get_window_extent() for label in shown]
     assert all(left.x1 < right.x0 for left, right in pairwise(boxes)), "and none is written over its neighbour"
+
+
+@pytest.mark.parametrize("executors", [2, 256])
+def test_the_executors_of_a_large_pool_have_their_runs_colour_too(executors: int) -> None:
+    busy = np.repeat([0.0, 10.0], executors)
+    tasks = Tasks(busy, busy + 10.0, np.zeros(2 * executors, np.int32), np.ones(2 * executors, np.int32))
+    run = Run("sjf", [replace(schedule([20.0], executors=executors), tasks=tasks)])
+    (view,) = views_of(replace(REPORT, sections=[Section("s", "", [run], "sjf")]))
+    figure = next(drawing for drawing in view.drawings if drawing.name == "gantt").draw(LIGHT)
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()
+    left, low, width, height = figure.axes[0].get_window_extent().bounds
+    pixels = np.asarray(canvas.buffer_rgba())[::-1, :, :3].astype(float)  # from the bottom, as the axes are measured
+    middle = pixels[
+        int(low + 0.2 * height) : int(low + 0.8 * height), int(left + 0.1 * width) : int(left + 0.4 * width)
+    ]
+    paper, color = (255.0 * np.array(to_rgb(each)) for each in (LIGHT.paper, LIGHT.run(0)))
+    share = ((paper - middle.mean(axis=(0, 1))) / (paper - color)).mean()
+    assert share > 0.7, "what runs can be told from what is free"
 
 
 def test_runs_of_one_colour_differ_in_their_lines() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -32,6 +32,7 @@ _WIDTH = 1060
 _HEIGHT = 280
 _TASKS_A_LANE, _MOST_TASKS = 45, 1200  # as many as can be told apart
 _MOST_HEIGHT = 620
+_EDGE, _EDGE_OF_ROW = 0.6, 0.1  # of a task, in CSS pixels; at most this share of a row, or thin rows were nothing else
 _BINS = 160
 
 Named = Sequence[tuple[str, Schedule]]
@@ -92,12 +93,13 @@ def gantt(told: Named, colors: Sequence[int], window: Window, note: str) -> Draw
     rows = sum(schedule.executors for _, schedule in told) + len(told) - 1
     height = max(min(24 * rows, _MOST_HEIGHT), len(told) * room_for([name for name, _ in told], 24))
     lanes = [(name, schedule.executors, spans_in(schedule, window)) for name, schedule in told]
+    edge = min(_EDGE, _EDGE_OF_ROW * height / rows)
 
     def draw(palette: Palette) -> Figure:
         figure, axes = canvas(_WIDTH, 80 + height)
         top, ticks = 0, []
         for number, (_, executors, spans) in zip(colors, lanes, strict=True):
-            _draw_lanes(axes, spans, top, palette, palette.run(number))
+            _draw_lanes(axes, spans, top, palette.looks(palette.run(number)), edge)
             ticks.append(top + (executors - 1) / 2)
             top += executors + 1
         axes.set_yticks(ticks, [in_lines(name) for name, _ in told])
@@ -144,13 +146,15 @@ def _seconds_below(axes: Axes, start_s: float, end_s: float) -> None:
     axes.ticklabel_format(axis="x", style="plain", useOffset=False)
 
 
-def _draw_lanes(axes: Axes, spans: Sequence[ExecutorSpan], top: int, palette: Palette, color: str) -> None:
+def _draw_lanes(
+    axes: Axes, spans: Sequence[ExecutorSpan], top: int, looks: tuple[dict[str, Any], ...], edge: float
+) -> None:
     """Draw all tasks as one shape and all holds as another: a page holds thousands of them."""
-    _, held, run = palette.looks(color)
+    _, held, run = looks
     for kind, look in (("hold", held), ("run", run)):
         boxes = [_box(span, top + span.executor) for span in spans if span.kind == kind]
         if boxes:
-            axes.add_patch(PathPatch(Path.make_compound_path(*boxes), linewidth=0.6, **look))
+            axes.add_patch(PathPatch(Path.make_compound_path(*boxes), linewidth=edge, **look))
 
 
 def _box(span: ExecutorSpan, row: float) -> Path:
