@@ -48,7 +48,7 @@ def render(seconds: float) -> str:
     >>> render(60.5)
     '1970-01-01T00:01:00.500000Z'
     """
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    return datetime.fromtimestamp(seconds, UTC).replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"
 
 
 def render_or_none(seconds: float | None) -> str | None:
