@@ -71,7 +71,7 @@ def workflow_status(
         "observedGeneration": fact.meta.generation,
         "conditions": _conditions(fact, _workflow_conditions(view, held, problem, stages), now_s),
         "policy": _policy(view, policy),
-        "arrivalTime": fact.status.arrival_time or render(view.arrival_s),
+        "arrivalTime": render(view.arrival_s),
         "startTime": render_or_none(view.start_s),
         "completionTime": None,
         "jctSeconds": None,
@@ -137,7 +137,7 @@ def rejected_status(fact: WorkflowFact, account: Account, problem: Problem, now_
     status: dict[str, Any] = {
         "observedGeneration": fact.meta.generation,
         "conditions": _conditions(fact, conditions, now_s),
-        "arrivalTime": fact.status.arrival_time or render(fact.arrival_s),
+        "arrivalTime": render(fact.arrival_s),
     }
     if fact.status.stages:
         status |= {
@@ -213,9 +213,9 @@ def _workflow_conditions(
     view: WorkflowView, held: Mapping[str, Why], problem: Problem | None, stages: Sequence[Mapping[str, Any]]
 ) -> dict[str, tuple[str, str, str]]:
     """Return status, reason and message of each condition; `stages` are the rows of the stages."""
-    activity = activity_of(view, held=bool(held))
-    why = next(iter(held.values()), None)
     done = view.outcome
+    activity = reasons.FINISHED if done else activity_of(view, held=bool(held))
+    why = next(iter(held.values())) if activity == "Held" else Why(activity, "")
     amiss = next((row for row in stages if row["reason"] in reasons.AMISS), None)
     if done is not None:
         succeeded = ("True" if done.succeeded else "False", done.reason, done.message)
@@ -225,16 +225,10 @@ def _workflow_conditions(
         succeeded = ("Unknown", amiss["reason"], f"stage {amiss['name']!r}: {_words(amiss)}")
     else:
         succeeded = ("Unknown", activity, "")
-    running = done is None and activity == "Running"
-    is_held = done is None and activity == "Held"
     return {
         reasons.ACCEPTED: ("False", problem.reason, problem.message) if problem else ("True", reasons.VALID, ""),
-        reasons.RUNNING: ("True" if running else "False", reasons.FINISHED if done else activity, ""),
-        reasons.HELD: (
-            "True" if is_held else "False",
-            reasons.FINISHED if done else why.reason if why and is_held else activity,
-            why.message if why and is_held else "",
-        ),
+        reasons.RUNNING: ("True" if activity == "Running" else "False", activity, ""),
+        reasons.HELD: ("True" if activity == "Held" else "False", why.reason, why.message),
         reasons.SUCCEEDED: succeeded,
     }
 

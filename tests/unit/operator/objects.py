@@ -79,6 +79,7 @@ def job(
     tasks: int = 1,
     parallelism: int = 1,
     succeeded: int = 0,
+    active: int = 0,
     outcome: str = "",
     end_s: float | None = None,
     version: str = "1",
@@ -111,7 +112,7 @@ def job(
             "ownerReferences": [{"kind": "Workflow", "uid": f"uid-{workflow_name}", "controller": True}],
         },
         "spec": {"completions": tasks, "parallelism": parallelism, "suspend": suspended},
-        "status": {"succeeded": succeeded, "conditions": conditions},
+        "status": {"succeeded": succeeded, "active": active, "conditions": conditions},
     }
 
 

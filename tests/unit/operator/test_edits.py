@@ -480,9 +480,12 @@ def test_the_slots_of_what_runs_are_counted_as_it_began_whatever_becomes_of_its_
     assert status_of(world, "p")["busy"] == 3
 
 
-@pytest.mark.parametrize("wrong", [{"executors": 0}, {"policy": {}}])  # cannot be read, and makes no sense
+@pytest.mark.parametrize(
+    ("wrong", "executors"),
+    [({"executors": 0}, 0), ({"policy": {}}, 2)],  # cannot be read, and makes no sense
+)
 def test_a_pool_with_an_invalid_spec_says_that_nothing_is_decided_and_decides_again_when_it_is_mended(
-    wrong: dict[str, Any],
+    wrong: dict[str, Any], executors: int
 ) -> None:
     world = begun()
 
@@ -492,6 +495,7 @@ def test_a_pool_with_an_invalid_spec_says_that_nothing_is_decided_and_decides_ag
     edit(world, "p", **wrong)
     run_on(world, 5.0)
     assert (told()["Ready"], told()["PolicyReady"]) == (("False", "InvalidSpec"), ("False", "InvalidSpec"))
+    assert status_of(world, "p")["executors"] == executors
     assert "PolicyFallback" not in {event["reason"] for event in world.events()}, "no fallback decides either"
     edit(world, "p", executors=2, policy={"name": "sjf"})
     run_on(world, 5.0)
@@ -1166,8 +1170,9 @@ def test_a_workflow_beside_whose_spec_its_stages_find_no_room_is_told_without_th
     assert status_of(world, "uid-w")["stages"] == []
     told = [event["reason"] for event in world.events() if event["involvedObject"]["name"] == "w"]
     assert told.count("StagesNotTold") == 1
-    (accepted,) = [row for row in status_of(world, "uid-w")["conditions"] if row["type"] == "Accepted"]
-    assert (accepted["status"], accepted["message"][:21]) == ("True", "etcd has no room for ")
+    says = {row["type"]: (row["status"], row["message"][:21]) for row in status_of(world, "uid-w")["conditions"]}
+    assert says["Accepted"] == ("True", "etcd has no room for ")
+    assert says["Succeeded"] == ("Unknown", "")
     world.start_operator()
     for _ in range(2):
         complete(world, "w")

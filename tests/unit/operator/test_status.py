@@ -41,11 +41,13 @@ def _status(
     return status.workflow_status(seen, account or Account(), held or {}, {}, "sjf", now_s)
 
 
-@given(st.floats(0, 1e6), st.floats(0, 1e6), st.floats(0, 1e6))
+@given(st.floats(-1e6, 1e6), st.floats(0, 1e6), st.floats(0, 1e6))
 def test_the_parts_of_a_jct_are_exactly_the_whole(whole_s: float, held_s: float, run_s: float) -> None:
     parts = split(whole_s, held_s, run_s)
     assert parts.wait_ms + parts.held_ms + parts.run_ms == parts.jct_ms
     assert min(parts) >= 0
+    assert all(isinstance(part, int) for part in parts), "whole milliseconds, of which a sum is exact"
+    assert abs(parts.jct_ms / 1000 - max(whole_s, 0.0)) <= 0.00051, "a clock that was set back makes nothing negative"
 
 
 def test_slowdown_is_bounded_below() -> None:
@@ -90,12 +92,59 @@ def test_a_held_workflow_says_since_when_and_why() -> None:
     assert (held["status"], held["message"]) == ("True", HELD.message)
 
 
+def _told(written: dict[str, Any]) -> dict[str, tuple[str, str]]:
+    """Status and reason of each condition."""
+    return {row["type"]: (row["status"], row["reason"]) for row in written["conditions"]}
+
+
+@pytest.mark.parametrize(
+    ("jobs", "fields", "held", "activity"),
+    [
+        ({}, {}, False, "Waiting"),
+        ({}, {}, True, "Held"),
+        ({}, {"suspend": True}, False, "Suspended"),
+        ({"a": {}}, {}, True, "Running"),
+        ({"a": {}}, {"suspend": True}, False, "Running"),
+        ({"a": {"suspended": True}}, {}, True, "Suspended"),
+        ({"a": {"suspended": True, "active": 1}}, {}, False, "Running"),  # its pods are being ended
+        ({"a": {"suspended": True}, "b": {}}, {}, False, "Running"),
+        ({"a": {"tasks": 2, "succeeded": 2}}, {}, False, "Running"),  # its Job has not ended yet
+    ],
+)
+def test_a_workflow_says_what_it_does(jobs: Any, fields: Any, held: bool, activity: str) -> None:
+    written = _status(_view(stage("a"), stage("b"), jobs=jobs, **fields), held={"b": HELD} if held else {})
+    assert _told(written) == {
+        "Accepted": ("True", "Valid"),
+        "Running": (str(activity == "Running"), activity),
+        "Held": ("True", "HeldByPolicy") if activity == "Held" else ("False", activity),
+        "Succeeded": ("Unknown", activity),
+    }
+    assert (written["suspendedTime"] is not None) == ("suspended" in str(jobs) or "suspend" in fields)
+
+
+def test_a_workflow_that_has_ended_does_nothing() -> None:
+    jobs = {"a": {"outcome": "Failed", "end_s": T0 + 9}}
+    told = _told(_status(_view(stage("a"), jobs=jobs)))
+    assert told == dict.fromkeys(("Running", "Held"), ("False", "Finished")) | {
+        "Accepted": ("True", "Valid"),
+        "Succeeded": ("False", "StageFailed"),
+    }
+
+
 def test_time_alone_changes_no_status() -> None:
     account = Account(held=Meter(1.5, T0 + 25), stages={"a": Meter(1.5, T0 + 25)})
     first = _status(_view(stage("a")), account, {"a": HELD})
     again = _view(stage("a"), now_s=T0 + 90, status=first)
     later = Why(HELD.reason, "held: the next executor frees in about 2 s")
     assert not status.changed(first, _status(again, account, {"a": later}, now_s=T0 + 90))
+
+
+def test_an_estimate_alone_is_no_news() -> None:
+    def row(**fields: Any) -> dict[str, Any]:
+        return {"stages": [{"name": "a", "estimateSeconds": 1.0, "estimateSource": "guess", **fields}]}
+
+    assert not status.changed(row(), row(estimateSeconds=2.0, estimateSource="median of 2 earlier runs"))
+    assert status.changed(row(), row(active=1))
 
 
 def test_transition_times_change_with_the_status_alone() -> None:
@@ -123,8 +172,17 @@ def test_a_rejected_workflow_keeps_what_it_did_before() -> None:
     written = status.rejected_status(fact, Account(), Problem(reasons.CYCLE, "a -> a"), T0 + 40)
     accepted = next(condition for condition in written["conditions"] if condition["type"] == "Accepted")
     assert (accepted["status"], accepted["reason"], accepted["message"]) == ("False", "Cycle", "a -> a")
+    assert _told(written)["Running"] == _told(written)["Held"] == ("False", "Rejected")
     assert written["stages"][0] == first["stages"][0]
     assert written["arrivalTime"] == first["arrivalTime"]
+
+
+def test_a_rejected_workflow_of_which_something_runs_goes_on_saying_so() -> None:
+    first = _status(_view(stage("a"), jobs={"a": {}}))
+    fact = workflow_fact_of("w", stage("a"), status=status.merge_patch(first))
+    written = status.rejected_status(fact, Account(), Problem(reasons.CYCLE, "a -> a"), T0 + 40)
+    before, after = ({row["type"]: row for row in body["conditions"]} for body in (first, written))
+    assert [after[kind] for kind in ("Running", "Held")] == [before[kind] for kind in ("Running", "Held")]
 
 
 def test_a_message_that_is_too_long_is_cut_before_the_whole_status_is_refused() -> None:
@@ -136,7 +194,8 @@ def test_a_message_that_is_too_long_is_cut_before_the_whole_status_is_refused() 
 
 
 def test_nulls_are_removals_at_the_top_and_left_out_in_lists() -> None:
-    assert status.merge_patch({"a": None, "b": [{"c": None, "d": 1}]}) == {"a": None, "b": [{"d": 1}]}
+    body = {"a": None, "b": [{"c": None, "d": 1}], "e": {"f": None}}
+    assert status.merge_patch(body) == {"a": None, "b": [{"d": 1}], "e": {"f": None}}
     assert not status.changed({"b": [{"d": 1}]}, {"a": None, "b": [{"c": None, "d": 1}]})
 
 
@@ -260,11 +319,11 @@ def test_a_workflow_that_was_ever_suspended_says_so() -> None:
     assert by_hand["suspendedTime"] is not None
 
 
-def _policy_of(first_s: float, second_s: float, *, before: str = "") -> str:
+def _policy_of(first_s: float, second_s: float, *, before: str = "", second: str = "second") -> str:
     """Return what is told of a running workflow whose stages were started by two policies, then."""
     jobs = {
         name: {"start_s": T0 + start_s, "annotations": {names.ANNOTATION_POLICY: policy}}
-        for name, policy, start_s in (("a", "first", first_s), ("b", "second", second_s))
+        for name, policy, start_s in (("a", "first", first_s), ("b", second, second_s))
     }
     told: str = _status(_view(stage("a"), stage("b"), jobs=jobs, status={"policy": before}))["policy"]
     return told
@@ -273,6 +332,28 @@ def _policy_of(first_s: float, second_s: float, *, before: str = "") -> str:
 def test_the_policy_that_a_workflow_names_is_the_one_that_started_something_last() -> None:
     assert [_policy_of(1.0, 2.0), _policy_of(2.0, 1.0)] == ["second", "first"]
     assert _policy_of(1.0, 2.0, before="third") == "second"
+
+
+@pytest.mark.parametrize(
+    ("fields", "asked", "before", "told"),
+    [
+        ({}, "sjf", "former", "sjf"),
+        ({}, "", "former", "former"),  # nobody was asked: the pool is gone
+        ({}, "", "", ""),
+        ({"suspend": True}, "sjf", "former", "first"),
+    ],
+)
+def test_a_workflow_that_may_start_something_names_the_policy_that_is_asked(
+    fields: Any, asked: str, before: str, told: str
+) -> None:
+    annotations = {names.ANNOTATION_POLICY: "first"}
+    seen = _view(stage("a"), stage("b"), jobs={"a": {"annotations": annotations}}, status={"policy": before}, **fields)
+    assert status.workflow_status(seen, Account(), {}, {}, asked, T0 + 30)["policy"] == told
+
+
+def test_a_job_without_the_name_of_a_policy_hides_none() -> None:
+    assert _policy_of(1.0, 2.0, second="") == "first"
+    assert _status(_view(stage("a"), suspend=True))["policy"] == "sjf", "there is no other"
 
 
 def test_a_workflow_whose_jobs_are_gone_goes_on_naming_its_policy() -> None:
