@@ -80,6 +80,7 @@ def job(
     parallelism: int = 1,
     succeeded: int = 0,
     active: int = 0,
+    failed: int = 0,
     outcome: str = "",
     end_s: float | None = None,
     version: str = "1",
@@ -112,7 +113,7 @@ def job(
             "ownerReferences": [{"kind": "Workflow", "uid": f"uid-{workflow_name}", "controller": True}],
         },
         "spec": {"completions": tasks, "parallelism": parallelism, "suspend": suspended},
-        "status": {"succeeded": succeeded, "active": active, "conditions": conditions},
+        "status": {"succeeded": succeeded, "active": active, "failed": failed, "conditions": conditions},
     }
 
 

@@ -12,6 +12,7 @@ from fermata.operator import names, reasons
 from fermata.operator.estimates import Estimates
 from fermata.operator.facts import JobFact, workflow_fact
 from fermata.operator.progress import Refusal, WorkflowView
+from fermata.operator.resources import MAX_EXECUTORS
 from fermata.operator.times import render
 from fermata.operator.view import view
 
@@ -103,6 +104,7 @@ def test_with_finish_a_failure_ends_the_workflow_after_what_does_not_depend_on_i
     jobs: dict[str, Any] = {"a": {"outcome": "Failed", "end_s": T0 + 5.25}, "c": {"start_s": T0}}
     seen = _view(*stages, jobs=jobs, onFailure="Finish")
     assert (seen.blocked, seen.outcome) == ("", None)
+    assert [found.pending for found in seen.stages] == [0, 0, 0, 1], "b will never start"
     jobs["c"] = {"outcome": "Complete", "end_s": T0 + 7.25, "succeeded": 1}
     seen = _view(*stages, jobs=jobs, onFailure="Finish")
     assert _phases(seen)["d"] == "Ready"
@@ -189,6 +191,48 @@ def test_a_stage_of_which_only_the_status_is_left_has_as_many_tasks_as_it_ran() 
 def test_a_stage_that_failed_has_no_tasks_left_to_run() -> None:
     seen = _view(stage("a", tasks=4), jobs={"a": {"tasks": 4, "succeeded": 1, "outcome": "Failed", "end_s": T0 + 5.25}})
     assert (seen.stages[0].succeeded, seen.stages[0].pending) == (1, 0)
+
+
+@pytest.mark.parametrize(
+    ("job", "slots", "occupied", "succeeded", "pending"),
+    [
+        (None, 2, 0, 0, 4),
+        ({"parallelism": 2, "succeeded": 1}, 2, 2, 1, 1),
+        ({"annotations": {names.ANNOTATION_SLOTS: "3"}}, 3, 1, 0, 3),  # as it was when it began
+        ({"parallelism": 4, "succeeded": 3, "active": 3}, 2, 3, 3, 0),  # those that are being ended hold theirs, too
+        ({"parallelism": 2**31 - 1, "tasks": 2**31 - 1}, 2, MAX_EXECUTORS // 2, 0, MAX_EXECUTORS // 2),
+        ({"active": 2, "suspended": True}, 2, 2, 0, 2),
+        ({"active": 2, "suspended": True, "annotations": {names.ANNOTATION_STOPPED: "Stopped"}}, 2, 0, 0, 0),
+        ({"outcome": "Complete", "succeeded": 1}, 2, 0, 4, 0),  # which counts how many there were
+    ],
+)
+def test_the_tasks_of_a_stage_are_done_or_hold_executors_or_may_still_be_started(
+    job: dict[str, Any] | None, slots: int, occupied: int, succeeded: int, pending: int
+) -> None:
+    (found,) = _view(stage("a", tasks=4, slots=2), jobs={"a": {"tasks": 4, **job}} if job else {}).stages
+    assert (found.slots, found.occupied, found.succeeded, found.pending) == (slots, occupied, succeeded, pending)
+
+
+@pytest.mark.parametrize(("parallelism", "room"), [(None, 6), (5, 3), (2, 0), (1, 0)])
+def test_more_of_a_workflow_may_run_as_far_as_its_parallelism_goes(parallelism: int | None, room: int) -> None:
+    jobs = {"a": {"tasks": 4, "parallelism": 1}, "gone": {}}  # an edit took the other one out
+    assert _view(stage("a", tasks=4), stage("b", tasks=2), jobs=jobs, parallelism=parallelism).room == room
+
+
+def test_run_time_is_when_anything_ran_however_it_overlapped() -> None:
+    spans = {"a": (0, 10), "b": (2, 5), "c": (6, 8), "d": (12, 15), "gone": (14, 16), "e": (15, None)}
+    jobs = {
+        name: {"start_s": T0 + start} | ({"outcome": "Complete", "end_s": T0 + end + 0.25} if end else {})
+        for name, (start, end) in spans.items()
+    }
+    seen = _view(*(stage(name) for name in "abcde"), jobs=jobs)
+    assert (seen.start_s, seen.run_s) == (T0, 10.25 + 4.25), "of what goes on nothing is known yet"
+
+
+def test_a_stage_that_does_not_get_on_for_a_reason_of_its_own_says_that_one() -> None:
+    seen = _view(stage("a"), stage("b"), stage("c"), jobs={"a": {"suspended": True}, "b": {}, "c": {}})
+    told = {stage.spec.name: (stage.reason, stage.message) for stage in seen.unchanged({"a": "x", "b": "y"}).stages}
+    assert told == {"a": (reasons.JOB_SUSPENDED, ""), "b": (reasons.CHANGE_RETRYING, "y"), "c": ("", "")}
 
 
 def test_the_first_failure_is_the_one_that_is_told_and_the_others_are_counted() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from tests.unit.operator.objects import T0, job_fact_of, stage, workflow_fact_of
 
 from fermata.operator import names, reasons, status
 from fermata.operator.crds import manifests
-from fermata.operator.estimates import Estimates
+from fermata.operator.estimates import Estimate, Estimates
 from fermata.operator.facts import pool_fact
 from fermata.operator.holding import Pause
 from fermata.operator.ledger import Account, Ledger, Meter
@@ -68,6 +69,22 @@ def test_a_finished_stage_tells_where_its_estimate_came_from(at_start: str, told
     assert (found["estimateSeconds"], found["estimateSource"]) == (told, source)
 
 
+def test_what_a_stage_that_runs_is_expected_to_take_is_what_is_known_now() -> None:
+    row = {"name": "a", "state": "Running", "estimateSeconds": 0.5, "estimateSource": "median of 2 earlier runs"}
+    fields = {"status": {"stages": [row]}}
+    run = {"annotations": {names.ANNOTATION_ESTIMATE: "0.500000"}}
+    seen = _view(stage("a"), jobs={"a": run}, **fields)
+    assert _rows(_status(seen), "estimateSeconds", "estimateSource") == [(10.0, "estimateSeconds")]
+    (begun,) = seen.stages
+    known = replace(begun, estimate=Estimate(0.61239, "median of 9 earlier runs", (0.25, 12.3456)))
+    told = _rows(_status(replace(seen, stages=(known,))), "estimateSeconds", "estimateSource")
+    assert told == [(0.612, "median of 9 earlier runs, half of them 0.25 to 12.3 s")]
+    # A status that says nothing of it, of a stage whose Job says nothing either.
+    ended = {"outcome": "Complete", "end_s": T0 + 1, "succeeded": 1}
+    bare = _view(stage("a"), jobs={"a": ended}, status={"stages": [{"name": "a", "state": "Running"}]})
+    assert _rows(_status(bare), "estimateSeconds", "estimateSource") == [(10.0, "estimateSeconds")]
+
+
 def test_a_finished_workflow_tells_its_split() -> None:
     jobs = {"a": {"start_s": T0 + 7.5, "outcome": "Complete", "end_s": T0 + 20.25, "succeeded": 1, "held_s": 4.5}}
     account = Account(held=Meter(4.5))
@@ -80,6 +97,121 @@ def test_a_finished_workflow_tells_its_split() -> None:
     assert {condition["type"]: condition["status"] for condition in written["conditions"]} == {
         "Accepted": "True", "Running": "False", "Held": "False", "Succeeded": "True",
     }  # fmt: skip
+
+
+def _at(seconds: float) -> str:
+    return render(T0 + seconds)
+
+
+def _rows(written: dict[str, Any], *fields: str) -> list[tuple[Any, ...]]:
+    """Some fields of the row of each stage."""
+    return [tuple(row[field] for field in fields) for row in written["stages"]]
+
+
+def _mixed() -> tuple[WorkflowView, Account]:
+    """A workflow of which one stage is done, one runs, two are ready and one has a parent that runs; and its account.
+
+    The first two had been held before they started, as their Jobs say; meters of that are left of them.
+    """
+    done = {"start_s": T0 + 7.5, "outcome": "Complete", "end_s": T0 + 20.25, "succeeded": 1, "held_s": 4.5}
+    runs = {"start_s": T0 + 10, "tasks": 4, "parallelism": 2, "succeeded": 1, "failed": 3, "held_s": 2.0}
+    since_arrival = {"annotations": {names.ANNOTATION_READY: _at(0)}}
+    some = [stage("done"), stage("runs", tasks=4), stage("held"), stage("waits"), stage("later", "runs")]
+    seen = _view(*some, jobs={"done": done | since_arrival, "runs": runs | since_arrival})
+    account = Account(
+        stages={"done": Meter(4.5, T0 + 1), "runs": Meter(2.0, T0 + 1), "held": Meter(1.23456, T0 + 25)},
+        hold_until_s=dict.fromkeys(("done", "runs", "held"), T0 + 60),
+    )
+    return seen, account
+
+
+def test_each_stage_says_where_it_is() -> None:
+    seen, account = _mixed()
+    waits = {"waits": Why(reasons.STARTING, "is being started")}
+    written = status.workflow_status(seen, account, {"held": HELD}, waits, "sjf", T0 + 30)
+    assert _rows(written, "name", "state", "reason", "message") == [
+        ("done", "Succeeded", "", ""),
+        ("runs", "Running", "", ""),
+        ("held", "Held", *HELD),
+        ("waits", "Waiting", *waits["waits"]),
+        ("later", "Pending", "ParentsRunning", ""),
+    ]
+    assert _rows(written, "readyTime", "startTime", "completionTime", "heldSince", "holdUntil") == [
+        (_at(0), _at(7.5), _at(20.25), None, None),
+        (_at(0), _at(10), None, None, None),
+        (_at(0), None, None, _at(25), _at(60)),
+        (_at(0), None, None, None, None),
+        (None, None, None, None, None),
+    ]
+    assert _rows(written, "waitSeconds", "heldSeconds", "runSeconds") == [
+        (3.0, 4.5, 12.75),
+        (8.0, 2.0, None),
+        (None, 1.235, None),
+        (None, 0.0, None),
+        (None, 0.0, None),
+    ]
+    assert _rows(written, "parallelism", "tasks", "active", "succeeded", "failed") == [
+        (1, 1, 0, 1, 0),
+        (2, 4, 2, 1, 3),
+        (None, 1, 0, 0, 0),
+        (None, 1, 0, 0, 0),
+        (None, 1, 0, 0, 0),
+    ]
+    made = [names.job_name("w", "uid-w", name) for name in ("done", "runs")]
+    assert [row["jobName"] for row in written["stages"]] == [*made, None, None, None]
+    assert written["tasks"] == {"total": 8, "running": 2, "succeeded": 2, "failed": 3}
+
+
+@pytest.mark.parametrize(
+    ("fields", "jobs", "told"),
+    [
+        ({}, {}, ("Waiting", "ExecutorsBusy", "")),  # what is decided on in a moment
+        ({"suspend": True}, {}, ("Waiting", "Suspended", "")),
+        ({}, {"b": {"outcome": "Failed", "end_s": T0 + 5}}, ("Skipped", "NotStarted")),
+        ({}, {"a": {"outcome": "Failed", "end_s": T0 + 5}}, ("Failed", "JobFailed", "Test")),
+        ({}, {"a": {"suspended": True}}, ("Running", "JobSuspended", "")),
+    ],
+)
+def test_a_stage_says_why_it_is_where_it_is(fields: Any, jobs: Any, told: tuple[str, ...]) -> None:
+    written = _status(_view(stage("a"), stage("b"), jobs=jobs, **fields))
+    assert _rows(written, "state", "reason", "message")[0][: len(told)] == told
+
+
+@pytest.mark.parametrize(
+    ("reason", "before", "message"),
+    [
+        (HELD.reason, HELD._replace(message="12 s"), "12 s"),  # its numbers change all the time
+        (HELD.reason, HELD._replace(message=""), "now"),
+        (HELD.reason, Why(reasons.EXECUTORS_BUSY, "12 s"), "now"),
+        (reasons.START_RETRYING, Why(reasons.START_RETRYING, "no quota"), "now"),  # what the API server said last
+    ],
+)
+def test_why_a_stage_waits_is_told_once_for_each_reason(reason: str, before: Why, message: str) -> None:
+    row = {"name": "a", "state": "Held", "reason": before.reason, "message": before.message}
+    written = _status(_view(stage("a"), status={"stages": [row]}), held={"a": Why(reason, "now")})
+    assert written["stages"][0]["message"] == message
+
+
+def test_what_is_known_of_a_job_that_is_not_seen_is_what_was_seen_or_told_of_it_last() -> None:
+    row = {"name": "a", "state": "Running", "startTime": _at(0), "parallelism": 2, "succeeded": 3, "failed": 1}
+    seen = _view(stage("a", tasks=9), status={"stages": [row]})
+    account = Account(started={"a": job_fact_of("w", "a", tasks=9, parallelism=5)})
+    fields = ("parallelism", "active", "succeeded", "failed")
+    assert _rows(_status(seen), *fields) == [(2, 0, 3, 1)]
+    assert _rows(_status(seen, account), *fields) == [(5, 0, 3, 1)], "it was widened since then"
+    back = _view(stage("a", tasks=9), jobs={"a": {"tasks": 9, "parallelism": 5}}, status={"stages": [row]})
+    assert _rows(_status(back), *fields) == [(5, 5, 0, 0)], "it knows better"
+
+
+def test_a_stage_of_a_rejected_workflow_is_held_no_more_and_what_runs_goes_on() -> None:
+    seen, account = _mixed()
+    first = _status(seen, account, {"held": HELD})
+    account.stop(T0 + 40)
+    fact = workflow_fact_of("w", stage("a"), status=status.merge_patch(first))
+    written = status.rejected_status(fact, account, Problem(reasons.CYCLE, "a -> a"), T0 + 40)
+    assert [written["stages"][i] for i in (0, 1, 4)] == [first["stages"][i] for i in (0, 1, 4)]
+    rows = _rows(written, "state", "reason", "message", "heldSince", "holdUntil", "heldSeconds")
+    assert rows[2:4] == [("Waiting", "Rejected", "", None, None, held_s) for held_s in (16.235, 0.0)]
 
 
 def test_a_held_workflow_says_since_when_and_why() -> None:
