@@ -426,6 +426,69 @@ def test_what_fails_when_its_workflow_has_gone_is_neither_told_nor_tried_again(
     assert not list(world.reconciler._applier.retries_s(0.0)), "nobody would ever drop it"
 
 
+def kept(world: World, uid: str) -> set[str]:
+    """Where something of a workflow is kept in what lives as long as its pool does."""
+    pool, applier, observer = world.reconciler, world.reconciler._applier, world.reconciler._observer
+    parts = (pool._ledger, pool._teller, applier, applier._shared, observer, observer.acceptance)
+    fields = [field for part in parts for field in vars(part).items()]
+    return {name for name, value in fields if isinstance(value, (dict, set)) and uid in repr(value)}
+
+
+@pytest.mark.parametrize(
+    ("trouble", "where"),
+    [
+        ("refused", {"refused"}),
+        ("not started", {"_failures", "_trouble", "_paused"}),
+        ("not answered", {"_unanswered", "starting", "_searches"}),
+        ("not widened", {"_narrow"}),
+        ("not stopped", {"_stops"}),
+        ("not told", {"_refusals"}),
+        ("no room", {"_without_stages", "_amiss"}),
+        ("not told of its end", {"_ends"}),
+        ("no circle", {"problems", "_written_s"}),
+        ("held", {"metering", "accounts", "views", "rows"}),
+        ("released", {"released"}),
+        ("late", {"dues_s"}),
+    ],
+)
+def test_nothing_is_kept_of_a_workflow_that_is_deleted_whatever_its_trouble_was(trouble: str, where: set[str]) -> None:
+    world = World(executors=4)
+    stages = [stage("a", tasks=2 if trouble == "held" else 9), stage("b", estimateSeconds=900)]
+    world.feed("workflows", "uid-w", workflow("w", *stages, arrival_s=T0 + 1.0, onFailure="Finish"))
+    if trouble == "not started":
+        world.server.refusals["w"] = [403] * 99
+    elif trouble == "not answered":
+        world.server.refusals["w"], world.server.unread = [0] * 99, 999
+    run_on(world, 3.0)
+    world.server.forbids = trouble in ("not stopped", "not widened")
+    if trouble == "refused":
+        (job,) = [job for job in world.server.jobs if job["metadata"]["labels"]["fermata.dev/workflow"] == "w"]
+        del world.server.objects[job["metadata"]["uid"]]
+        world.store.remove("jobs", job["metadata"]["uid"])
+    elif trouble == "not widened":
+        edit(world, "p", executors=6)
+    elif trouble == "not stopped":
+        edit(world, "uid-w", stages=stages[1:])
+    elif trouble in ("not told", "no room", "not told of its end"):
+        world.server.denied_s = [] if trouble != "no room" else None
+        world.server.room = 0 if trouble == "no room" else math.inf
+        complete(world, "w", tasks=9)
+        edit(world, "uid-w", stages=stages[:1] if trouble == "not told of its end" else stages)
+    elif trouble == "no circle":
+        edit(world, "uid-w", stages=[stage("a", "a")])
+    elif trouble == "released":
+        world.annotate("uid-w", "b")
+    elif trouble == "late":
+        edit(world, "uid-w", activeDeadlineSeconds=99)
+    run_on(world, 1.0)
+    assert kept(world, "uid-w") >= where
+    del world.server.objects["uid-w"]
+    world.store.remove("workflows", "uid-w")
+    world.server.denied_s, world.server.room = None, math.inf
+    run_on(world, 1.0)
+    assert kept(world, "uid-w") == set()
+
+
 def test_what_somebody_suspended_is_stopped_for_good_when_an_edit_takes_it_out_and_before_its_workflow_ends() -> None:
     world = World(executors=4)
     world.feed("workflows", "uid-w", workflow("w", stage("a"), stage("b"), arrival_s=T0 + 1.0))

@@ -111,7 +111,7 @@ def _rows(written: dict[str, Any], *fields: str) -> list[tuple[Any, ...]]:
 def _mixed() -> tuple[WorkflowView, Account]:
     """A workflow of which one stage is done, one runs, two are ready and one has a parent that runs; and its account.
 
-    The first two had been held before they started, as their Jobs say; meters of that are left of them.
+    For how long the first two had been held before they started their Jobs say, whatever the meters do.
     """
     done = {"start_s": T0 + 7.5, "outcome": "Complete", "end_s": T0 + 20.25, "succeeded": 1, "held_s": 4.5}
     runs = {"start_s": T0 + 10, "tasks": 4, "parallelism": 2, "succeeded": 1, "failed": 3, "held_s": 2.0}
@@ -119,7 +119,7 @@ def _mixed() -> tuple[WorkflowView, Account]:
     some = [stage("done"), stage("runs", tasks=4), stage("held"), stage("waits"), stage("later", "runs")]
     seen = _view(*some, jobs={"done": done | since_arrival, "runs": runs | since_arrival})
     account = Account(
-        stages={"done": Meter(4.5, T0 + 1), "runs": Meter(2.0, T0 + 1), "held": Meter(1.23456, T0 + 25)},
+        stages={"done": Meter(9.0, T0 + 1), "runs": Meter(9.0, T0 + 1), "held": Meter(1.23456, T0 + 25)},
         hold_until_s=dict.fromkeys(("done", "runs", "held"), T0 + 60),
     )
     return seen, account
