@@ -28,6 +28,7 @@ from fermata.sim.trace import Trace
 LOADS = (0.3, 0.45, 0.6, 0.7, 0.8, 0.9)
 RATIOS = (2.0, 5.0, 10.0, 20.0, 50.0, 100.0)
 SWEEP_JOBS = 1500
+_TRIED_JOBS = 100  # that a load is possible; a recipe that is asked for very few may draw none at all
 _SIZES = (("short_s", "long_s"), ("short_median_s", "long_mean_s"), ("short_s", "long_mean_s"))
 
 
@@ -98,7 +99,7 @@ class ScenarioSource:
             for value in LOADS:
                 changed = small.with_(load=value, executors=executors)
                 with suppress(InputError):  # too low for what comes by the clock
-                    changed.with_(jobs=1).generate(0)
+                    changed.with_(jobs=_TRIED_JOBS).generate(0)
                     yield Variation("load", value, ScenarioSource(changed), most_warm)
         for short, long in _SIZES:
             if short in known and long in known:

@@ -1,0 +1,202 @@
+"""Comparisons in parts: which episodes there are, what is kept of each, and what any number of them says."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from fermata.policy.errors import InputError
+from fermata.sim.compare.episodes import mean_jct_bound
+from fermata.sim.compare.outcome import Comparison
+from fermata.sim.compare.run import Point, Sample, Unit, Workload, run_unit, run_units, units_of
+from fermata.sim.compare.sources import LOADS, RATIOS, ScenarioSource, TraceSource, Variation, arrivals_per_s
+from fermata.sim.experiment import Setting
+from fermata.sim.scenarios import scenario
+from fermata.sim.trace_builder import StageSpec, TraceBuilder, one_stage_trace
+
+SETTINGS = [Setting(name, 2, warm=2) for name in ("sjf", "sjf-hold:tau=60,split=30")]
+SMALL = scenario("express_k2").with_(jobs=30, warm=2)
+SOURCE = ScenarioSource(SMALL)
+
+
+def _workload(seeds: list[int], loads: int = 0, ratios: int = 0, sweep_seeds: int = 0) -> Workload:
+    kinds = {"load": loads, "ratio": ratios}
+    points = [Variation(kind, float(at), SOURCE, 1) for kind, count in kinds.items() for at in range(count)]
+    return Workload(SOURCE, SETTINGS, seeds, points, sweep_seeds)
+
+
+def _in_short(units: list[Unit]) -> list[tuple[int, int | None, int]]:
+    return [(unit.workload, unit.variation, unit.seed) for unit in units]
+
+
+def test_seeds_come_before_sweeps_and_no_workload_waits_for_another() -> None:
+    units = units_of([_workload([4, 5, 6], loads=2, sweep_seeds=2), _workload([7])], 1)
+    samples = [(0, None, 4), (1, None, 7), (0, None, 5), (0, None, 6)]
+    assert _in_short(units) == [*samples, (0, 0, 4), (0, 0, 5), (0, 1, 4), (0, 1, 5)]
+    assert [unit.detailed for unit in units] == [True, True] + [False] * 6, "what is drawn is of each one's first seed"
+    assert [unit.settings[0].warm for unit in units] == [2] * 4 + [1] * 4, "the episodes of a sweep are shorter"
+    assert {unit.base for unit in units} == {1}
+
+
+def test_any_number_of_finished_episodes_is_a_comparison() -> None:
+    workloads = [_workload([4, 5], loads=2, sweep_seeds=1), _workload([6, 7])]
+    comparison, told = Comparison(workloads, 0), []
+    with pytest.raises(InputError, match="no episode is done"):
+        comparison.sections()
+    for unit, result in run_units(units_of(workloads, 0), 1):
+        comparison.add(unit, result)
+        sections = comparison.sections()
+        told.append([(section.units, [sweep.kind for sweep in section.sweeps]) for section in sections])
+        for run in sections[0].runs:
+            assert len(run.schedules) == len(sections[0].units)
+    assert told == [
+        [(["4"], [])],
+        [(["4"], []), (["6"], [])],
+        [(["4", "5"], []), (["6"], [])],
+        [(["4", "5"], []), (["6", "7"], [])],
+        [(["4", "5"], []), (["6", "7"], [])],  # a point is no curve
+        [(["4", "5"], ["load"]), (["6", "7"], [])],
+    ]
+    (sweep,) = comparison.sections()[0].sweeps
+    points = comparison.points
+    assert sweep.value.tolist() == [0.0, 1.0]
+    assert sweep.arrivals_per_s.tolist() == [points[0, index][0].arrivals_per_s for index in (0, 1)]
+    for place, name in enumerate(comparison.names):
+        assert sweep.jct_s[name].tolist() == [[points[0, index][0].jct_s[place]] for index in (0, 1)]
+        assert sweep.held_s[name].tolist() == [[points[0, index][0].held_s[place]] for index in (0, 1)]
+
+
+def test_a_point_of_a_sweep_counts_once_all_its_seeds_are_done() -> None:
+    workload = _workload([4, 5], loads=3, sweep_seeds=2)
+    comparison = Comparison([workload], 0)
+    for number, unit in enumerate(units_of([workload], 0)[:-1]):
+        point = Point(unit.seed, 0.5, [1.0 * number, 2.0], [0.0, 0.5])
+        comparison.add(unit, run_unit(unit) if unit.variation is None else point)
+    (sweep,) = comparison.sections()[0].sweeps
+    assert sweep.value.tolist() == [0.0, 1.0]
+    assert sweep.jct_s["sjf"].tolist() == [[2.0, 3.0], [4.0, 5.0]]
+
+
+def test_what_a_sample_keeps_is_what_is_drawn_of_it_and_compared() -> None:
+    units = units_of([_workload([4])], 0)
+    detailed, other = (run_unit(unit._replace(detailed=how)) for unit in units for how in (True, False))
+    assert isinstance(detailed, Sample)
+    assert isinstance(other, Sample)
+    assert [len(each.tasks.start_s) for each in detailed.schedules] == [30, 30]
+    assert [len(each.tasks.start_s) for each in other.schedules] == [0, 0]
+    assert [len(each.holds.start_s) > 0 for each in detailed.schedules] == [False, True]
+    assert [len(each.holds.start_s) > 0 for each in other.schedules] == [False, False]
+    assert [each.warm for each in other.schedules] == [2, 2]
+    assert [found.count > 0 for found in detailed.holds] == [False, True], "the base is compared with nothing"
+    assert other.holds == detailed.holds
+    assert detailed.bound is not None
+    assert other.bound == detailed.bound
+
+
+def test_there_is_no_bound_where_nobody_knows_what_really_happens() -> None:
+    known, unknown = (replace(SOURCE, known_durations=knows) for knows in (True, False))
+    for sources, has_bound in (((known, known), True), ((known, unknown), False), ((unknown, unknown), False)):
+        comparison = Comparison([_workload([4, 5])], 0)
+        for unit, source in zip(units_of(comparison.workloads, 0), sources, strict=True):
+            comparison.add(unit, run_unit(unit._replace(source=source)))
+        (section,) = comparison.sections()
+        assert (section.bound is not None) == has_bound
+        (numbers,) = comparison.as_dict().values()
+        assert (numbers["bound"] is not None) == has_bound
+        assert ["above_bound_pct" in row for row in numbers["policies"].values()] == [has_bound] * 2
+
+
+@pytest.mark.parametrize(
+    ("loads", "ratios", "sweep_seeds", "missing"),
+    [(2, 2, 1, []), (2, 0, 1, ["size ratio"]), (0, 2, 1, ["load"]), (0, 0, 1, ["load", "size ratio"]), (0, 0, 0, [])],
+)
+def test_a_sweep_that_was_asked_for_and_makes_no_sense_is_not_left_out_in_silence(
+    loads: int, ratios: int, sweep_seeds: int, missing: list[str]
+) -> None:
+    workload = _workload([4], loads, ratios, sweep_seeds)
+    comparison = Comparison([workload], 0)
+    (unit, *_) = units_of([workload], 0)
+    comparison.add(unit, run_unit(unit))
+    (section,) = comparison.sections()
+    assert [f"against {what} needs" in note or f"against {what} " in note for what, note in
+            zip(missing, section.notes, strict=True)] == [True] * len(missing)  # fmt: skip
+
+
+def test_the_jobs_of_a_workload_are_told_in_words() -> None:
+    traces = [one_stage_trace([0.0] * jobs, [3.0] * jobs) for jobs in (1, 3)]
+    workload = Workload(TraceSource("t", traces[0], 2), [Setting("sjf", 2)], [0, 1])
+    comparison = Comparison([workload], 0)
+    for unit, trace in zip(units_of([workload], 0), traces, strict=True):
+        comparison.add(unit, run_unit(unit._replace(source=TraceSource("t", trace, 2))))
+    (section,) = comparison.sections()
+    assert section.lead == "1 to 3 jobs on 2 executors; 2 seeds, the same for every policy."
+    comparison = Comparison([_workload([4])], 0)
+    comparison.add(units_of(comparison.workloads, 0)[0], run_unit(units_of(comparison.workloads, 0)[0]))
+    lead = comparison.sections()[0].lead
+    assert lead.startswith("30 jobs on 2 executors; the first 2 of which are left out of all means. ")
+
+
+def test_a_scenario_is_varied_by_the_parameters_that_it_has() -> None:
+    points = list(ScenarioSource(scenario("express_k2")).variations(4))
+    assert [(each.kind, each.value) for each in points] == [
+        *(("load", value) for value in LOADS), *(("ratio", value) for value in RATIOS),
+    ]  # fmt: skip
+    assert {each.most_warm for each in points} == {150}
+    for each in points:
+        assert isinstance(each.source, ScenarioSource)
+        varied = each.source.scenario
+        assert (varied.jobs, varied.warm) == (1500, 150)
+        if each.kind == "load":
+            assert (varied.parameters["load"], varied.executors) == (each.value, 4)
+        else:
+            sizes = varied.parameters
+            assert sizes["long_s"] == each.value * sizes["short_s"] == each.value * 10.0
+    few = ScenarioSource(SMALL)
+    assert {each.most_warm for each in few.variations(2)} == {3}
+    assert [each.kind for each in ScenarioSource(scenario("dag_pods")).variations(2)] == ["load"] * len(LOADS)
+    by_the_clock = ScenarioSource(scenario("k8s_cron"))  # 4 pods of 30 s in 300 s: a load of 0.4 of one executor
+    for executors, loads in ((1, LOADS[1:]), (2, LOADS)):
+        found = [each.value for each in by_the_clock.variations(executors) if each.kind == "load"]
+        assert tuple(found) == loads
+
+
+def test_a_rate_of_arrivals_is_known_where_they_do_not_come_at_once() -> None:
+    assert arrivals_per_s(one_stage_trace([5.0, 6.0, 9.0], [1.0] * 3)) == 0.5
+    assert math.isnan(arrivals_per_s(one_stage_trace([5.0, 5.0], [1.0] * 2)))
+    assert list(TraceSource("t", one_stage_trace([5.0, 5.0], [1.0] * 2), 1).variations()) == []
+
+
+def test_a_bound_is_of_the_kind_that_the_jobs_allow() -> None:
+    single = one_stage_trace([0.0, 0.0], [4.0, 6.0])
+    kind, bound_s = mean_jct_bound(single, 1) or ("", 0.0)
+    assert (kind, bound_s) == ("mean busy times of jobs that cannot be preempted", pytest.approx(7.0))
+    assert mean_jct_bound(one_stage_trace([0.0, 0.0], [4.0, 0.0]), 1) is None
+    for stages, executors, expected_s in (
+        ([StageSpec("a", [2.0]), StageSpec("b", [3.0], ["a"])], 4, 5.0),  # a chain, on however many
+        ([StageSpec("a", [2.0] * 6)], 2, 6.0),
+        ([StageSpec("a", [2.0], slots=2)], 2, 2.0),
+        ([StageSpec("a", [8.0], serial_fraction=0.5)], 4, 5.0),  # half of it on four
+    ):
+        builder = TraceBuilder()
+        builder.add_job("j", 0.0, stages)
+        found = mean_jct_bound(builder.finish(), executors)
+        assert found == ("pooled SRPT, and critical paths", pytest.approx(expected_s))
+
+
+def test_all_seeds_count_in_the_numbers() -> None:
+    workload = _workload([4, 5])
+    comparison = Comparison([workload], 1)
+    for unit, result in run_units(units_of([workload], 1), 1):
+        comparison.add(unit, result)
+    (numbers,) = comparison.as_dict().values()
+    assert (numbers["base"], numbers["executors"], numbers["seeds"]) == (SETTINGS[1].policy, 2, [4, 5])
+    sjf, holds = (numbers["policies"][setting.policy] for setting in SETTINGS)
+    assert "against_base" not in holds
+    change = sjf["against_base"]
+    assert (change["over"], change["values"]) == ("seed", 2)
+    assert change["seconds"]["mean"] == pytest.approx(sjf["avg_jct_s"] - holds["avg_jct_s"])
+    assert sjf["holds"]["count"] == holds["holds"]["count"] == 0, "the one holds nothing, the other is the base"
+    assert np.isfinite(numbers["bound"]["mean_jct_s"])
