@@ -14,6 +14,8 @@ from fermata.sim.compare.outcome import Comparison
 from fermata.sim.compare.run import Point, Sample, Unit, Workload, run_unit, run_units, units_of
 from fermata.sim.compare.sources import LOADS, RATIOS, ScenarioSource, TraceSource, Variation, arrivals_per_s
 from fermata.sim.experiment import Setting
+from fermata.sim.report.holds import HoldEffect
+from fermata.sim.report.numbers import ClassRow
 from fermata.sim.scenarios import scenario
 from fermata.sim.trace_builder import StageSpec, TraceBuilder, one_stage_trace
 
@@ -24,7 +26,8 @@ SOURCE = ScenarioSource(SMALL)
 
 def _workload(seeds: list[int], loads: int = 0, ratios: int = 0, sweep_seeds: int = 0) -> Workload:
     kinds = {"load": loads, "ratio": ratios}
-    points = [Variation(kind, float(at), SOURCE, 1) for kind, count in kinds.items() for at in range(count)]
+    of = {"load": (SOURCE, 1), "ratio": (ScenarioSource(SMALL.with_(jobs=20)), 9)}
+    points = [Variation(kind, float(at), *of[kind]) for kind, count in kinds.items() for at in range(count)]
     return Workload(SOURCE, SETTINGS, seeds, points, sweep_seeds)
 
 
@@ -39,6 +42,8 @@ def test_seeds_come_before_sweeps_and_no_workload_waits_for_another() -> None:
     assert [unit.detailed for unit in units] == [True, True] + [False] * 6, "what is drawn is of each one's first seed"
     assert [unit.settings[0].warm for unit in units] == [2] * 4 + [1] * 4, "the episodes of a sweep are shorter"
     assert {unit.base for unit in units} == {1}
+    (_, *points) = units_of([_workload([4], ratios=2, sweep_seeds=1)], 0)
+    assert [unit.settings[0].warm for unit in points] == [2, 2]
 
 
 def test_any_number_of_finished_episodes_is_a_comparison() -> None:
@@ -78,6 +83,42 @@ def test_a_point_of_a_sweep_counts_once_all_its_seeds_are_done() -> None:
     (sweep,) = comparison.sections()[0].sweeps
     assert sweep.value.tolist() == [0.0, 1.0]
     assert sweep.jct_s["sjf"].tolist() == [[2.0, 3.0], [4.0, 5.0]]
+
+
+def test_a_sweep_has_no_more_seeds_than_its_workload() -> None:
+    workload = _workload([4], loads=2, sweep_seeds=3)
+    comparison = Comparison([workload], 0)
+    for unit, result in run_units(units_of([workload], 0), 1):
+        comparison.add(unit, result)
+    (sweep,) = comparison.sections()[0].sweeps
+    assert sweep.held_s["sjf"].shape == (2, 1)
+
+
+def test_a_point_has_the_means_of_the_jobs_that_count() -> None:
+    (unit, point_unit, *_) = units_of([_workload([4], loads=2, sweep_seeds=1)], 0)
+    sample, point = run_unit(unit._replace(settings=point_unit.settings)), run_unit(point_unit)
+    assert isinstance(sample, Sample)
+    assert isinstance(point, Point)
+    assert (point.seed, point.arrivals_per_s) == (4, arrivals_per_s(SMALL.generate(4)))
+    assert point.jct_s == pytest.approx([each.jct_s[1:].mean() for each in sample.schedules])
+    assert point.held_s == pytest.approx([each.held_s[1:].mean() for each in sample.schedules])
+    assert point.held_s[1] > point.held_s[0] == 0.0
+
+
+def test_what_the_points_of_a_sweep_are_is_told_in_words() -> None:
+    trace = TraceSource("t", SMALL.generate(4), 2)
+    varied = Workload(trace, SETTINGS, [0], list(trace.variations())[:2], 1, seeded=False)
+    workloads = [_workload([4, 5], loads=2, ratios=2, sweep_seeds=2), varied]
+    comparison = Comparison(workloads, 0)
+    for unit, result in run_units(units_of(workloads, 0), 1):
+        comparison.add(unit, result)
+    assert [[(sweep.kind, sweep.note) for sweep in section.sweeps] for section in comparison.sections()] == [
+        [
+            ("load", "30 jobs and 2 seeds a point."),
+            ("ratio", "The load is the same throughout; 20 jobs and 2 seeds a point."),
+        ],
+        [("load", "The trace with its arrivals further apart or closer together.")],
+    ]
 
 
 def test_what_a_sample_keeps_is_what_is_drawn_of_it_and_compared() -> None:
@@ -132,7 +173,10 @@ def test_the_jobs_of_a_workload_are_told_in_words() -> None:
     for unit, trace in zip(units_of([workload], 0), traces, strict=True):
         comparison.add(unit, run_unit(unit._replace(source=TraceSource("t", trace, 2))))
     (section,) = comparison.sections()
+    assert (section.name, section.units) == ("t", ["0", "1"])
     assert section.lead == "1 to 3 jobs on 2 executors; 2 seeds, the same for every policy."
+    comparison.workloads = [replace(workload, seeded=False)]
+    assert comparison.sections()[0].units == ["", ""]
     comparison = Comparison([_workload([4])], 0)
     comparison.add(units_of(comparison.workloads, 0)[0], run_unit(units_of(comparison.workloads, 0)[0]))
     lead = comparison.sections()[0].lead
@@ -155,7 +199,8 @@ def test_a_scenario_is_varied_by_the_parameters_that_it_has() -> None:
             sizes = varied.parameters
             assert sizes["long_s"] == each.value * sizes["short_s"] == each.value * 10.0
     few = ScenarioSource(SMALL)
-    assert {each.most_warm for each in few.variations(2)} == {3}
+    assert {(each.most_warm, each.source.scenario.warm) for each in few.variations(2)} == {(3, 2)}
+    assert [each.kind for each in ScenarioSource(scenario("fig1")).variations(1)] == ["ratio"] * len(RATIOS)
     assert [each.kind for each in ScenarioSource(scenario("dag_pods")).variations(2)] == ["load"] * len(LOADS)
     by_the_clock = ScenarioSource(scenario("k8s_cron"))  # 4 pods of 30 s in 300 s: a load of 0.4 of one executor
     for executors, loads in ((1, LOADS[1:]), (2, LOADS)):
@@ -164,9 +209,13 @@ def test_a_scenario_is_varied_by_the_parameters_that_it_has() -> None:
 
 
 def test_a_rate_of_arrivals_is_known_where_they_do_not_come_at_once() -> None:
-    assert arrivals_per_s(one_stage_trace([5.0, 6.0, 9.0], [1.0] * 3)) == 0.5
+    assert arrivals_per_s(one_stage_trace([5.0, 5.25, 5.5], [1.0] * 3)) == 4.0
     assert math.isnan(arrivals_per_s(one_stage_trace([5.0, 5.0], [1.0] * 2)))
-    assert list(TraceSource("t", one_stage_trace([5.0, 5.0], [1.0] * 2), 1).variations()) == []
+
+
+@pytest.mark.parametrize(("arrival_s", "length_s"), [([5.0, 5.0], [1.0, 2.0]), ([5.0, 6.0], [0.0, 0.0])])
+def test_a_trace_that_has_no_load_has_no_other_one(arrival_s: list[float], length_s: list[float]) -> None:
+    assert list(TraceSource("t", one_stage_trace(arrival_s, length_s), 1).variations()) == []
 
 
 def test_a_bound_is_of_the_kind_that_the_jobs_allow() -> None:
@@ -198,5 +247,15 @@ def test_all_seeds_count_in_the_numbers() -> None:
     change = sjf["against_base"]
     assert (change["over"], change["values"]) == ("seed", 2)
     assert change["seconds"]["mean"] == pytest.approx(sjf["avg_jct_s"] - holds["avg_jct_s"])
+    assert None not in change["seconds"].values(), "two seeds have an interval"
     assert sjf["holds"]["count"] == holds["holds"]["count"] == 0, "the one holds nothing, the other is the base"
+    comparison.base = 0
+    comparison.samples = {0: [run_unit(unit) for unit in units_of([workload], 0)]}  # type: ignore[misc]
+    (numbers,) = comparison.as_dict().values()
+    found = numbers["policies"][SETTINGS[1].policy]
+    effects = found["holds"]["worst"] + found["holds"]["best"]
+    assert found["holds"]["count"] >= len(effects) > 0
+    assert all({*HoldEffect._fields, "net_s"} == row.keys() for row in effects)
+    assert sum(row["jobs"] for row in found["classes"].values()) == 2 * (30 - 2), "of both seeds those that count"
+    assert all(set(row) == {*ClassRow._fields} - {"label", "run"} for row in found["classes"].values())
     assert np.isfinite(numbers["bound"]["mean_jct_s"])
