@@ -98,7 +98,7 @@ def why_waiting(state: ClusterState, stage: int, elsewhere: Elsewhere) -> Why:
     """
     need = counted(int(state.stage_slots[stage]), "executor")
     others = len(state.ready_stages) - 1
-    line = "" if others <= 0 else f"; {others} more ready" if others > 1 else "; 1 more ready"
+    line = f"; {others} more ready" if others > 0 else ""
     free = f"{state.free} of {state.executors + sum(elsewhere)} free"
     if any(elsewhere):
         free += f", {elsewhere}"
