@@ -114,7 +114,7 @@ def test_an_edit_of_a_finished_workflow_is_seen_and_changes_nothing_else() -> No
     before = status_of(world, "uid-w")
     assert world.events(), "of its end"
     edit(world, "uid-w", ttlSecondsAfterFinished=3600)
-    run_on(world, 1.0)
+    run_on(world, 0.1)
     seen = {row["type"]: row["observedGeneration"] for row in status_of(world, "uid-w")["conditions"]}
     assert seen == dict.fromkeys(("Accepted", "Running", "Held", "Succeeded"), 2), "or kubectl wait waits for ever"
     unseen = [{**row, "observedGeneration": 1} for row in status_of(world, "uid-w")["conditions"]]
@@ -242,6 +242,31 @@ def test_a_workflow_that_an_edit_keeps_from_starting_says_so_in_a_pool_that_is_n
     edit(world, "uid-long", **change)
     run_on(world, 3.0)
     assert condition(world, "uid-long", kind) == ("False", reason)
+
+
+@pytest.mark.parametrize(("wrong", "reason"), [("a circle", "Cycle"), ("of another version", "InvalidSpec")])
+def test_that_a_workflow_is_not_accepted_is_told_once_when_its_status_says_so(wrong: str, reason: str) -> None:
+    world = begun()
+
+    def told() -> list[tuple[str, str]]:
+        events = [event for event in world.events() if event["involvedObject"]["name"] == "short"]
+        return [(event["reason"], event["type"]) for event in events]
+
+    told()
+    world.server.denied_s = []
+    edit(world, SHORT, stages=CIRCLE if wrong == "a circle" else wrong)
+    run_on(world, 3.0)
+    assert not told()
+    world.server.denied_s = None
+    run_on(world, 9.0)
+    assert told() == [(reason, "Warning")]
+    assert condition(world, SHORT, "Accepted") == ("False", reason)
+    edit(world, SHORT, priority=1)
+    run_on(world, 9.0)
+    assert not told(), "it is not accepted for the same reason"
+    edit(world, SHORT, stages=[stage("a", estimateSeconds=9)])
+    run_on(world, 9.0)
+    assert condition(world, SHORT, "Accepted") == ("True", "Valid")
 
 
 def test_a_workflow_without_quota_says_so_in_a_pool_that_is_never_quiet(monkeypatch: pytest.MonkeyPatch) -> None:

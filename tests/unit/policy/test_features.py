@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from tests.episodes import (
@@ -237,16 +239,20 @@ SIDE_BY_SIDE = Scenario("side-by-side", 4, 99, 0, "SRWF", LayeredDags(0.7, (JobC
 
 
 @pytest.mark.parametrize(
-    ("some", "sticky", "sigma"),
+    ("some", "slots", "sticky", "sigma"),
     [
-        (scenario("dag_pods").with_(jobs=40), False, 0.0),
-        (scenario("dag_wide").with_(jobs=40), False, 0.0),
-        (scenario("dag_wide").with_(jobs=40), True, 0.0),
-        (SIDE_BY_SIDE, False, 0.7),
+        (scenario("dag_pods").with_(jobs=40), 1, False, 0.0),
+        (scenario("dag_wide").with_(jobs=40), 1, False, 0.0),
+        (scenario("dag_wide").with_(jobs=40), 3, False, 0.0),
+        (scenario("dag_wide").with_(jobs=40), 1, True, 0.0),
+        (SIDE_BY_SIDE, 1, False, 0.7),
     ],
 )
-def test_a_board_knows_what_is_left_of_jobs_as_the_simulator_does(some: Scenario, sticky: bool, sigma: float) -> None:
+def test_a_board_knows_what_is_left_of_jobs_as_the_simulator_does(
+    some: Scenario, slots: int, sticky: bool, sigma: float
+) -> None:
     trace = lognormal_noise(some.generate(1), sigma, 1)
+    trace = replace(trace, stage_slots=np.random.default_rng(1).integers(1, slots + 1, trace.stages, np.int32))
     world, seen = new_world(tables_of(trace, 4), 4, corrects=sigma > 0.0), 0
     peek(world.clock).sticky = sticky
     while advance(world) == DECIDE:
