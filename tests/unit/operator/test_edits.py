@@ -590,6 +590,31 @@ def test_a_pool_with_an_invalid_spec_says_that_nothing_is_decided_and_decides_ag
     assert (told()["Ready"], told()["PolicyReady"]) == (("True", "Open"), ("True", "PolicyLoaded"))
 
 
+def test_what_is_new_of_a_pool_is_told_in_an_event_and_nothing_else() -> None:
+    world = begun()
+
+    def told(awaited: str = "", **spec: Any) -> list[tuple[str, str]]:
+        if spec:
+            edit(world, "p", **spec)
+        if awaited:
+            asyncio.run(loaded(world, awaited))
+        run_on(world, 5.0)
+        events = [event for event in world.events() if event["involvedObject"]["name"] == "pool"]
+        return [(event["type"], event["reason"]) for event in events]
+
+    assert told() == [("Normal", "PolicyLoaded")]
+    assert told(executors=3) == []
+    assert told("fifo", policy={"name": "fifo"}) == [("Normal", "PolicyLoaded")]
+    assert told(policy={"name": "nonsense"}) == [("Warning", "PolicyFallback")]
+    assert told(mode="Off") == []
+    assert told("srwf", mode="Enforce", policy={"name": "srwf"}) == [("Normal", "PolicyLoaded")]
+    assert told(fallback="default") == [("Warning", "FallbackUnknown")]
+    world.annotate("p", "*")
+    assert told() == [("Normal", "HoldingPaused")]
+    world.feed("executorpools", "p", {**world.server.objects["p"], "metadata": world.pool["metadata"]})
+    assert told() == [("Normal", "HoldingResumed")]
+
+
 @pytest.mark.parametrize("how", ["orphaned", "unreadable"])
 def test_jobs_without_a_workflow_that_can_be_read_keep_their_executors(how: str) -> None:
     world = World(executors=1)

@@ -263,6 +263,37 @@ def test_a_status_of_a_pool_that_is_refused_is_written_less_and_less_often_until
     assert world.server.objects["p"]["status"]["busy"] == 1
 
 
+@pytest.mark.parametrize("status", [409, 503])
+def test_a_status_of_a_pool_that_finds_trouble_is_written_a_little_later_without_an_event(status: int) -> None:
+    world = World()
+    asked_s = world.server.denied_pool_s = []
+    world.server.denied_pool_status = status
+    asyncio.run(world.run_until(T0 + 8.5))
+    assert asked_s == pytest.approx([T0 + 3.0, T0 + 5.0, T0 + 7.0], abs=0.1), "no less often"
+    world.server.denied_pool_s = None
+    asyncio.run(world.run_until(T0 + 10.0))
+    assert world.server.objects["p"]["status"]["busy"] == 1
+
+
+def test_a_status_of_a_pool_is_not_written_all_the_time() -> None:
+    world, told_s = World(executors=1), []
+    write = world.server.patch_pool_status
+
+    async def note(*arguments: Any) -> dict[str, Any]:
+        told_s.append(world.now_s - T0)
+        return await write(*arguments)
+
+    world.server.patch_pool_status = note  # type: ignore[method-assign]
+    for number in range(20):
+        world.feed("workflows", f"uid-{number}", workflow(f"{number}", stage("a"), arrival_s=world.now_s))
+        asyncio.run(world.run_until(T0 + 1.0 + 0.5 * number))
+    asyncio.run(world.run_until(T0 + 13.0))
+    assert told_s == pytest.approx([3.0, 5.0, 7.0, 9.0, 11.0], abs=0.1)
+    assert world.server.objects["p"]["status"]["waiting"] == 21
+    sample = world.metrics.registry.get_sample_value
+    assert sample("fermata_workflows_finished_total", {"pool": "pool", "result": "failed"}) == 0.0, "it begins there"
+
+
 def test_a_round_that_fails_loses_nothing_of_what_changed(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World()
 

@@ -46,6 +46,7 @@ class Server:
         self.busy: int | None = None  # how many statuses it has refused because it has too much to do, while it has
         self.denied_s: list[float] | None = None  # when it refused statuses of workflows, by `clock_s`, while it does
         self.denied_pool_s: list[float] | None = None  # the same of the status of the pool
+        self.denied_pool_status = 403
         self._version = 100
 
     def put(self, uid: str, raw: dict[str, Any]) -> dict[str, Any]:
@@ -77,7 +78,7 @@ class Server:
     async def patch_pool_status(self, name: str, version: str, status: dict[str, Any]) -> dict[str, Any]:
         if self.denied_pool_s is not None:
             self.denied_pool_s.append(self.clock_s())
-            raise ClusterError(403, "Forbidden", "you may not")
+            raise ClusterError(self.denied_pool_status, "", "you may not")
         return self._patch_status(name, version, status)
 
     def _patch_status(self, name: str, version: str, status: dict[str, Any]) -> dict[str, Any]:
