@@ -468,7 +468,7 @@ def kept(world: World, uid: str) -> set[str]:
         ("not widened", {"_narrow"}),
         ("not stopped", {"_stops"}),
         ("not told", {"_refusals"}),
-        ("no room", {"_without_stages", "_amiss"}),
+        ("no room", {"_without_stages", "_amiss", "_refusals"}),
         ("not told of its end", {"_ends"}),
         ("no circle", {"problems", "_written_s"}),
         ("held", {"metering", "accounts", "views", "rows"}),
