@@ -123,8 +123,8 @@ def _waiting_lines(row: StageStatus, workflow: WorkflowFact, pool: PoolFact | No
         held_s = (row.held_seconds or 0.0) + _since(row.held_since, now_s)
         lines.append(f"  held for {seconds(held_s)} so far")
         until_s = parse_or_none(row.hold_until)
-        if until_s is not None:
-            lines.append(f"  committed to for {seconds(max(until_s - now_s, 0.0))} more")
+        if until_s is not None and until_s > now_s:
+            lines.append(f"  committed to for {seconds(until_s - now_s)} more")
         if pool is not None:
             length = seconds(_length_s(row, workflow, pool))
             lines.append(

@@ -41,6 +41,8 @@ class Account:
     held: Meter = field(default_factory=Meter)
     stages: dict[str, Meter] = field(default_factory=dict)
     hold_until_s: dict[str, float] = field(default_factory=dict)
+    # Of stages that were held for a committed time and are no more: until when. A policy may hold each once.
+    over_s: dict[str, float] = field(default_factory=dict)
     started: dict[str, JobFact] = field(default_factory=dict)  # the latest that was seen of each stage's Job
     gap: Meter = field(default_factory=Meter)  # it had begun, and all its tasks waited for their turn
 
@@ -52,8 +54,13 @@ class Account:
     def stop(self, now_s: float) -> None:
         """Count nothing any more."""
         self.hold_until_s.clear()
+        self.over_s.clear()
         for meter in (self.held, self.gap, *self.stages.values()):
             meter.turn(on=False, now_s=now_s)
+
+    def end_hold(self, name: str, now_s: float) -> None:
+        """Let a committed hold be over by now."""
+        self.over_s[name] = min(self.hold_until_s.pop(name), now_s)
 
 
 class Ledger:
@@ -90,13 +97,15 @@ class Ledger:
         account.started |= {stage.spec.name: stage.job for stage in view.stages if stage.job is not None}
         account.started |= {job.stage: job for job in view.removed}
         # An edit may also have given a held stage a parent, or taken it out: if it is ready again, it begins anew.
-        ready = {stage.spec.name for stage in view.stages if stage.phase == "Ready" or stage.gated}
-        for stage in view.stages:
-            if stage.gated:  # it may be held between its tasks, too, and all that counts together
-                account.stages.setdefault(stage.spec.name, Meter(stage.held_s))
-        for kept in (account.stages, account.hold_until_s):
-            for name in kept.keys() - ready:
-                kept.pop(name)
+        ready = {stage.spec.name for stage in view.stages if stage.phase == "Ready"}
+        for committed in (account.hold_until_s, account.over_s):
+            for name in committed.keys() - ready:
+                committed.pop(name)
+        # A gated stage may be held between its tasks, too, and all that counts together.
+        gated = {stage.spec.name: stage.held_s for stage in view.stages if stage.gated}
+        account.stages = {name: meter for name, meter in account.stages.items() if name in ready or name in gated}
+        for name, held_s in gated.items():
+            account.stages.setdefault(name, Meter(held_s))
         since_s = account.held.since_s
         if since_s is None:
             return
@@ -131,13 +140,15 @@ class Ledger:
         for uid, account in self.accounts.items():
             for name, meter in account.stages.items():
                 times[uid, name] = HoldTimes(meter.total(now_s))
-            for name, until_s in account.hold_until_s.items():
+            # Were the clock set back, what is over must not begin again.
+            over_s = {name: min(until_s, now_s) for name, until_s in account.over_s.items()}
+            for name, until_s in (over_s | account.hold_until_s).items():
                 held_s = times[uid, name].held_s if (uid, name) in times else 0.0
                 times[uid, name] = HoldTimes(held_s, until_s)
         return times
 
     def committed(self) -> list[tuple[str, str, float]]:
-        """Return all committed holds: workflow uid, stage, and until when."""
+        """Return all committed holds that go on: workflow uid, stage, and until when."""
         return [
             (uid, name, until_s)
             for uid, account in self.accounts.items()

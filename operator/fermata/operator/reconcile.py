@@ -161,7 +161,7 @@ class PoolReconciler:
                     held_s = account.stages.get(name, Meter()).total(now_s)
                     room_s = min(limits.max_hold_s - held_s, stage.ready_s + limits.max_wait_s - now_s)
                 if min(until_s, now_s + room_s) <= now_s:
-                    del account.hold_until_s[name]
+                    account.end_hold(name, now_s)
                     self._teller.mark(uid)
                 elif now_s + room_s < until_s:
                     account.hold_until_s[name] = now_s + room_s

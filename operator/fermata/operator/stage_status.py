@@ -50,7 +50,7 @@ def stage_status(
     parts = split(stage.start_s - stage.ready_s, stage.held_s, 0.0) if stage.start_s is not None else None
     run_s = stage.end_s - stage.start_s if stage.start_s is not None and stage.end_s is not None else None
     ready = stage.ready_s if stage.ready_s < math.inf else None
-    until_s = account.hold_until_s.get(name)
+    until_s = account.hold_until_s.get(name, account.over_s.get(name))
     estimate_s, source = _expected(stage, before)
     job = stage.job or account.started.get(name)
     return {

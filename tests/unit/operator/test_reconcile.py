@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import math
 import sys
 from collections import Counter
 from types import FrameType
@@ -22,6 +23,8 @@ from fermata.operator.past import past_job
 from fermata.operator.reasons import MEANING
 from fermata.operator.times import parse, render
 from fermata.policy import registry
+from fermata.policy.action import START, Action
+from fermata.policy.state import ClusterState
 
 
 def _begin(**pool: Any) -> World:
@@ -75,6 +78,37 @@ def test_holds_committed_to_again_and_again_are_bounded_together() -> None:
     asyncio.run(world.run_until(T0 + 200.0))
     assert world.started["long"] == pytest.approx(1.0 + 35.0, abs=0.1)
     assert world.long["heldSeconds"] == pytest.approx(35.0, abs=0.1)
+
+
+class _HoldsOnce(Holder):
+    """Holds what is long for ten seconds, and starts it then."""
+
+    def choose(self, state: ClusterState) -> Action:
+        for index in state.ready_stages.tolist():
+            if state.stage_hold_until_s[index] > -math.inf and state.stage_hold_until_s[index] <= state.now_s:
+                return Action(START, index, 1)
+        return super().choose(state)
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_stage_that_a_policy_holds_once_is_not_held_again_when_that_is_over(restarted: bool) -> None:
+    world = World()
+    world.reconciler._seat._policy = _HoldsOnce()
+    asyncio.run(world.run_until(T0 + 5.0))
+    assert world.long["state"] == "Held"
+    world.feed("workflows", "uid-next", workflow("next", stage("a"), arrival_s=T0 + 5.0))
+    asyncio.run(world.run_until(T0 + 15.0))
+    assert world.long["state"] == "Waiting", "the hold is over, and no executor is free"
+    if restarted:
+        world.start_operator()
+        world.reconciler._seat._policy = _HoldsOnce()
+    else:
+        world.now_s = T0 + 8.0  # set back: what is over does not begin again
+    _end_short(world)
+    end_s = world.now_s
+    asyncio.run(world.reconciler.reconcile())
+    assert world.started["long"] == end_s - T0
+    assert world.server.objects["uid-long"]["status"]["heldSeconds"] == 4.0
 
 
 def test_without_a_cap_they_go_on() -> None:
