@@ -18,6 +18,7 @@ from fermata.operator.build_state import HoldTimes, build_state, dag_of, takes_p
 from fermata.operator.census import Census
 from fermata.operator.expiry import Expiry
 from fermata.operator.facts import PoolFact
+from fermata.operator.freed import Freed
 from fermata.operator.holding import Holding, Pause, Situation
 from fermata.operator.ledger import Ledger, Meter
 from fermata.operator.observe import Observer
@@ -46,6 +47,7 @@ class PoolReconciler:
         self._applier = Applier(pool, tools, self._teller, self._ledger)
         self._observer = Observer(pool, tools, self._ledger, self._applier, self._teller, self._holding, self._expiry)
         self._census = Census(pool, tools.store, self._observer, self._applier)
+        self._freed = Freed()
         self._whole = True  # take in every workflow, not only those that changed
 
     async def reconcile(self) -> float:
@@ -139,7 +141,7 @@ class PoolReconciler:
             self._observer.rows,
             self._observer.estimates.trust,
         )
-        edges = partial(dag_of, views, keys)
+        state, edges = self._freed.told(state, keys), partial(dag_of, views, keys)
         decision = await self._seat.decide(state, spec, limits, may_hold=may_hold, dag=edges)
         self._tools.recorder.write(self.pool, self._seat.substitute.name, state, keys, decision, edges)
         made = plan(decision.steps, keys, self._observer.views, state.free)
