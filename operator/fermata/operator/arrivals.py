@@ -1,17 +1,31 @@
-"""The latest arrivals of a pool, by which a policy judges what may come next."""
+"""The latest arrivals of a pool, by which a policy judges what may come next.
+
+A policy reads rates off them: so many came since the first one. One that came long before the others, or without those
+that came with it, makes it believe that next to nothing comes, and it holds next to nothing. Hence two exceptions to
+"a workflow arrives when it is created": below, and `came_s`.
+"""
 
 from __future__ import annotations
 
+import math
 from bisect import insort
 
 from fermata.operator.build_state import Arrival
+from fermata.operator.facts import WorkflowFact
+from fermata.operator.times import parse_or_none
 from fermata.policy.state import RECENT_ARRIVALS
 
 
 class RecentArrivals:
-    """When the latest workflows arrived and how much work they brought, each counted once."""
+    """When the latest workflows arrived and how much work they brought, each counted once.
 
-    def __init__(self) -> None:
+    Args:
+        begun_s: since when none is missed. Of those that came earlier, and have a time to live after their end, some
+            may have been deleted. So one of these counts if it came within that time: what came later is still there.
+    """
+
+    def __init__(self, begun_s: float) -> None:
+        self._begun_s = begun_s
         self._rows: list[tuple[float, str, float]] = []  # arrival, uid, work; oldest first
         self._by_uid: dict[str, tuple[float, str, float]] = {}
 
@@ -20,9 +34,18 @@ class RecentArrivals:
         """The latest ones, oldest first."""
         return [Arrival(arrival_s, work_s) for arrival_s, _, work_s in self._rows]
 
-    def note(self, uid: str, arrival_s: float, work_s: float) -> None:
-        """Take in a workflow, or what its work is thought to be by now; it arrived when it was first noted."""
+    def note(self, uid: str, arrival_s: float, work_s: float, kept_s: float = math.inf) -> None:
+        """Take in a workflow, or what its work is thought to be by now; when it arrived is what was said first.
+
+        Args:
+            uid: its.
+            arrival_s: seconds since the epoch.
+            work_s: executor-seconds.
+            kept_s: its time to live after its end.
+        """
         before = self._by_uid.get(uid)
+        if before is None and arrival_s < self._begun_s - kept_s:
+            return
         row = (before[0] if before else arrival_s, uid, work_s)
         if row == before:
             return
@@ -32,3 +55,17 @@ class RecentArrivals:
         self._by_uid[uid] = row
         while len(self._rows) > RECENT_ARRIVALS:
             del self._by_uid[self._rows.pop(0)[1]]
+
+
+def came_s(fact: WorkflowFact, begun_s: float | None, now_s: float) -> float:
+    """Return when a workflow came to be scheduled: one that was suspended before it began came when it began, or now.
+
+    Args:
+        fact: it is not suspended now, or has begun.
+        begun_s: when it began, if it has.
+        now_s: the time.
+    """
+    suspended_s = parse_or_none(fact.status.suspended_time)
+    if suspended_s is None or (begun_s is not None and begun_s < suspended_s):
+        return fact.arrival_s
+    return now_s if begun_s is None else begun_s

@@ -91,11 +91,15 @@ class WorkflowFact:
         return parse_or_none(self.status.completion_time)
 
     @property
+    def kept_s(self) -> float:
+        """Its time to live after its end; inf if it has none."""
+        ttl_s = self.spec.ttl_seconds_after_finished if self.spec else None
+        return math.inf if ttl_s is None else float(ttl_s)
+
+    @property
     def expiry_s(self) -> float:
         """When its time to live after its end is over; inf if it has none or has not ended."""
-        if self.spec is None or self.spec.ttl_seconds_after_finished is None or self.completion_s is None:
-            return math.inf
-        return self.completion_s + self.spec.ttl_seconds_after_finished
+        return math.inf if self.completion_s is None else self.completion_s + self.kept_s
 
     @property
     def released(self) -> frozenset[str]:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from fermata.operator import reasons
 from fermata.operator.acceptance import Acceptance
 from fermata.operator.apply import Applier
-from fermata.operator.arrivals import RecentArrivals
+from fermata.operator.arrivals import RecentArrivals, came_s
 from fermata.operator.build_state import Rows
 from fermata.operator.estimates import Estimates, family_of, is_guess
 from fermata.operator.expiry import Expiry
@@ -19,6 +19,7 @@ from fermata.operator.ledger import Ledger
 from fermata.operator.past import past_job
 from fermata.operator.progress import WorkflowView
 from fermata.operator.tell import Teller
+from fermata.operator.times import parse_or_none
 from fermata.operator.tools import Tools
 from fermata.operator.validate import Problem
 from fermata.operator.view import view, without_edges
@@ -55,7 +56,7 @@ class Observer:
         self.metering: set[str] = set()  # workflows of which something is held
         self.estimates = Estimates()
         self._ripeness = self.estimates.ripeness
-        self.recent = RecentArrivals()
+        self.recent = RecentArrivals(tools.now())
 
     async def observe(self, now_s: float, *, whole: bool = False) -> None:
         """Take in what changed, and what changes meanwhile."""
@@ -85,7 +86,7 @@ class Observer:
             self._forget(uid)
             self.estimates.forget(uid)
         elif fact.finished:
-            self._close(fact)
+            self._close(fact, now_s)
         else:
             self._judge(fact, now_s, is_starting=is_starting)
 
@@ -98,7 +99,7 @@ class Observer:
         self._teller.forget(uid)
         self._ledger.close(uid)
 
-    def _close(self, fact: WorkflowFact) -> None:
+    def _close(self, fact: WorkflowFact, now_s: float) -> None:
         """Keep of a finished workflow what others can learn from it."""
         uid = fact.meta.uid
         self._teller.ended(uid)
@@ -106,14 +107,16 @@ class Observer:
         if fact.status.observed_generation != fact.meta.generation and not fact.meta.deleting:
             self._teller.mark(uid)
         self.estimates.learn_all(fact)
+        begun_s = parse_or_none(fact.status.start_time)
         past = past_job(fact)
         if past is not None:
-            self._holding.finished(past)
+            self._holding.finished(past._replace(arrival_s=came_s(fact, begun_s, now_s)))
         if fact.spec is None:
             return
         guessed = ((stage, self.estimates.of(fact.meta, stage).seconds) for stage in fact.spec.stages)
         work_s = sum(seconds * stage.tasks * stage.slots for stage, seconds in guessed)
-        self.recent.note(uid, fact.arrival_s, work_s)
+        if begun_s is not None or fact.status.suspended_time is None:  # else it never came
+            self.recent.note(uid, came_s(fact, begun_s, now_s), work_s, fact.kept_s)
         self._expiry.note(fact)
 
     def _judge(self, fact: WorkflowFact, now_s: float, *, is_starting: bool) -> None:
@@ -160,8 +163,8 @@ class Observer:
         account.gap.turn(on=seen.in_gap, now_s=now_s)
         self._learn(seen)
         self._ledger.catch_up(seen)
-        if problem is None:
-            self.recent.note(uid, fact.arrival_s, seen.work_s)
+        if problem is None and seen.has_come:
+            self.recent.note(uid, came_s(fact, seen.start_s, now_s), seen.work_s, fact.kept_s)
 
     def _learn(self, seen: WorkflowView) -> None:
         """Learn from the stages that have finished, and measure how wrong the estimates were."""

@@ -167,6 +167,11 @@ class WorkflowView:
         return min((start_s for start_s, _ in self._spans), default=None)
 
     @property
+    def has_come(self) -> bool:
+        """Whether it has come to be scheduled: not while it is suspended and nothing of it has begun."""
+        return self.blocked != reasons.SUSPENDED or self.start_s is not None
+
+    @property
     def _spans(self) -> list[tuple[float, float]]:
         """Start and end of all that was started, also of stages that an edit took out; inf where it goes on."""
         rows = [(stage.start_s, stage.end_s) for stage in self.stages]

@@ -13,6 +13,7 @@ from functools import partial
 
 from fermata.operator.acceptance import pool_problem
 from fermata.operator.apply import Applier
+from fermata.operator.arrivals import came_s
 from fermata.operator.asked import Asked, Left
 from fermata.operator.build_state import HoldTimes, build_state, dag_of, takes_part
 from fermata.operator.census import Census
@@ -179,8 +180,11 @@ class PoolReconciler:
         return Situation(policy, base, self._seat.substitute, limits_of(spec), spec.executors, sticky)
 
     def _unfinished(self, now_s: float) -> list[PastJob]:
-        sound = (known for uid, known in self._observer.views.items() if uid not in self._observer.problems)
-        return [present_job(known, now_s) for known in sound]
+        return [
+            present_job(known, now_s)._replace(arrival_s=came_s(known.fact, known.start_s, now_s))
+            for uid, known in self._observer.views.items()
+            if uid not in self._observer.problems and known.has_come
+        ]
 
     def _settle(self, asked: Asked | None, now_s: float) -> Left:
         """Let each meter count or not from now on, and return the stages that are held, or paused.
