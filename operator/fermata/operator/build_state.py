@@ -310,8 +310,9 @@ def _lanes(stage: StageView, pods: Mapping[str, Mapping[str, PodFact]], now_s: f
         for pod in pods.get(stage.job.meta.uid, {}).values()
         if not pod.gated
     )[: stage.occupied]
-    # Between a Job and its pods there is a moment; a task without a pod began with its Job, or is about to.
-    unseen_s = now_s if stage.job.succeeded else min(stage.job.start_s, now_s)
+    # Between a Job and its pods there is a moment; a task without a pod began with its Job, or is about to. Once
+    # one has failed it is about to begin anew, maybe minutes later.
+    unseen_s = now_s if stage.job.succeeded or stage.job.failed else min(stage.job.start_s, now_s)
     begun += [unseen_s] * (stage.occupied - len(begun))
     ends_s = sorted(start_s + length_s for start_s in begun)
     return ends_s if stage.job.gated else sorted(given_back_s(ends_s, stage.pending, length_s, now_s))

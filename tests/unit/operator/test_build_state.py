@@ -218,6 +218,20 @@ def test_workflows_that_wait_for_no_executors_do_not_keep_a_model_from_holding()
         assert step.action.kind == WAIT
 
 
+@pytest.mark.parametrize(("failed", "left_s", "kind"), [(0, 0.0, START), (2, 200.0, WAIT)])
+def test_a_task_that_failed_and_waits_to_be_tried_again_takes_its_whole_time_yet(
+    failed: int, left_s: float, kind: int
+) -> None:
+    # Its Job has no pod until a back-off is over, and began as long ago as a task takes.
+    tried = _view("tried", stage("a", estimateSeconds=200), jobs={"a": {"start_s": NOW - 200, "failed": failed}})
+    long = _view("long", stage("a", estimateSeconds=200), arrival_s=NOW - 1)
+    arrivals = [Arrival(NOW - 20.0 * (400 - number), 10.0 if number % 10 else 200.0) for number in range(400)]
+    state, _ = _build([tried, long], executors=2, arrivals=arrivals)
+    assert state.executor_free_at_s[0] - NOW == left_s
+    (step,) = decide(state, registry.load("default"), Guardrails(), registry.load("sjf"))
+    assert step.action.kind == kind, "no executor is about to be free for the short ones that come"
+
+
 def test_holds_and_arrivals_are_passed_on() -> None:
     state, _ = _build(
         [_view("w", stage("a"))],
