@@ -134,8 +134,9 @@ class Applier:
         able = [key for key in self._failures if _may_be_tried(views.get(key[0]), key[1])]
         put_off |= self._shared.behind(self._failures, able, self._under_way(), now_s)
         put_off.update(self.starting)
-        for (uid, _), begun in self.starting.items():
-            if begun.view.spec.parallelism is not None:  # tasks that may begin at any moment count towards it
+        for (uid, name), begun in self.starting.items():
+            over = uid in views and views[uid].has_ended(name)
+            if begun.view.spec.parallelism is not None and not over:  # tasks that may begin now count towards it
                 put_off.update((uid, stage.spec.name) for stage in begun.view.stages)
         full = self._without_quota(now_s)
         for uid, view in views.items() if full else ():

@@ -45,9 +45,14 @@ class Census:
         return unshown
 
     def _starting(self) -> int:
-        """Return the executors of tasks that may begin at any moment: their Jobs are being created or widened."""
+        """Return the executors of tasks that may begin at any moment: their Jobs are being created or widened.
+
+        A stage may end before that is answered.
+        """
         executors = 0
         for (uid, name), start in self._applier.starting.items():
+            if self._observer.has_ended(uid, name):
+                continue
             known = self._observer.views.get(uid)
             stage = known.stage(name) if known else None
             executors += max(start.cap - (stage.occupied if stage else 0), 0) * start.slots

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+from collections.abc import Iterable
 from dataclasses import replace
 
 from fermata.operator import reasons
@@ -69,9 +70,11 @@ class Observer:
         while changed:
             # What fades as it is learned wants the oldest first, also after a restart.
             in_order = sorted(changed, key=lambda uid: known[uid].meta.created_s if uid in known else math.inf)
-            starting = {uid for uid, _ in self._applier.starting}
+            starting: dict[str, list[str]] = {}
+            for uid, name in self._applier.starting:
+                starting.setdefault(uid, []).append(name)
             for number, uid in enumerate(in_order, start=1):
-                self._take_in(uid, now_s, is_starting=uid in starting)
+                self._take_in(uid, now_s, starting.get(uid, ()))
                 if number % _AT_A_TIME == 0:
                     await asyncio.sleep(0)  # other pools, the Lease and the probes wait for this one
             changed = store.touched.pop(self._pool, set())
@@ -80,7 +83,12 @@ class Observer:
                 self._ripeness = self.estimates.ripeness
                 changed |= self.views.keys()
 
-    def _take_in(self, uid: str, now_s: float, *, is_starting: bool) -> None:
+    def has_ended(self, uid: str, name: str) -> bool:
+        """Tell whether a stage has ended, as of a workflow that has: no task of it begins any more."""
+        known, fact = self.views.get(uid), self._tools.store.workflows.get(uid)
+        return known.has_ended(name) if known is not None else fact is not None and fact.finished
+
+    def _take_in(self, uid: str, now_s: float, starting: Iterable[str]) -> None:
         fact = self._tools.store.pool_workflows[self._pool].get(uid)
         if fact is None:
             self._forget(uid)
@@ -88,7 +96,7 @@ class Observer:
         elif fact.finished:
             self._close(fact, now_s)
         else:
-            self._judge(fact, now_s, is_starting=is_starting)
+            self._judge(fact, now_s, starting)
 
     def _forget(self, uid: str) -> None:
         for kept in (self.views, self.rows, self.problems, self.dues_s, self.released):
@@ -119,8 +127,8 @@ class Observer:
             self.recent.note(uid, came_s(fact, begun_s, now_s), work_s, fact.kept_s)
         self._expiry.note(fact)
 
-    def _judge(self, fact: WorkflowFact, now_s: float, *, is_starting: bool) -> None:
-        """Validate one workflow and read off where it is; what `is_starting` of it may run in a moment."""
+    def _judge(self, fact: WorkflowFact, now_s: float, starting: Iterable[str]) -> None:
+        """Validate one workflow and read off where it is; its stages that are `starting` may run in a moment."""
         uid = fact.meta.uid
         self._teller.mark(uid)
         namespace = self._tools.store.namespaces.get(fact.meta.namespace)
@@ -150,7 +158,7 @@ class Observer:
             seen = seen.unseen(self._applier.unseen(uid))
         if unchanged := self._applier.unchanged(seen):
             seen = seen.unchanged(unchanged)
-        if is_starting:
+        if not all(seen.has_ended(name) for name in starting):
             seen = seen.going_on()
         self.views[uid] = seen
         self.dues_s.pop(uid, None)

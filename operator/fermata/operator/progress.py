@@ -125,6 +125,13 @@ class WorkflowView:
         """Return one of its stages, or None if it has none of that name."""
         return next((stage for stage in self.stages if stage.spec.name == name), None)
 
+    def has_ended(self, name: str) -> bool:
+        """Tell whether a stage has ended, also one that an edit took out: no task of it begins any more."""
+        stage = self.stage(name)
+        if stage is None:
+            return any(job.stage == name and job.ended for job in self.removed)
+        return stage.phase in ("Succeeded", "Failed")
+
     @property
     def deadline_s(self) -> float:
         """When activeDeadlineSeconds will have passed; inf if there is none."""

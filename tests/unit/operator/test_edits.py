@@ -834,6 +834,44 @@ def test_what_an_unanswered_widening_asked_for_counts_once_if_its_job_is_not_see
     assert world.started.keys() == {"wide", "fits"}
 
 
+@pytest.mark.parametrize("answer", ["late", "lost"])
+def test_a_stage_that_ends_before_its_widening_is_answered_keeps_neither_its_workflow_nor_executors(
+    monkeypatch: pytest.MonkeyPatch, answer: str
+) -> None:
+    monkeypatch.setattr("fermata.operator.inflight.PATIENCE_S", 0.01)
+    world = World(executors=5)
+    world.server.refusals["short"] = [403] * 99
+    wide = stage("a", estimateSeconds=1, tasks=6, parallelism=2)
+    world.feed("workflows", "uid-wide", workflow("wide", wide))
+    run_on(world, 0.2)
+    widen = world.server.patch_job
+
+    async def unanswered(*arguments: Any) -> Any:
+        made = await widen(*arguments)
+        if answer == "late":
+            await asyncio.sleep(3600.0)
+            return made
+        world.server.unread = 99
+        raise ClusterError(0, "ServerDisconnectedError", "")
+
+    async def widen_and_end() -> None:
+        edit(world, "uid-wide", stages=[{**wide, "parallelism": 5}])
+        await world.run_until(world.now_s + 1.0)
+        assert world.reconciler._applier.starting, "the API server does not say yet"
+        complete(world, "wide", 6)
+        world.feed("workflows", "uid-next", workflow("next", stage("a", estimateSeconds=1, slots=5)))
+        await world.run_until(world.now_s + 20.0)
+        world.reconciler.close()
+
+    world.server.patch_job = unanswered  # type: ignore[method-assign]
+    end_s = world.now_s + 1.0
+    asyncio.run(widen_and_end())
+    told = status_of(world, "uid-wide")
+    assert condition(world, "uid-wide", "Succeeded")[0] == "True"
+    assert parse(told["completionTime"]) == pytest.approx(end_s, abs=0.01)
+    assert "next" in world.started, "its executors are free"
+
+
 def test_a_job_that_is_not_seen_since_it_was_widened_keeps_what_it_was_given() -> None:
     world = World(executors=4)
     world.reconciler._seat._policy = registry.load("sjf")
