@@ -42,6 +42,12 @@ def test_swf_refuses_what_it_cannot_say(tmp_path: Path) -> None:
     for name in ("dag_pods", "dag_tasks", "mold_80"):
         with pytest.raises(InputError, match="only jobs of one stage with one task"):
             write_swf(SCENARIOS[name].with_(jobs=30).generate(1), tmp_path / "log.swf")
+    builder = TraceBuilder()
+    for name, stages in (("rigid", [StageSpec("a", [1.0])]), ("wide", [StageSpec("a", [1.0, 2.0])])):
+        builder.add_job(name, 0.0, stages)
+    builder.add_job("dag", 1.0, [StageSpec("a", [1.0]), StageSpec("b", [1.0], ["a"])])
+    with pytest.raises(InputError, match="which 2 of 3 are not; the first is 'wide'"):
+        write_swf(builder.finish(), tmp_path / "log.swf")
     with pytest.raises(InputError, match="no estimate of 0 s, which job 'j1' has: 0 is unknown there"):
         write_swf(one_stage_trace([0.0, 1.0], [0.0, 5.0], estimate_s=[0.0, 0.0]), tmp_path / "log.swf")
     assert not list(tmp_path.iterdir())

@@ -11,7 +11,7 @@ import numpy as np
 
 from fermata.policy.errors import InputError
 from fermata.sim.files import atomic_output
-from fermata.sim.trace import Trace
+from fermata.sim.trace import IntArray, Trace
 
 _COMPLETED = 1
 
@@ -28,8 +28,9 @@ def write_swf(trace: Trace, path: str | Path, executors: int | None = None) -> N
         InputError: a job has several stages or tasks, is moldable, or takes some time and has an estimate of none,
             which the format cannot say; or it is too wide.
     """
-    if trace.tasks != trace.jobs or trace.stages != trace.jobs or not np.isnan(trace.stage_serial_fraction).all():
-        raise InputError("Standard Workload Format holds only jobs of one stage with one task that is not moldable")
+    if len(others := _others(trace)):
+        told = f"which {len(others)} of {trace.jobs} are not; the first is {trace.job_ids[others[0]]!r}"
+        raise InputError(f"Standard Workload Format holds only jobs of one stage with one task, not moldable, {told}")
     widest = int(trace.stage_slots.max())
     if executors is not None and executors < widest:
         raise InputError(f"a machine of {executors} executors: a job takes {widest} of them")
@@ -43,6 +44,13 @@ def write_swf(trace: Trace, path: str | Path, executors: int | None = None) -> N
         stream.write("".join(f"; {line}\n" for line in header).encode())
         for job in range(trace.jobs):
             stream.write(_line(trace, job).encode())
+
+
+def _others(trace: Trace) -> IntArray:
+    """Return which jobs have several stages or tasks, or are moldable."""
+    stages = (np.diff(trace.task_ptr) != 1) | ~np.isnan(trace.stage_serial_fraction)
+    several = np.flatnonzero(np.diff(trace.job_stage_ptr) != 1)
+    return np.union1d(several, trace.stage_job[stages]).astype(np.int64)
 
 
 def _line(trace: Trace, job: int) -> str:
