@@ -354,6 +354,13 @@ def test_a_chart_of_a_whole_schedule_does_not_say_which_part_it_is(first_s: floa
     assert "Shaded" not in drawings["queue-utilisation"].caption
 
 
+@pytest.mark.parametrize(("jct_s", "why"), [(1.0, ""), (9.0, ", where most jobs wait")])
+def test_a_chart_of_a_part_says_why_that_part_if_there_is_a_reason(jct_s: float, why: str) -> None:
+    (view,) = views_of(replace(REPORT, sections=[Section("s", "", [Run("sjf", [schedule([jct_s] * 200)])], "sjf")]))
+    (caption,) = [drawing.caption for drawing in view.drawings if drawing.name == "gantt"]
+    assert re.search(rf"From \d+ s to \d+ s{why}\.$", caption.strip()), caption
+
+
 @pytest.mark.parametrize("name", ["gantt", "queue-utilisation"])
 @pytest.mark.parametrize("first_s", [0.0, 1.7e9, 1e15 - 16.0])
 def test_instants_below_a_chart_are_told_in_full(name: str, first_s: float) -> None:

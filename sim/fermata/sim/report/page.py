@@ -163,10 +163,14 @@ def _timelines(section: Section) -> list[Drawing]:
         return [timelines.queue_and_utilisation(first, range(len(first)), None, unit)]
     colors, with_tasks = [number for number, _, _ in told], [(name, schedule) for _, name, schedule in told]
     window = timelines.busiest_window(with_tasks)
-    why = "most is held" if any(len(each.holds.start_s) for _, each in with_tasks) else "most jobs wait"
+    why = ""
+    if any(len(each.holds.start_s) for _, each in with_tasks):
+        why = ", where most is held"
+    elif any((each.start_s > each.arrival_s).any() for _, each in with_tasks):
+        why = ", where most jobs wait"
     places = 0 if (length_s := window.end_s - window.start_s) >= 10.0 else figures.decimals(length_s)
     from_s, to_s = (figures.in_seconds(time_s, places) for time_s in window)
-    part = unit if timelines.shows_all(window, with_tasks) else f"{unit} From {from_s} s to {to_s} s, where {why}."
+    part = unit if timelines.shows_all(window, with_tasks) else f"{unit} From {from_s} s to {to_s} s{why}."
     return [
         timelines.gantt(with_tasks, colors, window, part.strip()),
         timelines.queue_and_utilisation(first, range(len(first)), window, unit),
