@@ -328,6 +328,26 @@ def test_a_status_of_a_pool_is_not_written_all_the_time() -> None:
     assert sample("fermata_workflows_finished_total", {"pool": "pool", "result": "failed"}) == 0.0, "it begins there"
 
 
+@pytest.mark.parametrize(("executors", "free"), [(3, 2), (1, 0)])  # of them an edit leaves fewer than run
+def test_the_gauges_of_a_pool_say_what_its_status_says(executors: int, free: int) -> None:
+    world = _begin(executors=3)
+    world.feed("workflows", "uid-w", workflow("w", stage("a", slots=3), stage("b", "a"), arrival_s=T0 + 2.0))
+    if executors != 3:
+        world.feed("workflows", "uid-v", workflow("v", stage("a", estimateSeconds=9), arrival_s=T0 + 2.0))
+        asyncio.run(world.run_until(T0 + 3.0))
+        meta, spec = world.pool["metadata"] | {"generation": 2}, world.pool["spec"] | {"executors": executors}
+        world.feed("executorpools", "p", {**world.server.objects["p"], "metadata": meta, "spec": spec})
+    asyncio.run(world.run_until(T0 + 9.0))
+    sample, told = world.metrics.registry.get_sample_value, world.server.objects["p"]["status"]
+    expected = (1, 1, 1) if executors == 3 else (2, 1, 0)  # where none is free, none is kept free
+    assert (told["busy"], told["waiting"], told["held"]) == expected
+    gauges = {
+        state: sample(f"fermata_pool_{what}", {"pool": "pool", "state": state})
+        for what, state in (("executors", "busy"), ("executors", "free"), ("stages", "waiting"), ("stages", "held"))
+    }
+    assert gauges == {"busy": expected[0], "free": free, "waiting": expected[1], "held": expected[2]}
+
+
 def test_a_round_that_fails_loses_nothing_of_what_changed(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World()
 
