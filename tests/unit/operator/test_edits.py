@@ -56,7 +56,7 @@ def end(world: World, name: str, stage_name: str, how: str) -> None:
     labels = {"fermata.dev/workflow": name, "fermata.dev/stage": stage_name}
     (job,) = [job for job in world.server.jobs if labels.items() <= job["metadata"]["labels"].items()]
     raw = world.server.objects[job["metadata"]["uid"]]
-    row = {"type": how, "status": "True", "lastTransitionTime": render(world.now_s)}
+    row = {"type": how, "status": "True", "lastTransitionTime": render(world.now_s), "reason": "Test"}
     status = {"succeeded": int(how == "Complete"), "failed": int(how == "Failed"), "conditions": [row]}
     world.feed("jobs", raw["metadata"]["uid"], {**raw, "status": status})
 
@@ -588,6 +588,33 @@ def test_a_pool_with_an_invalid_spec_says_that_nothing_is_decided_and_decides_ag
     edit(world, "p", executors=2, policy={"name": "sjf"})
     run_on(world, 5.0)
     assert (told()["Ready"], told()["PolicyReady"]) == (("True", "Open"), ("True", "PolicyLoaded"))
+
+
+@pytest.mark.parametrize(
+    ("how", "told"),
+    [
+        ("Complete", [
+            ("Normal", "StageSucceeded", "stage a succeeded: 1 task in 2.0 s"),
+            ("Normal", "AllStagesSucceeded", "1 stage succeeded; JCT 2.0 s = wait 0.0 + held 0.0 + run 2.0"),
+        ]),
+        ("Failed", [
+            ("Warning", "StageFailed", "stage a failed: JobFailed: Test"),
+            ("Warning", "StageFailed", "stage 'a': JobFailed: Test; JCT 2.0 s = wait 0.0 + held 0.0 + run 2.0"),
+        ]),
+    ],
+)  # fmt: skip
+def test_the_end_of_a_stage_is_told_before_that_of_its_workflow(how: str, told: list[tuple[str, str, str]]) -> None:
+    world = World()
+    run_on(world, 0.1)
+    begun = [event for event in world.events() if event["involvedObject"]["name"] == "short"]
+    assert [(event["reason"], event["message"]) for event in begun] == [
+        ("StageStarted", "stage a started by holder: 1 of 1 task at once, after 0.0 s of wait and 0.0 s held")
+    ]
+    world.now_s = T0 + 3.0
+    end(world, "short", "a", how)
+    run_on(world, 0.1)
+    events = [event for event in world.events() if event["involvedObject"]["name"] == "short"]
+    assert [(event["type"], event["reason"], event["message"]) for event in events] == told
 
 
 def test_what_is_new_of_a_pool_is_told_in_an_event_and_nothing_else() -> None:
