@@ -78,6 +78,7 @@ def test_holds_committed_to_again_and_again_are_bounded_together() -> None:
     asyncio.run(world.run_until(T0 + 200.0))
     assert world.started["long"] == pytest.approx(1.0 + 35.0, abs=0.1)
     assert world.long["heldSeconds"] == pytest.approx(35.0, abs=0.1)
+    assert world.metrics.registry.get_sample_value("fermata_holds_total", {"pool": "pool"}) == 1.0
 
 
 class _HoldsOnce(Holder):
