@@ -10,6 +10,7 @@ from typing import Any
 from tests.unit.operator.world import Server
 
 from fermata.operator import names
+from fermata.operator.connection import ClusterError
 from fermata.operator.events import Events
 from fermata.operator.metrics import Metrics
 from fermata.operator.reconcile import PoolReconciler
@@ -40,6 +41,9 @@ class VirtualCluster(Server):
         self.completion_s: dict[str, float] = {}  # of each workflow's latest Job
         self.ended = 0  # Jobs
         self.most = 0  # tasks that ran at once
+        self.ready: int | None = None  # pods of each Job that get ready; None: all
+        self.shut_for = "Forbidden"
+        self.shut_s: dict[str, float] = {}  # by workflow: until when nobody may let a pod of it through
         self._news = True
         self._pool = self.put("p", {"metadata": {"name": "pool", "uid": "p", "generation": 1}, "spec": pool})
         self.start_operator()
@@ -80,18 +84,21 @@ class VirtualCluster(Server):
     def _hear(self) -> None:
         self._news = True
 
-    async def run(self, arrivals: list[tuple[float, Raw]], restart_s: float = math.inf) -> dict[str, float]:
+    async def run(
+        self, arrivals: list[tuple[float, Raw]], restart_s: float = math.inf, until_s: float = math.inf
+    ) -> dict[str, float]:
         """Submit workflows at their times and return when each of them ended.
 
         Args:
             arrivals: times, in their order, and workflows.
             restart_s: when the operator is killed and started anew.
+            until_s: when to leave off, whatever has not ended.
         """
         left, wake_s = arrivals[::-1], math.inf
         stages = sum(len(raw["spec"]["stages"]) for _, raw in arrivals)
-        while self.ended < stages:
+        while self.ended < stages and self.now_s < until_s:
             next_s = self.running[0][0] if self.running else math.inf
-            next_s = min(next_s, left[-1][0] if left else math.inf, wake_s, restart_s)
+            next_s = min(next_s, left[-1][0] if left else math.inf, wake_s, restart_s, until_s)
             assert next_s < math.inf, "nothing will ever happen again"
             self.now_s = max(next_s, self.now_s)
             if restart_s <= self.now_s:
@@ -123,6 +130,9 @@ class VirtualCluster(Server):
 
     async def patch_pod(self, _ns: str, name: str, patch: Raw) -> Raw:
         pod = self.pods[name]
+        if self.now_s < self.shut_s.get(pod["metadata"]["labels"][names.LABEL_WORKFLOW], -math.inf):
+            code = {"NotFound": 404, "Conflict": 409}.get(self.shut_for, 403)
+            raise ClusterError(code, self.shut_for, "you may not")
         assert patch["metadata"]["resourceVersion"] == pod["metadata"]["resourceVersion"]
         self.pods[name] = {**pod, "spec": pod["spec"] | patch["spec"]}
         return self._show(name)
@@ -139,7 +149,12 @@ class VirtualCluster(Server):
             meta["ownerReferences"] = [{"uid": uid, "controller": True}]
             self.pods[name] = {"metadata": meta, "spec": template["spec"], "status": {"phase": "Pending"}}
             self._show(name)
-        status = {**status, "active": wanted, "ready": wanted, "made": made + max(missing, 0)}
+        status = {
+            **status,
+            "active": wanted,
+            "ready": wanted if self.ready is None else self.ready,
+            "made": made + max(missing, 0),
+        }
         return self.put(uid, {**job, "status": status})
 
     def _show(self, name: str) -> Raw:

@@ -111,8 +111,8 @@ class Applier:
             if stage.phase != "Running" or job is None:
                 continue
             wide = self._narrow.get(key)
-            if key in self._gates.failures:
-                told[stage.spec.name] = f"pods stay at their gates, tried again: {self._gates.failures[key].message}"
+            if shut := self._gates.why_shut(key):
+                told[stage.spec.name] = shut
             if key in self._stops:
                 told[stage.spec.name] = f"not stopped, tried again: {self._stops[key].message}"
             elif wide and stage.pending and job.parallelism < wide.cap:
@@ -123,7 +123,7 @@ class Applier:
     def paused(self, views: Mapping[str, WorkflowView], now_s: float) -> set[StageKey]:
         """Return the stages not to be started now: that are put off, or have failed and let others go first."""
         put_off = self._put_off(views, now_s)
-        return put_off | self._failures.keys() if self._others_first else put_off
+        return put_off | (self._failures.keys() - self._narrowed(views)) if self._others_first else put_off
 
     def _put_off(self, views: Mapping[str, WorkflowView], now_s: float) -> set[StageKey]:
         """Return the stages that failed a moment ago, or take long, or beside which another one did so.
@@ -133,6 +133,7 @@ class Applier:
         put_off = {key for key, failure in self._failures.items() if not is_due(failure, now_s)}
         able = [key for key in self._failures if _may_be_tried(views.get(key[0]), key[1])]
         put_off |= self._shared.behind(self._failures, able, self._under_way(), now_s)
+        put_off = put_off.difference(self._narrowed(views)) | self._gates.shut(now_s)
         put_off.update(self.starting)
         for (uid, name), begun in self.starting.items():
             over = uid in views and views[uid].has_ended(name)
@@ -143,6 +144,10 @@ class Applier:
             if view.fact.meta.namespace in full:
                 put_off.update((uid, stage.spec.name) for stage in view.stages if stage.phase == "Ready")
         return put_off
+
+    def _narrowed(self, views: Mapping[str, WorkflowView]) -> set[StageKey]:
+        """Return the stages that could not be widened, and can go on as they are: with pods that are at their gates."""
+        return {key for key in self._failures if _has_gates(views.get(key[0]), key[1])}
 
     def _without_quota(self, now_s: float) -> set[str]:
         """Return the namespaces in which no stage is to be started now: a single start shows whether there is room."""
@@ -157,7 +162,10 @@ class Applier:
 
     def why_paused(self, view: WorkflowView, name: str) -> Why:
         """Return why a stage that is paused is not to be started."""
-        failure = self._failures.get((view.fact.meta.uid, name)) or self._full.get(view.fact.meta.namespace)
+        key = (view.fact.meta.uid, name)
+        if shut := self._gates.why_shut(key):
+            return Why(reasons.CHANGE_RETRYING, shut)
+        failure = self._failures.get(key) or self._full.get(view.fact.meta.namespace)
         return Why(reasons.START_RETRYING, f"not started, tried again: {failure.message}") if failure else _STARTING
 
     def retries_s(self, now_s: float) -> Iterable[float]:
@@ -228,13 +236,16 @@ class Applier:
             return
         (uid, name), namespace = key, view.fact.meta.namespace
         stage = next(stage for stage in view.stages if stage.spec.name == name)
+        account, before = self._ledger.accounts[uid], stage.occupied
+        if stage.job is not None and stage.job.gated:
+            before = max(min(cap, stage.job.parallelism), before)
+            self._store.give_turns(stage.job.meta.uid, before - stage.occupied)  # its pods are there, or will be
+            if cap == before:
+                return
         is_full = stage.job is None and namespace in self._without_quota(self._now())
-        if is_full or self._shared.waits(key, self._under_way(), self._now()):  # since it was decided
+        is_early = key in self._failures and (self._others_first or not is_due(self._failures[key], now_s))
+        if is_full or is_early or self._shared.waits(key, self._under_way(), self._now()):  # since it was decided
             self._teller.come_back(self._now())
-            return
-        account, more = self._ledger.accounts[uid], cap - stage.occupied
-        if stage.job is not None and stage.job.gated and cap <= stage.job.parallelism:
-            self._store.give_turns(stage.job.meta.uid, more)  # its pods are there, or will be
             return
         self.starting[key] = Start(view, cap, stage.slots)
         try:
@@ -260,7 +271,7 @@ class Applier:
         # Assume what the API server answered, so that the next decision does not wait for the event to come back.
         self._store.put_own("jobs", made)
         if job.gated:
-            self._store.give_turns(job.meta.uid, more)
+            self._store.give_turns(job.meta.uid, cap - before)
         if name not in self._store.workflow_jobs.get(uid, {}):
             self._teller.come_back(self._now())  # to look for it: no event will say what becomes of it
         self._teller.started(view, stage, job.parallelism, account, policy, now_s)
@@ -367,6 +378,12 @@ def _may_be_tried(view: WorkflowView | None, name: str) -> bool:
     """Tell whether a stage may be started or widened, as far as it and its workflow go."""
     stage = view.stage(name) if view is not None and not view.blocked else None
     return stage is not None and stage.phase in ("Ready", "Running")
+
+
+def _has_gates(view: WorkflowView | None, name: str) -> bool:
+    """Tell whether a stage may have pods at their gates: not all that it may run at once has its turn."""
+    stage = view.stage(name) if view is not None else None
+    return stage is not None and stage.gated and stage.job is not None and stage.occupied < stage.job.parallelism
 
 
 def _unwanted(view: WorkflowView, now_s: float) -> Iterator[tuple[JobFact, str]]:

@@ -37,6 +37,15 @@ class Gates:
             if is_due(self.failures.get(_key(job)), now_s)
         }
 
+    def shut(self, now_s: float) -> set[StageKey]:
+        """Return the stages whose pods could not be let through a moment ago: it is not their turn now."""
+        return {key for key, failure in self.failures.items() if not is_due(failure, now_s)}
+
+    def why_shut(self, key: StageKey) -> str:
+        """Return why pods of a stage could not be let through when that was tried last, or an empty text."""
+        failure = self.failures.get(key)
+        return f"pods stay at their gates, tried again: {failure.message}" if failure else ""
+
     async def _let_through(self, job: JobFact, pod: PodFact) -> None:
         if not self._leads():  # this process was frozen, and another one decides whose turn it is
             self._teller.come_back(self._now())
@@ -48,9 +57,14 @@ class Gates:
         except ClusterError as error:
             if job.meta.uid not in self._store.jobs:  # it was deleted meanwhile
                 return
+            if error.reason in ("Conflict", "NotFound"):  # the pod has changed or is gone, and a watch will say so
+                return
             failure = self.failures[key] = Failure.after(
                 self.failures.get(key), str(error), now_s, busy=error.is_trouble
             )
+            if not error.is_unsure:  # others may have its executors until it is tried again
+                self._store.give_turns(job.meta.uid, -1)
+                self._teller.come_back(now_s)
             self._store.touched[self._pool].add(key[0])
             where, again_s = f"{pod.meta.namespace}/{pod.meta.name}", failure.until_s - now_s
             log.warning("pod %s: not let through its gate, again in %g s: %s", where, again_s, error)

@@ -121,7 +121,7 @@ class Store:
         )
 
     def give_turns(self, uid: str, tasks: int) -> None:
-        """Let it be the turn of so many more tasks of a gated Job: as its pool decided, which is not called."""
+        """Let it be the turn of so many more tasks of a gated Job, or of fewer; its pool decides that and is not called."""
         self.turns.give(uid, tasks)
         changed, self._changed = self._changed, _nobody
         try:
@@ -217,7 +217,8 @@ class Store:
         self._mark(fact.pool, fact.meta.owner_uid)
 
     def _with_turns(self, job: JobFact) -> JobFact:
-        return self.turns.told(job, self.job_pods.get(job.meta.uid, {}).values()) if job.gated else job
+        pods = self.job_pods.get(job.meta.uid, {}).values()
+        return self.turns.told(job, pods, self._now()) if job.gated else job
 
     def _count_turns(self, uid: str) -> None:
         """Have a gated Job say anew what its pods do, which may be what its pool waits for."""

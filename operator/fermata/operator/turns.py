@@ -6,6 +6,7 @@ its executors, as everybody can see. An operator that is started anew in between
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterator
 from dataclasses import replace
 
@@ -21,8 +22,8 @@ class Turns:
         self._ended: dict[str, tuple[int, float]] = {}  # pods that were let through and have ended, and their seconds
 
     def give(self, job: str, tasks: int) -> None:
-        """Let it be the turn of so many more tasks of a Job."""
-        self._owed[job] = self._owed.get(job, 0) + tasks
+        """Let it be the turn of so many more tasks of a Job, or of fewer."""
+        self._owed[job] = max(self._owed.get(job, 0) + tasks, 0)
 
     def passed(self, job: str) -> None:
         """Note that a pod of a Job was let through."""
@@ -38,18 +39,22 @@ class Turns:
         self._owed.pop(job, None)
         self._ended.pop(job, None)
 
-    def told(self, job: JobFact, pods: Collection[PodFact]) -> JobFact:
+    def told(self, job: JobFact, pods: Collection[PodFact], now_s: float) -> JobFact:
         """Return what is known of a gated Job, with what its pods tell that have not ended."""
         uid, begun = job.meta.uid, sum(not pod.gated for pod in pods)
-        left = max(job.completions - job.succeeded - begun, 0) if job.begins_more else 0
-        owed = min(self._owed.get(uid, 0), left)
+        # Somebody may have lowered its parallelism: there will be no pods for more.
+        most = min(job.parallelism, job.completions - job.succeeded)
+        owed = min(self._owed.get(uid, 0), max(most - begun, 0) if job.begins_more else 0)
         if owed:
             self._owed[uid] = owed
         else:
             self._owed.pop(uid, None)
         number, total_s = self._ended.get(uid, (0, 0.0))
         task_s = total_s / number if number else None
-        return replace(job, let_in=begun, owed=owed, unsettled=max(job.active - len(pods), 0), task_s=task_s)
+        lacks_ready = job.begins_more and job.ready < min(begun, job.completions - job.succeeded)
+        idle_s = min(job.idle_s, now_s) if lacks_ready else math.inf
+        unsettled = max(job.active - len(pods), 0)
+        return replace(job, let_in=begun, owed=owed, unsettled=unsettled, task_s=task_s, idle_s=idle_s)
 
     def due(self, job: str, pods: Collection[PodFact]) -> Iterator[PodFact]:
         """Yield the pods of a Job that are to be let through, in the order of their tasks."""

@@ -21,8 +21,8 @@ GATES = [{"name": "example.com/theirs"}, {"name": names.GATE}]
 Raw = dict[str, Any]
 
 
-def _job(version: int, *, tasks: int = 5, active: int = 2, **fields: Any) -> Raw:
-    raw = job("w", "a", tasks=tasks, parallelism=2, version=str(version), **fields)
+def _job(version: int, *, tasks: int = 5, active: int = 2, parallelism: int = 5, **fields: Any) -> Raw:
+    raw = job("w", "a", tasks=tasks, parallelism=parallelism, version=str(version), **fields)
     raw["spec"]["template"] = {"spec": {"schedulingGates": GATES}}
     raw["status"]["active"] = active
     return raw
@@ -94,6 +94,10 @@ def test_what_is_owed_is_never_more_than_there_are_tasks_and_nothing_to_a_job_th
     assert pool.job.occupied == 1
     pool.store.put("jobs", _job(6, succeeded=3))
     assert pool.job.occupied == 1, "what it was owed is given away by now"
+    pool.store.give_turns("job-w-a", 1)
+    assert pool.job.occupied == 2
+    pool.store.put("jobs", _job(7, succeeded=3, parallelism=1))
+    assert pool.job.occupied == 1, "there will be no pod for it"
 
 
 def test_a_task_that_has_ended_is_not_given_a_turn_before_its_job_says_so() -> None:
