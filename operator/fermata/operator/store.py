@@ -121,7 +121,7 @@ class Store:
         )
 
     def give_turns(self, uid: str, tasks: int) -> None:
-        """Let it be the turn of so many more tasks of a gated Job, or of fewer; its pool decides that and is not called."""
+        """Give a gated Job so many more turns, or take some back: its pool decides that, and is not called."""
         self.turns.give(uid, tasks)
         changed, self._changed = self._changed, _nobody
         try:
