@@ -491,21 +491,28 @@ def test_what_is_decided_is_not_started_by_an_operator_that_leads_no_more() -> N
     assert world.started.keys() >= set(others)
 
 
-def test_many_starts_that_fail_keep_nobody_else_waiting_though_some_of_them_are_always_due() -> None:
-    world, refused = World(), [f"first-{number}" for number in range(40)]
+@pytest.mark.parametrize(
+    ("status", "message", "many", "each_s", "later_s"),
+    [(500, "a bad moment", 40, 0.5, 60.0), (403, 'admission webhook "x" denied the request: no', 20, 2.0, 250.0)],
+)
+def test_many_starts_that_fail_keep_nobody_else_waiting_though_some_of_them_are_always_due(
+    status: int, message: str, many: int, each_s: float, later_s: float
+) -> None:
+    world, refused = World(), [f"first-{number}" for number in range(many)]
     create = world.server.create_job
 
     async def take_long(job: dict[str, Any]) -> dict[str, Any]:
-        world.now_s += 0.5  # so 16 of them are refused in the longest time between two tries of one
+        world.now_s += each_s  # so 16, or 15, of them are refused in the longest time between two tries of one
+        if job["metadata"]["labels"]["fermata.dev/workflow"] in refused:
+            raise ClusterError(status, "", message)
         return await create(job)
 
     asyncio.run(world.run_until(T0 + 2.0))
     world.server.create_job = take_long  # type: ignore[method-assign]
-    world.server.refusals = {name: [500] * 999 for name in refused}
     for name in refused:
         world.feed("workflows", f"uid-{name}", workflow(name, stage("a", estimateSeconds=9), arrival_s=T0 + 2.0))
-    asyncio.run(world.run_until(T0 + 60.0))
-    world.feed("workflows", "uid-second", workflow("second", stage("a", estimateSeconds=9), arrival_s=T0 + 60.0))
+    asyncio.run(world.run_until(T0 + later_s))
+    world.feed("workflows", "uid-second", workflow("second", stage("a", estimateSeconds=9), arrival_s=T0 + later_s))
     told, tell = [], world.server.patch_workflow_status
 
     async def count(*arguments: Any) -> dict[str, Any]:
@@ -513,8 +520,8 @@ def test_many_starts_that_fail_keep_nobody_else_waiting_though_some_of_them_are_
         return await tell(*arguments)
 
     world.server.patch_workflow_status = count  # type: ignore[method-assign]
-    asyncio.run(world.run_until(T0 + 75.0))
-    assert world.started["second"] == pytest.approx(61.0, abs=1.0)
+    asyncio.run(world.run_until(T0 + later_s + 15.0))
+    assert world.started["second"] == pytest.approx(later_s + 2 * each_s, abs=2 * each_s)
     assert len(told) < 25, "fewer than were tried: that it lets others go first for a round is told of none"
 
 
