@@ -42,6 +42,9 @@ class VirtualCluster(Server):
         self.ended = 0  # Jobs
         self.most = 0  # tasks that ran at once
         self.ready: int | None = None  # pods of each Job that get ready; None: all
+        self.fails: dict[str, int] = {}  # by workflow: how many of its pods fail before others do their work
+        self.backoff_s = 0.0  # after a pod has failed, its Job makes none for so long
+        self._refill_s: dict[str, float] = {}  # by uid of Jobs that make no pods now: until when
         self.shut_for = "Forbidden"
         self.shut_s: dict[str, float] = {}  # by workflow: until when nobody may let a pod of it through
         self._news = True
@@ -98,7 +101,9 @@ class VirtualCluster(Server):
         stages = sum(len(raw["spec"]["stages"]) for _, raw in arrivals)
         while self.ended < stages and self.now_s < until_s:
             next_s = self.running[0][0] if self.running else math.inf
-            next_s = min(next_s, left[-1][0] if left else math.inf, wake_s, restart_s, until_s)
+            next_s = min(
+                next_s, left[-1][0] if left else math.inf, wake_s, restart_s, until_s, *self._refill_s.values()
+            )
             assert next_s < math.inf, "nothing will ever happen again"
             self.now_s = max(next_s, self.now_s)
             if restart_s <= self.now_s:
@@ -122,7 +127,7 @@ class VirtualCluster(Server):
         return wake_s
 
     async def create_job(self, job: Raw) -> Raw:
-        job["status"] = {"active": 0, "succeeded": 0, "made": 0}
+        job["status"] = {"active": 0, "succeeded": 0, "failed": 0, "made": 0}
         return self._fill(await super().create_job(job))
 
     async def patch_job(self, ns: str, name: str, patch: Raw) -> Raw:
@@ -141,7 +146,10 @@ class VirtualCluster(Server):
         """Make pods until as many of a Job have not ended as its parallelism says, or all its tasks have theirs."""
         uid, spec, status = job["metadata"]["uid"], job["spec"], job["status"]
         wanted = min(spec["parallelism"], spec["completions"] - status["succeeded"])
-        missing, made = wanted - sum(_owner(pod) == uid for pod in self.pods.values()), status["made"]
+        present, made = sum(_owner(pod) == uid for pod in self.pods.values()), status["made"]
+        if uid in self._refill_s:
+            wanted = present
+        missing = wanted - present
         for index in range(made, made + missing):
             name, template = f"{uid}-{index}", spec["template"]
             meta = {"uid": name, "name": name, "namespace": "default", "labels": template["metadata"]["labels"]}
@@ -173,15 +181,33 @@ class VirtualCluster(Server):
 
     async def _end_due(self) -> None:
         """End the pods whose time has come, and then say so of their Jobs."""
+        for uid in [uid for uid, until_s in self._refill_s.items() if until_s <= self.now_s]:
+            del self._refill_s[uid]
+            self.store.put("jobs", self._fill(self.objects[uid]))
         due: Counter[str] = Counter()
+        failed: Counter[str] = Counter()
         while self.running and self.running[0][0] <= self.now_s:
             name = heapq.heappop(self.running)[1]
             self.store.remove("pods", name)
-            due[_owner(self.pods.pop(name))] += 1
-        if due and self.slow:
+            pod = self.pods.pop(name)
+            owner = pod["metadata"]["labels"][names.LABEL_WORKFLOW]
+            fails = self.fails.get(owner, 0) > 0
+            self.fails[owner] = self.fails.get(owner, 0) - fails
+            (failed if fails else due)[_owner(pod)] += 1
+        if (due or failed) and self.slow:
             await self._settle()
+        for uid, tasks in failed.items():
+            self._fail(uid, tasks)
         for uid, tasks in due.items():
             self._succeed(uid, tasks)
+
+    def _fail(self, uid: str, tasks: int) -> None:
+        """Note that some tasks of a Job have failed, which are tried again."""
+        job = self.objects[uid]
+        self._refill_s[uid] = self.now_s + self.backoff_s
+        self.store.put(
+            "jobs", self._fill({**job, "status": job["status"] | {"failed": job["status"]["failed"] + tasks}})
+        )
 
     def _succeed(self, uid: str, tasks: int) -> None:
         """Note that some more tasks of a Job have succeeded."""

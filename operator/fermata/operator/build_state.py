@@ -283,7 +283,7 @@ def _may_start(view: WorkflowView, stage: StageView) -> bool:
         return False
     if stage.job is None:  # one that runs all the same is being looked for
         return stage.phase == "Ready"
-    return stage.phase == "Running" and stage.job.begins_more
+    return stage.phase == "Running" and stage.job.begins_more and (stage.pending > 0 or not stage.job.absent)
 
 
 def _max_cap(stage: StageView, room: int) -> int:
@@ -293,7 +293,7 @@ def _max_cap(stage: StageView, room: int) -> int:
 
 def _remaining_work_s(view: WorkflowView) -> float:
     return sum(
-        (stage.pending + stage.occupied) * stage.slots * stage.estimate.seconds
+        (stage.to_do + stage.occupied) * stage.slots * stage.estimate.seconds
         for stage in view.stages
         if stage.phase not in ("Succeeded", "Failed") and not stage.lost
     )

@@ -144,6 +144,7 @@ class JobFact:
     ready: int  # of its pods; very many, as long as nobody knows
     succeeded: int
     failed: int
+    uncounted: int  # tasks that have succeeded, and are not counted yet
     outcome: Literal["", "Complete", "Failed"]
     reason: str
     message: str
@@ -162,6 +163,7 @@ class JobFact:
     let_in: int = 0  # its pods that are not at the gate any more
     owed: int = 0  # tasks whose turn it is, and whose pods still are
     unsettled: int = 0  # tasks that have ended, and the Job controller has not said how
+    absent: int = 0  # tasks to be tried again, or after such, that the Job controller makes no pods for yet
     task_s: float | None = None  # what its pods took that ended, in the mean, as far as seen
 
     @property
@@ -338,6 +340,7 @@ def job_fact(raw: Raw, now_s: float, before: JobFact | None = None) -> JobFact:
         ready=ready,
         succeeded=succeeded,
         failed=int(status.get("failed") or 0),
+        uncounted=len((status.get("uncountedTerminatedPods") or {}).get("succeeded") or []),
         outcome=end["type"] if end else "",
         reason=str(end.get("reason", "")) if end else "",
         message=str(end.get("message", "")) if end else "",

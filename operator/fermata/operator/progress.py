@@ -93,6 +93,11 @@ class StageView:
     @property
     def pending(self) -> int:
         """Tasks that have not been started, and may be."""
+        return max(self.to_do - (self.job.absent if self.job else 0), 0)
+
+    @property
+    def to_do(self) -> int:
+        """Tasks that have not been started, or are to be tried again, at whatever time."""
         if self.phase == "Failed" or self.lost:
             return 0
         unsettled = self.job.unsettled if self.job else 0

@@ -158,7 +158,7 @@ MEANINGS: Final[dict[str, dict[str, str]]] = {
         ),
         WAITING_FOR_TURN: (
             "The stage has begun, and its next tasks wait at their gates until the policy gives them executors: the "
-            "pool's giveBack is Task."
+            "pool's giveBack is Task. After a failure, also until its Job makes pods again."
         ),
         NOT_STARTED: "The workflow ended before the stage could start.",
     },

@@ -42,19 +42,25 @@ class Turns:
     def told(self, job: JobFact, pods: Collection[PodFact], now_s: float) -> JobFact:
         """Return what is known of a gated Job, with what its pods tell that have not ended."""
         uid, begun = job.meta.uid, sum(not pod.gated for pod in pods)
+        left = job.completions - job.succeeded
         # Somebody may have lowered its parallelism: there will be no pods for more.
-        most = min(job.parallelism, job.completions - job.succeeded)
+        most = min(job.parallelism, left)
         owed = min(self._owed.get(uid, 0), max(most - begun, 0) if job.begins_more else 0)
+        # After a failure pods may be made again in minutes only: until then it is the turn of those that are there.
+        at_gate = sum(pod.gated and not pod.meta.deleting for pod in pods)
+        lacks_pods = job.failed > 0 and job.begins_more and max(job.active, len(pods)) < most
+        owed = min(owed, at_gate) if lacks_pods else owed
         if owed:
             self._owed[uid] = owed
         else:
             self._owed.pop(uid, None)
         number, total_s = self._ended.get(uid, (0, 0.0))
         task_s = total_s / number if number else None
-        lacks_ready = job.begins_more and job.ready < min(begun, job.completions - job.succeeded)
+        lacks_ready = job.begins_more and job.ready < min(begun, left)
         idle_s = min(job.idle_s, now_s) if lacks_ready else math.inf
-        unsettled = max(job.active - len(pods), 0)
-        return replace(job, let_in=begun, owed=owed, unsettled=unsettled, task_s=task_s, idle_s=idle_s)
+        unsettled = max(job.active - len(pods), 0) + job.uncounted
+        absent = max(left - begun - unsettled - at_gate, 0) if lacks_pods else 0
+        return replace(job, let_in=begun, owed=owed, unsettled=unsettled, absent=absent, task_s=task_s, idle_s=idle_s)
 
     def due(self, job: str, pods: Collection[PodFact]) -> Iterator[PodFact]:
         """Yield the pods of a Job that are to be let through, in the order of their tasks."""

@@ -84,3 +84,10 @@ def test_a_pod_that_has_changed_or_is_gone_is_no_trouble_and_its_turn_is_for_wha
         cluster._show(name)
     asyncio.run(cluster._settle())
     assert len(cluster.running) == 1
+
+
+def test_while_a_job_makes_no_pods_for_tasks_that_failed_others_have_their_executors() -> None:
+    cluster = _cluster(2, wide=5.0, other=5.0)
+    cluster.fails["wide"], cluster.backoff_s = 2, 40.0
+    ended_s = _run(cluster, {"wide": (0.0, stage("a", tasks=3)), "other": (1.0, stage("a", tasks=4))}, 600.0)
+    assert ended_s == {"other": pytest.approx(15.0), "wide": pytest.approx(55.0)}
