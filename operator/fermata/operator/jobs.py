@@ -58,8 +58,10 @@ def build_job(
     passed_on = names.labels_passed_on(meta.labels)
     slots = {names.ANNOTATION_SLOTS: str(stage.spec.slots)}
     template = _template(stage.spec.template, passed_on, ours, slots)
-    if gated:
-        template["spec"]["schedulingGates"] = [*(template["spec"].get("schedulingGates") or []), {"name": names.GATE}]
+    if gated and not template["spec"].get("nodeName"):  # a pod that names its node may have no gate
+        gates = template["spec"].get("schedulingGates") or []
+        others = [gate for gate in gates if gate.get("name") != names.GATE]
+        template["spec"]["schedulingGates"] = [*others, {"name": names.GATE}]
     spec: dict[str, Any] = {
         "completionMode": "Indexed",
         "completions": stage.spec.tasks,

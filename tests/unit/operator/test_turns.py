@@ -148,10 +148,20 @@ def test_executors_of_a_gated_stage_are_expected_back_after_each_task() -> None:
     assert list(state.ready_stages) == [0]
 
 
-def test_a_gated_job_keeps_the_gates_that_its_user_gave_it() -> None:
-    fact = workflow_fact_of("etl", stage("a", tasks=2, template={"spec": {"schedulingGates": GATES[:1]}}))
+def _pods_spec(**given: Any) -> Raw:
+    """Return the spec of the pods of a gated Job, by what its user gave."""
+    fact = workflow_fact_of("etl", stage("a", tasks=2, template={"spec": given}))
     assert fact.spec is not None
     seen = view(fact, fact.spec, {}, {}, {}, Estimates(), T0)
     made = build_job(seen, seen.stages[0], 2, start_s=T0, held_s=0.0, policy="sjf", gated=True)
-    assert made["spec"]["template"]["spec"]["schedulingGates"] == GATES
-    assert fact.spec.stages[0].template["spec"]["schedulingGates"] == GATES[:1]
+    assert fact.spec.stages[0].template["spec"] == given, "what the user gave is left as it is"
+    return dict(made["spec"]["template"]["spec"])
+
+
+def test_a_gated_job_keeps_the_gates_that_its_user_gave_it() -> None:
+    assert _pods_spec(schedulingGates=GATES[:1])["schedulingGates"] == GATES
+    assert _pods_spec(schedulingGates=GATES)["schedulingGates"] == GATES, "no gate may be there twice"
+
+
+def test_pods_that_name_their_node_get_no_gate_with_which_an_api_server_refuses_them() -> None:
+    assert "schedulingGates" not in _pods_spec(nodeName="node-1")
