@@ -40,7 +40,8 @@ class VirtualCluster(Server):
         self.running: list[tuple[float, str]] = []  # heap: end, pod
         self.completion_s: dict[str, float] = {}  # of each workflow's latest Job
         self.ended = 0  # Jobs
-        self.most = 0  # tasks that ran at once
+        self.most = 0  # executors that were taken at once
+        self.idle_s = 0.0  # for how long nothing ran although a pod was at its gate
         self.ready: int | None = None  # pods of each Job that get ready; None: all
         self.fails: dict[str, int] = {}  # by workflow: how many of its pods fail before others do their work
         self.backoff_s = 0.0  # after a pod has failed, its Job makes none for so long
@@ -105,6 +106,7 @@ class VirtualCluster(Server):
                 next_s, left[-1][0] if left else math.inf, wake_s, restart_s, until_s, *self._refill_s.values()
             )
             assert next_s < math.inf, "nothing will ever happen again"
+            self.idle_s += max(next_s - self.now_s, 0.0) if self.pods and not self.running else 0.0
             self.now_s = max(next_s, self.now_s)
             if restart_s <= self.now_s:
                 restart_s = math.inf
@@ -175,7 +177,10 @@ class VirtualCluster(Server):
             took_s = self.duration_s[labels[names.LABEL_WORKFLOW], labels[names.LABEL_STAGE]]
             heapq.heappush(self.running, (self.now_s + took_s, name))
             pod["status"] = {"phase": "Running", "startTime": self._stamp()}
-            self.most = max(self.most, len(self.running))
+            taken = [
+                int(self.pods[each]["metadata"]["annotations"][names.ANNOTATION_SLOTS]) for _, each in self.running
+            ]
+            self.most = max(self.most, sum(taken))
         self.store.put("pods", pod)
         return pod
 

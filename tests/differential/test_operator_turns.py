@@ -64,14 +64,21 @@ def _workflow(number: int, arrival_s: float, stages: list[StageSpec]) -> Raw:
     return {**workflow(f"j{number}", *rows, arrival_s=T0 + math.floor(arrival_s)), "status": {}}
 
 
+def _cluster(stream: Stream, name: str, *, slow: bool = False, **pool: Any) -> VirtualCluster:
+    took_s = {(f"j{n}", each.name): each.durations_s[0] for n, (_, stages) in enumerate(stream) for each in stages}
+    pool |= {"executors": EXECUTORS, "policy": {"name": name}, "decisionDeadlineSeconds": 60}
+    return VirtualCluster(T0, took_s, slow=slow, **pool)
+
+
+def _arrivals(stream: Stream) -> list[tuple[float, Raw]]:
+    return [(T0 + arrival_s, _workflow(n, arrival_s, stages)) for n, (arrival_s, stages) in enumerate(stream)]
+
+
 def _operator_ends_s(
     stream: Stream, name: str, *, slow: bool = False, restart_s: float = math.inf, **pool: Any
 ) -> list[float]:
-    took_s = {(f"j{n}", each.name): each.durations_s[0] for n, (_, stages) in enumerate(stream) for each in stages}
-    pool |= {"executors": EXECUTORS, "policy": {"name": name}, "decisionDeadlineSeconds": 60}
-    cluster = VirtualCluster(T0, took_s, slow=slow, **pool)
-    arrivals = [(T0 + arrival_s, _workflow(n, arrival_s, stages)) for n, (arrival_s, stages) in enumerate(stream)]
-    ended_s = asyncio.run(cluster.run(arrivals, T0 + restart_s))
+    cluster = _cluster(stream, name, slow=slow, **pool)
+    ended_s = asyncio.run(cluster.run(_arrivals(stream), T0 + restart_s))
     assert cluster.most <= EXECUTORS
     return [ended_s[f"j{n}"] - T0 for n in range(len(stream))]
 
@@ -122,3 +129,18 @@ def test_a_slow_job_controller_and_a_new_operator_lose_no_task_and_give_no_execu
     ended_s = _operator_ends_s(stream, name, giveBack="Task", slow=True, restart_s=restart_s)
     work_s = sum(sum(each.durations_s) * each.slots for _, stages in stream for each in stages)
     assert max(ended_s) <= stream[-1][0] + work_s, "with an executor at work at any time it ends by then"
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    stream=streams(), name=st.sampled_from([*EAGER, HOLDING[0]]), fails=st.lists(st.integers(0, 4), min_size=7),
+    backoff_s=st.integers(1, 40), restart_s=st.floats(0.0, 100.0), slow=st.booleans(),
+)  # fmt: skip
+def test_while_tasks_fail_and_are_tried_again_later_what_is_at_its_gate_runs(
+    name: str, stream: Stream, fails: list[int], backoff_s: int, restart_s: float, slow: bool
+) -> None:
+    cluster = _cluster(stream, name, slow=slow, giveBack="Task")
+    cluster.fails, cluster.backoff_s = {f"j{n}": fails[n] for n in range(len(stream))}, backoff_s + 1 / 89
+    asyncio.run(cluster.run(_arrivals(stream), T0 + restart_s))
+    assert cluster.most <= EXECUTORS
+    assert cluster.idle_s == 0.0
