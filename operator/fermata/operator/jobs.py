@@ -59,9 +59,10 @@ def build_job(
     slots = {names.ANNOTATION_SLOTS: str(stage.spec.slots)}
     template = _template(stage.spec.template, passed_on, ours, slots)
     if gated and not template["spec"].get("nodeName"):  # a pod that names its node may have no gate
-        gates = template["spec"].get("schedulingGates") or []
-        others = [gate for gate in gates if gate.get("name") != names.GATE]
-        template["spec"]["schedulingGates"] = [*others, {"name": names.GATE}]
+        turn = {"name": names.GATE}
+        given = template["spec"].get("schedulingGates") or []
+        if isinstance(given, list):  # what is no list is the API server's to refuse
+            template["spec"]["schedulingGates"] = [*(gate for gate in given if gate != turn), turn]
     spec: dict[str, Any] = {
         "completionMode": "Indexed",
         "completions": stage.spec.tasks,

@@ -165,3 +165,9 @@ def test_a_gated_job_keeps_the_gates_that_its_user_gave_it() -> None:
 
 def test_pods_that_name_their_node_get_no_gate_with_which_an_api_server_refuses_them() -> None:
     assert "schedulingGates" not in _pods_spec(nodeName="node-1")
+
+
+@pytest.mark.parametrize("given", ["nonsense", {"name": "a"}, ["a"]])
+def test_gates_that_are_none_are_passed_on_for_the_api_server_to_refuse(given: Any) -> None:
+    made = _pods_spec(schedulingGates=given)["schedulingGates"]
+    assert made == (given if not isinstance(given, list) else [*given, {"name": names.GATE}])
