@@ -41,7 +41,7 @@ class VirtualCluster(Server):
         self.completion_s: dict[str, float] = {}  # of each workflow's latest Job
         self.ended = 0  # Jobs
         self.most = 0  # executors that were taken at once
-        self.idle_s = 0.0  # for how long nothing ran although a pod was at its gate
+        self.idle_s = 0.0  # for how long nothing had an executor although a pod was at its gate
         self.ready: int | None = None  # pods of each Job that get ready; None: all
         self.fails: dict[str, int] = {}  # by workflow: how many of its pods fail before others do their work
         self.backoff_s = 0.0  # after a pod has failed, its Job makes none for so long
@@ -106,7 +106,7 @@ class VirtualCluster(Server):
                 next_s, left[-1][0] if left else math.inf, wake_s, restart_s, until_s, *self._refill_s.values()
             )
             assert next_s < math.inf, "nothing will ever happen again"
-            self.idle_s += max(next_s - self.now_s, 0.0) if self.pods and not self.running else 0.0
+            self.idle_s += max(next_s - self.now_s, 0.0) if self._wastes else 0.0
             self.now_s = max(next_s, self.now_s)
             if restart_s <= self.now_s:
                 restart_s = math.inf
@@ -119,6 +119,12 @@ class VirtualCluster(Server):
             wake_s = await self._settle()
         self.reconciler.close()
         return self.completion_s
+
+    @property
+    def _wastes(self) -> bool:
+        """Whether nothing has an executor although a pod is at its gate; a Job without gates keeps its executors."""
+        keeps = any(not self.objects[uid]["spec"]["template"]["spec"].get("schedulingGates") for uid in self._refill_s)
+        return bool(self.pods) and not self.running and not keeps
 
     async def _settle(self) -> float:
         """Reconcile until nothing is new, and return when to come back."""
