@@ -86,7 +86,7 @@ class StageSpec(_Spec):
     )
     retries: int = Field(default=0, ge=0, le=1000, description="How many runs of its tasks may fail before it does.")
     active_deadline_seconds: Seconds | None = Field(
-        default=None, description="Fails the stage so long after its start; time held or waiting does not count."
+        default=None, description="Fails the stage so long after its start; what it waited before does not count."
     )
     template: dict[str, Any] = Field(description="The pod template of its tasks.")
 
