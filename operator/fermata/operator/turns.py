@@ -46,9 +46,12 @@ class Turns:
         # Somebody may have lowered its parallelism: there will be no pods for more.
         most = min(job.parallelism, left)
         owed = min(self._owed.get(uid, 0), max(most - begun, 0) if job.begins_more else 0)
-        # After a failure pods may be made again in minutes only: until then it is the turn of those that are there.
+        # After a failure pods may be made again in minutes only, and for one that was deleted at its gate when it is
+        # tidied up: until then it is the turn of those that are there.
         at_gate = sum(pod.gated and not pod.meta.deleting for pod in pods)
-        lacks_pods = job.failed > 0 and job.begins_more and max(job.active, len(pods)) < most
+        deleted = sum(pod.gated and pod.meta.deleting for pod in pods)
+        lacks_pods = job.begins_more and max(job.active, len(pods)) - deleted < most
+        lacks_pods = lacks_pods and (job.failed > 0 or deleted > 0)
         owed = min(owed, at_gate) if lacks_pods else owed
         if owed:
             self._owed[uid] = owed

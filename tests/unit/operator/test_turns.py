@@ -21,10 +21,10 @@ GATES = [{"name": "example.com/theirs"}, {"name": names.GATE}]
 Raw = dict[str, Any]
 
 
-def _job(version: int, *, tasks: int = 5, active: int = 2, parallelism: int = 5, **fields: Any) -> Raw:
+def _job(version: int, *, tasks: int = 5, active: int = 2, parallelism: int = 5, failed: int = 0, **fields: Any) -> Raw:
     raw = job("w", "a", tasks=tasks, parallelism=parallelism, version=str(version), **fields)
     raw["spec"]["template"] = {"spec": {"schedulingGates": GATES}}
-    raw["status"]["active"] = active
+    raw["status"] |= {"active": active, "failed": failed}
     return raw
 
 
@@ -122,6 +122,26 @@ def test_executors_of_last_tasks_wait_with_their_job_for_what_comes_next() -> No
     assert (pool.job.occupied, pool.view().stages[0].rests) == (1, False), "a Job says it in two steps"
     pool.store.put("jobs", _job(6, succeeded=5, active=0, outcome="Complete"))
     assert pool.job.occupied == 0
+
+
+def test_a_pod_that_is_deleted_at_its_gate_has_no_turn_and_neither_has_one_that_is_not_made_yet() -> None:
+    pool = _Pool()
+    pool.store.put("jobs", _job(3, succeeded=4, active=1))
+    pool.store.put("pods", _pod(4, 4, *GATES))
+    pool.store.give_turns("job-w-a", 1)
+    assert pool.job.occupied == 1
+    gone = _pod(4, 5, *GATES)
+    gone["metadata"]["deletionTimestamp"] = render(T0)
+    pool.store.put("pods", gone)
+    pool.store.give_turns("job-w-a", 1)
+    assert (pool.job.occupied, pool.view().stages[0].pending, pool.due) == (0, 0, [])
+    pool.store.remove("pods", "pod-4")
+    pool.store.put("jobs", _job(6, succeeded=4, active=0, failed=1))
+    assert (pool.job.occupied, pool.view().stages[0].pending) == (0, 0)
+    again = _pod(5, 7, *GATES)
+    pool.store.put("pods", again)
+    pool.store.put("jobs", _job(8, succeeded=4, active=1, failed=1))
+    assert (pool.view().stages[0].pending, pool.view().stages[0].to_do) == (1, 1)
 
 
 def test_a_tasks_length_is_what_its_pods_took_and_not_how_long_they_waited() -> None:
