@@ -155,6 +155,10 @@ def test_a_tasks_length_is_what_its_pods_took_and_not_how_long_they_waited() -> 
     pool.store.remove("pods", "pod-2")
     pool.store.put("jobs", _job(10, succeeded=5, active=0, outcome="Complete"))
     assert pool.view().stages[0].took_s(112.0) == pytest.approx(10.0)
+    later = _Pool()
+    expected = {names.ANNOTATION_ESTIMATE: "7.5"}
+    later.store.put("jobs", _job(10, succeeded=5, active=0, outcome="Complete", annotations=expected))
+    assert later.view().stages[0].took_s(112.0) == 7.5, "an operator that has seen no pod of it knows no better"
 
 
 def test_executors_of_a_gated_stage_are_expected_back_after_each_task() -> None:
