@@ -54,7 +54,8 @@ _POOL_COLUMNS = (
 # A pod template is Kubernetes' own business: only what a Job cannot do without is asked for here.
 _TEMPLATE: dict[str, Any] = {
     "type": "object",
-    "description": "The pod template of its tasks, passed on as it is but for labels, an annotation and, where tasks take turns, a gate.",
+    "description": "The pod template of its tasks, passed on as it is but for labels, an annotation and, where tasks "
+    "take turns, a gate.",
     "required": ["spec"],
     "properties": {
         "metadata": {
