@@ -27,7 +27,8 @@ class Turns:
 
     def passed(self, job: str) -> None:
         """Note that a pod of a Job was let through."""
-        self._owed[job] = max(self._owed.get(job, 0) - 1, 0)
+        if job in self._owed:  # or somebody else has let it through
+            self.give(job, -1)
 
     def ended(self, job: str, took_s: float) -> None:
         """Note that a pod of a Job that had been let through has ended."""
