@@ -106,11 +106,11 @@ class StageView:
     def took_s(self, run_s: float) -> float:
         """Return what one of its tasks took, of a stage that ran for so long: of a gated one its pods tell.
 
-        Where they all had ended before this operator began to look, nobody knows, and it is what was expected.
+        Where they all had ended before this operator began to look, nobody knows: it is what was expected, and no more
+        than the stage took.
         """
         if self.job is not None and self.job.gated:
-            known_s = self.job.estimate_s if self.job.task_s is None else self.job.task_s
-            return run_s if known_s is None else known_s
+            return min(self.job.estimate_s or run_s, run_s) if self.job.task_s is None else self.job.task_s
         return task_duration_s(run_s, self.tasks, self.job.lanes if self.job else constant(1))
 
 
