@@ -6,10 +6,11 @@ import heapq
 import math
 from collections import Counter
 from typing import Any
+from unittest.mock import patch
 
 from tests.unit.operator.world import Server
 
-from fermata.operator import names
+from fermata.operator import names, tell
 from fermata.operator.connection import ClusterError
 from fermata.operator.events import Events
 from fermata.operator.metrics import Metrics
@@ -127,11 +128,16 @@ class VirtualCluster(Server):
         return bool(self.pods) and not self.running and not keeps
 
     async def _settle(self) -> float:
-        """Reconcile until nothing is new, and return when to come back."""
+        """Reconcile until nothing is new, and return when to come back.
+
+        Statuses are written at once: where one is put off the operator comes back for it and asks the policy again, at
+        a time that no simulator knows of. What "wait until then" comes to may then differ, either way.
+        """
         self._news = True
-        while self._news:
-            self._news = False
-            wake_s = await self.reconciler.reconcile()
+        with patch.object(tell, "STATUS_INTERVAL_S", 0.0):
+            while self._news:
+                self._news = False
+                wake_s = await self.reconciler.reconcile()
         return wake_s
 
     async def create_job(self, job: Raw) -> Raw:

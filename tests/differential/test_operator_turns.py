@@ -14,6 +14,7 @@ from tests.virtual_cluster import VirtualCluster
 
 from fermata.policy import registry
 from fermata.policy.guardrails import Guardrails
+from fermata.sim.scenarios import scenario
 from fermata.sim.simulate import simulate
 from fermata.sim.trace import Trace
 from fermata.sim.trace_builder import StageSpec, TraceBuilder
@@ -66,7 +67,7 @@ def _workflow(number: int, arrival_s: float, stages: list[StageSpec]) -> Raw:
 
 def _cluster(stream: Stream, name: str, *, slow: bool = False, **pool: Any) -> VirtualCluster:
     took_s = {(f"j{n}", each.name): each.durations_s[0] for n, (_, stages) in enumerate(stream) for each in stages}
-    pool |= {"executors": EXECUTORS, "policy": {"name": name}, "decisionDeadlineSeconds": 60}
+    pool = {"executors": EXECUTORS, "policy": {"name": name}, "decisionDeadlineSeconds": 60} | pool
     return VirtualCluster(T0, took_s, slow=slow, **pool)
 
 
@@ -79,15 +80,17 @@ def _operator_ends_s(
 ) -> list[float]:
     cluster = _cluster(stream, name, slow=slow, **pool)
     ended_s = asyncio.run(cluster.run(_arrivals(stream), T0 + restart_s))
-    assert cluster.most <= EXECUTORS
+    assert cluster.most <= pool.get("executors", EXECUTORS)
     return [ended_s[f"j{n}"] - T0 for n in range(len(stream))]
 
 
-def _simulator_ends_s(stream: Stream, name: str, *, sticky: bool, max_hold_s: float = math.inf) -> list[float]:
+def _simulator_ends_s(
+    stream: Stream, name: str, *, sticky: bool, max_hold_s: float = math.inf, executors: int = EXECUTORS
+) -> list[float]:
     limits, sjf = Guardrails(max_hold_s, hold_when_idle=False), registry.load("sjf")
     policy = registry.load(name)
     episode = simulate(
-        _trace(stream), EXECUTORS, policy, limits=limits, fallback=sjf, sticky=sticky, corrects=False,
+        _trace(stream), executors, policy, limits=limits, fallback=sjf, sticky=sticky, corrects=False,
         observer=lambda *_: None,
     )  # fmt: skip
     return list(episode.job_completion_s.tolist())
@@ -111,6 +114,20 @@ def test_where_tasks_give_executors_back_workflows_end_when_the_simulators_do(
     expected_s = _simulator_ends_s(stream, name, sticky=False, max_hold_s=limit_s)
     limits = {} if max_hold_s is None else {"maxHoldSeconds": max_hold_s}
     assert _operator_ends_s(stream, name, giveBack="Task", **limits) == pytest.approx(expected_s, abs=0.01)
+
+
+@pytest.mark.parametrize("name", ["norm200", "express_k2", "k8s_poisson", "k8s_cron"])
+def test_the_shipped_model_holds_in_a_cluster_what_it_holds_in_its_scenarios(name: str) -> None:
+    drawn = scenario(name).with_(jobs=200)
+    trace, unit_s = drawn.generate(1000), 30.0  # a Workflow's estimate is whole seconds
+    stream: Stream = []
+    for j in range(trace.jobs):
+        took_s = trace.task_duration_s[j] * unit_s + (j + 1) / 1e5  # no two things at one instant
+        row = StageSpec("s0", [took_s], estimate_s=max(1.0, round(trace.stage_estimate_s[j] * unit_s)))
+        stream.append((trace.job_arrival_s[j] * unit_s + (j + 1) / 1e6, [row]))
+    expected_s = _simulator_ends_s(stream, "default", sticky=False, executors=drawn.executors)
+    assert expected_s != _simulator_ends_s(stream, "srwf", sticky=False, executors=drawn.executors), "it holds"
+    assert _operator_ends_s(stream, "default", executors=drawn.executors) == pytest.approx(expected_s, abs=0.01)
 
 
 @pytest.mark.parametrize("name", EAGER)

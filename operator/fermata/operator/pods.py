@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from enum import Enum, auto
 from typing import Any
 
 from fermata.operator import names
@@ -12,6 +13,14 @@ from fermata.operator.resources import MAX_TASKS
 from fermata.operator.times import parse, refine
 
 Raw = Mapping[str, Any]
+
+
+class Place(Enum):
+    """How far a pod that has not ended has come."""
+
+    AT_GATE = auto()
+    DELETED = auto()  # at its gate
+    BEGUN = auto()
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +36,13 @@ class PodFact:
     def gated(self) -> bool:
         """Whether it waits for its turn, and holds nothing."""
         return names.GATE in self.gates
+
+    @property
+    def place(self) -> Place:
+        """How far it has come."""
+        if not self.gated:
+            return Place.BEGUN
+        return Place.DELETED if self.meta.deleting else Place.AT_GATE
 
     @property
     def index(self) -> int:

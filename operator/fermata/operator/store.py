@@ -6,14 +6,14 @@ the workflow it belongs to, as changed, so that a reconciliation costs what chan
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Literal
 
 from fermata.operator import facts
 from fermata.operator.facts import JobFact, NamespaceFact, PoolFact, WorkflowFact, is_later
-from fermata.operator.pods import PodFact, job_of, pod_fact
+from fermata.operator.pods import Place, PodFact, job_of, pod_fact
 from fermata.operator.turns import Turns
 
 Kind = Literal["workflows", "executorpools", "jobs", "pods", "namespaces"]
@@ -44,6 +44,7 @@ class Store:
         self.workflow_jobs: dict[str, dict[str, JobFact]] = defaultdict(dict)  # by workflow uid and stage
         self.busy_jobs: dict[str, dict[str, JobFact]] = defaultdict(dict)  # that hold executors, by pool and uid
         self.job_pods: dict[str, dict[str, PodFact]] = defaultdict(dict)
+        self._places: dict[str, Counter[Place]] = defaultdict(Counter)  # how many pods of a Job are where
         self.leaving: dict[str, JobFact] = {}  # by uid: deleted before their pods have ended
         self.turns = Turns()
         self._gone: dict[str, str] = {}  # by uid of what went lately, oldest first: the version that it went with
@@ -115,7 +116,7 @@ class Store:
     def pool_leaving(self, pool: str) -> Iterator[tuple[JobFact, int]]:
         """Yield the Jobs of a pool that were deleted before their pods, each with how many of these have not ended."""
         return (
-            (job, sum(not pod.gated for pod in self.job_pods[uid].values()))
+            (job, self._places[uid][Place.BEGUN])
             for uid, job in self.leaving.items()
             if job.pool == pool
         )
@@ -217,8 +218,7 @@ class Store:
         self._mark(fact.pool, fact.meta.owner_uid)
 
     def _with_turns(self, job: JobFact) -> JobFact:
-        pods = self.job_pods.get(job.meta.uid, {}).values()
-        return self.turns.told(job, pods, self._now()) if job.gated else job
+        return self.turns.told(job, self._places.get(job.meta.uid, {}), self._now()) if job.gated else job
 
     def _count_turns(self, uid: str) -> None:
         """Have a gated Job say anew what its pods do, which may be what its pool waits for."""
@@ -260,8 +260,11 @@ class Store:
         self.pods[fact.meta.uid] = fact
         job = fact.meta.owner_uid
         self.job_pods[job][fact.meta.uid] = fact
-        if before is not None and before.gated and not fact.gated:
-            self.turns.passed(job)
+        self._places[job][fact.place] += 1
+        if before is not None:
+            self._places[job][before.place] -= 1
+            if before.gated and not fact.gated:
+                self.turns.passed(job)
         self._count_turns(job)
         # One that is being deleted, of a Job that nobody shows: that was deleted before this operator began to look.
         if fact.meta.deleting and job and job not in self.jobs and job not in self.leaving:
@@ -277,9 +280,10 @@ class Store:
             self.turns.ended(job.meta.uid, self._now() - fact.start_s)
         siblings = self.job_pods[fact.meta.owner_uid]
         siblings.pop(uid, None)
+        self._places[fact.meta.owner_uid][fact.place] -= 1
         leaving = self.leaving.get(fact.meta.owner_uid)
         if not siblings:
-            del self.job_pods[fact.meta.owner_uid]
+            del self.job_pods[fact.meta.owner_uid], self._places[fact.meta.owner_uid]
             self.leaving.pop(fact.meta.owner_uid, None)
         if leaving is not None:
             self._changed(leaving.pool)

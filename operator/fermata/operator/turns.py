@@ -7,11 +7,11 @@ its executors, as everybody can see. An operator that is started anew in between
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from fermata.operator.facts import JobFact
-from fermata.operator.pods import PodFact
+from fermata.operator.pods import Place, PodFact
 
 
 class Turns:
@@ -40,18 +40,16 @@ class Turns:
         self._owed.pop(job, None)
         self._ended.pop(job, None)
 
-    def told(self, job: JobFact, pods: Collection[PodFact], now_s: float) -> JobFact:
-        """Return what is known of a gated Job, with what its pods tell that have not ended."""
-        uid, begun = job.meta.uid, sum(not pod.gated for pod in pods)
-        left = job.completions - job.succeeded
+    def told(self, job: JobFact, pods: Mapping[Place, int], now_s: float) -> JobFact:
+        """Return what is known of a gated Job, with how many of its pods that have not ended are where."""
+        begun, at_gate, deleted = (pods.get(place, 0) for place in (Place.BEGUN, Place.AT_GATE, Place.DELETED))
+        uid, present, left = job.meta.uid, begun + at_gate + deleted, job.completions - job.succeeded
         # Somebody may have lowered its parallelism: there will be no pods for more.
         most = min(job.parallelism, left)
         owed = min(self._owed.get(uid, 0), max(most - begun, 0) if job.begins_more else 0)
         # After a failure pods may be made again in minutes only, and for one that was deleted at its gate when it is
         # tidied up: until then it is the turn of those that are there.
-        at_gate = sum(pod.gated and not pod.meta.deleting for pod in pods)
-        deleted = sum(pod.gated and pod.meta.deleting for pod in pods)
-        lacks_pods = job.begins_more and max(job.active, len(pods)) - deleted < most
+        lacks_pods = job.begins_more and max(job.active, present) - deleted < most
         lacks_pods = lacks_pods and (job.failed > 0 or deleted > 0)
         owed = min(owed, at_gate) if lacks_pods else owed
         if owed:
@@ -62,13 +60,13 @@ class Turns:
         task_s = total_s / number if number else None
         lacks_ready = job.begins_more and job.ready < min(begun, left)
         idle_s = min(job.idle_s, now_s) if lacks_ready else math.inf
-        unsettled = max(job.active - len(pods), 0) + job.uncounted
+        unsettled = max(job.active - present, 0) + job.uncounted
         absent = max(left - begun - unsettled - at_gate, 0) if lacks_pods else 0
         return replace(job, let_in=begun, owed=owed, unsettled=unsettled, absent=absent, task_s=task_s, idle_s=idle_s)
 
-    def due(self, job: str, pods: Collection[PodFact]) -> Iterator[PodFact]:
+    def due(self, job: str, pods: Iterable[PodFact]) -> Iterator[PodFact]:
         """Yield the pods of a Job that are to be let through, in the order of their tasks."""
-        waiting = sorted((pod for pod in pods if pod.gated and not pod.meta.deleting), key=lambda pod: pod.index)
+        waiting = sorted((pod for pod in pods if pod.place is Place.AT_GATE), key=lambda pod: pod.index)
         yield from waiting[: self._owed.get(job, 0)]
 
     def __iter__(self) -> Iterator[str]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.unit.operator.objects import T0, job, stage, workflow, workflow_fact_of
 
 from fermata.operator import names
@@ -173,6 +175,41 @@ def test_executors_of_a_gated_stage_are_expected_back_after_each_task() -> None:
     assert (state.free, list(state.stage_running), list(state.stage_pending)) == (1, [2], [3])
     assert list(state.executor_free_at_s[:2]) == [T0 + 10.0, T0 + 14.0]
     assert list(state.ready_stages) == [0]
+
+
+STEPS = st.sampled_from(["gone", "ended", "at gate", "deleted at gate", "begun", "deleted"])
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), STEPS)))
+def test_whatever_pods_have_been_through_a_job_is_told_of_as_by_those_that_there_are(
+    steps: list[tuple[int, str]],
+) -> None:
+    pool, present = _Pool(), dict[int, Raw]()
+    for version, (index, step) in enumerate(steps, 3):
+        if step in ("gone", "ended"):
+            before = present.pop(index, None)
+            if step == "gone":
+                pool.store.remove("pods", f"pod-{index}", version=str(version))
+            elif before is not None:
+                pod = _pod(index, version)
+                pool.store.put("pods", pod | {"status": {"phase": "Succeeded"}})
+            continue
+        pod = present[index] = _pod(index, version, *(GATES if "at gate" in step else []))
+        if "deleted" in step:
+            pod["metadata"]["deletionTimestamp"] = render(T0)
+        pool.store.put("pods", pod)
+    fresh = _Pool()
+    for pod in present.values():
+        fresh.store.put("pods", pod)
+    assert _told(pool, len(steps) + 3) == _told(fresh, len(steps) + 3)
+
+
+def _told(pool: _Pool, version: int) -> tuple[int, int, int, list[int]]:
+    """Return what a pool is told of its Job's pods, and of those that outlive it."""
+    pool.store.put("jobs", _job(version, active=4, failed=1))
+    job = pool.job
+    pool.store.remove("jobs", "job-w-a")
+    return job.let_in, job.absent, job.unsettled, [number for _, number in pool.store.pool_leaving("pool")]
 
 
 def _pods_spec(**given: Any) -> Raw:
