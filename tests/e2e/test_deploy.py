@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import re
 import shutil
@@ -196,19 +197,15 @@ def test_the_operators_pod_is_admitted(tmp_path: Path) -> None:
             "extraVolumeMounts": [{"name": "records", "mountPath": "/records"}],
         },
         {"extraArgs": None, "extraVolumes": None, "extraVolumeMounts": None},
+        {"turns": True, "watchNamespace": "team"},
     ],
 )
 def test_the_chart_renders_what_an_api_server_takes(
     values: dict[str, Any], any_kube: LocalKube, tmp_path: Path
 ) -> None:
-    file = tmp_path / "values.yaml"
-    file.write_text(yaml.safe_dump(values), encoding="utf-8")
+    file = values_file(values, tmp_path)
     subprocess.run(["helm", "lint", "--strict", str(CHART), "-f", str(file)], timeout=60, check=True)
-    built = subprocess.run(
-        ["helm", "template", "fermata", str(CHART), "--namespace", "default", "--include-crds", "-f", str(file)],
-        capture_output=True, text=True, timeout=60, check=True,
-    ).stdout  # fmt: skip
-    manifests = [item for item in yaml.safe_load_all(built) if item]
+    manifests = rendered(values, tmp_path, "--namespace", "default", "--include-crds")
     if watched := values.get("watchNamespace"):
         manifests.insert(0, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": watched}})
     (pod,) = (item["spec"]["template"]["spec"] for item in manifests if item["kind"] == "Deployment")
@@ -227,20 +224,42 @@ def test_the_chart_renders_what_an_api_server_takes(
 @needs_helm
 @pytest.mark.parametrize("watched", ["", "team", "default", "fermata"])
 def test_the_chart_grants_what_the_tests_of_the_operator_give_it(watched: str, tmp_path: Path) -> None:
-    file = tmp_path / "values.yaml"
-    file.write_text(yaml.safe_dump({"watchNamespace": watched, "userRoles": False}), encoding="utf-8")
-    built = subprocess.run(
-        ["helm", "template", "fermata", str(CHART), "--namespace", "fermata", "-f", str(file)],
-        capture_output=True, text=True, timeout=60, check=True,
-    ).stdout  # fmt: skip
-
-    def granted(manifests: Iterable[dict[str, Any]]) -> dict[tuple[str, str, str], Any]:
-        return {
-            (item["kind"], item["metadata"].get("namespace", ""), item["metadata"]["name"]): item.get("rules")
-            or (item["roleRef"], item["subjects"])
-            for item in manifests
-            if item and item["apiVersion"].startswith("rbac.")
-        }
-
     shipped = rights_within(watched) if watched else rights()
-    assert granted(yaml.safe_load_all(built)) == granted(shipped)
+    assert granted(rendered({"watchNamespace": watched, "userRoles": False}, tmp_path)) == granted(shipped)
+
+
+@needs_helm
+@pytest.mark.parametrize("watched", ["", "team"])
+def test_with_turns_the_chart_grants_what_the_overlay_does_and_where_jobs_are_made(
+    watched: str, tmp_path: Path
+) -> None:
+    without, given = (granted(rendered({"watchNamespace": watched, "turns": on}, tmp_path)) for on in (False, True))
+    roles = {item["metadata"]["name"]: item for item in _objects(DEPLOY / "overlays/turns") if "rules" in item}
+    overlay = roles["fermata-turns"]["rules"]
+    place = ("Role", watched, "fermata") if watched else ("ClusterRole", "", "fermata")
+    assert given == without | {place: [*without[place], *overlay]}
+
+
+def values_file(values: dict[str, Any], folder: Path) -> Path:
+    """Write values as JSON: Helm reads numbers in YAML, such as 1e3, where PyYAML writes text."""
+    file = folder / "values.yaml"
+    file.write_text(json.dumps(values), encoding="utf-8")
+    return file
+
+
+def rendered(values: dict[str, Any], folder: Path, *arguments: str) -> list[dict[str, Any]]:
+    """Return the chart's objects."""
+    file = values_file(values, folder)
+    command = ["helm", "template", "fermata", str(CHART), "-f", str(file), *(arguments or ("--namespace", "fermata"))]
+    built = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
+    return [item for item in yaml.safe_load_all(built) if item]
+
+
+def granted(manifests: Iterable[dict[str, Any]]) -> dict[tuple[str, str, str], Any]:
+    """Return what roles may, and whose they are, by kind, namespace and name."""
+    return {
+        (item["kind"], item["metadata"].get("namespace", ""), item["metadata"]["name"]): item.get("rules")
+        or (item["roleRef"], item["subjects"])
+        for item in manifests
+        if item and item["apiVersion"].startswith("rbac.")
+    }
