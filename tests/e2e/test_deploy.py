@@ -240,6 +240,41 @@ def test_with_turns_the_chart_grants_what_the_overlay_does_and_where_jobs_are_ma
     assert given == without | {place: [*without[place], *overlay]}
 
 
+@needs_helm
+@needs_kubectl
+def test_helm_installs_upgrades_goes_back_and_takes_away_as_the_page_says(any_kube: LocalKube, tmp_path: Path) -> None:
+    environment = {**os.environ, "KUBECONFIG": str(any_kube.kubeconfig), "HOME": str(tmp_path)}
+
+    def run(command: str) -> str:
+        told = subprocess.run(
+            command.split(), cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120, check=False
+        )
+        assert told.returncode == 0, told.stderr
+        return told.stdout
+
+    def may_patch_pods() -> bool:
+        role = json.loads(run("kubectl get clusterrole fermata -o json"))
+        return any("pods" in rule["resources"] and "patch" in rule["verbs"] for rule in role["rules"])
+
+    page = (ROOT / "docs/deploying.md").read_text(encoding="utf-8")
+    (install,) = re.findall(r"`(helm install [^`]*)` \|", page)
+    (uninstall,) = re.findall(r"`(helm uninstall [^`]*)`", page)
+    run(install)
+    run("kubectl apply -f examples/pools.yaml -f examples/01-etl.yaml")
+    assert not may_patch_pods()
+    run("helm upgrade fermata deploy/helm/fermata --namespace fermata --reuse-values --set turns=true")
+    assert may_patch_pods()
+    run("helm rollback fermata 1 --namespace fermata")
+    assert not may_patch_pods()
+    run(uninstall)
+    mine = (
+        "get clusterroles,clusterrolebindings,deployments,serviceaccounts -l app.kubernetes.io/name=fermata -A -o name"
+    )
+    assert run(f"kubectl {mine}") == ""
+    left = run("kubectl get fwf,fpool -o name").split()
+    assert [name.partition("/")[2] for name in left] == ["etl", "fifo", "learned", "sjf"]
+
+
 def values_file(values: dict[str, Any], folder: Path) -> Path:
     """Write values as JSON: Helm reads numbers in YAML, such as 1e3, where PyYAML writes text."""
     file = folder / "values.yaml"
