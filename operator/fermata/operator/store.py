@@ -115,11 +115,7 @@ class Store:
 
     def pool_leaving(self, pool: str) -> Iterator[tuple[JobFact, int]]:
         """Yield the Jobs of a pool that were deleted before their pods, each with how many of these have not ended."""
-        return (
-            (job, self._places[uid][Place.BEGUN])
-            for uid, job in self.leaving.items()
-            if job.pool == pool
-        )
+        return ((job, self._places[uid][Place.BEGUN]) for uid, job in self.leaving.items() if job.pool == pool)
 
     def give_turns(self, uid: str, tasks: int) -> None:
         """Give a gated Job so many more turns, or take some back: its pool decides that, and is not called."""
