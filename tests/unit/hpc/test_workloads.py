@@ -64,6 +64,16 @@ def test_a_job_number_may_be_used_again_only_where_it_is_left_out(log_file: Path
             read(log_file)
 
 
+def test_times_may_have_fractions_and_job_numbers_may_not(log_file: Path) -> None:
+    log_file.write_text(f"{SWF}7 60.5 -1 10.25 2.0 -1 -1 2 60.5 -1 1 7\n")
+    assert read_log(log_file).submit_s[-1] == 60.5
+    assert read_swf(log_file).trace.stage_estimate_s[-1] == 60.5
+    log_file.write_text(f"{SWF}1.5 60 -1 10 2 -1 -1 2 60 -1 1 7\n")
+    for read in (read_log, read_swf):
+        with pytest.raises(InputError, match=r"small[.]swf:9: expected a whole number in field 1, found 1[.]5"):
+            read(log_file)
+
+
 @pytest.mark.parametrize(
     "header", ["; MaxProcs: 8", ";MaxProcs:8", "; MaxProcs: 8 (of 10)", "; MaxProcs: 8.", "; MaxNodes: 8, once 4"]
 )

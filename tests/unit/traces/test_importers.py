@@ -102,6 +102,9 @@ def test_swf_options(tmp_path: Path) -> None:
         ("9007199254740993 0 -1 5 4 -1 -1 4 200 -1 1 -1 -1 -1 -1 -1 -1 -1", "expected finite numbers of at most 1e.15"),
         ("4 0 -1 5 4 -1 -1 4 200 -1 1 -1 -1 -1 -1 1e300 -1 -1", "expected finite numbers of at most 1e.15"),
         ("1 0 -1 5 4 -1 -1 4 200 -1 1 -1 -1 -1 -1 -1 -1 -1", "job id '1' is used twice"),
+        ("4.5 0 -1 5 4 -1 -1 4 200 -1 1 -1 -1 -1 -1 -1 -1 -1", "expected a whole number in field 1, found 4.5"),
+        ("4 0 -1 5 2.5 -1 -1 4 200 -1 1 -1 -1 -1 -1 -1 -1 -1", "expected a whole number in field 5, found 2.5"),
+        ("4 0 -1 5 -1 -1 -1 .5 200 -1 1 -1 -1 -1 -1 -1 -1 -1", "expected a whole number in field 8, found .5"),
     ],
 )
 def test_a_bad_swf_line_is_refused_by_its_number(tmp_path: Path, line: str, words: str) -> None:

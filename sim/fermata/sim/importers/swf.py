@@ -32,6 +32,7 @@ FIELDS = 18
 UNKNOWN = -1.0
 _MOST = MAX_TIME_S  # up to which a number here keeps all of its digits: two longer job ids may be one
 _NUMBER, _SUBMIT, _RUN, _ALLOCATED, _REQUESTED, _REQUESTED_TIME, _STATUS = 0, 1, 3, 4, 7, 8, 10
+_WHOLE = (_NUMBER, _ALLOCATED, _REQUESTED)  # a job's number and its processors, which are counted; times need not be
 PARTIAL = (2.0, 3.0, 4.0)
 CANCELLED = 5.0
 _WIDER = "wider than the machine"
@@ -104,7 +105,7 @@ def _parse_line(text: str) -> list[float]:
     """Return the 18 fields of a job line; those that are missing at the end are unknown.
 
     Raises:
-        ValueError: it is not a line of numbers, finite and at most 1e15.
+        ValueError: it is not a line of numbers, finite and at most 1e15, or counts jobs or processors in fractions.
     """
     words = text.split()
     if not _STATUS < len(words) <= FIELDS:
@@ -115,6 +116,9 @@ def _parse_line(text: str) -> list[float]:
         raise ValueError(f"expected {FIELDS} numbers: {error}") from error
     if not all(abs(field) <= _MOST for field in fields):
         raise ValueError(f"expected finite numbers of at most {_MOST:g}")
+    for index in _WHOLE:
+        if not fields[index].is_integer():
+            raise ValueError(f"expected a whole number in field {index + 1}, found {words[index]}")
     return fields + [UNKNOWN] * (FIELDS - len(fields))
 
 
