@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _LEAST_HELD_S = 0.1
 # Why a workflow's JCT is not set against a simulated one.
 SHARED_CAP = "with a parallelism over stages side by side, which the simulator does not know"
-SUSPENDED = "suspended for a while, which is no scheduler's doing"
+SUSPENDED = "suspended for a while, or not accepted, which is no scheduler's doing"
 DEADLINE = "ended by a deadline, which the simulator does not know"
 
 

@@ -58,14 +58,18 @@ class RecentArrivals:
 
 
 def came_s(fact: WorkflowFact, begun_s: float | None, now_s: float) -> float:
-    """Return when a workflow came to be scheduled: one that was suspended before it began came when it began, or now.
+    """Return when a workflow came to be scheduled: when it was created, if nobody kept it from beginning.
+
+    One that was suspended or not accepted before it began came when it began, or now.
 
     Args:
-        fact: it is not suspended now, or has begun.
+        fact: it is accepted and not suspended now, or has begun.
         begun_s: when it began, if it has.
         now_s: the time.
     """
-    suspended_s = parse_or_none(fact.status.suspended_time)
-    if suspended_s is None or (begun_s is not None and begun_s < suspended_s):
+    kept_s = parse_or_none(fact.status.suspended_time)
+    if kept_s is None:
+        kept_s = fact.rejected_s  # its status says so until it is written that it is accepted
+    if kept_s is None or (begun_s is not None and begun_s < kept_s):
         return fact.arrival_s
     return now_s if begun_s is None else begun_s

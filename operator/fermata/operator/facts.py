@@ -91,6 +91,14 @@ class WorkflowFact:
         return parse_or_none(self.status.completion_time)
 
     @property
+    def rejected_s(self) -> float | None:
+        """Since when it is not accepted, as far as its status says; None: it is, or nothing has been told."""
+        accepted = self.status.condition(reasons.ACCEPTED)
+        if accepted is None or accepted.status != "False":
+            return None
+        return parse_or_none(accepted.last_transition_time)
+
+    @property
     def kept_s(self) -> float:
         """Its time to live after its end; inf if it has none."""
         ttl_s = self.spec.ttl_seconds_after_finished if self.spec else None

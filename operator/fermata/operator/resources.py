@@ -216,7 +216,9 @@ class WorkflowStatus(_Told):
         default=None, description="It had begun, and all its tasks waited for their turn: counts as wait, not as run."
     )
     gap_since: Time | None = Field(default=None, description="Since when they do now; adds to gapSeconds.")
-    suspended_time: Time | None = Field(default=None, description="When it, or a Job of it, was first suspended.")
+    suspended_time: Time | None = Field(
+        default=None, description="When it, or a Job of it, was first suspended, or was not accepted for a while."
+    )
     slowdown: float | None = Field(default=None, description="JCT over the run time (at least 10 s), at least 1.")
     progress: Annotated[str, Field(max_length=32)] = Field(default="", description="Tasks succeeded of all.")
     tasks: TaskCounts = Field(default_factory=TaskCounts)

@@ -23,6 +23,7 @@ from fermata.operator.validate import Problem
 from fermata.operator.why import Why
 
 _NO_NEWS = ("estimateSeconds", "estimateSource")  # told with the next change; they follow the runs of others
+_MOMENT_S = 2.0  # so soon what a workflow needs may be seen that was made together with it, such as its pool
 Activity = Literal["Running", "Held", "Waiting", "Suspended"]
 
 
@@ -81,7 +82,7 @@ def workflow_status(
         "heldSince": render_or_none(account.held.since_s),
         "gapSeconds": round(account.gap.settled_s, 3) or None,
         "gapSince": render_or_none(account.gap.since_s),
-        "suspendedTime": fact.status.suspended_time or (render(now_s) if _suspended(view) else None),
+        "suspendedTime": fact.status.suspended_time or _kept_time(view, problem, now_s),
         "slowdown": None,
         "progress": f"{counts['succeeded']}/{counts['total']}",
         "tasks": counts,
@@ -259,6 +260,17 @@ def _conditions(
             else message[:MAX_MESSAGE],  # it may quote a Job or an API server, and too long a status is refused whole
         }
     return list(rows.values())
+
+
+def _kept_time(view: WorkflowView, problem: Problem | None, now_s: float) -> str | None:
+    """Return since when something else than its pool's executors keeps, or kept, a workflow from going on.
+
+    As long as it is not accepted, a condition says since when.
+    """
+    if _suspended(view):
+        return render(now_s)
+    rejected_s, over = view.fact.rejected_s, problem is None or view.outcome is not None
+    return render(rejected_s) if over and rejected_s is not None and now_s > rejected_s + _MOMENT_S else None
 
 
 def _suspended(view: WorkflowView) -> bool:

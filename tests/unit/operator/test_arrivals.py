@@ -81,6 +81,53 @@ def test_a_workflow_that_is_suspended_before_it_begins_comes_when_it_is_resumed(
     assert _came(world) == _replayed(world) == [*others, 5.0]
 
 
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_workflow_that_is_not_accepted_comes_when_it_is(restarted: bool) -> None:
+    world = World(executors=3)
+    world.feed("workflows", "uid-later", workflow("later", stage("a", "nobody"), arrival_s=T0 - DAY_S))
+    asyncio.run(world.run_until(T0 + 5.0))
+    others = _came(world)
+    assert _replayed(world) == others == [1.0, 1.0]
+    if restarted:
+        world.start_operator()
+    edit(world, "uid-later", stages=[stage("a")])
+    asyncio.run(world.run_until(T0 + 6.0))
+    assert _came(world) == _replayed(world) == [*others, 5.0]
+    complete(world, "later")
+    asyncio.run(world.run_until(T0 + 7.0))
+    if restarted:
+        world.start_operator()
+        asyncio.run(world.reconciler.reconcile())
+    assert _came(world) == _replayed(world) == [*others, 5.0]
+    told = world.server.objects["uid-later"]["status"]
+    assert told["suspendedTime"] == "2027-01-15T08:00:01.000000Z", "its JCT can be compared with no simulated one"
+    assert told["jctSeconds"] == DAY_S + 5.5, "a user waits from the creation on"
+
+
+def test_a_workflow_that_is_seen_a_moment_before_its_pool_came_when_it_was_created() -> None:
+    world = World()
+    world.store.remove("executorpools", "p", "pool", version="100")
+    asyncio.run(world.run_until(T0 + 2.0))
+    told = world.server.objects["uid-short"]["status"]["conditions"][0]
+    assert (told["type"], told["reason"]) == ("Accepted", "PoolNotFound")
+    world.store.put("executorpools", world.server.put("p", world.pool))
+    asyncio.run(world.run_until(T0 + 3.0))
+    told = world.server.objects["uid-short"]["status"]
+    assert (told.get("suspendedTime"), told["startTime"]) == (None, "2027-01-15T08:00:02.000000Z")
+    world.start_operator()
+    asyncio.run(world.reconciler.reconcile())
+    assert _came(world) == [1.0, 1.0]
+
+
+def test_a_workflow_that_its_deadline_ends_before_it_is_accepted_never_came() -> None:
+    world = World()
+    never = workflow("never", stage("a", "nobody"), arrival_s=T0, activeDeadlineSeconds=9)
+    world.feed("workflows", "uid-never", never)
+    asyncio.run(world.run_until(T0 + 12.0))
+    assert world.server.objects["uid-never"]["status"]["completionTime"] is not None
+    assert _came(world) == [1.0, 1.0]
+
+
 def test_a_workflow_that_began_before_it_was_suspended_came_when_it_was_created() -> None:
     world = World()
     asyncio.run(world.run_until(T0 + 2.0))
