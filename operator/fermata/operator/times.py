@@ -11,6 +11,8 @@ from datetime import UTC, datetime
 
 # A watch event is later than what it tells; within this much it still says more than a timestamp cut to the second.
 _EVENT_DELAY_S = 0.25
+# What was not seen as it happened, and was stamped with a second, happened in the middle of that: at most so far off.
+UNSEEN_S = 0.5
 # No time is read that could not be written again, with a little more to it.
 _END_S = datetime(9999, 1, 1, tzinfo=UTC).timestamp()
 
@@ -70,4 +72,4 @@ def refine(stamp_s: float, seen_s: float) -> float:
         return stamp_s
     if stamp_s <= seen_s < stamp_s + 1.0 + _EVENT_DELAY_S:
         return min(seen_s, stamp_s + 1.0)
-    return stamp_s + 0.5
+    return stamp_s + UNSEEN_S

@@ -17,7 +17,7 @@ from fermata.operator.estimates import Estimate, Estimates
 from fermata.operator.facts import JobFact, WorkflowFact
 from fermata.operator.progress import Outcome, Phase, Refusal, StageView, Unseen, WorkflowView
 from fermata.operator.resources import StageStatus, WorkflowSpec
-from fermata.operator.times import parse_or_none
+from fermata.operator.times import UNSEEN_S, parse_or_none
 from fermata.policy.graph import shape_of_job
 from fermata.policy.wording import counted
 
@@ -60,6 +60,8 @@ def view(
         # Of a workflow that is being deleted the Jobs go first, and that is no failure.
         if stage.name in refused and (begun is None or (_is_missing(begun) and not fact.meta.deleting)):
             begun = _failed(begun or blank, *refused[stage.name], now_s)
+        if begun is not None:
+            _bound_ends(stages, begun)
         stages[stage.name] = begun or _waiting(blank, stages, fact.arrival_s)
     stages = {stage.name: stages[stage.name] for stage in spec.stages}
     removed = tuple(job for name, job in jobs.items() if name not in stages)
@@ -130,6 +132,17 @@ def _begun(
         end_s = max(end_s or now_s, job.start_s)
         return replace(blank, phase="Failed", reason=job.stopped, message=message, end_s=end_s)
     return replace(blank, phase="Running", reason=job.amiss(now_s))
+
+
+def _bound_ends(done: dict[str, StageView], begun: StageView) -> None:
+    """Let the parents of a stage that has begun have ended when it was ready.
+
+    Its Job says that as whoever started it saw it; of an end that was not seen as it came the second alone is known.
+    """
+    for name in begun.spec.depends_on:
+        parent, ready_s = done[name], begun.ready_s
+        if parent.end_s is not None and ready_s < parent.end_s <= ready_s + UNSEEN_S:
+            done[name] = replace(parent, end_s=max(ready_s, parent.start_s or ready_s))
 
 
 def _is_missing(stage: StageView) -> bool:

@@ -183,6 +183,18 @@ def test_an_end_that_was_written_stays_and_none_is_before_its_start() -> None:
         assert _view(stage("a"), jobs=jobs).stages[0].end_s == T0 + 1
 
 
+def test_a_stage_whose_end_an_earlier_operator_saw_has_not_ended_after_its_child_was_ready() -> None:
+    jobs = {
+        "a": {"start_s": T0, "outcome": "Complete", "end_s": T0 + 30, "succeeded": 1},  # stamped in whole seconds
+        "b": {"start_s": T0 + 30.25, "held_s": 0.125},
+        "c": {"start_s": T0 + 30.75},
+    }
+    a, b, *_ = _view(*DIAMOND, jobs=jobs).stages
+    assert (a.end_s, b.ready_s, b.start_s) == (T0 + 30.125, T0 + 30.125, T0 + 30.25)
+    jobs["b"] |= {"start_s": T0 + 29}  # it was ready without its parent, which an edit gave it
+    assert _view(*DIAMOND, jobs=jobs).stages[0].end_s == T0 + 30.5
+
+
 def test_a_stage_of_which_only_the_status_is_left_has_as_many_tasks_as_it_ran() -> None:
     row = {"name": "a", "state": "Succeeded", "startTime": render(T0 + 1), "completionTime": render(T0 + 4), "tasks": 3}
     assert _view(stage("a", tasks=9), stage("b", "a"), status={"stages": [row]}).tasks == 3 + 1
