@@ -88,6 +88,10 @@ class Applier:
         for key in [key for key in self._unanswered if key[0] == uid]:
             self._answered(key)
 
+    def edited(self, uid: str) -> None:
+        """Try the stages of a workflow each by itself: an edit may have mended some of them."""
+        self._shared.forget(uid)
+
     def begin(self, now_s: float) -> None:
         """Begin a round: what is known of a quota of which nobody has asked lately is forgotten.
 

@@ -76,7 +76,13 @@ class ClusterError(FermataError):
         Of a ValidatingAdmissionPolicy it is 422. Only the API server's own words tell both from what is malformed:
         "admission webhook ... denied the request", "ValidatingAdmissionPolicy ... denied request".
         """
-        return _DENIAL.search(self.message) is not None
+        return bool(self.denial)
+
+    @property
+    def denial(self) -> str:
+        """What admission said, without the name of the object; empty: it did not say no."""
+        found = _DENIAL.search(self.message)
+        return self.message[found.start() :] if found else ""
 
 
 class Connection:

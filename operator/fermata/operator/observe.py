@@ -148,6 +148,8 @@ class Observer:
             self.metering.add(uid)
         jobs = self._tools.store.workflow_jobs.get(uid, {})
         refused, before = self._applier.refused.get(uid, {}), self.views.get(uid)
+        if before is not None and before.fact.meta.generation != fact.meta.generation:
+            self._applier.edited(uid)
         # What runs of a workflow that is not accepted goes on, and so does its deadline.
         unsound = problem is not None and problem.reason in _UNSOUND
         spec = without_edges(fact.spec) if unsound else fact.spec

@@ -1,7 +1,8 @@
-"""What keeps many Jobs of a namespace from being started in the same words: one of them is tried for all.
+"""What keeps many Jobs from being started in the same words: one of them is tried for all.
 
-There may be thousands of such stages, as where a webhook there does not answer or a right is missing. Each would be
-asked for every few seconds, for as long as that lasts. Knows nothing of Jobs.
+There may be thousands of such stages, as where a webhook of a namespace does not answer or a right is missing there, or
+where a policy denies all Jobs of a workflow. Each would be asked for every few seconds, for as long as that lasts.
+Knows nothing of Jobs.
 """
 
 from __future__ import annotations
@@ -15,9 +16,12 @@ from fermata.operator.retry import MOST_S, Failure, is_due
 
 
 class Trouble(NamedTuple):
-    """Where, and what the API server says to each of them."""
+    """Where, and what the API server says to each of them.
 
-    namespace: str
+    What admission denies to one Job it may grant to another, and of those of one workflow most often to none or all.
+    """
+
+    where: str  # a namespace, or the uid of a workflow
     message: str
 
 
@@ -34,14 +38,16 @@ class Shared:
     def note(self, key: StageKey, namespace: str, error: Exception, now_s: float) -> None:
         """Take in why a stage was not started; of those that are tried at once one counts."""
         self._trouble.pop(key, None)
-        if isinstance(error, ClusterError) and error.is_of_no_object:
-            trouble = self._trouble[key] = Trouble(namespace, str(error))
+        if isinstance(error, ClusterError) and (error.is_of_no_object or error.denial):
+            of_all = error.is_of_no_object
+            trouble = Trouble(namespace, str(error)) if of_all else Trouble(key[0], error.denial)
+            self._trouble[key] = trouble
             before = self._failures.get(trouble)
             if is_due(before, now_s):
                 self._failures[trouble] = Failure.after(before, trouble.message, now_s, busy=error.is_trouble)
 
     def forget(self, uid: str) -> None:
-        """Drop what is kept of a workflow."""
+        """Drop what is kept of a workflow, whose stages are tried each by itself from now on."""
         for key in [key for key in self._trouble if key[0] == uid]:
             del self._trouble[key]
 

@@ -64,6 +64,39 @@ def test_what_is_denied_to_each_by_itself_is_tried_by_itself() -> None:
     assert all(asked[name] > 5 for name in NAMES)
 
 
+@pytest.mark.parametrize("mended", ["the policy", "a stage"])
+def test_of_what_is_denied_to_a_workflow_one_stage_is_tried_for_all_until_an_edit(mended: str) -> None:
+    world, asked = World(executors=99), Counter[str]()
+    allowed: set[str] = {"a"}
+    create = world.server.create_job
+
+    async def take(job: dict[str, Any]) -> dict[str, Any]:
+        meta = job["metadata"]
+        name = meta["labels"]["fermata.dev/stage"]
+        asked[name] += 1
+        await asyncio.sleep(0)  # others ask meanwhile
+        if name not in allowed:
+            said = "ValidatingAdmissionPolicy 'p' with binding 'b' denied request: not on Sundays"
+            raise ClusterError(422, "Invalid", f'jobs.batch "{meta["name"]}" is forbidden: {said}')
+        return await create(job)
+
+    async def main() -> None:
+        await world.run_until(T0 + 100.0)
+        assert asked.keys() >= set(NAMES), "what has not been tried may fare better"
+        assert asked.total() <= 1 + len(NAMES) + 12, "each of them is asked for again and again"
+        allowed.update(NAMES if mended == "the policy" else NAMES[:1])
+        if mended == "a stage":
+            raw = world.server.objects["uid-many"]
+            world.feed("workflows", "uid-many", {**raw, "metadata": raw["metadata"] | {"generation": 2}})
+        await world.run_until(T0 + 131.0)
+        made = {job["metadata"]["labels"]["fermata.dev/stage"] for job in world.server.jobs}
+        assert made == allowed
+
+    world.server.create_job = take  # type: ignore[method-assign]
+    world.feed("workflows", "uid-many", workflow("many", *(stage(name, estimateSeconds=9) for name in NAMES)))
+    asyncio.run(main())
+
+
 def test_a_job_that_alone_is_at_fault_keeps_no_others_waiting() -> None:
     outage_ends_s = T0 + 100.0
     world, asked = crowd(lambda name: HOOK if name == "w0" or (name in NAMES and world.now_s < outage_ends_s) else None)
