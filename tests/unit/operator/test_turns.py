@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -146,6 +147,113 @@ def test_a_pod_that_is_deleted_at_its_gate_has_no_turn_and_neither_has_one_that_
     assert (pool.view().stages[0].pending, pool.view().stages[0].to_do) == (1, 1)
 
 
+def test_turns_are_added_up_and_each_pod_that_is_let_through_takes_one() -> None:
+    pool = _Pool()
+    pool.store.give_turns("job-w-a", -1)
+    pool.store.give_turns("job-w-a", 1)
+    assert pool.job.occupied == 1, "what is taken back and was not owed is no debt"
+    pool.store.give_turns("job-w-a", 2)
+    for index in range(4):
+        pool.store.put("pods", _pod(index, 3, *GATES))
+    assert (pool.job.occupied, pool.due) == (3, ["pod-0", "pod-1", "pod-2"])
+    pool.store.put("pods", _pod(0, 4))
+    assert (pool.job.occupied, pool.due) == (3, ["pod-1", "pod-2"])
+    gone = _pod(1, 5, *GATES)
+    gone["metadata"]["deletionTimestamp"] = render(T0)
+    pool.store.put("pods", gone)
+    assert (pool.job.occupied, pool.due) == (3, ["pod-2", "pod-3"]), "there are as many others"
+
+
+def test_what_runs_keeps_its_executors_where_a_job_is_narrowed_and_widened_again_gives_no_turns() -> None:
+    pool = _Pool()
+    pool.store.give_turns("job-w-a", 4)
+    pool.store.put("jobs", _job(3, parallelism=2))
+    assert pool.job.occupied == 2
+    pool.store.put("jobs", _job(4, parallelism=5))
+    assert pool.job.occupied == 2, "the others are given away by now"
+    for index in (0, 1, 2):
+        pool.store.put("pods", _pod(index, 5))
+    pool.store.put("jobs", _job(6, parallelism=1))
+    assert pool.job.occupied == 3
+
+
+@pytest.mark.parametrize(("active", "pods"), [(5, 0), (0, 5), (5, 5)])
+def test_a_job_that_has_failed_before_has_its_turns_once_its_pods_are_made_whoever_says_so_first(
+    active: int, pods: int
+) -> None:
+    pool = _Pool()
+    for index in range(pods):
+        pool.store.put("pods", _pod(index, 3, *GATES))
+    pool.store.put("jobs", _job(4, failed=1, active=active))
+    pool.store.give_turns("job-w-a", 2)
+    assert (pool.job.occupied, pool.job.absent) == (2, 0)
+
+
+def test_tasks_that_fit_into_no_parallelism_yet_are_not_absent() -> None:
+    pool = _Pool()
+    for index in (0, 1):
+        pool.store.put("pods", _pod(index, 3, *GATES))
+    for version, active in ((4, 0), (5, 2)):
+        pool.store.put("jobs", _job(version, failed=1, active=active, parallelism=2))
+        assert (pool.job.absent, pool.view().stages[0].pending) == (0, 5)
+
+
+def test_of_a_job_that_makes_no_pods_after_a_failure_those_that_there_are_have_their_turn_and_no_more() -> None:
+    pool = _Pool()
+    pool.store.put("pods", _pod(1, 3))
+    for index in (2, 3):
+        pool.store.put("pods", _pod(index, 3, *GATES))
+    pool.store.give_turns("job-w-a", 1)
+    raw = _job(4, failed=1, active=4, tasks=9, parallelism=9, succeeded=1)
+    raw["status"]["uncountedTerminatedPods"] = {"succeeded": ["pod-0"]}
+    pool.store.put("jobs", raw)
+    assert (pool.job.let_in, pool.job.owed, pool.due) == (1, 1, ["pod-2"])
+    assert pool.job.unsettled == 2, "one that is not counted, and one whose pod has ended"
+    assert pool.job.absent == 8 - 1 - 2 - 2
+    pool.store.give_turns("job-w-a", 5)
+    assert (pool.job.owed, pool.due) == (2, ["pod-2", "pod-3"])
+    pool.store.put("jobs", _job(5, failed=1, active=4, tasks=9, parallelism=9, succeeded=1, suspended=True))
+    assert pool.job.absent == 0, "it makes none because it may not"
+
+
+def test_pods_that_were_let_through_and_lack_that_are_ready_are_counted_from_the_first_time_on() -> None:
+    pool = _Pool()
+
+    def say(version: int, ready: int, **fields: Any) -> None:
+        raw = _job(version, **fields)
+        raw["status"]["ready"] = ready
+        pool.store.put("jobs", raw)
+
+    say(3, 0)
+    pool.store.put("pods", _pod(0, 4, *GATES))
+    assert pool.job.idle_s == math.inf, "it waits at its gate"
+    pool.store.put("pods", _pod(0, 5))
+    assert pool.job.idle_s == T0
+    pool.now_s += 50.0
+    pool.store.put("pods", _pod(1, 6, *GATES))
+    assert pool.job.idle_s == T0
+    say(7, 1)
+    assert pool.job.idle_s == math.inf, "as many as were let through are ready"
+    pool.store.put("pods", _pod(1, 8))
+    assert pool.job.idle_s == T0 + 50.0
+    say(9, 1, succeeded=4)
+    assert pool.job.idle_s == math.inf, "only one task is left, whatever pods are not gone yet"
+    say(10, 0, suspended=True)
+    assert pool.job.idle_s == math.inf, "it is to have none"
+
+
+def test_nothing_is_kept_of_a_gated_job_that_is_gone() -> None:
+    pool = _Pool()
+    for index in (0, 1):
+        pool.store.put("pods", _pod(index, 3, *GATES[: 2 * index], start_s=T0))
+    pool.store.remove("pods", "pod-0")
+    pool.store.give_turns("job-w-a", 2)
+    assert all(vars(pool.store.turns).values())
+    pool.store.remove("jobs", "job-w-a")
+    pool.store.put("pods", _pod(1, 4))
+    assert not any(vars(pool.store.turns).values())
+
+
 def test_a_tasks_length_is_what_its_pods_took_and_not_how_long_they_waited() -> None:
     pool = _Pool()
     for index, start_s in enumerate((T0, T0 + 100.0)):
@@ -157,6 +265,10 @@ def test_a_tasks_length_is_what_its_pods_took_and_not_how_long_they_waited() -> 
     pool.store.remove("pods", "pod-2")
     pool.store.put("jobs", _job(10, succeeded=5, active=0, outcome="Complete"))
     assert pool.view().stages[0].took_s(112.0) == pytest.approx(10.0)
+    for index, start_s in ((3, pool.now_s + 9.0), (4, pool.now_s - 0.5)):  # another machine's clock says when it began
+        pool.store.put("pods", _pod(index, 11 + index, start_s=start_s))
+        pool.store.remove("pods", f"pod-{index}")
+    assert pool.view().stages[0].took_s(112.0) == pytest.approx((8.0 + 12.0 + 0.0 + 0.5) / 4)
     later = _Pool()
     expected = {names.ANNOTATION_ESTIMATE: "7.5"}
     later.store.put("jobs", _job(10, succeeded=5, active=0, outcome="Complete", annotations=expected))
