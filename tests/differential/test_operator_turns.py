@@ -20,6 +20,7 @@ from fermata.sim.trace import Trace
 from fermata.sim.trace_builder import StageSpec, TraceBuilder
 
 EXECUTORS = 3
+PRIMES = (2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59, 61, 67, 71, 73)
 EAGER = ("fifo", "sjf", "srwf", "fair")
 HOLDING = ("sjf-hold:tau=3,split=4", "default")
 Raw = dict[str, Any]
@@ -29,15 +30,17 @@ Stream = list[tuple[float, list[StageSpec]]]
 @st.composite
 def streams(draw: st.DrawFn) -> Stream:
     """Draw a stream of jobs: arrivals, and stages of equal tasks that take what was expected of them."""
+    # Two things at exactly one instant are ordered in ways that nobody promises; no sums of these and of what is
+    # rational are the same but those of the same ones.
+    fractions_s = (math.sqrt(prime) % 1 / 40 for prime in PRIMES)
     made, arrival_s = [], 0.0
     for number in range(draw(st.integers(1, 7))):
-        # Odd fractions: two things at exactly one instant are ordered in ways that nobody promises.
         arrival_s += draw(st.integers(0, 20)) + (number + 1) / 97
         stages: list[StageSpec] = []
         for index in range(draw(st.integers(1, 3))):
             tasks, seconds = draw(st.integers(1, 5)), draw(st.integers(1, 30))
             above = [f"s{parent}" for parent in range(index) if draw(st.booleans())]
-            took_s = seconds + (number + 1) * (index + 1) / 1009
+            took_s = seconds + next(fractions_s)
             slots = draw(st.integers(1, 2))
             stages.append(StageSpec(f"s{index}", [took_s] * tasks, above, slots=slots, estimate_s=float(seconds)))
         made.append((arrival_s, stages))
