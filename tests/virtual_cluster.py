@@ -47,6 +47,7 @@ class VirtualCluster(Server):
         self.fails: dict[str, int] = {}  # by workflow: how many of its pods fail before others do their work
         self.backoff_s = 0.0  # after a pod has failed, its Job makes none for so long
         self._refill_s: dict[str, float] = {}  # by uid of Jobs that make no pods now: until when
+        self.leads = True
         self.shut_for = "Forbidden"
         self.shut_s: dict[str, float] = {}  # by workflow: until when nobody may let a pod of it through
         self._news = True
@@ -68,7 +69,7 @@ class VirtualCluster(Server):
                 now=self.clock_s,
                 wake=lambda _: None,
                 pending=lambda _: False,
-                leads=lambda: True,
+                leads=lambda: self.leads,
                 namespace=None,
             ),
         )

@@ -6,10 +6,11 @@ import asyncio
 from typing import Any
 
 import pytest
-from tests.unit.operator.objects import T0, stage, workflow
+from tests.unit.operator.objects import T0, stage, template, workflow
 from tests.virtual_cluster import VirtualCluster
 
-from fermata.operator import reasons
+from fermata.operator import names, reasons
+from fermata.operator.connection import ClusterError
 
 Raw = dict[str, Any]
 
@@ -91,3 +92,105 @@ def test_while_a_job_makes_no_pods_for_tasks_that_failed_others_have_their_execu
     cluster.fails["wide"], cluster.backoff_s = 2, 40.0
     ended_s = _run(cluster, {"wide": (0.0, stage("a", tasks=3)), "other": (1.0, stage("a", tasks=4))}, 600.0)
     assert ended_s == {"other": pytest.approx(15.0), "wide": pytest.approx(55.0)}
+
+
+def _begin(cluster: VirtualCluster, row: Raw) -> float:
+    """Submit a workflow of one stage now, and return when the operator comes back."""
+    cluster.store.put("workflows", cluster.put("uid-wide", workflow("wide", row)))
+    return asyncio.run(cluster._settle())
+
+
+def test_a_pod_of_which_nobody_says_whether_it_was_let_through_keeps_its_turn_and_is_asked_for_less_and_less_often(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    cluster, asked_s = _cluster(1, wide=5.0, other=5.0), list[float]()
+
+    async def lose(*_: Any) -> Raw:
+        asked_s.append(cluster.now_s - T0)
+        raise ClusterError(0, "ServerDisconnectedError", f"the answer to {len(asked_s)}")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(cluster, "patch_pod", lose)
+        _run(cluster, {"wide": (0.0, stage("a", tasks=2)), "other": (1.0, stage("a"))}, 10.0)
+    assert asked_s == pytest.approx([0.0, 0.25, 0.75, 1.75, 3.75, 7.75])
+    assert len(cluster.jobs) == 1, "its executor is not free"
+    assert _row(cluster, "wide")["reason"] == reasons.CHANGE_RETRYING
+    assert _row(cluster, "wide")["message"].endswith("the answer to 6")
+    said = "not let through its gate, again in 0.25 s: ServerDisconnectedError: the answer to 1"
+    assert caplog.records[0].getMessage() == f"pod default/{next(iter(cluster.pods))}: {said}"
+    cluster.now_s = T0 + 16.0
+    asyncio.run(cluster._settle())
+    assert (len(cluster.running), _row(cluster, "wide")["reason"]) == (1, "")
+
+
+def test_one_pod_that_may_not_be_let_through_takes_no_turn_from_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster, occupied = _cluster(2, wide=5.0), list[int]()
+    let_through = cluster.patch_pod
+
+    async def refuse_first(namespace: str, name: str, patch: Raw) -> Raw:
+        if name.endswith("-0"):
+            raise ClusterError(403, "Forbidden", "not this one")
+        await asyncio.sleep(0.001)
+        occupied.append(next(iter(cluster.store.jobs.values())).occupied)
+        return await let_through(namespace, name, patch)
+
+    monkeypatch.setattr(cluster, "patch_pod", refuse_first)
+    _begin(cluster, stage("a", tasks=2))
+    assert (occupied, len(cluster.running)) == ([1], 1)
+
+
+def test_a_pod_keeps_the_gates_of_others_and_nothing_is_done_to_another_one_of_its_name(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cluster, asked = _cluster(1, wide=5.0), list[Raw]()
+    let_through = cluster.patch_pod
+
+    async def ask(namespace: str, name: str, patch: Raw) -> Raw:
+        pod = cluster.pods[name]
+        assert [gate["name"] for gate in pod["spec"]["schedulingGates"]] == ["example.com/theirs", names.GATE]
+        asked.append(patch)
+        meta = {key: pod["metadata"][key] for key in ("uid", "resourceVersion")}
+        assert patch == {"metadata": meta, "spec": {"schedulingGates": [{"name": "example.com/theirs"}]}}
+        return await let_through(namespace, name, patch)
+
+    monkeypatch.setattr(cluster, "patch_pod", ask)
+    theirs = template()
+    theirs["spec"]["schedulingGates"] = [{"name": "example.com/theirs"}]
+    _begin(cluster, stage("a", tasks=2, template=theirs))
+    assert len(asked) == 1
+
+
+def test_an_operator_that_others_have_taken_over_from_since_it_decided_lets_no_pod_through(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cluster = _cluster(1, wide=5.0)
+    create = cluster.create_job
+
+    async def freeze(job: Raw) -> Raw:
+        cluster.leads = False
+        return await create(job)
+
+    monkeypatch.setattr(cluster, "create_job", freeze)
+    assert _begin(cluster, stage("a", tasks=2)) <= cluster.now_s, "it may lead again"
+    assert (len(cluster.pods), cluster.running) == (1, [])
+    cluster.leads = True
+    asyncio.run(cluster._settle())
+    assert len(cluster.running) == 1
+
+
+def test_a_pod_that_may_not_be_let_through_when_its_workflow_has_gone_is_neither_told_of_nor_tried_again(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    cluster = _cluster(1, wide=5.0)
+
+    async def go_first(*_: Any) -> Raw:
+        for uid in list(cluster.store.jobs):
+            cluster.store.remove("jobs", uid)
+        cluster.store.remove("workflows", "uid-wide")
+        await cluster.reconciler._observer.observe(cluster.now_s)
+        raise ClusterError(403, "Forbidden", "you may not")
+
+    monkeypatch.setattr(cluster, "patch_pod", go_first)
+    _begin(cluster, stage("a", tasks=2))
+    assert not caplog.records
+    assert not list(cluster.reconciler._applier.retries_s(0.0)), "nobody would ever drop it"
