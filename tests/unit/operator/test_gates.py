@@ -25,9 +25,9 @@ def _run(cluster: VirtualCluster, arrivals: dict[str, tuple[float, Raw]], until_
     return {name: time_s - T0 for name, time_s in ended_s.items()}
 
 
-def _cluster(executors: int, **took_s: float) -> VirtualCluster:
+def _cluster(executors: int, policy: str = "fifo", **took_s: float) -> VirtualCluster:
     lengths = {(name, "a"): seconds for name, seconds in took_s.items()}
-    pool: Raw = {"policy": {"name": "fifo"}, "decisionDeadlineSeconds": 60, "giveBack": "Task"}
+    pool: Raw = {"policy": {"name": policy}, "decisionDeadlineSeconds": 60, "giveBack": "Task"}
     return VirtualCluster(T0, lengths, slow=False, executors=executors, **pool)
 
 
@@ -54,6 +54,20 @@ def test_a_stage_that_may_not_be_widened_goes_on_with_as_many_tasks_as_it_has() 
     cluster.forbids = True
     ended_s = _run(cluster, {"first": (0.0, stage("a")), "wide": (1.0, stage("a", tasks=3))}, 600.0)
     assert ended_s["wide"] == pytest.approx(31.0, abs=0.01)
+
+
+def test_a_stage_is_widened_when_more_executors_are_free_and_asks_for_nothing_when_its_pods_are_there() -> None:
+    cluster = _cluster(2, first=5.0, wide=10.0)
+    ended_s = _run(cluster, {"first": (0.0, stage("a")), "wide": (1.0, stage("a", tasks=4))}, 600.0)
+    assert ended_s["wide"] == pytest.approx(25.0), "two at once from the end of the first workflow on"
+    assert cluster.patched_s == [T0 + 5.0]
+
+
+def test_a_stage_that_is_given_fewer_executors_than_its_job_may_have_pods_lets_through_no_more_than_that() -> None:
+    cluster = _cluster(3, "sjf", first=5.0, wide=10.0, short=100.0)
+    one = stage("a", estimateSeconds=1)
+    _run(cluster, {"first": (0.0, one), "wide": (1.0, stage("a", tasks=9)), "short": (8.0, one)}, 14.0)
+    assert (len(cluster.running), cluster.most) == (3, 3)
 
 
 def test_a_pod_that_was_let_through_and_does_not_get_ready_is_told_of() -> None:

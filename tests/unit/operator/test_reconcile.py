@@ -565,6 +565,32 @@ def test_a_namespace_without_quota_is_asked_for_one_stage_now_and_then_and_start
     asyncio.run(run())
 
 
+def test_beside_a_stage_without_quota_what_runs_is_widened_and_other_namespaces_start_what_they_have() -> None:
+    world, wide = World(executors=5), stage("a", tasks=9, estimateSeconds=9, parallelism=2)
+    create = world.server.create_job
+
+    async def refuse(job: dict[str, Any]) -> dict[str, Any]:
+        if job["metadata"]["namespace"] == "default":
+            raise ClusterError(403, "Forbidden", "is forbidden: exceeded quota: few, requested: count/jobs.batch=1")
+        return await create(job)
+
+    world.feed("workflows", "uid-wide", workflow("wide", wide))
+    asyncio.run(world.run_until(T0 + 2.0))
+    world.server.create_job = refuse  # type: ignore[method-assign]
+    for name, namespace in (("full", "default"), ("elsewhere", "another")):
+        raw = workflow(name, stage("a", estimateSeconds=9))
+        raw["metadata"]["namespace"] = namespace
+        world.feed("workflows", f"uid-{name}", raw)
+        asyncio.run(world.run_until(world.now_s + 0.01))
+    assert _waits(world, "full") == [("Waiting", "StartRetrying")]
+    assert world.started.keys() == {"short", "wide", "elsewhere"}
+    raw = world.server.objects["uid-wide"]
+    meta, spec = raw["metadata"] | {"generation": 2}, raw["spec"] | {"stages": [{**wide, "parallelism": 3}]}
+    world.feed("workflows", "uid-wide", {**raw, "metadata": meta, "spec": spec})
+    asyncio.run(world.run_until(world.now_s + 0.01))
+    assert [round(at_s - T0, 2) for at_s in world.server.patched_s] == [2.02]
+
+
 @pytest.mark.parametrize("status", [403, 500])
 def test_twice_as_many_starts_that_fail_are_told_in_twice_the_work(status: int) -> None:
     few, many = (_lines_of_a_round(stages, status) for stages in (20, 40))
