@@ -139,10 +139,10 @@ class Applier:
         put_off |= self._shared.behind(self._failures, able, self._under_way(), now_s)
         put_off = put_off.difference(self._narrowed(views)) | self._gates.shut(now_s)
         put_off.update(self.starting)
-        for (uid, name), begun in self.starting.items():
-            over = uid in views and views[uid].has_ended(name)
-            if begun.view.spec.parallelism is not None and not over:  # tasks that may begin now count towards it
-                put_off.update((uid, stage.spec.name) for stage in begun.view.stages)
+        for uid, name in self.starting:
+            view = views.get(uid)  # as an edit has left it
+            if view and view.spec.parallelism is not None and not view.has_ended(name):
+                put_off.update((uid, stage.spec.name) for stage in view.stages)  # what may begin now counts towards it
         full = self._without_quota(now_s)
         for uid, view in views.items() if full else ():
             if view.fact.meta.namespace in full:

@@ -10,6 +10,7 @@ import itertools
 import math
 import sys
 from collections import Counter
+from functools import partial
 from types import FrameType
 from typing import Any
 
@@ -363,7 +364,7 @@ def test_a_round_that_fails_loses_nothing_of_what_changed(monkeypatch: pytest.Mo
     assert "short" in world.started
 
 
-@pytest.mark.parametrize(("status", "last_s"), [(500, [8.0, 8.0]), (403, [16.0, 30.0])])
+@pytest.mark.parametrize(("status", "last_s"), [(500, [8.0, 8.0]), (429, [8.0, 8.0]), (403, [16.0, 30.0])])
 def test_a_start_that_fails_is_tried_again_soon_and_then_less_often(status: int, last_s: list[float]) -> None:
     world = World()
     world.server.refusals["short"] = [status] * 8
@@ -372,6 +373,83 @@ def test_a_start_that_fails_is_tried_again_soon_and_then_less_often(status: int,
     assert world.started["short"] == pytest.approx(1.0 + sum(waits_s), abs=0.1)
     starts = world.metrics.registry.get_sample_value("fermata_stage_start_seconds_count", {"pool": "pool"})
     assert starts == len(world.started), "what failed did not end with a Job"
+
+
+def test_an_api_server_with_too_much_to_do_is_not_asked_for_more_at_once() -> None:
+    world = World()
+    world.server.refusals["short"] = [429]
+    assert asyncio.run(world.reconciler.reconcile()) == pytest.approx(world.now_s + 0.25)
+
+
+@pytest.mark.parametrize(("took_s", "told_s"), [(2.0, 2.0), (-5.0, 0.0)])
+def test_what_a_start_takes_is_measured_and_a_widening_is_none(took_s: float, told_s: float) -> None:
+    world = World()
+    create, widen = world.server.create_job, world.server.patch_job
+
+    async def slowly(request: Any, *arguments: Any) -> Any:
+        world.now_s += took_s  # or the clock is set back
+        return await request(*arguments)
+
+    world.server.create_job = partial(slowly, create)  # type: ignore[method-assign]
+    world.server.patch_job = partial(slowly, widen)  # type: ignore[method-assign]
+    raw = workflow("short", stage("a", tasks=9, estimateSeconds=9))
+    raw["metadata"]["generation"] = 2
+    world.feed("workflows", "uid-short", raw)
+    asyncio.run(world.reconciler.reconcile())
+    meta, spec = world.pool["metadata"] | {"generation": 2}, world.pool["spec"] | {"executors": 3}
+    world.feed("executorpools", "p", {**world.server.objects["p"], "metadata": meta, "spec": spec})
+    asyncio.run(world.reconciler.reconcile())
+    assert (world.started.keys(), len(world.server.patched_s)) == ({"short"}, 1)
+    sample = world.metrics.registry.get_sample_value
+    told = [sample(f"fermata_stage_start_seconds_{kind}", {"pool": "pool"}) for kind in ("count", "sum")]
+    assert told == pytest.approx([1.0, told_s])
+
+
+def test_a_job_that_the_api_server_never_takes_has_failed_its_stage_and_its_executors_are_the_next_ones_at_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    world = World(executors=1)
+    create = world.server.create_job
+
+    async def refuse(job: dict[str, Any]) -> dict[str, Any]:
+        if job["metadata"]["labels"]["fermata.dev/workflow"] == "short":
+            raise ClusterError(422, "Invalid", "spec: no")
+        return await create(job)
+
+    world.server.create_job = refuse  # type: ignore[method-assign]
+    back_s = asyncio.run(world.reconciler.reconcile())
+    assert [record.getMessage() for record in caplog.records] == ["default/short: stage a: spec: no"]
+    assert back_s <= world.now_s, "nothing else says that its executors are free"
+    world.feed("workflows", "uid-next", workflow("next", stage("a", estimateSeconds=9), arrival_s=T0 + 1.0))
+    asyncio.run(world.run_until(T0 + 5.0))
+    assert world.started.keys() == {"next"}
+    assert _waits(world, "short") == [("Failed", "JobRejected")]
+    assert _outcome(world, "short")[:2] == ("False", "StageFailed")
+
+
+def test_a_stage_that_could_be_started_at_last_has_not_failed_before_when_it_cannot_be_widened(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    world = World()
+    world.server.refusals["wide"] = [403] * 2
+    world.feed("workflows", "uid-wide", workflow("wide", stage("a", tasks=2, estimateSeconds=9)))
+    asyncio.run(world.run_until(T0 + 5.0))
+    world.server.forbids = True
+    meta, spec = world.pool["metadata"] | {"generation": 2}, world.pool["spec"] | {"executors": 3}
+    world.feed("executorpools", "p", {**world.server.objects["p"], "metadata": meta, "spec": spec})
+    asyncio.run(world.run_until(T0 + 5.1))
+    said = [record.getMessage().partition("stage a: ")[2] for record in caplog.records]
+    bad, forbidden = "403: a bad moment", "Forbidden: you may not"
+    assert said == [
+        f"not started, again in 0.25 s: {bad}", f"not started, again in 0.5 s: {bad}",
+        f"not widened, again in 0.25 s: {forbidden}",
+    ]  # fmt: skip
+
+
+def test_until_when_a_stage_is_held_is_told_anew_when_it_is_held_on() -> None:
+    world = World()
+    asyncio.run(world.run_until(T0 + 15.0))
+    assert parse(world.long["holdUntil"]) == pytest.approx(T0 + 21.0)
 
 
 def test_a_stage_that_runs_and_cannot_be_widened_is_not_said_not_to_be_started(
@@ -591,6 +669,69 @@ def test_beside_a_stage_without_quota_what_runs_is_widened_and_other_namespaces_
     assert [round(at_s - T0, 2) for at_s in world.server.patched_s] == [2.02]
 
 
+def test_a_namespace_without_quota_is_asked_less_and_less_often_until_all_start_at_once_and_says_so_each_time(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    world, names = World(executors=99), [f"w{number}" for number in range(8)]
+    create, refused_s, used, room = world.server.create_job, list[float](), 3, 0
+
+    async def take(job: dict[str, Any]) -> dict[str, Any]:
+        await asyncio.sleep(0)  # others ask meanwhile
+        if room <= 0:
+            refused_s.append(world.now_s - T0 - 2.0)
+            raise ClusterError(403, "Forbidden", f"is forbidden: exceeded quota: few, used: count/jobs.batch={used}")
+        return await create(job)
+
+    def told() -> list[str]:
+        said = [record.getMessage()[-2:] for record in caplog.records]
+        caplog.clear()
+        return said
+
+    asyncio.run(world.run_until(T0 + 2.0))
+    world.server.create_job = take  # type: ignore[method-assign]
+    world.server.refusals["w0"] = []
+    for name in names:
+        world.feed("workflows", f"uid-{name}", workflow(name, stage("a", estimateSeconds=9), arrival_s=T0 + 2.0))
+    asyncio.run(world.run_until(T0 + 10.0))
+    assert sorted({round(at_s, 1) for at_s in refused_s}) == pytest.approx([0.0, 0.25, 0.75, 1.75, 3.75, 7.75], abs=0.1)
+    assert told() == ["=3"]
+    used = 4
+    asyncio.run(world.run_until(T0 + 20.0))
+    assert told() == ["=4"]
+    room = 99
+    asyncio.run(world.run_until(T0 + 60.0))
+    assert max(world.started[name] for name in names) - min(world.started[name] for name in names) < 0.01
+    room = 0
+    world.feed("workflows", "uid-late", workflow("late", stage("a", estimateSeconds=9), arrival_s=T0 + 60.0))
+    asyncio.run(world.run_until(T0 + 61.0))
+    assert told() == ["=4"], "there was room in between"
+
+
+def test_what_a_quota_keeps_from_starting_says_that_and_not_what_failed_before_and_leaves_its_executors() -> None:
+    world = World(executors=2)
+    asyncio.run(world.run_until(T0 + 2.0))
+    create, failures = world.server.create_job, [ClusterError(500, "", "a bad moment")]
+
+    async def refuse(job: dict[str, Any]) -> dict[str, Any]:
+        if job["metadata"]["namespace"] == "default":
+            quota = ClusterError(403, "Forbidden", "is forbidden: exceeded quota: few, requested: count/jobs.batch=1")
+            raise failures.pop() if failures else quota
+        return await create(job)
+
+    world.server.create_job = refuse  # type: ignore[method-assign]
+    world.feed("workflows", "uid-full", workflow("full", stage("a", estimateSeconds=9), arrival_s=T0 + 2.0))
+    asyncio.run(world.run_until(T0 + 4.5))
+    (row,) = world.server.objects["uid-full"]["status"]["stages"]
+    assert row["message"].startswith("not started, tried again: Forbidden: exceeded quota: few")
+    elsewhere = workflow("elsewhere", stage("a", estimateSeconds=9), arrival_s=T0 + 2.0)
+    elsewhere["metadata"]["namespace"] = "another"
+    world.server.put("uid-elsewhere", elsewhere)
+    world.now_s = T0 + 5.75  # when it is tried again
+    world.store.put("workflows", elsewhere)
+    asyncio.run(world.run_until(world.now_s + 0.01))
+    assert "elsewhere" in world.started
+
+
 @pytest.mark.parametrize("status", [403, 500])
 def test_twice_as_many_starts_that_fail_are_told_in_twice_the_work(status: int) -> None:
     few, many = (_lines_of_a_round(stages, status) for stages in (20, 40))
@@ -712,6 +853,34 @@ def test_what_an_unanswered_start_may_have_begun_counts_towards_its_workflows_ow
     assert len(created) == (1 if shared else 2)
     asyncio.run(world.run_until(world.now_s + 60.0))
     assert len(created) == (1 if shared else 2), "the first runs, as it turned out"
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_beside_a_start_without_an_answer_a_workflow_begins_more_only_if_it_has_no_parallelism_of_its_own(
+    shared: bool,
+) -> None:
+    world, created = World(executors=4), list[str]()
+    world.server.refusals["short"] = [403] * 99
+    create = world.server.create_job
+
+    async def lose_first(job: dict[str, Any]) -> dict[str, Any]:
+        made, labels = await create(job), job["metadata"]["labels"]
+        if labels["fermata.dev/workflow"] != "two":
+            return made
+        created.append(labels["fermata.dev/stage"])
+        if len(created) == 1:
+            raise ClusterError(0, "ServerDisconnectedError", "")
+        return made
+
+    world.server.create_job, world.server.unread = lose_first, 99  # type: ignore[method-assign]
+    raw = workflow("two", stage("a", estimateSeconds=1), **({"parallelism": 1} if shared else {}))
+    world.feed("workflows", "uid-two", raw)
+    asyncio.run(world.run_until(world.now_s + 0.2))
+    raw = world.server.objects["uid-two"]
+    meta, stages = raw["metadata"] | {"generation": 2}, [*raw["spec"]["stages"], stage("b", estimateSeconds=1)]
+    world.feed("workflows", "uid-two", {**raw, "metadata": meta, "spec": raw["spec"] | {"stages": stages}})
+    asyncio.run(world.run_until(world.now_s + 0.2))
+    assert created == (["a"] if shared else ["a", "b"])
 
 
 @pytest.mark.parametrize("what", ["start", "hold"])

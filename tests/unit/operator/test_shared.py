@@ -12,6 +12,7 @@ from tests.unit.operator.objects import T0, stage, workflow
 from tests.unit.operator.world import World
 
 from fermata.operator.connection import ClusterError
+from fermata.policy import registry
 
 NAMES = [f"w{number}" for number in range(40)]
 HOOK = ClusterError(500, "InternalError", 'failed calling webhook "w.example.com": connection refused')
@@ -125,5 +126,40 @@ def test_nobody_waits_behind_a_stage_that_may_not_start_any_more() -> None:
         is_mended = True
         await world.run_until(T0 + 30.0)
         assert world.started.keys() == {"short", "w0"}
+
+    asyncio.run(main())
+
+
+def test_that_a_trouble_is_over_is_found_in_time_where_nothing_else_happens_in_the_pool() -> None:
+    is_mended = False
+    world, _ = crowd(lambda name: None if is_mended or name not in NAMES else HOOK)
+    world.reconciler._seat._policy = registry.load("fifo")  # which holds nothing: a hold that ends calls the pool
+
+    async def main() -> None:
+        nonlocal is_mended
+        await world.run_until(T0 + 100.0)
+        is_mended = True
+        await world.run_until(T0 + 109.0)
+        assert world.started.keys() >= set(NAMES)
+
+    asyncio.run(main())
+
+
+def test_stages_that_share_a_trouble_and_had_to_wait_are_not_all_tried_when_there_are_executors_again() -> None:
+    world, asked = crowd(lambda name: HOOK if name in NAMES else None)
+
+    def resize(executors: int) -> None:
+        raw = world.server.objects["p"]
+        meta = raw["metadata"] | {"generation": raw["metadata"]["generation"] + 1}
+        world.feed("executorpools", "p", {**raw, "metadata": meta, "spec": raw["spec"] | {"executors": executors}})
+
+    async def main() -> None:
+        await world.run_until(T0 + 20.0)
+        resize(1)
+        await world.run_until(T0 + 150.0)
+        before = asked.total()
+        resize(99)
+        await world.run_until(T0 + 150.1)
+        assert 1 <= asked.total() - before <= 2
 
     asyncio.run(main())
