@@ -5,6 +5,8 @@ from __future__ import annotations
 import heapq
 import math
 from collections import Counter
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 from unittest.mock import patch
 
@@ -56,7 +58,7 @@ class VirtualCluster(Server):
 
     def start_operator(self) -> None:
         """Start the operator, anew if there was one: it lists what there is."""
-        metrics = Metrics()
+        metrics, self._pool = Metrics(), self.objects["p"]
         self.store = Store(self.clock_s, lambda _: self._hear())
         self.reconciler = PoolReconciler(
             "pool",
@@ -91,7 +93,11 @@ class VirtualCluster(Server):
         self._news = True
 
     async def run(
-        self, arrivals: list[tuple[float, Raw]], restart_s: float = math.inf, until_s: float = math.inf
+        self,
+        arrivals: list[tuple[float, Raw]],
+        restart_s: float = math.inf,
+        until_s: float = math.inf,
+        edits: Sequence[tuple[float, Callable[[], None]]] = (),
     ) -> dict[str, float]:
         """Submit workflows at their times and return when each of them ended.
 
@@ -99,28 +105,55 @@ class VirtualCluster(Server):
             arrivals: times, in their order, and workflows.
             restart_s: when the operator is killed and started anew.
             until_s: when to leave off, whatever has not ended.
+            edits: what people do besides, and when.
         """
-        left, wake_s = arrivals[::-1], math.inf
-        stages = sum(len(raw["spec"]["stages"]) for _, raw in arrivals)
-        while self.ended < stages and self.now_s < until_s:
+        left = [*edits, *((at_s, partial(self._submit, raw)) for at_s, raw in arrivals)]
+        left += [(restart_s, self.restart)] if restart_s < math.inf else []
+        left.sort(key=lambda each: each[0], reverse=True)
+        wake_s = math.inf
+        while (left or self.unfinished()) and self.now_s < until_s:
             next_s = self.running[0][0] if self.running else math.inf
-            next_s = min(
-                next_s, left[-1][0] if left else math.inf, wake_s, restart_s, until_s, *self._refill_s.values()
-            )
+            next_s = min(next_s, left[-1][0] if left else math.inf, wake_s, until_s, *self._refill_s.values())
             assert next_s < math.inf, "nothing will ever happen again"
             self.idle_s += max(next_s - self.now_s, 0.0) if self._wastes else 0.0
             self.now_s = max(next_s, self.now_s)
-            if restart_s <= self.now_s:
-                restart_s = math.inf
-                self.reconciler.close()
-                self.start_operator()
             await self._end_due()
             while left and left[-1][0] <= self.now_s:
-                raw = left.pop()[1]
-                self.store.put("workflows", self.put(raw["metadata"]["uid"], raw))
+                left.pop()[1]()
             wake_s = await self._settle()
         self.reconciler.close()
         return self.completion_s
+
+    def unfinished(self) -> list[str]:
+        """Return the workflows of which no status says that they have ended."""
+        told = ((raw["metadata"]["name"], raw) for raw in self.objects.values() if raw.get("kind") == "Workflow")
+        return [name for name, raw in told if not raw.get("status", {}).get("completionTime")]
+
+    def _submit(self, raw: Raw) -> None:
+        self.store.put("workflows", self.put(raw["metadata"]["uid"], raw))
+
+    def restart(self) -> None:
+        """Kill the operator and start another one."""
+        self.reconciler.close()
+        self.start_operator()
+
+    def edit(self, uid: str, **spec: Any) -> None:
+        """Change fields of the spec of the pool, or of a workflow if there is one of that uid."""
+        raw = self.objects.get(uid)
+        if raw is not None:
+            meta = {**raw["metadata"], "generation": raw["metadata"]["generation"] + 1}
+            raw = self.put(uid, {**raw, "metadata": meta, "spec": raw["spec"] | spec})
+            self.store.put("executorpools" if uid == "p" else "workflows", raw)
+
+    def delete(self, uid: str) -> None:
+        """Delete a workflow, and with it its Jobs and pods, which end at once."""
+        if self.objects.pop(uid, None) is None:
+            return
+        self.store.remove("workflows", uid)
+        for job in [raw for raw in self.objects.values() if raw.get("kind") == "Job" and _owner(raw) == uid]:
+            del self.objects[job["metadata"]["uid"]]
+            self.store.remove("jobs", job["metadata"]["uid"])
+            self._end_pods(job["metadata"]["uid"])
 
     @property
     def _wastes(self) -> bool:
@@ -160,6 +193,9 @@ class VirtualCluster(Server):
     def _fill(self, job: Raw) -> Raw:
         """Make pods until as many of a Job have not ended as its parallelism says, or all its tasks have theirs."""
         uid, spec, status = job["metadata"]["uid"], job["spec"], job["status"]
+        if spec.get("suspend"):
+            self._end_pods(uid)
+            return self.put(uid, {**job, "status": status | {"active": 0, "ready": 0}})
         wanted = min(spec["parallelism"], spec["completions"] - status["succeeded"])
         present, made = sum(_owner(pod) == uid for pod in self.pods.values()), status["made"]
         if uid in self._refill_s:
@@ -179,6 +215,15 @@ class VirtualCluster(Server):
             "made": made + max(missing, 0),
         }
         return self.put(uid, {**job, "status": status})
+
+    def _end_pods(self, job: str) -> None:
+        """End all pods of a Job that is to have none, and count none of them."""
+        self._refill_s.pop(job, None)
+        for name in [name for name, pod in self.pods.items() if _owner(pod) == job]:
+            del self.pods[name]
+            self.store.remove("pods", name)
+        self.running = [(end_s, name) for end_s, name in self.running if name in self.pods]
+        heapq.heapify(self.running)
 
     def _show(self, name: str) -> Raw:
         """Run a pod that no gate keeps, and tell of it."""

@@ -8,7 +8,7 @@ from fermata.operator import reasons
 from fermata.operator.facts import PoolFact, WorkflowFact
 from fermata.operator.resources import ExecutorPoolSpec, WorkflowSpec
 from fermata.operator.store import Store
-from fermata.operator.validate import Problem, pool_problems, selector_problems, workflow_problems
+from fermata.operator.validate import Problem, pool_problems, selector_problems, too_many_slots, workflow_problems
 
 
 def pool_problem(fact: PoolFact) -> Problem | None:
@@ -49,7 +49,7 @@ class Acceptance:
         if not self.takes(fact.meta.namespace):
             message = f"pool {self._pool!r} does not take workflows of namespace {fact.meta.namespace!r}"
             return Problem(reasons.NAMESPACE_NOT_ALLOWED, message)
-        return None
+        return self._outgrown(fact, pool.spec) if pool.spec else None
 
     def takes(self, namespace: str) -> bool:
         """Tell whether the pool takes workflows of a namespace."""
@@ -70,6 +70,20 @@ class Acceptance:
         pool = self._store.pools.get(self._pool)
         selector = pool.spec.namespace_selector if pool and pool.spec else None
         return selector is not None and bool(selector_problems(selector))
+
+    def _outgrown(self, fact: WorkflowFact, pool: ExecutorPoolSpec) -> Problem | None:
+        """Return that a pool has become too small for a stage that has begun: the rest of its tasks never has a turn.
+
+        One whose Job starts its tasks by itself goes on.
+        """
+        jobs = self._store.workflow_jobs.get(fact.meta.uid, {})
+        for index, stage in enumerate(fact.spec.stages if fact.spec else ()):
+            job = jobs.get(stage.name)
+            if job is None or not job.gated or not job.begins_more or (job.slots or 1) <= pool.executors:
+                continue
+            if job.completions - job.succeeded > job.occupied + job.unsettled:
+                return too_many_slots(index, stage.name, job.slots or 1, pool)
+        return None
 
     def _begun(self, fact: WorkflowFact) -> set[str]:
         """Return the stages that have been started."""

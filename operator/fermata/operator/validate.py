@@ -71,12 +71,16 @@ def workflow_problems(spec: WorkflowSpec, pool: ExecutorPoolSpec | None = None) 
     if not problems:
         problems = _cycles(spec)
     for index, stage in enumerate(spec.stages):
-        where = ("spec", "stages", index)
         if pool and stage.slots > pool.executors:
-            message = f"stage {stage.name!r} needs {stage.slots} executors a task, the pool has {pool.executors}"
-            problems.append(Problem(reasons.TOO_MANY_SLOTS, message, (*where, "slots")))
-        problems += _template_problems(stage.name, stage.template, (*where, "template"))
+            problems.append(too_many_slots(index, stage.name, stage.slots, pool))
+        problems += _template_problems(stage.name, stage.template, ("spec", "stages", index, "template"))
     return problems
+
+
+def too_many_slots(index: int, stage: str, slots: int, pool: ExecutorPoolSpec) -> Problem:
+    """Return that no task of a stage, the one of that index, fits into a pool."""
+    message = f"stage {stage!r} needs {slots} executors a task, the pool has {pool.executors}"
+    return Problem(reasons.TOO_MANY_SLOTS, message, ("spec", "stages", index, "slots"))
 
 
 def pool_problems(spec: ExecutorPoolSpec) -> list[Problem]:

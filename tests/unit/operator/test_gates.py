@@ -17,12 +17,13 @@ Raw = dict[str, Any]
 
 def _run(cluster: VirtualCluster, arrivals: dict[str, tuple[float, Raw]], until_s: float) -> dict[str, float]:
     """Submit workflows of one stage at their times and return when those ended that did by a time; all from T0."""
-    made = [
-        (T0 + at_s, {**workflow(name, row, arrival_s=T0 + at_s), "status": {}})
-        for name, (at_s, row) in arrivals.items()
-    ]
+    made = [_workflow(name, at_s, row) for name, (at_s, row) in arrivals.items()]
     ended_s = asyncio.run(cluster.run(made, until_s=T0 + until_s))
     return {name: time_s - T0 for name, time_s in ended_s.items()}
+
+
+def _workflow(name: str, at_s: float, row: Raw) -> tuple[float, Raw]:
+    return T0 + at_s, {**workflow(name, row, arrival_s=T0 + at_s), "status": {}}
 
 
 def _cluster(executors: int, policy: str = "fifo", **took_s: float) -> VirtualCluster:
@@ -208,3 +209,24 @@ def test_a_pod_that_may_not_be_let_through_when_its_workflow_has_gone_is_neither
     _begin(cluster, stage("a", tasks=2))
     assert not caplog.records
     assert not list(cluster.reconciler._applier.retries_s(0.0)), "nobody would ever drop it"
+
+
+def test_a_stage_whose_pool_became_too_small_for_its_next_task_says_so_and_goes_on_once_it_is_large_enough() -> None:
+    cluster, made = _cluster(2, wide=5.0), [_workflow("wide", 0.0, stage("a", tasks=2, slots=2))]
+    edits = [(T0 + 2.0, lambda: cluster.edit("p", executors=1)), (T0 + 10.0, cluster.restart)]
+    asyncio.run(cluster.run(made, until_s=T0 + 20.0, edits=edits))
+    status = cluster.objects["uid-wide"]["status"]
+    accepted = next(row for row in status["conditions"] if row["type"] == reasons.ACCEPTED)
+    assert (accepted["status"], accepted["reason"]) == ("False", reasons.TOO_MANY_SLOTS)
+    assert "needs 2 executors a task, the pool has 1" in accepted["message"]
+    cluster.start_operator()
+    edits = [(T0 + 30.0, lambda: cluster.edit("p", executors=2))]
+    assert asyncio.run(cluster.run([], edits=edits)) == {"wide": pytest.approx(T0 + 35.0)}
+
+
+def test_the_last_task_of_a_stage_needs_no_room_in_its_pool_any_more() -> None:
+    cluster, made = _cluster(4, wide=5.0), [_workflow("wide", 0.0, stage("a", tasks=2, slots=2))]
+    edits = [(T0 + 2.0, lambda: cluster.edit("p", executors=1)), (T0 + 3.0, cluster.restart)]
+    assert asyncio.run(cluster.run(made, edits=edits)) == {"wide": pytest.approx(T0 + 5.0)}
+    told = {row["reason"] for row in cluster.objects["uid-wide"]["status"]["conditions"]}
+    assert reasons.TOO_MANY_SLOTS not in told
