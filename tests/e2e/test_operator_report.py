@@ -158,6 +158,7 @@ def test_a_stage_that_was_widened_as_it_ran_is_learned_as_it_was(kubeconfig: Pat
     done = fermata("trace", "export", "--from-cluster", "--pool", "mixed", "-o", str(out), *at)
     assert done.returncode == 0, done.stderr
     assert "2 workflows had a parallelism set" in done.stderr
+    assert "1 workflow suspended for a while, or not accepted" in done.stderr
     trace = read_trace(out, executors=4)
     job = trace.job_ids.index("default/wide-1")
     task = trace.task_ptr[trace.job_stage_ptr[job]]

@@ -169,7 +169,7 @@ def _is_estimated(trace: Trace) -> bool:
 
 
 def _from_cluster(pool: str | None, kubeconfig: Path | None) -> Trace:
-    from fermata.cli.history import read_history, trace_of
+    from fermata.cli.history import SUSPENDED, read_history, trace_of
 
     history = ask(kubeconfig, lambda cluster: read_history(cluster, pool))
     finished = counted(len(history.jobs), "finished workflow")
@@ -186,6 +186,8 @@ def _from_cluster(pool: str | None, kubeconfig: Path | None) -> Trace:
         _say(f"{capped} had a parallelism set, which a trace does not say")
     if history.failed:
         _say(f"{counted(history.failed, 'workflow')} failed, which a trace does not say")
+    if kept := history.count(SUSPENDED):
+        _say(f"{counted(kept, 'workflow')} suspended for a while, or not accepted, which a trace does not say")
     return trace_of(history)
 
 
