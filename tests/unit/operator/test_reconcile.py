@@ -378,7 +378,7 @@ def test_a_start_that_fails_is_tried_again_soon_and_then_less_often(status: int,
 def test_an_api_server_with_too_much_to_do_is_not_asked_for_more_at_once() -> None:
     world = World()
     world.server.refusals["short"] = [429]
-    assert asyncio.run(world.reconciler.reconcile()) == pytest.approx(world.now_s + 0.25)
+    assert asyncio.run(world.reconciler.reconcile()) == pytest.approx(world.now_s + 0.25, abs=0.001)
 
 
 @pytest.mark.parametrize(("took_s", "told_s"), [(2.0, 2.0), (-5.0, 0.0)])
@@ -449,7 +449,7 @@ def test_a_stage_that_could_be_started_at_last_has_not_failed_before_when_it_can
 def test_until_when_a_stage_is_held_is_told_anew_when_it_is_held_on() -> None:
     world = World()
     asyncio.run(world.run_until(T0 + 15.0))
-    assert parse(world.long["holdUntil"]) == pytest.approx(T0 + 21.0)
+    assert parse(world.long["holdUntil"]) == pytest.approx(T0 + 21.0, abs=0.1)
 
 
 def test_a_stage_that_runs_and_cannot_be_widened_is_not_said_not_to_be_started(
@@ -726,9 +726,10 @@ def test_what_a_quota_keeps_from_starting_says_that_and_not_what_failed_before_a
     elsewhere = workflow("elsewhere", stage("a", estimateSeconds=9), arrival_s=T0 + 2.0)
     elsewhere["metadata"]["namespace"] = "another"
     world.server.put("uid-elsewhere", elsewhere)
-    world.now_s = T0 + 5.75  # when it is tried again
+    world.now_s = T0 + 6.0  # when it is tried again
     world.store.put("workflows", elsewhere)
-    asyncio.run(world.run_until(world.now_s + 0.01))
+    assert asyncio.run(world.reconciler.reconcile()) <= world.now_s, "others may have them"
+    asyncio.run(world.reconciler.reconcile())
     assert "elsewhere" in world.started
 
 

@@ -142,7 +142,7 @@ def test_a_pool_comes_back_for_a_status_that_was_refused_though_it_is_called_in_
     asyncio.run(world.reconciler.reconcile())
     again_s = world.now_s + 0.25
     world.now_s += 0.1
-    assert asyncio.run(world.reconciler.reconcile()) == pytest.approx(again_s)
+    assert asyncio.run(world.reconciler.reconcile()) == pytest.approx(again_s, abs=0.001)
 
 
 @pytest.mark.parametrize(("status", "level"), [(409, logging.INFO), (403, logging.WARNING), (503, logging.WARNING)])
@@ -277,3 +277,24 @@ def test_a_workflow_that_has_ended_is_told_of_no_more_when_the_operator_begins()
     world.start_operator()
     run_on(world, 5.0)
     assert events(world, "short", "reason") == []
+
+
+def test_an_operator_that_ends_waits_for_no_status(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fermata.operator.inflight.PATIENCE_S", 0.0)
+    world = begun()
+
+    async def never(*_: Any) -> dict[str, Any]:
+        await asyncio.sleep(3600.0)
+        return {}
+
+    async def end() -> None:
+        await world.reconciler.reconcile()
+        assert len(asyncio.all_tasks()) == 3, "this one, and a status of the pool and of a workflow"
+        world.reconciler.close()
+        await asyncio.sleep(0)
+        assert len(asyncio.all_tasks()) == 1
+
+    world.server.patch_workflow_status = world.server.patch_pool_status = never  # type: ignore[method-assign]
+    _change(world)
+    edit(world, "p", executors=3)
+    asyncio.run(end())
