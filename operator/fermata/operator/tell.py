@@ -150,8 +150,6 @@ class Teller:
             self._stages(view, whys)
         if written and problem is not None:
             self._rejected(view.fact, problem)
-        if written and view.outcome is not None:
-            self.ended(view.fact.meta.uid)
 
     def _is_brief(self, fact: WorkflowFact) -> bool:
         """Tell whether the status of a workflow is to be written without its stages: an edit makes room, perhaps."""

@@ -211,6 +211,62 @@ def test_a_lower_cap_counts_at_once() -> None:
     assert world.started["long"] == pytest.approx(1.0 + 4.0, abs=0.1)
 
 
+@pytest.mark.parametrize(("age_s", "end_s"), [(7, 8.0), (1, 2.0)])
+def test_a_lower_age_cap_shortens_what_was_committed_to_and_says_so(age_s: int, end_s: float) -> None:
+    world = _begin()
+    world.reconciler._seat._policy = _HoldsOnce()  # another one would hold it anew
+    ready_s = parse(world.long["readyTime"]) - T0
+    meta, spec = world.pool["metadata"] | {"generation": 2}, world.pool["spec"] | {"maxWaitSeconds": age_s}
+    world.feed("executorpools", "p", {**world.server.objects["p"], "metadata": meta, "spec": spec})
+    asyncio.run(world.run_until(T0 + 3.5))
+    if end_s > 3.5:
+        assert parse(world.long["holdUntil"]) == pytest.approx(T0 + end_s, abs=0.01)
+    asyncio.run(world.run_until(T0 + 30.0))
+    assert (ready_s, world.started["long"]) == (1.0, pytest.approx(end_s, abs=0.01))
+
+
+def test_where_a_pool_holds_when_idle_a_committed_hold_goes_on_when_nothing_runs_any_more() -> None:
+    world = _begin(holdWhenIdle=True)
+    world.reconciler._seat._policy = _HoldsOnce()  # another one would hold it anew
+    (job,) = world.server.jobs
+    done = {"type": "Complete", "status": "True", "lastTransitionTime": "2027-01-15T08:00:02.500000Z"}
+    world.feed("jobs", job["metadata"]["uid"], {**job, "status": {"succeeded": 1, "conditions": [done]}})
+    asyncio.run(world.run_until(T0 + 10.5))
+    assert (world.started.keys(), world.long["state"]) == ({"short"}, "Held")
+
+
+def test_a_stage_that_an_edit_takes_out_is_held_no_more_and_its_pool_goes_on() -> None:
+    world = _begin()
+    raw = world.server.objects["uid-long"]
+    meta, spec = raw["metadata"] | {"generation": 2}, raw["spec"] | {"stages": [stage("b", estimateSeconds=9)]}
+    world.feed("workflows", "uid-long", {**raw, "metadata": meta, "spec": spec})
+    asyncio.run(world.run_until(T0 + 4.0))
+    assert _waits(world, "long") == [("Running", "")]
+
+
+def test_a_stage_is_held_only_while_it_would_fit() -> None:
+    world = _begin()
+    world.feed("workflows", "uid-next", workflow("next", stage("a", estimateSeconds=9), arrival_s=T0 + 2.0))
+    asyncio.run(world.run_until(T0 + 20.0))
+    assert world.started.keys() == {"short", "next"}
+    assert _waits(world, "long") == [("Waiting", "ExecutorsBusy")]
+    assert world.long["heldSeconds"] == pytest.approx(1.0)
+    assert world.server.objects["uid-long"]["status"]["heldSeconds"] == pytest.approx(1.0)
+
+
+def test_what_is_held_beside_a_stage_of_its_workflow_that_runs_does_not_hold_the_workflow() -> None:
+    world = World(executors=3)
+    world.feed("workflows", "uid-w", workflow("w", stage("a", estimateSeconds=9), stage("b", estimateSeconds=900)))
+    asyncio.run(world.run_until(T0 + 31.0))
+    told = world.server.objects["uid-w"]["status"]
+    assert _waits(world, "w") == [("Running", ""), ("Held", "HeldByPolicy")]
+    assert parse(told["stages"][1]["heldSince"]) == pytest.approx(T0 + 1.0, abs=0.01)
+    assert not told.get("heldSince")
+    assert not told["stages"][0].get("heldSince")
+    holds = world.metrics.registry.get_sample_value("fermata_holds_total", {"pool": "pool"})
+    assert holds == 2.0, "of w and of long; that they are held on is no new one"
+
+
 def test_a_committed_hold_ends_when_nothing_runs_any_more() -> None:
     world = _begin()
     (job,) = world.server.jobs

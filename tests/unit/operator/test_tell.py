@@ -12,7 +12,10 @@ from tests.unit.operator.objects import T0, stage, workflow
 from tests.unit.operator.world import World, kind_of
 
 from fermata.operator.connection import ClusterError
+from fermata.operator.inflight import AT_ONCE
 from fermata.operator.times import render
+from fermata.policy.action import Action
+from fermata.policy.state import ClusterState
 
 SHORT = "uid-short"
 
@@ -107,10 +110,11 @@ def test_that_an_edit_of_a_finished_workflow_was_seen_is_told_at_once() -> None:
     world = begun()
     complete(world, "short")
     run_on(world, 0.25)
-    edit(world, SHORT, priority=1)
-    run_on(world, 0.01)
-    rows = world.server.objects[SHORT]["status"]["conditions"]
-    assert {row["observedGeneration"] for row in rows} == {2}
+    for generation in (2, 3):
+        edit(world, SHORT, priority=generation)
+        run_on(world, 0.01)
+        rows = world.server.objects[SHORT]["status"]["conditions"]
+        assert {row["observedGeneration"] for row in rows} == {generation}
 
 
 def test_a_status_that_was_taken_after_all_is_tried_again_soon_when_it_is_refused_the_next_time() -> None:
@@ -298,3 +302,53 @@ def test_an_operator_that_ends_waits_for_no_status(monkeypatch: pytest.MonkeyPat
     _change(world)
     edit(world, "p", executors=3)
     asyncio.run(end())
+
+
+def _crowd(world: World) -> list[str]:
+    """Submit forty workflows, and return a list of whose statuses are written from now on, as it will be."""
+    for number in range(40):
+        world.feed("workflows", f"uid-{number}", workflow(str(number), stage("a", estimateSeconds=900)))
+    told, write = list[str](), world.server.patch_workflow_status
+
+    async def note(namespace: str, name: str, *arguments: Any) -> dict[str, Any]:
+        told.append(name)
+        return await write(namespace, name, *arguments)
+
+    world.server.patch_workflow_status = note  # type: ignore[method-assign]
+    return told
+
+
+def test_of_many_workflows_those_that_have_ended_are_told_of_first() -> None:
+    world = begun()
+    told = _crowd(world)
+    complete(world, "short")
+    asyncio.run(world.reconciler.reconcile())
+    assert told[0] == "short"
+    assert len(told) > 40
+
+
+def test_where_something_happens_while_statuses_are_written_deciding_comes_before_the_rest_of_them() -> None:
+    world = begun()
+    told = _crowd(world)
+    world.busy = True
+    asyncio.run(world.reconciler.reconcile())
+    assert len(told) == AT_ONCE
+    asyncio.run(world.reconciler.reconcile())
+    assert len(set(told)) == 2 * AT_ONCE, "and what is told then is what was not"
+
+
+def test_a_pool_counts_the_workflows_that_it_accepts_and_says_when_its_fallback_has_decided() -> None:
+    world = begun()
+    _reject(world)
+
+    class Broken:
+        name = "broken"
+
+        def choose(self, _state: ClusterState) -> Action:
+            raise RuntimeError("a bug")
+
+    world.reconciler._seat._policy = Broken()
+    world.feed("workflows", "uid-next", workflow("next", stage("a", estimateSeconds=9), arrival_s=T0 + 6.0))
+    run_on(world, 3.0)
+    assert world.server.objects["p"]["status"]["workflows"] == 2
+    assert "PolicyFallback" in events(world, "pool", "reason")
