@@ -352,3 +352,22 @@ def test_a_pool_counts_the_workflows_that_it_accepts_and_says_when_its_fallback_
     run_on(world, 3.0)
     assert world.server.objects["p"]["status"]["workflows"] == 2
     assert "PolicyFallback" in events(world, "pool", "reason")
+
+
+def test_what_became_of_stages_of_a_workflow_that_goes_on_is_not_told_again_when_the_operator_begins() -> None:
+    world = begun(executors=9)
+    stages = [stage(name, estimateSeconds=9) for name in "abc"]
+    world.feed("workflows", "uid-w", workflow("w", *stages, arrival_s=T0 + 6.0, onFailure="Finish"))
+    run_on(world, 1.0)
+    ends = {"a": ("Complete", {"succeeded": 1}), "b": ("Failed", {"failed": 1})}
+    for job in world.server.jobs[-3:]:
+        raw = world.server.objects[job["metadata"]["uid"]]
+        how, status = ends.get(job["metadata"]["labels"]["fermata.dev/stage"], ("", {"active": 1, "ready": 0}))
+        done = {"type": how, "status": "True", "lastTransitionTime": render(world.now_s)}
+        world.feed("jobs", job["metadata"]["uid"], {**raw, "status": {**status, "conditions": [done] if how else []}})
+    run_on(world, 70.0)
+    told = {"StageSucceeded", "StageFailed", "NoPodReady"}
+    assert told <= set(events(world, "w", "reason"))
+    world.start_operator()
+    run_on(world, 5.0)
+    assert not told & set(events(world, "w", "reason"))
