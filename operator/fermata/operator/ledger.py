@@ -91,7 +91,7 @@ class Ledger:
         """Forget a workflow."""
         self.accounts.pop(uid, None)
 
-    def catch_up(self, view: WorkflowView) -> None:
+    def catch_up(self, view: WorkflowView, now_s: float) -> None:
         """Stop the meters of what is not ready any more: at its start, if that was unseen (the operator was killed)."""
         account = self.accounts[view.fact.meta.uid]
         account.started |= {stage.spec.name: stage.job for stage in view.stages if stage.job is not None}
@@ -111,8 +111,11 @@ class Ledger:
             return
         # What started unseen may have ended unseen, too.
         starts_s = [stage.start_s for stage in view.stages if stage.start_s is not None and stage.start_s >= since_s]
-        if starts_s or any(stage.phase == "Running" for stage in view.stages):
-            account.held.turn(on=False, now_s=min(starts_s, default=since_s))
+        running = [stage for stage in view.stages if stage.phase == "Running" and not stage.rests]
+        if starts_s or running:
+            # One that had begun before, and whose pods wait for their turn, goes on now.
+            goes_on = any(stage.gated and stage.start_s is not None and stage.start_s < since_s for stage in running)
+            account.held.turn(on=False, now_s=min(starts_s, default=now_s if goes_on else since_s))
 
     def follow_clock(self, uids: Iterable[str], now_s: float) -> set[str]:
         """Let what is held since later than now, for the clock was set back, be held since now; tell whose that is.

@@ -172,7 +172,7 @@ class Observer:
             self.released[uid] = fact.released
         account.gap.turn(on=seen.in_gap, now_s=now_s)
         self._learn(seen)
-        self._ledger.catch_up(seen)
+        self._ledger.catch_up(seen, now_s)
         if problem is None and seen.has_come:
             self.recent.note(uid, came_s(fact, seen.start_s, now_s), seen.work_s, fact.kept_s)
 

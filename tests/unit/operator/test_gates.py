@@ -11,6 +11,9 @@ from tests.virtual_cluster import VirtualCluster
 
 from fermata.operator import names, reasons
 from fermata.operator.connection import ClusterError
+from fermata.operator.times import render
+from fermata.policy.action import START, WAIT, Action
+from fermata.policy.state import ClusterState
 
 Raw = dict[str, Any]
 
@@ -107,6 +110,33 @@ def test_while_a_job_makes_no_pods_for_tasks_that_failed_others_have_their_execu
     cluster.fails["wide"], cluster.backoff_s = 2, 40.0
     ended_s = _run(cluster, {"wide": (0.0, stage("a", tasks=3)), "other": (1.0, stage("a", tasks=4))}, 600.0)
     assert ended_s == {"other": pytest.approx(15.0), "wide": pytest.approx(55.0)}
+
+
+class _Pauses:
+    """Starts what it may, one task at a time, but nothing from the second second to the fifteenth."""
+
+    name = "pauses"
+
+    def choose(self, state: ClusterState) -> Action:
+        if T0 + 1.0 <= state.now_s < T0 + 15.0:
+            return Action(WAIT, until_s=T0 + 15.0)
+        index = int(state.ready_stages[0])
+        return Action(START, index, int(state.stage_running[index]) + 1)
+
+
+def test_a_stage_that_has_begun_is_held_while_it_is_the_turn_of_none_of_its_tasks_and_executors_are_free() -> None:
+    told = []
+    for until_s in (14.0, 16.0):
+        cluster = _cluster(2, wide=5.0, other=100.0)
+        asyncio.run(cluster._settle())  # it loads the policy of the pool, and ours takes its place
+        cluster.reconciler._seat._policy = _Pauses()
+        arrivals = {"other": (0.0, stage("a", estimateSeconds=9)), "wide": (0.0, stage("a", tasks=2))}
+        _run(cluster, arrivals, until_s)
+        told.append((len(cluster.running), _row(cluster, "wide"), cluster.objects["uid-wide"]["status"]))
+    (running, row, status), (running_then, row_then, status_then) = told
+    assert (running, row["reason"], status["heldSince"]) == (1, reasons.HELD_BY_POLICY, render(T0 + 5.0))
+    assert (running_then, row_then["heldSeconds"]) == (2, pytest.approx(10.0))
+    assert (status_then["heldSeconds"], status_then["gapSeconds"]) == (10.0, 10.0), "nothing of it ran meanwhile"
 
 
 def _begin(cluster: VirtualCluster, row: Raw) -> float:

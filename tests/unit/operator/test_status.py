@@ -384,7 +384,7 @@ def test_a_start_that_nobody_wrote_down_ends_the_hold_when_it_happened(ended: di
     seen = _view(stage("a"), now_s=T0 + 50, jobs={"a": {"start_s": T0 + 28, **ended}}, status=written)
     ledger = Ledger()
     read = ledger.open(seen.fact)
-    ledger.catch_up(seen)
+    ledger.catch_up(seen, T0 + 999.0)
     assert read.held == Meter(3.0, None)
     assert read.started.keys() == {"a"}
     assert read.stages == {}
@@ -401,7 +401,7 @@ def test_of_several_starts_that_nobody_wrote_down_the_first_ends_the_hold() -> N
     )
     ledger = Ledger()
     read = ledger.open(seen.fact)
-    ledger.catch_up(seen)
+    ledger.catch_up(seen, T0 + 999.0)
     assert read.held == Meter(5.0, None)
     assert read.started.keys() == starts.keys()
 
@@ -410,7 +410,7 @@ def test_the_job_of_a_stage_that_an_edit_took_out_is_not_forgotten() -> None:
     seen = _view(stage("a"), jobs={"gone": {"start_s": T0 + 10}})
     ledger = Ledger()
     read = ledger.open(seen.fact)
-    ledger.catch_up(seen)
+    ledger.catch_up(seen, T0 + 999.0)
     assert [read.started["gone"].stage, read.held] == ["gone", Meter()]
 
 
@@ -419,7 +419,7 @@ def test_a_hold_ends_where_it_began_if_a_stage_runs_of_which_nobody_knows_since_
     seen = _view(stage("a"), status={"stages": [row], "heldSeconds": 2.0, "heldSince": "2027-01-15T08:00:25Z"})
     ledger = Ledger()
     read = ledger.open(seen.fact)
-    ledger.catch_up(seen)
+    ledger.catch_up(seen, T0 + 999.0)
     assert read.held == Meter(2.0, None)
 
 
