@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import heapq
 import math
 from collections import Counter
@@ -48,6 +49,7 @@ class VirtualCluster(Server):
         self.ready: int | None = None  # pods of each Job that get ready; None: all
         self.fails: dict[str, int] = {}  # by workflow: how many of its pods fail before others do their work
         self.backoff_s = 0.0  # after a pod has failed, its Job makes none for so long
+        self._unsaid: Counter[str] = Counter()  # by uid of Jobs: pods that have ended, of which they do not say so yet
         self._refill_s: dict[str, float] = {}  # by uid of Jobs that make no pods now: until when
         self.leads = True
         self.shut_for = "Forbidden"
@@ -172,6 +174,9 @@ class VirtualCluster(Server):
             while self._news:
                 self._news = False
                 wake_s = await self.reconciler.reconcile()
+                if loading := self.reconciler._seat._loading:  # another policy: to load one takes no time
+                    await asyncio.wait({loading})
+                    self._news = True
         return wake_s
 
     async def create_job(self, job: Raw) -> Raw:
@@ -196,7 +201,8 @@ class VirtualCluster(Server):
         if spec.get("suspend"):
             self._end_pods(uid)
             return self.put(uid, {**job, "status": status | {"active": 0, "ready": 0}})
-        wanted = min(spec["parallelism"], spec["completions"] - status["succeeded"])
+        unsaid = self._unsaid[uid]
+        wanted = min(spec["parallelism"], spec["completions"] - status["succeeded"] - unsaid)
         present, made = sum(_owner(pod) == uid for pod in self.pods.values()), status["made"]
         if uid in self._refill_s:
             wanted = present
@@ -210,7 +216,7 @@ class VirtualCluster(Server):
             self._show(name)
         status = {
             **status,
-            "active": wanted,
+            "active": wanted + unsaid,
             "ready": wanted if self.ready is None else self.ready,
             "made": made + max(missing, 0),
         }
@@ -258,7 +264,9 @@ class VirtualCluster(Server):
             self.fails[owner] = self.fails.get(owner, 0) - fails
             (failed if fails else due)[_owner(pod)] += 1
         if (due or failed) and self.slow:
+            self._unsaid = due + failed
             await self._settle()
+            self._unsaid = Counter()
         for uid, tasks in failed.items():
             self._fail(uid, tasks)
         for uid, tasks in due.items():
