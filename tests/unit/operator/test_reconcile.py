@@ -886,9 +886,13 @@ def test_the_executors_of_a_start_without_an_answer_are_kept_until_it_is_known_w
     assert world.server.objects["p"]["status"]["busy"] == 1
 
 
-@pytest.mark.parametrize("shared", [True, False])
-def test_what_an_unanswered_start_may_have_begun_counts_towards_its_workflows_own_parallelism(shared: bool) -> None:
-    world = World(executors=4)
+def _loses_the_first_answer(world: World, *, unread: int) -> list[str]:
+    """Let a workflow named two start alone, without an answer the first time; return what will list its starts.
+
+    Args:
+        world: to be changed.
+        unread: how often the API server does not say afterwards what there is.
+    """
     world.server.refusals["short"] = [403] * 99
     created: list[str] = []
     create = world.server.create_job
@@ -902,7 +906,14 @@ def test_what_an_unanswered_start_may_have_begun_counts_towards_its_workflows_ow
             raise ClusterError(0, "ServerDisconnectedError", "")
         return made
 
-    world.server.create_job, world.server.unread = lose_first, 4  # type: ignore[method-assign]
+    world.server.create_job, world.server.unread = lose_first, unread  # type: ignore[method-assign]
+    return created
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_what_an_unanswered_start_may_have_begun_counts_towards_its_workflows_own_parallelism(shared: bool) -> None:
+    world = World(executors=4)
+    created = _loses_the_first_answer(world, unread=4)
     two = [stage("a", estimateSeconds=1), stage("b", estimateSeconds=1)]
     world.feed("workflows", "uid-two", workflow("two", *two, **({"parallelism": 1} if shared else {})))
     asyncio.run(world.run_until(world.now_s + 0.2))
@@ -916,20 +927,8 @@ def test_what_an_unanswered_start_may_have_begun_counts_towards_its_workflows_ow
 def test_beside_a_start_without_an_answer_a_workflow_begins_more_only_if_it_has_no_parallelism_of_its_own(
     shared: bool,
 ) -> None:
-    world, created = World(executors=4), list[str]()
-    world.server.refusals["short"] = [403] * 99
-    create = world.server.create_job
-
-    async def lose_first(job: dict[str, Any]) -> dict[str, Any]:
-        made, labels = await create(job), job["metadata"]["labels"]
-        if labels["fermata.dev/workflow"] != "two":
-            return made
-        created.append(labels["fermata.dev/stage"])
-        if len(created) == 1:
-            raise ClusterError(0, "ServerDisconnectedError", "")
-        return made
-
-    world.server.create_job, world.server.unread = lose_first, 99  # type: ignore[method-assign]
+    world = World(executors=4)
+    created = _loses_the_first_answer(world, unread=99)
     raw = workflow("two", stage("a", estimateSeconds=1), **({"parallelism": 1} if shared else {}))
     world.feed("workflows", "uid-two", raw)
     asyncio.run(world.run_until(world.now_s + 0.2))
