@@ -32,6 +32,15 @@ def _replayed(world: World) -> list[float]:
     return [round(job.arrival_s - T0, 3) for job in jobs]
 
 
+def _end_later(world: World, *, restarted: bool) -> None:
+    """Let the workflow named later end, and perhaps start the operator anew."""
+    complete(world, "later")
+    asyncio.run(world.run_until(T0 + 7.0))
+    if restarted:
+        world.start_operator()
+        asyncio.run(world.reconciler.reconcile())
+
+
 def test_of_what_is_deleted_after_its_end_counts_what_came_so_late_that_all_that_came_since_is_known() -> None:
     recent = RecentArrivals(T0)
     for number, (arrival_s, kept_s) in enumerate([(-61, 60), (-59, 60), (-DAY_S, math.inf), (5, 60), (5, 0)]):
@@ -73,11 +82,7 @@ def test_a_workflow_that_is_suspended_before_it_begins_comes_when_it_is_resumed(
     assert _replayed(world) == others
     edit(world, "uid-later", suspend=False)
     asyncio.run(world.run_until(T0 + 6.0))
-    complete(world, "later")
-    asyncio.run(world.run_until(T0 + 7.0))
-    if restarted:
-        world.start_operator()
-        asyncio.run(world.reconciler.reconcile())
+    _end_later(world, restarted=restarted)
     assert _came(world) == _replayed(world) == [*others, 5.0]
 
 
@@ -93,11 +98,7 @@ def test_a_workflow_that_is_not_accepted_comes_when_it_is(restarted: bool) -> No
     edit(world, "uid-later", stages=[stage("a")])
     asyncio.run(world.run_until(T0 + 6.0))
     assert _came(world) == _replayed(world) == [*others, 5.0]
-    complete(world, "later")
-    asyncio.run(world.run_until(T0 + 7.0))
-    if restarted:
-        world.start_operator()
-        asyncio.run(world.reconciler.reconcile())
+    _end_later(world, restarted=restarted)
     assert _came(world) == _replayed(world) == [*others, 5.0]
     told = world.server.objects["uid-later"]["status"]
     assert told["suspendedTime"] == "2027-01-15T08:00:01.000000Z", "its JCT can be compared with no simulated one"

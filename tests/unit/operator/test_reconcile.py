@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 from tests.unit.operator.objects import DONE, T0, stage, workflow
+from tests.unit.operator.test_edits import edit
 from tests.unit.operator.world import Holder, Server, World
 
 from fermata.operator.connection import ClusterError
@@ -216,8 +217,7 @@ def test_a_lower_age_cap_shortens_what_was_committed_to_and_says_so(age_s: int, 
     world = _begin()
     world.reconciler._seat._policy = _HoldsOnce()  # another one would hold it anew
     ready_s = parse(world.long["readyTime"]) - T0
-    meta, spec = world.pool["metadata"] | {"generation": 2}, world.pool["spec"] | {"maxWaitSeconds": age_s}
-    world.feed("executorpools", "p", {**world.server.objects["p"], "metadata": meta, "spec": spec})
+    edit(world, "p", maxWaitSeconds=age_s)
     asyncio.run(world.run_until(T0 + 3.5))
     if end_s > 3.5:
         assert parse(world.long["holdUntil"]) == pytest.approx(T0 + end_s, abs=0.01)
@@ -237,9 +237,7 @@ def test_where_a_pool_holds_when_idle_a_committed_hold_goes_on_when_nothing_runs
 
 def test_a_stage_that_an_edit_takes_out_is_held_no_more_and_its_pool_goes_on() -> None:
     world = _begin()
-    raw = world.server.objects["uid-long"]
-    meta, spec = raw["metadata"] | {"generation": 2}, raw["spec"] | {"stages": [stage("b", estimateSeconds=9)]}
-    world.feed("workflows", "uid-long", {**raw, "metadata": meta, "spec": spec})
+    edit(world, "uid-long", stages=[stage("b", estimateSeconds=9)])
     asyncio.run(world.run_until(T0 + 4.0))
     assert _waits(world, "long") == [("Running", "")]
 
@@ -393,8 +391,7 @@ def test_the_gauges_of_a_pool_say_what_its_status_says(executors: int, free: int
     if executors != 3:
         world.feed("workflows", "uid-v", workflow("v", stage("a", estimateSeconds=9), arrival_s=T0 + 2.0))
         asyncio.run(world.run_until(T0 + 3.0))
-        meta, spec = world.pool["metadata"] | {"generation": 2}, world.pool["spec"] | {"executors": executors}
-        world.feed("executorpools", "p", {**world.server.objects["p"], "metadata": meta, "spec": spec})
+        edit(world, "p", executors=executors)
     asyncio.run(world.run_until(T0 + 9.0))
     sample, told = world.metrics.registry.get_sample_value, world.server.objects["p"]["status"]
     expected = (1, 1, 1) if executors == 3 else (2, 1, 0)  # where none is free, none is kept free
@@ -452,8 +449,7 @@ def test_what_a_start_takes_is_measured_and_a_widening_is_none(took_s: float, to
     raw["metadata"]["generation"] = 2
     world.feed("workflows", "uid-short", raw)
     asyncio.run(world.reconciler.reconcile())
-    meta, spec = world.pool["metadata"] | {"generation": 2}, world.pool["spec"] | {"executors": 3}
-    world.feed("executorpools", "p", {**world.server.objects["p"], "metadata": meta, "spec": spec})
+    edit(world, "p", executors=3)
     asyncio.run(world.reconciler.reconcile())
     assert (world.started.keys(), len(world.server.patched_s)) == ({"short"}, 1)
     sample = world.metrics.registry.get_sample_value
@@ -491,8 +487,7 @@ def test_a_stage_that_could_be_started_at_last_has_not_failed_before_when_it_can
     world.feed("workflows", "uid-wide", workflow("wide", stage("a", tasks=2, estimateSeconds=9)))
     asyncio.run(world.run_until(T0 + 5.0))
     world.server.forbids = True
-    meta, spec = world.pool["metadata"] | {"generation": 2}, world.pool["spec"] | {"executors": 3}
-    world.feed("executorpools", "p", {**world.server.objects["p"], "metadata": meta, "spec": spec})
+    edit(world, "p", executors=3)
     asyncio.run(world.run_until(T0 + 5.1))
     said = [record.getMessage().partition("stage a: ")[2] for record in caplog.records]
     bad, forbidden = "403: a bad moment", "Forbidden: you may not"
@@ -516,8 +511,7 @@ def test_a_stage_that_runs_and_cannot_be_widened_is_not_said_not_to_be_started(
     asyncio.run(world.run_until(T0 + 2.0))
     assert world.started.keys() == {"short", "wide"}
     world.server.forbids = True
-    meta, spec = world.pool["metadata"] | {"generation": 2}, world.pool["spec"] | {"executors": 3}
-    world.feed("executorpools", "p", {**world.server.objects["p"], "metadata": meta, "spec": spec})
+    edit(world, "p", executors=3)
     asyncio.run(world.run_until(T0 + 2.1))
     said = [row.getMessage() for row in caplog.records if "stage a" in row.getMessage()]
     assert said == ["default/wide: stage a: not widened, again in 0.25 s: Forbidden: you may not"]
@@ -562,8 +556,7 @@ def test_a_start_that_fails_again_and_again_keeps_no_executors_from_others(statu
         world.feed("workflows", f"uid-{name}", workflow(name, stage("a", estimateSeconds=9), arrival_s=T0 + 2.0))
     asyncio.run(world.run_until(T0 + 9.0))
     assert world.started.keys() == {"short"}
-    meta, spec = world.pool["metadata"] | {"generation": 2}, world.pool["spec"] | {"executors": 2}
-    world.feed("executorpools", "p", {**world.server.objects["p"], "metadata": meta, "spec": spec})
+    edit(world, "p", executors=2)
     asyncio.run(world.run_until(T0 + 60.0))
     assert world.started["second"] == pytest.approx(9.0, abs=0.1)
 
@@ -718,9 +711,7 @@ def test_beside_a_stage_without_quota_what_runs_is_widened_and_other_namespaces_
         asyncio.run(world.run_until(world.now_s + 0.01))
     assert _waits(world, "full") == [("Waiting", "StartRetrying")]
     assert world.started.keys() == {"short", "wide", "elsewhere"}
-    raw = world.server.objects["uid-wide"]
-    meta, spec = raw["metadata"] | {"generation": 2}, raw["spec"] | {"stages": [{**wide, "parallelism": 3}]}
-    world.feed("workflows", "uid-wide", {**raw, "metadata": meta, "spec": spec})
+    edit(world, "uid-wide", stages=[{**wide, "parallelism": 3}])
     asyncio.run(world.run_until(world.now_s + 0.01))
     assert [round(at_s - T0, 2) for at_s in world.server.patched_s] == [2.02]
 
@@ -932,9 +923,7 @@ def test_beside_a_start_without_an_answer_a_workflow_begins_more_only_if_it_has_
     raw = workflow("two", stage("a", estimateSeconds=1), **({"parallelism": 1} if shared else {}))
     world.feed("workflows", "uid-two", raw)
     asyncio.run(world.run_until(world.now_s + 0.2))
-    raw = world.server.objects["uid-two"]
-    meta, stages = raw["metadata"] | {"generation": 2}, [*raw["spec"]["stages"], stage("b", estimateSeconds=1)]
-    world.feed("workflows", "uid-two", {**raw, "metadata": meta, "spec": raw["spec"] | {"stages": stages}})
+    edit(world, "uid-two", stages=[stage(name, estimateSeconds=1) for name in "ab"])
     asyncio.run(world.run_until(world.now_s + 0.2))
     assert created == (["a"] if shared else ["a", "b"])
 

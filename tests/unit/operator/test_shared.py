@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from tests.unit.operator.objects import T0, stage, workflow
+from tests.unit.operator.test_edits import edit
 from tests.unit.operator.world import World
 
 from fermata.operator.connection import ClusterError
@@ -87,8 +88,7 @@ def test_of_what_is_denied_to_a_workflow_one_stage_is_tried_for_all_until_an_edi
         assert asked.total() <= 1 + len(NAMES) + 12, "each of them is asked for again and again"
         allowed.update(NAMES if mended == "the policy" else NAMES[:1])
         if mended == "a stage":
-            raw = world.server.objects["uid-many"]
-            world.feed("workflows", "uid-many", {**raw, "metadata": raw["metadata"] | {"generation": 2}})
+            edit(world, "uid-many")
         await world.run_until(T0 + 131.0)
         made = {job["metadata"]["labels"]["fermata.dev/stage"] for job in world.server.jobs}
         assert made == allowed
@@ -120,9 +120,7 @@ def test_nobody_waits_behind_a_stage_that_may_not_start_any_more() -> None:
         nonlocal is_mended
         await world.run_until(T0 + 20.0)
         for name in NAMES[1:]:
-            raw = world.server.objects[f"uid-{name}"]
-            meta, spec = raw["metadata"] | {"generation": 2}, raw["spec"] | {"suspend": True}
-            world.feed("workflows", f"uid-{name}", {**raw, "metadata": meta, "spec": spec})
+            edit(world, f"uid-{name}", suspend=True)
         is_mended = True
         await world.run_until(T0 + 30.0)
         assert world.started.keys() == {"short", "w0"}
@@ -148,17 +146,12 @@ def test_that_a_trouble_is_over_is_found_in_time_where_nothing_else_happens_in_t
 def test_stages_that_share_a_trouble_and_had_to_wait_are_not_all_tried_when_there_are_executors_again() -> None:
     world, asked = crowd(lambda name: HOOK if name in NAMES else None)
 
-    def resize(executors: int) -> None:
-        raw = world.server.objects["p"]
-        meta = raw["metadata"] | {"generation": raw["metadata"]["generation"] + 1}
-        world.feed("executorpools", "p", {**raw, "metadata": meta, "spec": raw["spec"] | {"executors": executors}})
-
     async def main() -> None:
         await world.run_until(T0 + 20.0)
-        resize(1)
+        edit(world, "p", executors=1)
         await world.run_until(T0 + 150.0)
         before = asked.total()
-        resize(99)
+        edit(world, "p", executors=99)
         await world.run_until(T0 + 150.1)
         assert 1 <= asked.total() - before <= 2
 

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 from tests.unit.operator.objects import T0, stage, workflow
-from tests.unit.operator.world import World, kind_of
+from tests.unit.operator.test_edits import complete, condition, edit, run_on
+from tests.unit.operator.world import World
 
 from fermata.operator.connection import ClusterError
 from fermata.operator.inflight import AT_ONCE
@@ -20,10 +21,6 @@ from fermata.policy.state import ClusterState
 SHORT = "uid-short"
 
 
-def run_on(world: World, seconds: float) -> None:
-    asyncio.run(world.run_until(world.now_s + seconds))
-
-
 def begun(**pool: Any) -> World:
     """A pool in which the stage of `short` runs and that of `long` is held, and everything has been told."""
     world = World(**pool)
@@ -31,17 +28,6 @@ def begun(**pool: Any) -> World:
     assert world.started.keys() == {"short"}
     world.events()
     return world
-
-
-def edit(world: World, uid: str, **spec: Any) -> None:
-    raw = world.server.objects[uid]
-    meta = {**raw["metadata"], "generation": raw["metadata"]["generation"] + 1}
-    world.feed(kind_of(uid), uid, {**raw, "metadata": meta, "spec": {**raw["spec"], **spec}})
-
-
-def condition(world: World, uid: str, kind: str) -> tuple[str, str]:
-    (row,) = [row for row in world.server.objects[uid]["status"]["conditions"] if row["type"] == kind]
-    return row["status"], row["reason"]
 
 
 def written_s(world: World, uid: str) -> list[float]:
@@ -60,13 +46,6 @@ def written_s(world: World, uid: str) -> list[float]:
 def events(world: World, name: str, field: str) -> list[str]:
     """A field of the Events about an object; those about others are gone, too."""
     return [event[field] for event in world.events() if event["involvedObject"]["name"] == name]
-
-
-def complete(world: World, name: str) -> None:
-    (job,) = [job for job in world.server.jobs if job["metadata"]["labels"]["fermata.dev/workflow"] == name]
-    raw = world.server.objects[job["metadata"]["uid"]]
-    done = {"type": "Complete", "status": "True", "lastTransitionTime": render(world.now_s)}
-    world.feed("jobs", job["metadata"]["uid"], {**raw, "status": {"succeeded": 1, "conditions": [done]}})
 
 
 def _change(world: World) -> None:
