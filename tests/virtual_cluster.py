@@ -43,7 +43,6 @@ class VirtualCluster(Server):
         self.pods: dict[str, Raw] = {}
         self.running: list[tuple[float, str]] = []  # heap: end, pod
         self.completion_s: dict[str, float] = {}  # of each workflow's latest Job
-        self.ended = 0  # Jobs
         self.most = 0  # executors that were taken at once
         self.idle_s = 0.0  # for how long nothing had an executor although a pod was at its gate
         self.ready: int | None = None  # pods of each Job that get ready; None: all
@@ -287,7 +286,6 @@ class VirtualCluster(Server):
         if status["succeeded"] == job["spec"]["completions"]:
             done = {"type": "Complete", "status": "True", "lastTransitionTime": self._stamp()}
             status |= {"conditions": [done], "active": 0}
-            self.ended += 1
             self.completion_s[job["metadata"]["labels"][names.LABEL_WORKFLOW]] = self.now_s
             self.put(uid, {**job, "status": status})
         else:
