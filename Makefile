@@ -18,6 +18,7 @@ venv: ## .venv with everything that developing needs
 EVALUATE := $(PY) -m fermata.cli evaluate default
 SOME := syn_80,norm50,norm200,express_k2,express_k2_80,k8s_poisson
 MIXES := syn_80,norm50,norm200,express_k2,express_k2_80
+WEIGHED := norm200,express_k2,k8s_poisson,k8s_cron,dag_pods
 DAGS := dag_pods,dag_wide,dag_tasks
 LARGER := syn_80,norm50,norm200,express_k2,k8s_poisson,k8s_cron,dag_pods,dag_wide
 
@@ -117,6 +118,8 @@ results: ## The shipped model's tables in docs/results.md: benchmark, wrong esti
 	$(EVALUATE) --scenarios $(MIXES) --later long_share=0.3
 	$(EVALUATE) --scenarios $(MIXES) --later long_s=1000
 	$(EVALUATE) --scenarios $(SOME) --max-hold 60 --max-wait 300
+	for weights in long=2 long=4 long=16 any=4; do \
+	  $(EVALUATE) --scenarios $(WEIGHED) --weights $$weights || exit 1; done
 	$(EVALUATE) --scenarios $(DAGS) --noise exact
 	$(EVALUATE) --scenarios $(DAGS) --noise class-flips=0.2
 	$(EVALUATE) --scenarios $(DAGS) --noise lognormal=0.7

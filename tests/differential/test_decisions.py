@@ -60,7 +60,7 @@ def state_of(seed: int) -> ClusterState:
         executor_stage=executor_stage,
         executor_job=executor_job,
         job_arrival_s=np.sort(draw.choice([5.0, 10.0, 20.0], jobs)),
-        job_weight=np.ones(jobs),
+        job_weight=draw.choice([1.0, 1.0, 8.0], jobs),
         job_work_s=work_s,
         job_remaining_work_s=work_s * draw.choice([0.5, 1.0], jobs),
         job_critical_path_s=critical_s,
@@ -84,6 +84,7 @@ def state_of(seed: int) -> ClusterState:
         ready_stages=draw.permutation(np.flatnonzero((ready_s < math.inf) & (pending > 0))).astype(np.int32),
         recent_arrival_s=np.sort(draw.uniform(0.0, NOW_S, jobs)),
         recent_work_s=work_s,
+        recent_weight=draw.choice([0.5, 1.0, 8.0], jobs),
     )
 
 

@@ -57,7 +57,8 @@ def jobs(draw: st.DrawFn) -> list[PastJob]:
             slots, estimate_s = draw(st.integers(1, EXECUTORS)), draw(st.integers(1, 30)) + math.sqrt(odd[index]) / 10
             cap = draw(st.integers(1, tasks))
             stages.append(PastStage(f"s{index}", parents, tasks, slots, cap, duration_s, estimate_s))
-        made.append(PastJob(arrival_s, f"j{number}", f"default/j{number}", 1.0, tuple(stages), math.nan))
+        weight = draw(st.sampled_from([1.0, 1.0, 4.0, 0.5]))
+        made.append(PastJob(arrival_s, f"j{number}", f"default/j{number}", weight, tuple(stages), math.nan))
     return made
 
 

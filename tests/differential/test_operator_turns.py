@@ -13,8 +13,10 @@ from hypothesis import strategies as st
 from tests.unit.operator.objects import T0, stage, workflow
 from tests.virtual_cluster import VirtualCluster
 
+from fermata.operator.build_state import weight
 from fermata.policy import registry
 from fermata.policy.guardrails import Guardrails
+from fermata.sim.generate.weights import read_weights
 from fermata.sim.scenarios import scenario
 from fermata.sim.simulate import simulate
 from fermata.sim.trace import Trace
@@ -28,12 +30,16 @@ HOLDING = ("sjf-hold:tau=3,split=4", "default")
 # held for as long as any may be would have been so in one order here and in another there.
 ODD_S = ((1 + np.random.default_rng(1).choice(2**14, (7, 4), replace=False)) / 2**20).tolist()
 Raw = dict[str, Any]
-Stream = list[tuple[float, list[StageSpec]]]
+Stream = list[tuple[float, list[StageSpec], int]]  # arrival, stages, priority
+BY_ORDER = ("fifo", "fair")  # they ask for the order of jobs, which in a cluster is by priority first
 
 
 @st.composite
 def streams(draw: st.DrawFn) -> Stream:
-    """Draw a stream of jobs: arrivals, and stages of equal tasks that take what was expected of them."""
+    """Draw a stream of jobs: arrivals, stages of equal tasks that take what was expected of them, and priorities.
+
+    By the weights of these no two jobs' whole seconds are the same: between equals priority decides in a cluster.
+    """
     made, arrival_s = [], 0.0
     for number in range(draw(st.integers(1, 7))):
         arrival_s += draw(st.integers(0, 20)) + ODD_S[number][-1]
@@ -44,18 +50,22 @@ def streams(draw: st.DrawFn) -> Stream:
             took_s = seconds + ODD_S[number][index]
             slots = draw(st.integers(1, 2))
             stages.append(StageSpec(f"s{index}", [took_s] * tasks, above, slots=slots, estimate_s=float(seconds)))
-        made.append((arrival_s, stages))
+        made.append((arrival_s, stages, draw(st.sampled_from([0, 0, 0, 15, -7]))))
     return made
+
+
+def _without_priorities(stream: Stream) -> Stream:
+    return [(arrival_s, stages, 0) for arrival_s, stages, _ in stream]
 
 
 def _trace(stream: Stream) -> Trace:
     builder = TraceBuilder()
-    for number, (arrival_s, stages) in enumerate(stream):
-        builder.add_job(f"j{number}", arrival_s, stages, 1.0)
+    for number, (arrival_s, stages, priority) in enumerate(stream):
+        builder.add_job(f"j{number}", arrival_s, stages, weight(priority))
     return builder.finish()
 
 
-def _workflow(number: int, arrival_s: float, stages: list[StageSpec]) -> Raw:
+def _workflow(number: int, arrival_s: float, stages: list[StageSpec], priority: int) -> Raw:
     rows = [
         stage(
             each.name,
@@ -66,17 +76,17 @@ def _workflow(number: int, arrival_s: float, stages: list[StageSpec]) -> Raw:
         )
         for each in stages
     ]
-    return {**workflow(f"j{number}", *rows, arrival_s=T0 + math.floor(arrival_s)), "status": {}}
+    return {**workflow(f"j{number}", *rows, arrival_s=T0 + math.floor(arrival_s), priority=priority), "status": {}}
 
 
 def _cluster(stream: Stream, name: str, *, slow: bool = False, **pool: Any) -> VirtualCluster:
-    took_s = {(f"j{n}", each.name): each.durations_s[0] for n, (_, stages) in enumerate(stream) for each in stages}
+    took_s = {(f"j{n}", each.name): each.durations_s[0] for n, (_, stages, _) in enumerate(stream) for each in stages}
     pool = {"executors": EXECUTORS, "policy": {"name": name}, "decisionDeadlineSeconds": 60} | pool
     return VirtualCluster(T0, took_s, slow=slow, **pool)
 
 
 def _arrivals(stream: Stream) -> list[tuple[float, Raw]]:
-    return [(T0 + arrival_s, _workflow(n, arrival_s, stages)) for n, (arrival_s, stages) in enumerate(stream)]
+    return [(T0 + job[0], _workflow(n, *job)) for n, job in enumerate(stream)]
 
 
 def _operator_ends_s(
@@ -104,6 +114,7 @@ def _simulator_ends_s(
 @settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(stream=streams())
 def test_where_stages_keep_their_executors_workflows_end_when_sticky_ones_do(name: str, stream: Stream) -> None:
+    stream = _without_priorities(stream) if name in BY_ORDER else stream
     ended_s = _operator_ends_s(stream, name)
     assert ended_s == pytest.approx(_simulator_ends_s(stream, name, sticky=True), abs=0.01)
 
@@ -114,21 +125,27 @@ def test_where_stages_keep_their_executors_workflows_end_when_sticky_ones_do(nam
 def test_where_tasks_give_executors_back_workflows_end_when_the_simulators_do(
     name: str, stream: Stream, max_hold_s: int | None
 ) -> None:
+    stream = _without_priorities(stream) if name in BY_ORDER else stream
     limit_s = math.inf if max_hold_s is None else float(max_hold_s)
     expected_s = _simulator_ends_s(stream, name, sticky=False, max_hold_s=limit_s)
     limits = {} if max_hold_s is None else {"maxHoldSeconds": max_hold_s}
     assert _operator_ends_s(stream, name, giveBack="Task", **limits) == pytest.approx(expected_s, abs=0.01)
 
 
-@pytest.mark.parametrize("name", ["norm200", "express_k2", "k8s_poisson", "k8s_cron"])
-def test_the_shipped_model_holds_in_a_cluster_what_it_holds_in_its_scenarios(name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "weights"),
+    [("norm200", None), ("express_k2", None), ("k8s_poisson", None), ("k8s_cron", None), ("k8s_poisson", "any=5")],
+)
+def test_the_shipped_model_holds_in_a_cluster_what_it_holds_in_its_scenarios(name: str, weights: str | None) -> None:
     drawn = scenario(name).with_(jobs=200)
     trace, unit_s = drawn.generate(1000), 30.0  # a Workflow's estimate is whole seconds
+    trace = trace if weights is None else read_weights(weights)(trace, 1000)
     stream: Stream = []
     for j in range(trace.jobs):
         took_s = trace.task_duration_s[j] * unit_s + (j + 1) / 1e5  # no two things at one instant
         row = StageSpec("s0", [took_s], estimate_s=max(1.0, round(trace.stage_estimate_s[j] * unit_s)))
-        stream.append((trace.job_arrival_s[j] * unit_s + (j + 1) / 1e6, [row]))
+        priority = round(10 * math.log2(trace.job_weight[j]))
+        stream.append((trace.job_arrival_s[j] * unit_s + (j + 1) / 1e6, [row], priority))
     expected_s = _simulator_ends_s(stream, "default", sticky=False, executors=drawn.executors)
     assert expected_s != _simulator_ends_s(stream, "srwf", sticky=False, executors=drawn.executors), "it holds"
     assert _operator_ends_s(stream, "default", executors=drawn.executors) == pytest.approx(expected_s, abs=0.01)
@@ -138,6 +155,7 @@ def test_the_shipped_model_holds_in_a_cluster_what_it_holds_in_its_scenarios(nam
 @settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(stream=streams(), restart_s=st.floats(0.0, 100.0))
 def test_a_new_operator_goes_on_with_tasks_where_the_old_one_was(name: str, stream: Stream, restart_s: float) -> None:
+    stream = _without_priorities(stream) if name in BY_ORDER else stream
     expected_s = _simulator_ends_s(stream, name, sticky=False)
     assert _operator_ends_s(stream, name, giveBack="Task", restart_s=restart_s) == pytest.approx(expected_s, abs=0.01)
 
@@ -148,7 +166,7 @@ def test_a_slow_job_controller_and_a_new_operator_lose_no_task_and_give_no_execu
     name: str, stream: Stream, restart_s: float
 ) -> None:
     ended_s = _operator_ends_s(stream, name, giveBack="Task", slow=True, restart_s=restart_s)
-    work_s = sum(sum(each.durations_s) * each.slots for _, stages in stream for each in stages)
+    work_s = sum(sum(each.durations_s) * each.slots for _, stages, _ in stream for each in stages)
     # A time since the epoch is known to a quarter of a microsecond.
     assert max(ended_s) <= stream[-1][0] + work_s + 1e-4, "with an executor at work at any time it ends by then"
 

@@ -17,6 +17,7 @@ from fermata.cli.options import (
     MaxHold,
     MaxWait,
     OtherEstimates,
+    OtherWeights,
     Processes,
     Settings,
     Sticky,
@@ -51,6 +52,7 @@ def evaluate(
         list[str] | None, typer.Option(help="Change a parameter from the middle of each episode on, like --set.")
     ] = None,
     noise: OtherEstimates = None,
+    weights: OtherWeights = None,
     max_hold: MaxHold = math.inf,
     max_wait: MaxWait = math.inf,
     sticky: Sticky = False,
@@ -66,14 +68,15 @@ def evaluate(
 ) -> None:
     """Compare a policy with a simple one, on the same jobs.
 
-    Seed by seed with the base that each scenario names, or on one's own trace with srwf. Ctrl-C prints the scores of
-    what is done by then, and exits 130.
+    Seed by seed with the base that each scenario names, or on one's own trace with srwf. Where jobs have weights, the
+    mean by weight is compared, too. Ctrl-C prints the scores of what is done by then, and exits 130.
     """
     from fermata.cli.options import parameter, seed_range
     from fermata.cli.progress import progress_bar
     from fermata.cli.tables import scores_table, show
     from fermata.policy.guardrails import Guardrails
     from fermata.sim.generate.estimates import read_noise
+    from fermata.sim.generate.weights import read_weights
     from fermata.sim.processes import cores
     from fermata.training.evaluate import Conditions, as_dict, names_of, read_corrections
     from fermata.training.evaluate import evaluate as run
@@ -94,6 +97,7 @@ def evaluate(
         base,
         read_corrections(corrections),
         sticky,
+        None if weights is None else read_weights(weights),
     )
     with progress_bar("episodes") as progress:
         progress(0.0)
@@ -114,7 +118,7 @@ def evaluate(
         told = as_dict(policy, numbers, scores)
         # Scores of other conditions are none of the scenario's own, wherever these are kept.
         others: dict[str, object] = {"part": part, "episode_jobs": episode_jobs, "set": settings, "later": later}
-        others |= {"sticky": sticky or None}
+        others |= {"sticky": sticky or None, "weights": weights}
         others |= {"noise": noise, "max_hold": max_hold, "max_wait": max_wait, "base": base, "corrections": corrections}
         if changed := {name: value for name, value in others.items() if value not in (None, [], math.inf, "policy")}:
             told["conditions"] = changed

@@ -24,6 +24,10 @@ _MOST_SHOWN = 80  # characters
 OtherEstimates = Annotated[
     str | None, typer.Option(help="Other estimates: class-flips=SHARE, lognormal=SIGMA, class-means or exact.")
 ]
+OtherWeights = Annotated[
+    str | None,
+    typer.Option(help="Weights of jobs: long=W (the tenth with the most work) or any=W (a fifth of them, at random)."),
+]
 MaxHold = Annotated[float, typer.Option(help="Longest time for which one stage may be held, seconds.")]
 MaxWait = Annotated[float, typer.Option(help="Time after which a ready stage is held no more, seconds.")]
 Sticky = Annotated[bool, typer.Option(help="A started stage keeps its executors until its tasks run out.")]

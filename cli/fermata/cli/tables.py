@@ -59,14 +59,20 @@ def scores_table(policy: str, scores: list[Score], more: str = "") -> Table:
     seeds = scores[0].seeds if scores else 0
     title = f"{policy}: average JCT against the base, {seeds} seeds, 95% intervals{more and f', {more}'}"
     table = Table(title=title, box=None, header_style="dim", pad_edge=False)  # 80 columns hold every figure
-    for column in ("scenario", "base", "JCT s", "change %", "p99 %", "max %", "held s"):
+    weighs = any(score.weighted_vs_base_pct is not None for score in scores)
+    first = ("change %", "by weight %") if weighs else ("JCT s", "change %")
+    for column in ("scenario", "base", *first, "p99 %", "max %", "held s"):
         table.add_column(column, justify="left" if column in ("scenario", "base") else "right", no_wrap=True)
     for score in scores:
+        jct = f"{score.avg_jct_s:.2f} ± {score.ci95_s:.2f}"
+        change = f"{score.vs_base_pct:+.2f} ± {score.vs_base_ci95:.2f}"
+        weighted = change
+        if score.weighted_vs_base_pct is not None:
+            weighted = f"{score.weighted_vs_base_pct:+.2f} ± {score.weighted_vs_base_ci95:.2f}"
         table.add_row(
             score.scenario,
             score.base,
-            f"{score.avg_jct_s:.2f} ± {score.ci95_s:.2f}",
-            f"{score.vs_base_pct:+.2f} ± {score.vs_base_ci95:.2f}",
+            *((change, weighted) if weighs else (jct, change)),
             f"{score.p99_vs_base_pct:+.1f}",
             f"{score.max_vs_base_pct:+.1f}",
             f"{score.held_s_per_job:.2f}",

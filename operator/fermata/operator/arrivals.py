@@ -17,7 +17,7 @@ from fermata.policy.state import RECENT_ARRIVALS
 
 
 class RecentArrivals:
-    """When the latest workflows arrived and how much work they brought, each counted once.
+    """When the latest workflows arrived, how much work they brought and what they weigh, each counted once.
 
     Args:
         begun_s: since when none is missed. Of those that came earlier, and have a time to live after their end, some
@@ -26,27 +26,28 @@ class RecentArrivals:
 
     def __init__(self, begun_s: float) -> None:
         self._begun_s = begun_s
-        self._rows: list[tuple[float, str, float]] = []  # arrival, uid, work; oldest first
-        self._by_uid: dict[str, tuple[float, str, float]] = {}
+        self._rows: list[tuple[float, str, Arrival]] = []  # arrival, uid, all of it; oldest first
+        self._by_uid: dict[str, tuple[float, str, Arrival]] = {}
 
     @property
     def arrivals(self) -> list[Arrival]:
         """The latest ones, oldest first."""
-        return [Arrival(arrival_s, work_s) for arrival_s, _, work_s in self._rows]
+        return [arrival for _, _, arrival in self._rows]
 
-    def note(self, uid: str, arrival_s: float, work_s: float, kept_s: float = math.inf) -> None:
-        """Take in a workflow, or what its work is thought to be by now; when it arrived is what was said first.
+    def note(self, uid: str, arrival: Arrival, kept_s: float = math.inf) -> None:
+        """Take in a workflow, or what is thought of it by now; when it arrived is what was said first.
 
         Args:
             uid: its.
-            arrival_s: seconds since the epoch.
-            work_s: executor-seconds.
+            arrival: of it.
             kept_s: its time to live after its end.
         """
         before = self._by_uid.get(uid)
-        if before is None and arrival_s < self._begun_s - kept_s:
+        if before is None and arrival.arrival_s < self._begun_s - kept_s:
             return
-        row = (before[0] if before else arrival_s, uid, work_s)
+        if before is not None:
+            arrival = arrival._replace(arrival_s=before[0])
+        row = (arrival.arrival_s, uid, arrival)
         if row == before:
             return
         if before is not None:

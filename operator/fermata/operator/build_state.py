@@ -49,8 +49,9 @@ class HoldTimes(NamedTuple):
 class Arrival(NamedTuple):
     """One recent arrival, finished or not."""
 
-    arrival_s: float
-    work_s: float
+    arrival_s: float  # since the epoch
+    work_s: float  # executor-seconds by estimate
+    weight: float = 1.0
 
 
 class Rows(NamedTuple):
@@ -198,6 +199,7 @@ def build_state(
         ready_stages=np.flatnonzero((ready_s < math.inf) & (ints["pending"] > 0)).astype(np.int32),
         recent_arrival_s=_floats([arrival.arrival_s for arrival in recent]),
         recent_work_s=_floats([arrival.work_s for arrival in recent]),
+        recent_weight=_floats([arrival.weight for arrival in recent]),
         estimate_error=trust[0],
         estimate_misses=trust[1],
     )

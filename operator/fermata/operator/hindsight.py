@@ -124,6 +124,7 @@ class _Replay:
         self.before = len(self.past)
         self.recent_arrival_s = np.concatenate([[job.arrival_s for job in self.past], self.arrival_s])
         self.recent_work_s = np.concatenate([[job.work_s for job in self.past], self.work_s])
+        self.recent_weight = np.concatenate([[job.weight for job in self.past], self.weight])
 
     def _shapes(self) -> None:
         pointer, flat = compressed(self.parents)
@@ -334,6 +335,7 @@ class _Replay:
             ready_stages=np.array(self.ready, dtype=np.int32),
             recent_arrival_s=self.recent_arrival_s[recent],
             recent_work_s=self.recent_work_s[recent],
+            recent_weight=self.recent_weight[recent],
             estimate_error=self.trust[0],
             estimate_misses=self.trust[1],
         )

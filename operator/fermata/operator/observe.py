@@ -11,7 +11,7 @@ from fermata.operator import reasons
 from fermata.operator.acceptance import Acceptance
 from fermata.operator.apply import Applier
 from fermata.operator.arrivals import RecentArrivals, came_s
-from fermata.operator.build_state import Rows
+from fermata.operator.build_state import Arrival, Rows, weight
 from fermata.operator.estimates import Estimates, family_of, is_guess
 from fermata.operator.expiry import Expiry
 from fermata.operator.facts import NOT_READY_S, WorkflowFact
@@ -124,7 +124,8 @@ class Observer:
         guessed = ((stage, self.estimates.of(fact.meta, stage).seconds) for stage in fact.spec.stages)
         work_s = sum(seconds * stage.tasks * stage.slots for stage, seconds in guessed)
         if begun_s is not None or fact.status.suspended_time is None:  # else it never came
-            self.recent.note(uid, came_s(fact, begun_s, now_s), work_s, fact.kept_s)
+            arrival = Arrival(came_s(fact, begun_s, now_s), work_s, weight(fact.spec.priority))
+            self.recent.note(uid, arrival, fact.kept_s)
         self._expiry.note(fact)
 
     def _judge(self, fact: WorkflowFact, now_s: float, starting: Iterable[str]) -> None:
@@ -174,7 +175,8 @@ class Observer:
         self._learn(seen)
         self._ledger.catch_up(seen, now_s)
         if problem is None and seen.has_come:
-            self.recent.note(uid, came_s(fact, seen.start_s, now_s), seen.work_s, fact.kept_s)
+            arrival = Arrival(came_s(fact, seen.start_s, now_s), seen.work_s, weight(seen.spec.priority))
+            self.recent.note(uid, arrival, fact.kept_s)
 
     def _learn(self, seen: WorkflowView) -> None:
         """Learn from the stages that have finished, and measure how wrong the estimates were."""

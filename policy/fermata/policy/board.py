@@ -100,6 +100,7 @@ class Board(NamedTuple):
     stages: Rows[Stage]
     recent_arrival_s: Values
     recent_work_s: Values
+    recent_weight: Values
     short_arrival_s: Values  # room to list those of short jobs in: kernels allocate nothing
     free: Indices  # executors
     active: Indices  # jobs
@@ -145,6 +146,7 @@ def board_of(state: ClusterState) -> Board:
         unread_rows(Stage, len(state.stage_job), {name: getattr(state, f"stage_{name}") for name in _STAGE}),
         new_values(state.recent_arrival_s),
         new_values(state.recent_work_s),
+        new_values(state.recent_weight),
         new_values(np.zeros(len(state.recent_arrival_s))),
         new_indices(state.free_executors),
         new_indices(state.active_jobs),
@@ -198,6 +200,7 @@ def state_of(board: Board, jobs: int | None = None, stages: int | None = None) -
         ready_stages=listed(board.ready, int(pool.ready)),
         recent_arrival_s=numbers(board.recent_arrival_s, begin, end),
         recent_work_s=numbers(board.recent_work_s, begin, end),
+        recent_weight=numbers(board.recent_weight, begin, end),
         estimate_error=float(pool.estimate_error),
         estimate_misses=float(pool.estimate_misses),
     )

@@ -22,6 +22,7 @@ from fermata.policy.action import START, WAIT
 from fermata.policy.board import Board
 from fermata.policy.features import FEATURES, SEVERAL, WIDE, Candidates, FeatureRow, candidates, features, waiting_jobs
 from fermata.policy.guardrails import divided_cap
+from fermata.policy.heavy import too_heavy
 from fermata.policy.heuristics.kernel import Rule
 from fermata.policy.together import come_together
 
@@ -134,12 +135,15 @@ def pick_in_use(board: Board, choice: Candidates, costs: FloatArray, margin: flo
 
     Unlike `choose_learned`, which the teacher follows into whatever it leads to, this never waits in a crowd: holds
     that save time are made with few jobs waiting, and a network that is wrong about one rare state must not be able to
-    keep a pool in it. Where jobs like the head come together it is started, too.
+    keep a pool in it. Where jobs like the head come together it is started, too, and where it weighs too much to wait.
     """
     if in_throng(board):
         return START_HEAD
     picked = pick(board, choice, costs, margin, waiting_jobs(board) <= CROWD * len(board.executors))
-    if picked != START_HEAD and come_together(board, board.jobs[board.stages[choice.head].job].remaining_work_s):
+    job = board.stages[choice.head].job
+    if picked == WAIT_FOR_EVENT and too_heavy(board, job):
+        return START_HEAD
+    if picked != START_HEAD and come_together(board, board.jobs[job].remaining_work_s):
         return START_HEAD
     return int(picked)
 

@@ -140,6 +140,7 @@ def _state_in(raw: dict[str, Any]) -> ClusterState:
     fields: dict[str, Any] = {"now_s": float(raw["now_s"]), "free": int(raw["free"])}
     # Lines that were written before states carried them have none.
     fields |= {name: float(raw.get(name, 0.0)) for name in ("estimate_error", "estimate_misses")}
+    raw = {"recent_weight": [1.0] * len(raw["recent_work_s"])} | raw  # nor these, which they all took for 1
     for name in ClusterState._fields:
         if name not in _SCALARS:
             kind = np.int32 if name in _INDEX_FIELDS else np.float64
@@ -173,7 +174,7 @@ def _check(state: ClusterState) -> None:
     for name in (*_COUNTS, *_AMOUNTS):
         if not ((getattr(state, name) >= 0) & np.isfinite(getattr(state, name))).all():
             raise ValueError(f"{name}: expected finite numbers of 0 or more")
-    for name in ("job_weight", "stage_slots"):
+    for name in ("job_weight", "recent_weight", "stage_slots"):
         if not (getattr(state, name) > 0).all():
             raise ValueError(f"{name}: expected numbers above 0")
     if not np.isfinite(state.executor_free_at_s[state.executor_stage != IDLE]).all():
@@ -182,8 +183,8 @@ def _check(state: ClusterState) -> None:
         raise ValueError("free_executors are not those whose executor_stage is -1")
     if state.free != len(state.free_executors):
         raise ValueError(f"free is {state.free}, but free_executors names {len(state.free_executors)}")
-    if len(state.recent_work_s) != len(state.recent_arrival_s):
-        raise ValueError("recent_arrival_s and recent_work_s are not of as many arrivals")
+    if not len(state.recent_work_s) == len(state.recent_weight) == len(state.recent_arrival_s):
+        raise ValueError("recent_arrival_s, recent_work_s and recent_weight are not of as many arrivals")
 
 
 def _edges_in(raw: list[list[int]] | None, stages: int) -> tuple[tuple[int, int], ...] | None:

@@ -68,6 +68,7 @@ class ClusterState(NamedTuple):
     # recent arrivals, oldest first: [recent], at most RECENT_ARRIVALS; finished jobs included
     recent_arrival_s: FloatArray
     recent_work_s: FloatArray
+    recent_weight: FloatArray
     # of the tasks that finished lately (`fermata.policy.estimate_error`); 0 before the first
     estimate_error: float = 0.0  # mean |ln(duration / estimate)|
     estimate_misses: float = 0.0  # share that was off by more than a factor of three

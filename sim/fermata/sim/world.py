@@ -299,6 +299,7 @@ def _new_board(tables: Tables, executors: int) -> Board:
         ),
         recent_arrival_s=new_values(tables.job_arrival_s),
         recent_work_s=new_values(tables.job_work_s),
+        recent_weight=new_values(tables.job_weight),
         short_arrival_s=new_values(np.zeros(RECENT_ARRIVALS)),
         free=new_indices(np.arange(executors)[::-1]),
         active=new_indices(np.zeros(jobs)),

@@ -11,6 +11,7 @@ from tests.unit.operator.test_edits import complete, edit
 from tests.unit.operator.world import World
 
 from fermata.operator.arrivals import RecentArrivals
+from fermata.operator.build_state import Arrival
 from fermata.policy.state import RECENT_ARRIVALS
 
 DAY_S = 86_400.0
@@ -44,16 +45,16 @@ def _end_later(world: World, *, restarted: bool) -> None:
 def test_of_what_is_deleted_after_its_end_counts_what_came_so_late_that_all_that_came_since_is_known() -> None:
     recent = RecentArrivals(T0)
     for number, (arrival_s, kept_s) in enumerate([(-61, 60), (-59, 60), (-DAY_S, math.inf), (5, 60), (5, 0)]):
-        recent.note(f"w{number}", T0 + arrival_s, 1.0, kept_s)
+        recent.note(f"w{number}", Arrival(T0 + arrival_s, 1.0), kept_s)
     assert _told(recent) == [-DAY_S, -59, 5, 5]
 
 
 def test_the_latest_are_kept_and_come_when_it_was_first_said() -> None:
     recent = RecentArrivals(T0)
     for number in range(RECENT_ARRIVALS + 2):
-        recent.note(f"w{number}", T0 + number, 1.0)
-    recent.note("w2", T0 + 900.0, 3.0)
-    assert [*recent.arrivals[0]] == [T0 + 2.0, 3.0]
+        recent.note(f"w{number}", Arrival(T0 + number, 1.0))
+    recent.note("w2", Arrival(T0 + 900.0, 3.0, 8.0))
+    assert recent.arrivals[0] == Arrival(T0 + 2.0, 3.0, 8.0)
     assert len(recent.arrivals) == RECENT_ARRIVALS
 
 
@@ -103,6 +104,20 @@ def test_a_workflow_that_is_not_accepted_comes_when_it_is(restarted: bool) -> No
     told = world.server.objects["uid-later"]["status"]
     assert told["suspendedTime"] == "2027-01-15T08:00:01.000000Z", "its JCT can be compared with no simulated one"
     assert told["jctSeconds"] == DAY_S + 5.5, "a user waits from the creation on"
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_what_arrived_weighs_what_its_priority_says_now_and_after_its_end(restarted: bool) -> None:
+    world = World(executors=3)
+    world.feed("workflows", "uid-later", workflow("later", stage("a"), arrival_s=T0 + 2.0, priority=10))
+    asyncio.run(world.run_until(T0 + 3.0))
+    weights = [arrival.weight for arrival in world.reconciler._observer.recent.arrivals]
+    assert weights == [1.0, 1.0, 2.0]
+    edit(world, "uid-later", priority=-10)
+    asyncio.run(world.run_until(T0 + 4.0))
+    _end_later(world, restarted=restarted)
+    weights = [arrival.weight for arrival in world.reconciler._observer.recent.arrivals]
+    assert weights == [1.0, 1.0, 0.5]
 
 
 def test_a_workflow_that_is_seen_a_moment_before_its_pool_came_when_it_was_created() -> None:

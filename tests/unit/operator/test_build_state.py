@@ -237,10 +237,10 @@ def test_holds_and_arrivals_are_passed_on() -> None:
         [_view("w", stage("a"))],
         stage_holds={("uid-w", "a"): HoldTimes(3.0, NOW + 5)},
         workflow_held_s={"uid-w": 2.5},
-        arrivals=[Arrival(T0, 5.0), Arrival(T0 + 1, 7.0)],
+        arrivals=[Arrival(T0, 5.0), Arrival(T0 + 1, 7.0, 4.0)],
     )
     assert (state.stage_held_s[0], state.stage_hold_until_s[0], state.job_held_s[0]) == (3.0, NOW + 5, 2.5)
-    assert list(state.recent_work_s) == [5.0, 7.0]
+    assert (list(state.recent_work_s), list(state.recent_weight)) == ([5.0, 7.0], [1.0, 4.0])
 
 
 def test_a_workflows_own_parallelism_bounds_each_stage() -> None:

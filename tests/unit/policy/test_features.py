@@ -134,7 +134,8 @@ def test_what_is_due_is_of_jobs_under_half_the_head_alone() -> None:
     arrivals = sorted([(10.0 * k, 1.0) for k in range(20)] + [(10.0 * k + 3.0, 4.0) for k in range(20)])
     recent_s, recent_work_s = np.array(arrivals).T
     jobs = one_stage_jobs((0.0, 4.0), (0.0, 20.0))
-    state = started(first_state(jobs, 2), 1, 1)._replace(recent_arrival_s=recent_s, recent_work_s=recent_work_s)
+    recent = {"recent_arrival_s": recent_s, "recent_work_s": recent_work_s, "recent_weight": np.ones(len(arrivals))}
+    state = started(first_state(jobs, 2), 1, 1)._replace(**recent)
     _, row = observe(state._replace(now_s=197.0, executor_free_at_s=np.full(2, 202.0)))
     # Nineteen moments like this one have a horizon of five seconds behind them, in which one came.
     rate = 39.0 / 197.0 * 20.0 / 40.0

@@ -24,7 +24,8 @@ def board_after(jobs: list[tuple[float, float]], executors: int = 2) -> Board:
     """A board that has seen jobs of (arrival, work) arrive."""
     state = first_state(one_stage_jobs((0.0, 1.0)), executors)
     arrival_s, work_s = (np.array(column, np.float64) for column in zip(*jobs, strict=True))
-    return board_of(state._replace(recent_arrival_s=arrival_s, recent_work_s=work_s))
+    recent = {"recent_arrival_s": arrival_s, "recent_work_s": work_s, "recent_weight": np.ones(len(jobs))}
+    return board_of(state._replace(**recent))
 
 
 def batches(number: int, jobs: int, work_s: float = 100.0) -> list[tuple[float, float]]:

@@ -15,6 +15,7 @@ from fermata.sim.generate import GENERATORS
 from fermata.sim.generate.arrivals import Arrivals, Bursty, Periodic, Piecewise, Poisson
 from fermata.sim.generate.estimates import class_flips, class_means, lognormal_noise, read_noise
 from fermata.sim.generate.sizes import BoundedPareto, Classes, Hyperexponential, Lognormal, Sizes
+from fermata.sim.generate.weights import read_weights
 from fermata.sim.scenarios import SCENARIOS, scenario
 from fermata.sim.trace import Trace
 from fermata.sim.trace_builder import one_stage_trace
@@ -192,6 +193,38 @@ def test_exact_estimates_are_what_will_happen() -> None:
         assert exact.stage_estimate_s[stage] == pytest.approx(durations_s.mean())
     assert (trace.stage_estimate_s != exact.stage_estimate_s).mean() > 0.9
     np.testing.assert_array_equal(exact.task_duration_s, trace.task_duration_s)
+
+
+def test_weights_are_of_the_tenth_with_the_most_work_or_of_any_and_jobs_stay() -> None:
+    trace = SCENARIOS["dag_wide"].with_(jobs=400).generate(3)
+    work_s = job_work_s(trace)
+    long, any_ = (read_weights(text)(trace, 3) for text in ("long=4", "any=0.5"))
+    heavy = long.job_weight == 4.0
+    assert (heavy.sum(), (long.job_weight == 1.0).sum()) == (40, 360)
+    assert work_s[heavy].min() >= work_s[~heavy].max()
+    light = any_.job_weight == 0.5
+    assert light.mean() == pytest.approx(0.2, abs=0.06)
+    assert abs(np.corrcoef(light, work_s)[0, 1]) < 0.12
+    np.testing.assert_array_equal(any_.job_weight, read_weights("any=0.5")(trace, 3).job_weight)
+    assert (any_.job_weight != read_weights("any=0.5")(trace, 4).job_weight).any()
+    for weighed in (long, any_):
+        np.testing.assert_array_equal(weighed.task_duration_s, trace.task_duration_s)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("long", "--weights expects long=W or any=W, not 'long'"),
+        ("any=x", "--weights expects long=W or any=W, not 'any=x'"),
+        ("wide=2", "no weights 'wide'; expected long=W or any=W"),
+        ("any=0", r"a weight must be from 2\^-100 to 2\^100, not 0"),
+        ("any=nan", r"a weight must be from 2\^-100 to 2\^100, not nan"),
+        ("any=1e31", r"a weight must be from 2\^-100 to 2\^100, not 1e\+31"),
+    ],
+)
+def test_weights_that_make_no_sense_are_refused(text: str, told: str) -> None:
+    with pytest.raises(InputError, match=told):
+        read_weights(text)
 
 
 def test_class_means_tell_only_short_from_long() -> None:

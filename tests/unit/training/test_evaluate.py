@@ -18,6 +18,8 @@ from fermata.policy.errors import InputError
 from fermata.policy.guardrails import Guardrails
 from fermata.policy.registry import load
 from fermata.sim.generate.estimates import read_noise
+from fermata.sim.generate.weights import read_weights
+from fermata.sim.metrics import mean_ci95
 from fermata.sim.simulate import simulate
 from fermata.sim.spark.experiment import run_tpch_seed, tpch_setting
 from fermata.sim.spark.settings import spark_setting
@@ -95,6 +97,27 @@ def test_who_gets_corrected_estimates_can_be_said() -> None:
         read_corrections("both")
 
 
+def test_where_jobs_have_weights_the_mean_by_weight_is_told_too(capsys: pytest.CaptureFixture[str]) -> None:
+    weights = read_weights("any=4")
+    (score,) = evaluate("fifo", ["norm200"], SEEDS[:2], conditions=Conditions(jobs=300, weights=weights))
+    of, changes = Conditions(jobs=300).scenario("norm200"), []
+    for seed in SEEDS[:2]:
+        trace = weights(of.generate(seed), seed)
+        fifo, sjf = (simulate(trace, of.executors, load(name)).job_jct_s[of.warm :] for name in ("fifo", "sjf"))
+        by_weight = trace.job_weight[of.warm :]
+        changes.append(100.0 * ((fifo * by_weight).sum() / (sjf * by_weight).sum() - 1.0))
+    assert score.weighted_vs_base_pct == pytest.approx(np.mean(changes))
+    assert score.weighted_vs_base_ci95 == pytest.approx(mean_ci95(changes).ci95)
+    show(scores_table("fifo", [score]))
+    shown = capsys.readouterr().out
+    assert "by weight %" in shown
+    assert f"{score.weighted_vs_base_pct:+.2f} ± {score.weighted_vs_base_ci95:.2f}" in shown
+    (alike,) = evaluate("fifo", ["norm200"], SEEDS[:2], conditions=Conditions(jobs=300))
+    assert (alike.weighted_vs_base_pct, alike.weighted_vs_base_ci95) == (None, None)
+    show(scores_table("fifo", [alike]))
+    assert "weight" not in capsys.readouterr().out
+
+
 def test_stages_can_keep_their_executors_under_policy_and_base() -> None:
     (score,) = evaluate("sjf", ["dag_wide"], SEEDS[:2], conditions=Conditions(jobs=300, sticky=True))
     of = Conditions(jobs=300).scenario("dag_wide")
@@ -155,7 +178,8 @@ def test_another_policy_can_be_the_base() -> None:
             Conditions(limits=Guardrails(1.0), tpch_dir="x"),
             "tpch_c knows no later parameters",
         ),
-        (Conditions(sticky=True, tpch_dir="x"), "limits on holding, or --sticky"),
+        (Conditions(sticky=True, tpch_dir="x"), "limits on holding, weights, or --sticky"),
+        (Conditions(weights=read_weights("any=2"), tpch_dir="x"), "limits on holding, weights, or --sticky"),
         (Conditions(parameters=(("gap", 3.0),), tpch_dir="x"), "no parameter 'gap'; did you mean 'gap_s'?"),
         (Conditions(parameters=(("ahead", 1),), tpch_dir="x"), "ahead of 'tpch_c' must be true or false, not 1"),
         (Conditions(jobs=10**15, tpch_dir="x"), "jobs of 'tpch_c' must be a whole number from 1 to 100,000, not 10"),
@@ -215,11 +239,17 @@ def test_a_value_that_is_no_number_names_the_option(
 def test_scores_under_other_conditions_say_so_wherever_they_are_kept() -> None:
     few = ["fifo", "--scenarios", "norm50", "--seeds", "1-2", "--jobs", "1", "--json"]
     others = ["--episode-jobs", "200", "--set", "executors=2", "--set", "load=0.5", "--noise", "exact"]
-    others += ["--max-hold", "5"]
+    others += ["--max-hold", "5", "--weights", "any=2"]
     plain, changed = (json.loads(CliRunner().invoke(app, [*few, *more]).stdout) for more in ([], others))
     assert "conditions" not in plain
     assert score_lines(plain)[0].endswith(" of each scenario, seeds 1-2,")
-    told = {"episode_jobs": 200, "set": ["executors=2", "load=0.5"], "noise": "exact", "max_hold": 5.0}
+    told = {
+        "episode_jobs": 200,
+        "set": ["executors=2", "load=0.5"],
+        "weights": "any=2",
+        "noise": "exact",
+        "max_hold": 5.0,
+    }
     assert changed["conditions"] == told
-    words = "episode_jobs 200; set executors=2, load=0.5; noise exact; max_hold 5.0"
+    words = "episode_jobs 200; set executors=2, load=0.5; weights any=2; noise exact; max_hold 5.0"
     assert score_lines(changed)[0].endswith(f", seeds 1-2, under other conditions: {words},")

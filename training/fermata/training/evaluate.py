@@ -19,6 +19,7 @@ from fermata.policy.guardrails import NO_LIMITS, Guardrails
 from fermata.policy.registry import load
 from fermata.sim.experiment import Setting, knowing, over_processes
 from fermata.sim.generate.estimates import Noise
+from fermata.sim.generate.weights import Weights
 from fermata.sim.json_values import only_finite
 from fermata.sim.metrics import Interval, mean_ci95, paired_percent, resampled_ci95
 from fermata.sim.scenarios import SCENARIOS, Scenario, scenario
@@ -26,6 +27,7 @@ from fermata.sim.simulate import Episode, simulate
 from fermata.sim.spark.experiment import run_tpch_seed
 from fermata.sim.spark.peers import PEERS
 from fermata.sim.spark.settings import SETTINGS, SparkSetting
+from fermata.sim.trace import FloatArray
 from fermata.training.config import OwnTrace
 from fermata.training.own import Part, as_scenario, part_of
 
@@ -54,6 +56,7 @@ class Conditions:
         corrections: who gets estimates that are corrected by what finished stages took: the policies that want it,
             both, or neither.
         sticky: stages keep their executors until their tasks run out, as Jobs do.
+        weights: of the jobs, in the place of their own.
     """
 
     jobs: int | None = None
@@ -67,6 +70,7 @@ class Conditions:
     against: str | None = None
     corrections: Corrections = "policy"
     sticky: bool = False
+    weights: Weights | None = None
 
     @property
     def corrects(self) -> bool | None:
@@ -93,10 +97,12 @@ class Conditions:
             self.scenario(name)
         elif self.tpch_dir is None:
             raise InputError(f"scenario {name} needs --tpch-dir DIR, the folder with 2g/adj_mat_1.npy")
-        elif self != replace(self, noise=None, later=(), limits=NO_LIMITS, corrections="policy", sticky=False):
+        elif self != replace(
+            self, noise=None, later=(), limits=NO_LIMITS, corrections="policy", sticky=False, weights=None
+        ):
             raise InputError(
-                f"scenario {name} knows no later parameters, other or corrected estimates, limits on holding, or "
-                "--sticky"
+                f"scenario {name} knows no later parameters, other or corrected estimates, limits on holding, weights, "
+                "or --sticky"
             )
         else:
             self.spark(name)
@@ -153,6 +159,8 @@ class Pair(NamedTuple):
     max_s: float
     base_max_s: float
     held_s: float  # a job
+    weighted_s: float  # mean JCT, each job by its weight
+    base_weighted_s: float
 
 
 @dataclass(frozen=True)
@@ -170,6 +178,9 @@ class Score:
     p99_vs_base_pct: float
     max_vs_base_pct: float
     held_s_per_job: float
+    # Of the mean in which each JCT counts by its job's weight; None where all weigh the same.
+    weighted_vs_base_pct: float | None = None
+    weighted_vs_base_ci95: float | None = None
 
 
 def read_corrections(text: str) -> Corrections:
@@ -198,6 +209,8 @@ def _episodes(unit: Unit) -> tuple[list[Episode], int]:
         return [run_tpch_seed(unit.seed, folder, of, each).episode for each in settings], 0
     chosen = unit.conditions.scenario(unit.scenario)
     trace = chosen.generate(unit.seed)
+    if unit.conditions.weights is not None:
+        trace = unit.conditions.weights(trace, unit.seed)
     if trace.jobs <= chosen.warm:
         raise InputError(f"{unit.scenario}: a warm-up of {chosen.warm} jobs leaves none of {trace.jobs}")
     play = partial(simulate, limits=limits, corrects=unit.conditions.corrects, sticky=unit.conditions.sticky)
@@ -206,14 +219,20 @@ def _episodes(unit: Unit) -> tuple[list[Episode], int]:
 
 def run_unit(unit: Unit) -> Pair:
     """Simulate one seed under both policies."""
-    figures: list[tuple[float, float, float, float]] = []
+    figures: list[tuple[float, float, float, float, float]] = []
     episodes, warm = _episodes(unit)
     for episode in episodes:
         jct_s = episode.job_jct_s[warm:]
         held_s = float(episode.job_held_s[warm:].mean())
-        figures.append((float(jct_s.mean()), float(np.quantile(jct_s, 0.99)), float(jct_s.max()), held_s))
-    (jct, p99, most, held), (base_jct, base_p99, base_most, _) = figures
-    return Pair(jct, base_jct, p99, base_p99, most, base_most, held)
+        weighted_s = _weighted_mean(jct_s, episode.trace.job_weight[warm:])
+        figures.append((float(jct_s.mean()), float(np.quantile(jct_s, 0.99)), float(jct_s.max()), held_s, weighted_s))
+    (jct, p99, most, held, weighted), (base_jct, base_p99, base_most, _, base_weighted) = figures
+    return Pair(jct, base_jct, p99, base_p99, most, base_most, held, weighted, base_weighted)
+
+
+def _weighted_mean(values: FloatArray, weights: FloatArray) -> float:
+    """Return the mean, bit for bit, where all weigh the same."""
+    return float(np.average(values, weights=None if (weights == weights[0]).all() else weights))
 
 
 def names_of(text: str) -> list[str]:
@@ -273,6 +292,9 @@ def _score(name: str, pairs: list[Pair], conditions: Conditions) -> Score:
     columns = {field: [getattr(pair, field) for pair in pairs] for field in Pair._fields}
     jct = conditions.interval(columns["jct_s"])
     change = paired_percent(columns["jct_s"], columns["base_jct_s"], conditions.interval)
+    weighted: Interval | None = None
+    if columns["weighted_s"] != columns["jct_s"]:
+        weighted = paired_percent(columns["weighted_s"], columns["base_weighted_s"], conditions.interval)
     return Score(
         scenario=name,
         base=conditions.base(name),
@@ -285,6 +307,8 @@ def _score(name: str, pairs: list[Pair], conditions: Conditions) -> Score:
         p99_vs_base_pct=paired_percent(columns["p99_s"], columns["base_p99_s"]).mean,
         max_vs_base_pct=paired_percent(columns["max_s"], columns["base_max_s"]).mean,
         held_s_per_job=float(np.mean(columns["held_s"])),
+        weighted_vs_base_pct=weighted.mean if weighted else None,
+        weighted_vs_base_ci95=weighted.ci95 if weighted else None,
     )
 
 

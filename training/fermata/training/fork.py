@@ -48,6 +48,7 @@ def new_fork(executors: int, room: Room) -> Fork:
         stages=new_rows(Stage, room.stages),
         recent_arrival_s=new_values(np.zeros(room.jobs + RECENT_ARRIVALS)),
         recent_work_s=new_values(np.zeros(room.jobs + RECENT_ARRIVALS)),
+        recent_weight=new_values(np.ones(room.jobs + RECENT_ARRIVALS)),
         short_arrival_s=new_values(np.zeros(RECENT_ARRIVALS)),
         free=new_indices(np.zeros(executors)),
         active=new_indices(np.zeros(room.jobs)),
@@ -186,6 +187,7 @@ def _copy_pool(fork: Fork, world: World, count: int) -> None:
     for i in range(seen):
         to.board.recent_arrival_s[i] = board.recent_arrival_s[pool.recent_begin + i]
         to.board.recent_work_s[i] = board.recent_work_s[pool.recent_begin + i]
+        to.board.recent_weight[i] = board.recent_weight[pool.recent_begin + i]
     pool.recent_begin, pool.recent_end = 0, seen
 
 
@@ -227,6 +229,7 @@ def splice(fork: Fork, world: World, library: World, first: int, arrivals: int, 
         to.board.jobs[count + i].arrival_s += shift_s
         to.board.recent_arrival_s[seen + i] = library.board.recent_arrival_s[first + i] + shift_s
         to.board.recent_work_s[seen + i] = library.board.recent_work_s[first + i]
+        to.board.recent_weight[seen + i] = library.board.recent_weight[first + i]
     clock.jobs, clock.arrived, clock.finished = count + arrivals, count, 0
     clock.events, clock.decisions = 0, 0
     return True

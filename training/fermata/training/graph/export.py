@@ -109,6 +109,7 @@ def random_state(stages: int, random: np.random.Generator) -> tuple[ClusterState
         ready_stages=np.flatnonzero(roots).astype(np.int32),
         recent_arrival_s=np.sort(random.uniform(0.0, 100.0, RECENT_ARRIVALS)),
         recent_work_s=random.choice(work_s, RECENT_ARRIVALS),
+        recent_weight=np.ones(RECENT_ARRIVALS),
     )
     return state, dag
 
