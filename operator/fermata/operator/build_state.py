@@ -82,7 +82,7 @@ def rows_of(view: WorkflowView) -> Rows:
             view.arrival_s,
             weight(view.spec.priority),
             view.work_s,
-            _remaining_work_s(view),
+            remaining_work_s(view),
             view.critical_path_s,
             view.width,
             sum(stage.occupied * stage.slots for stage in view.stages),
@@ -293,7 +293,8 @@ def _max_cap(stage: StageView, room: int) -> int:
     return min(own, stage.occupied + room)
 
 
-def _remaining_work_s(view: WorkflowView) -> float:
+def remaining_work_s(view: WorkflowView) -> float:
+    """Return the executor-seconds, by estimate, of what is left of a workflow: of what may run yet, and what runs."""
     return sum(
         (stage.to_do + stage.occupied) * stage.slots * stage.estimate.seconds
         for stage in view.stages

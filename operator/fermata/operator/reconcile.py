@@ -8,7 +8,7 @@ pool's trouble stays its own.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from functools import partial
 
 from fermata.operator.acceptance import pool_problem
@@ -28,6 +28,7 @@ from fermata.operator.plan import StageKey, plan
 from fermata.operator.progress import WorkflowView
 from fermata.operator.resources import ExecutorPoolSpec
 from fermata.operator.seat import FOREVER_S, Seat, limits_of
+from fermata.operator.slack import slack_s
 from fermata.operator.tell import Teller, Whys
 from fermata.operator.tools import Tools
 from fermata.operator.why import PARALLELISM_REACHED, why_held, why_waiting
@@ -121,13 +122,15 @@ class PoolReconciler:
         limits = limits_of(spec)
         for uid in self._ledger.follow_clock(self._observer.metering, now_s):
             self._teller.mark(uid)
-        self._bound_commitments(limits, now_s, may_hold=may_hold and spec.mode == "Enforce")
+        rooms = self._rooms(spec.executors, now_s)
+        self._bound_commitments(limits, rooms, now_s, may_hold=may_hold and spec.mode == "Enforce")
         holds = self._ledger.stage_holds(now_s)
-        if self._observer.released:
-            # A stage that is released has been held for as long as any stage may be: it is due.
+        if rooms:
+            # What may be held for so much longer has been held for so much less than any stage may be.
             limits = limits._replace(max_hold_s=min(limits.max_hold_s, FOREVER_S))
-            for uid, stages in self._observer.released.items():
-                holds |= {(uid, name): HoldTimes(FOREVER_S) for name in stages}
+            for key, room_s in rooms.items():
+                known = holds.get(key, HoldTimes())
+                holds[key] = known._replace(held_s=max(known.held_s, limits.max_hold_s - room_s))
         views = list(self._observer.views.values())
         elsewhere = self._census.elsewhere()
         state, keys = build_state(
@@ -148,7 +151,18 @@ class PoolReconciler:
         made = plan(decision.steps, keys, self._observer.views, state.free)
         return Asked(state, keys, decision, made, elsewhere)
 
-    def _bound_commitments(self, limits: Guardrails, now_s: float, *, may_hold: bool) -> None:
+    def _rooms(self, executors: int, now_s: float) -> dict[StageKey, float]:
+        """Return for how many more seconds stages may be held that are released, or whose workflow has a deadline."""
+        rooms: dict[StageKey, float] = {}
+        for uid, known in self._observer.views.items():
+            rooms |= {(uid, name): room_s for name, room_s in slack_s(known, executors, now_s).items()}
+        for uid, stages in self._observer.released.items():
+            rooms |= {(uid, name): -FOREVER_S for name in stages}
+        return rooms
+
+    def _bound_commitments(
+        self, limits: Guardrails, rooms: Mapping[StageKey, float], now_s: float, *, may_hold: bool
+    ) -> None:
         """Shorten committed holds to what the limits leave by now, and end those that must not be.
 
         A hold was within the limits when it was committed to. Since then the pool may have been edited, its holding
@@ -160,9 +174,10 @@ class PoolReconciler:
                 known = self._observer.views.get(uid)
                 stage = known.stage(name) if known else None
                 room_s = 0.0
-                if may_hold and not idle and stage is not None and name not in self._observer.released.get(uid, ()):
+                if may_hold and not idle and stage is not None:
                     held_s = account.stages.get(name, Meter()).total(now_s)
                     room_s = min(limits.max_hold_s - held_s, stage.ready_s + limits.max_wait_s - now_s)
+                    room_s = min(room_s, rooms.get((uid, name), math.inf))
                 if min(until_s, now_s + room_s) <= now_s:
                     account.end_hold(name, now_s)
                     self._teller.mark(uid)

@@ -1,0 +1,86 @@
+"""A workflow with a deadline is held no longer than that leaves time for, and no other policy's limit is touched."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from tests.unit.operator.objects import T0, stage, workflow
+from tests.unit.operator.test_edits import edit
+from tests.unit.operator.world import Holder, World
+
+from fermata.operator.times import parse
+from fermata.policy.action import START, WAIT, Action
+from fermata.policy.state import ClusterState
+
+LONG_S, EXECUTORS = 900.0, 2
+NEEDED_S = LONG_S + LONG_S / EXECUTORS  # its path, and its work on the whole pool
+
+
+class Waiter(Holder):
+    """Starts what is short, and waits for the next event for ever."""
+
+    name = "waiter"
+
+    def choose(self, state: ClusterState) -> Action:
+        action = super().choose(state)
+        return action if action.kind == START else Action(WAIT)
+
+
+def start_s(world: World) -> float | None:
+    """When the long workflow started, seconds after it was created."""
+    asyncio.run(world.run_until(T0 + 3000.0))
+    arrival_s = parse(world.server.objects["uid-long"]["status"]["arrivalTime"]) - T0
+    return world.started["long"] - arrival_s if "long" in world.started else None
+
+
+def with_deadline(seconds: float, policy: Holder, *stages: dict[str, Any], **pool: Any) -> World:
+    world = World(**pool)
+    world.reconciler._seat._policy = policy
+    changed = {"stages": list(stages)} if stages else {}
+    edit(world, "uid-long", activeDeadlineSeconds=int(seconds), **changed)
+    return world
+
+
+@pytest.mark.parametrize("policy", [Holder(), Waiter()])
+def test_a_workflow_is_held_until_its_deadline_leaves_the_time_that_it_takes(policy: Holder) -> None:
+    assert start_s(with_deadline(NEEDED_S + 150.0, policy)) == pytest.approx(150.0, abs=0.01)
+
+
+@pytest.mark.parametrize("policy", [Holder(), Waiter()])
+def test_one_that_cannot_be_in_time_is_not_held_at_all(policy: Holder) -> None:
+    world = with_deadline(LONG_S, policy)
+    asyncio.run(world.reconciler.reconcile())
+    assert world.started.keys() == {"short", "long"}
+
+
+def test_what_comes_after_the_held_stage_takes_its_time_too() -> None:
+    stages = (
+        stage("a", estimateSeconds=200),
+        stage("b", "a", estimateSeconds=300),
+        stage("c", "b", tasks=4, estimateSeconds=10),
+    )
+    path_s, work_s = 510.0, 540.0
+    world = with_deadline(path_s + work_s / EXECUTORS + 70.0, Holder(), *stages)
+    assert start_s(world) == pytest.approx(70.0, abs=0.01)
+
+
+@pytest.mark.parametrize(("limits", "expected_s"), [({"maxHoldSeconds": 35}, 35.0), ({"maxWaitSeconds": 25}, 25.0)])
+def test_what_the_pool_allows_counts_where_it_is_less(limits: dict[str, int], expected_s: float) -> None:
+    assert start_s(with_deadline(NEEDED_S + 150.0, Holder(), **limits)) == pytest.approx(expected_s, abs=0.01)
+
+
+def test_a_deadline_that_an_edit_sets_shortens_the_hold_that_goes_on() -> None:
+    world = World()
+    asyncio.run(world.run_until(T0 + 2.0))
+    assert world.started.keys() == {"short"}
+    edit(world, "uid-long", activeDeadlineSeconds=int(NEEDED_S + 4))
+    assert start_s(world) == pytest.approx(4.0, abs=0.01)
+
+
+def test_without_a_deadline_nothing_changes() -> None:
+    world = World()
+    world.feed("workflows", "uid-soon", workflow("soon", stage("a", estimateSeconds=900), activeDeadlineSeconds=1351))
+    assert start_s(world) is None
+    assert world.started.keys() == {"short", "soon"}
