@@ -9,6 +9,7 @@ import pytest
 from tests.unit.operator.objects import T0, stage, workflow
 from tests.unit.operator.test_edits import edit
 from tests.unit.operator.world import Holder, World
+from tests.virtual_cluster import VirtualCluster
 
 from fermata.operator.times import parse
 from fermata.policy.action import START, WAIT, Action
@@ -84,3 +85,21 @@ def test_without_a_deadline_nothing_changes() -> None:
     world.feed("workflows", "uid-soon", workflow("soon", stage("a", estimateSeconds=900), activeDeadlineSeconds=1351))
     assert start_s(world) is None
     assert world.started.keys() == {"short", "soon"}
+
+
+def test_a_workflow_that_would_have_failed_for_being_held_ends_in_time() -> None:
+    # One executor is taken for 70 s, and the rule keeps the other free for what is short until just before its end.
+    pool = {"executors": EXECUTORS, "policy": {"name": "sjf-hold:split=30,tau=1"}, "decisionDeadlineSeconds": 60}
+    took_s = {("other", "a"): 70.0, ("held", "a"): 40.0, ("hurried", "a"): 40.0}
+
+    def run_s(name: str, **spec: Any) -> float:
+        arrivals = [
+            (T0, workflow("other", stage("a", estimateSeconds=70), arrival_s=T0)),
+            (T0 + 1.0, workflow(name, stage("a", estimateSeconds=40), arrival_s=T0 + 1.0, **spec)),
+        ]
+        cluster = VirtualCluster(T0, took_s, slow=False, **pool)
+        return asyncio.run(cluster.run(arrivals, float("inf")))[name] - T0
+
+    assert run_s("held") == pytest.approx(69.0 + 40.0, abs=0.1)
+    in_time_s = 1.0 + 90.0 - (40.0 + 40.0 / EXECUTORS)
+    assert run_s("hurried", activeDeadlineSeconds=90) == pytest.approx(in_time_s + 40.0, abs=0.1)
