@@ -36,14 +36,11 @@ def _multifactor(jobs: Jobs, config: Config, world: World, job: int, all_usage: 
     size = jobs.cores[job] / world.counts[MACHINE]
     if weights[_FAVOR_SMALL] > 0.0:
         size = 1.0 - size
-    partition = 0.0
-    if weights[_PARTITION] > 0.0:
-        last = 1
-        for each in range(len(jobs.partition)):
-            last = max(last, jobs.partition[each])
-        partition = jobs.partition[job] / last
     return float(
-        weights[_AGE] * age + weights[_FAIRSHARE] * fair + weights[_SIZE] * size + weights[_PARTITION] * partition
+        weights[_AGE] * age
+        + weights[_FAIRSHARE] * fair
+        + weights[_SIZE] * size
+        + weights[_PARTITION] * jobs.partition[job]
     )
 
 

@@ -38,7 +38,7 @@ class Jobs(NamedTuple):
     cores: IntArray
     rank: IntArray  # place in the order of the queue
     user: IntArray
-    partition: IntArray
+    partition: FloatArray  # its number over the highest one, 0 to 1
 
 
 class Config(NamedTuple):
@@ -76,8 +76,9 @@ class World(NamedTuple):
 def jobs_of(log: JobLog, order: Order, rules: Rules) -> Jobs:
     """Return the arrays of a log."""
     runtime = np.minimum(log.runtime_s, log.estimate_s) if rules.kill_at_estimate else log.runtime_s
+    partition = log.partition / max(int(log.partition.max()), 1)
     return Jobs(
-        log.submit_s, runtime, log.estimate_s, log.cores, order.ranks(log), log.user.astype(np.int64), log.partition
+        log.submit_s, runtime, log.estimate_s, log.cores, order.ranks(log), log.user.astype(np.int64), partition
     )
 
 
