@@ -92,6 +92,23 @@ def test_the_last_feature_counts_the_submissions_of_an_hour() -> None:
     np.testing.assert_allclose(inspector.seen[:4, FEATURES - 1], np.log1p([1.0, 2.0, 3.0, 2.0]) / 4.0)
 
 
+@pytest.mark.parametrize("name", ["fcfs/skip", "fcfs+conservative/skip"])
+def test_who_has_started_at_this_instant_waits_no_more(name: str) -> None:
+    # 1 takes half of the machine. At 1 s a job comes that needs all of it, and three that start beside 1.
+    zeros, cores = np.zeros(5, dtype=np.int64), np.array([4, 8, 1, 1, 1])
+    submit, run = np.array([0.0, 1.0, 1.0, 1.0, 1.0]), np.array([9000.0, 9000.0, 10.0, 20.0, 30.0])
+    log = JobLog("hand", 8, np.arange(1, 6), submit, run, run, cores, zeros, zeros)
+    theta = np.zeros(parameters(FEATURES))
+    theta[-2] = 50.0
+    inspector = replace(model_of(FEATURES, scope="starts"), theta=theta).inspector(log, SAMPLE, record=10)
+    chosen = policy(name)
+    schedule = simulate(log, chosen.order, chosen.rules, inspector)
+    assert schedule.inspections == 4
+    waiting = np.expm1(6.0 * inspector.seen[:4, 11])
+    head = 1.0 if name == "fcfs/skip" else 0.0  # where others overtake it by a rule it is not in the queue meanwhile
+    np.testing.assert_allclose(waiting, [1.0, 3.0 + head, 2.0 + head, 1.0 + head])
+
+
 def test_rejections_stop_at_the_limit_in_training_too() -> None:
     log, chosen = generate(150, 4, load=1.0), policy("sjf")
     theta = np.zeros(parameters(8))

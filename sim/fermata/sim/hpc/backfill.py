@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fermata.policy._jit import kernel
-from fermata.sim.hpc.events import start_job
+from fermata.sim.hpc.events import start_job, take
 from fermata.sim.hpc.inspect import Inspector, passed_over
 from fermata.sim.hpc.shadow import OVERDUE_S, cores_needed, expected_end, shadow
 from fermata.sim.hpc.world import (
@@ -21,7 +21,11 @@ from fermata.sim.hpc.world import (
 
 @kernel
 def backfill_easy(jobs: Jobs, config: Config, world: World, inspector: Inspector, head: int) -> None:
-    """Start whatever of the queue does not delay the head, in the order of the queue; the head is not in the queue."""
+    """Start whatever of the queue does not delay the head, in the order of the queue; the head is not in the queue.
+
+    An inspector of starts is told of a queue in which those stand until the end that have started here, which is rare:
+    the inspectors of the results page were searched for with it.
+    """
     at, extra = shadow(jobs, world, cores_needed(jobs, config, world, head))
     now = world.clock[NOW]
     kept = world.counts[WAITING]
@@ -37,6 +41,16 @@ def backfill_easy(jobs: Jobs, config: Config, world: World, inspector: Inspector
             kept -= 1
             world.queue[kept] = job
     _close_gap(world, kept)
+
+
+@kernel
+def _close_gap(world: World, kept: int) -> None:
+    """Move what a scan from the end has kept, from place `kept` on, to the beginning of the queue."""
+    size = world.counts[WAITING] - kept
+    if kept > 0:
+        for place in range(size):
+            world.queue[place] = world.queue[kept + place]
+    world.counts[WAITING] = size
 
 
 @kernel
@@ -60,35 +74,19 @@ def backfill_published(jobs: Jobs, config: Config, world: World, inspector: Insp
         last = world.queue[found]
         if passed_over(jobs, config, world, inspector, last):
             continue
-        for place in range(found, world.counts[WAITING] - 1):
-            world.queue[place] = world.queue[place + 1]
-        world.counts[WAITING] -= 1
+        take(world, found)
         start_job(jobs, config, world, last)
 
 
 @kernel
 def start_all_that_fits(jobs: Jobs, config: Config, world: World, inspector: Inspector) -> None:
     """Start whatever of the queue fits, in the order of the queue."""
-    kept = world.counts[WAITING]
     for place in range(world.counts[WAITING] - 1, -1, -1):
         job = world.queue[place]
         fits = cores_needed(jobs, config, world, job) <= world.counts[FREE]
         if fits and not passed_over(jobs, config, world, inspector, job):
+            take(world, place)
             start_job(jobs, config, world, job)
-        else:
-            kept -= 1
-            world.queue[kept] = job
-    _close_gap(world, kept)
-
-
-@kernel
-def _close_gap(world: World, kept: int) -> None:
-    """Move what a scan from the end has kept, from place `kept` on, to the beginning of the queue."""
-    size = world.counts[WAITING] - kept
-    if kept > 0:
-        for place in range(size):
-            world.queue[place] = world.queue[kept + place]
-    world.counts[WAITING] = size
 
 
 @kernel
@@ -96,16 +94,12 @@ def backfill_conservative(jobs: Jobs, config: Config, world: World, inspector: I
     """Plan the whole queue anew, the head first, and start what the plan starts now."""
     steps = _profile_of_running(jobs, world)
     steps = _reserve(jobs, config, world, head, steps)[1]
-    kept = world.counts[WAITING]
     for place in range(world.counts[WAITING] - 1, -1, -1):
         job = world.queue[place]
         now_too, steps = _reserve(jobs, config, world, job, steps)
         if now_too and not passed_over(jobs, config, world, inspector, job):
+            take(world, place)
             start_job(jobs, config, world, job)
-        else:
-            kept -= 1
-            world.queue[kept] = job
-    _close_gap(world, kept)
 
 
 @kernel

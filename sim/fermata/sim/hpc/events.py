@@ -40,6 +40,14 @@ def queue_job(jobs: Jobs, world: World, job: int) -> None:
 
 
 @kernel
+def take(world: World, place: int) -> None:
+    """Take the job at a place out of the queue."""
+    world.counts[WAITING] -= 1
+    for each in range(place, world.counts[WAITING]):
+        world.queue[each] = world.queue[each + 1]
+
+
+@kernel
 def start_job(jobs: Jobs, config: Config, world: World, job: int) -> None:
     """Start a job that is in no list, now."""
     now = world.clock[NOW]

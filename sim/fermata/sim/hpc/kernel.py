@@ -9,7 +9,7 @@ from fermata.sim.hpc.backfill import (
     backfill_published,
     start_all_that_fits,
 )
-from fermata.sim.hpc.events import advance, queue_job, start_job
+from fermata.sim.hpc.events import advance, queue_job, start_job, take
 from fermata.sim.hpc.inspect import NOTHING, PICKS, STARTS, Inspector, rejected
 from fermata.sim.hpc.orders import STATIC
 from fermata.sim.hpc.priority import sort_queue
@@ -71,7 +71,7 @@ def schedule(jobs: Jobs, config: Config, world: World, inspector: Inspector) -> 
                     return
                 place -= 1
                 continue
-            _take(world, place)
+            take(world, place)
             place -= 1
         if cores_needed(jobs, config, world, head) > world.counts[FREE]:
             _blocked(jobs, config, world, inspector, head)
@@ -86,14 +86,6 @@ def _asked(jobs: Jobs, config: Config, world: World, inspector: Inspector, head:
     if inspector.scope == STARTS and config.start != COMMIT:
         return bool(cores_needed(jobs, config, world, head) <= world.counts[FREE])
     return inspector.scope != NOTHING
-
-
-@kernel
-def _take(world: World, place: int) -> None:
-    """Take a job out of the queue."""
-    world.counts[WAITING] -= 1
-    for each in range(place, world.counts[WAITING]):
-        world.queue[each] = world.queue[each + 1]
 
 
 @kernel

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from fermata.policy._jit import kernel
 from fermata.policy.queue_features import BOUND_S, DAY_S, FEATURES, INTERVAL_S
-from fermata.sim.hpc.events import advance, recent_submissions, start_job
+from fermata.sim.hpc.events import advance, recent_submissions, start_job, take
 from fermata.sim.hpc.shadow import expected_end, shadow
 from fermata.sim.hpc.world import (
     DECISIONS,
@@ -102,9 +102,7 @@ def _start_best(jobs: Jobs, config: Config, world: World, scorer: Scorer) -> boo
         return False
     scorer.idle_since[0] = np.inf
     job = world.queue[place_of_best]
-    for place in range(place_of_best, size - 1):
-        world.queue[place] = world.queue[place + 1]
-    world.counts[WAITING] = size - 1
+    take(world, place_of_best)
     start_job(jobs, config, world, job)
     return True
 

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fermata.policy._jit import kernel
-from fermata.sim.hpc.events import advance, start_job
+from fermata.sim.hpc.events import advance, start_job, take
 from fermata.sim.hpc.inspect import SAMPLE
 from fermata.sim.hpc.shadow import expected_end
 from fermata.sim.hpc.world import (
@@ -198,9 +198,7 @@ def _start_one(jobs: Jobs, config: Config, world: World, agent: Agent) -> bool:
     if place == NOBODY:
         return False
     job = world.queue[place]
-    world.counts[WAITING] -= 1
-    for each in range(place, world.counts[WAITING]):
-        world.queue[each] = world.queue[each + 1]
+    take(world, place)
     start_job(jobs, config, world, job)
     return True
 
