@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 from tests.shared_data import require_shared
 
 from fermata.policy.errors import InputError
-from fermata.sim.hpc import JobLog, policy
+from fermata.sim.hpc import JobLog, Schedule, policy
 from fermata.sim.hpc.estimates import with_estimates
 from fermata.sim.hpc.experiment import draw_sequences, pooled, published_sequences, run_sequence, run_sequences, split
 from fermata.sim.hpc.inspect import PICKS, REJECT_IF_BLOCKED, rule_inspector
@@ -245,6 +246,7 @@ def test_no_job_is_both_for_training_and_for_tests() -> None:
     log = generate(3000, 1)
     assert split(log, "train") == (0, 600)
     assert split(log, "test") == (600, 3000)
+    assert split(log, "all") == (0, 3000)
     train = draw_sequences(log, 200, 100, 4, part="train", warm=50)
     test = draw_sequences(log, 200, 100, 4, part="test", warm=50)
     assert min(train.starts) >= 50
@@ -294,8 +296,28 @@ def test_figures_of_two_jobs_by_hand() -> None:
     assert (found["wait_short_narrow_s"], found["wait_short_wide_s"]) == (pytest.approx(math.nan, nan_ok=True), 25.0)
 
 
+def test_waits_by_class_are_split_above_an_hour_and_an_eighth_of_the_machine() -> None:
+    # Two jobs of each of four classes, which wait 2^n s; of 16 cores an eighth are 2.
+    run, cores = np.array([3600.0, 1.0, 3600.0, 1.0, 3601.0, 9000.0, 3601.0, 9000.0]), np.array([2, 1, 3, 16] * 2)
+    zeros, wait = np.zeros(8, dtype=np.int64), 2.0 ** np.arange(8)
+    log = JobLog("classes", 16, np.arange(8), np.zeros(8), run, run, cores, zeros, zeros)
+    schedule = Schedule(log, wait, run, 0, 0, zeros)
+    keys = [f"wait_{length}_{width}_s" for length in ("short", "long") for width in ("narrow", "wide")]
+    assert [figures(schedule)[key] for key in keys] == [1.5, 6.0, 24.0, 96.0]
+    killed = replace(schedule, runtime_s=np.minimum(run, 3600.0))  # how long it ran is what counts
+    assert [figures(killed)[key] for key in keys[:2]] == [(1 + 2 + 16 + 32) / 4, (4 + 8 + 64 + 128) / 4]
+
+
+def test_jobs_of_one_instant_that_take_no_time_have_figures() -> None:
+    zeros, none = np.zeros(2, dtype=np.int64), np.zeros(2)
+    log = JobLog("none", 4, np.arange(2), none, none, none, np.array([4, 4]), zeros, zeros)
+    found = figures(run_sequence(log, policy("fcfs"), 0, 2))
+    assert (found["bsld"], found["slowdown"], found["wait_s"]) == (1.0, 1.0, 0.0)
+    assert (found["utilization"], found["utilization_no_tail"], found["queue_length"]) == (0.0, 0.0, 0.0)
+
+
 def test_intervals_of_few_sequences_are_students() -> None:
-    for many, quantile in ((2, 12.7062), (5, 2.7764), (30, 1.96), (50, 1.96)):
+    for many, quantile in ((2, 12.7062), (5, 2.7764), (29, 2.0484), (30, 1.96), (50, 1.96)):
         values = np.random.default_rng(many).random(many)
         means, halves = pooled([{"bsld": value} for value in values])
         assert means["bsld"] == pytest.approx(values.mean())
