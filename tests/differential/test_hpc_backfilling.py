@@ -1,7 +1,8 @@
-"""The compiled engine of rigid jobs against one in plain Python, of lists: orders, starts, backfilling."""
+"""The compiled engine of rigid jobs against one in plain Python: orders, starts, backfilling, reservations, kills."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import product
@@ -13,21 +14,41 @@ from tests.windows import log_of
 
 from fermata.sim.hpc import JobLog, policy, simulate
 
-ORDERS: dict[str, Callable[[JobLog, int], tuple[float, ...]]] = {
-    "fcfs": lambda log, job: (log.submit_s[job],),
-    "lcfs": lambda log, job: (-log.submit_s[job],),
-    "sjf": lambda log, job: (log.estimate_s[job], log.cores[job]),
-    "smallest": lambda log, job: (log.cores[job], log.submit_s[job]),
-    "saf": lambda log, job: (log.estimate_s[job] * log.cores[job],),
-    "srf": lambda log, job: (log.estimate_s[job] / log.cores[job],),
+ORDERS: dict[str, Callable[[JobLog, int, float], tuple[float, ...]]] = {
+    "fcfs": lambda log, job, now: (log.submit_s[job],),
+    "lcfs": lambda log, job, now: (-log.submit_s[job],),
+    "sjf": lambda log, job, now: (log.estimate_s[job], log.cores[job]),
+    "smallest": lambda log, job, now: (log.cores[job], log.submit_s[job]),
+    "saf": lambda log, job, now: (log.estimate_s[job] * log.cores[job],),
+    "srf": lambda log, job, now: (log.estimate_s[job] / log.cores[job],),
+    "p2q": lambda log, job, now: (log.estimate_s[job] ** 2 * log.cores[job],),
+    "f1": lambda log, job, now: (
+        math.log10(log.estimate_s[job] or 0.1) * log.cores[job] + 870.0 * math.log10(log.submit_s[job] or 0.1),
+    ),
+    "wfp3": lambda log, job, now: (
+        -(((now - log.submit_s[job]) / max(log.estimate_s[job], 1.0)) ** 3) * log.cores[job],
+    ),
+    # A job on one core divides by log2(1) = 0: it is first, but for others as narrow that have waited for more.
+    "unicep": lambda log, job, now: (
+        -(now - log.submit_s[job] + 1e-15) / (math.log2(log.cores[job] + 1e-15) * max(log.estimate_s[job], 1.0)),
+    ),
 }
+RESERVES = {"": (math.inf, 0), "+reserve:over_s=2,share=0.25": (2.0, 2), "+reserve:over_s=0,share=1": (0.0, 8)}
 
 
 class Reference:
-    """A machine on which a queue is served in an order."""
+    """A machine on which a queue is served in an order.
 
-    def __init__(self, log: JobLog, order: str, backfill: str, start: str) -> None:
+    Args:
+        reserve: which estimates are long (s), and how many cores such a job leaves free when it starts.
+        kill: jobs end at their estimates, if not before.
+    """
+
+    def __init__(
+        self, log: JobLog, order: str, backfill: str, start: str, reserve: tuple[float, int], *, kill: bool
+    ) -> None:
         self.log, self.order, self.backfill, self.rule = log, order, backfill, start
+        self.reserve, self.kill = reserve, kill
         self.coming = list(range(len(log)))
         self.queue: list[int] = []
         self.running: list[int] = []
@@ -36,7 +57,8 @@ class Reference:
         self.now = 0.0
 
     def end(self, job: int) -> float:
-        return self.start[job] + float(self.log.runtime_s[job])
+        runtime, estimate = float(self.log.runtime_s[job]), float(self.log.estimate_s[job])
+        return self.start[job] + (min(runtime, estimate) if self.kill else runtime)
 
     def expected_end(self, job: int) -> float:
         """One that is overdue is expected to end in a second."""
@@ -45,8 +67,13 @@ class Reference:
     def free(self) -> int:
         return self.log.machine_cores - sum(int(self.log.cores[job]) for job in self.running)
 
+    def needed(self, job: int) -> int:
+        over_s, left_free = self.reserve
+        cores = int(self.log.cores[job])
+        return min(cores + left_free, self.log.machine_cores) if self.log.estimate_s[job] > over_s else cores
+
     def fits(self, job: int) -> bool:
-        return int(self.log.cores[job]) <= self.free()
+        return self.needed(job) <= self.free()
 
     def run(self) -> list[float]:
         while self.coming or self.queue or self.picked is not None:
@@ -54,7 +81,7 @@ class Reference:
             while self.coming and self.log.submit_s[self.coming[0]] <= self.now:
                 self.queue.append(self.coming.pop(0))
             self.running = [job for job in self.running if self.end(job) > self.now]
-            self.queue.sort(key=lambda job: (*ORDERS[self.order](self.log, job), job))
+            self.queue.sort(key=lambda job: (*ORDERS[self.order](self.log, job, self.now), job))
             self.schedule()
         return self.start
 
@@ -89,7 +116,7 @@ class Reference:
         cores = self.log.cores
         for at in sorted(map(self.expected_end, self.running)):
             extra = self.free() + sum(int(cores[job]) for job in self.running if self.expected_end(job) <= at)
-            extra -= int(cores[head])
+            extra -= self.needed(head)
             if extra >= 0:
                 break
 
@@ -115,7 +142,7 @@ class Reference:
             for at in sorted({self.now, *(end for _, end, _ in used)}):
                 steps = [at, *(begin for begin, _, _ in used if at < begin < at + length)]
                 taken = [sum(many for begin, end, many in used if begin <= step < end) for step in steps]
-                if max(taken) + cores <= self.log.machine_cores:
+                if max(taken) + self.needed(job) <= self.log.machine_cores:
                     break
             used.append((at, at + length, cores))
             planned[job] = at
@@ -135,14 +162,16 @@ few_jobs = st.lists(
 )
 
 
-@given(few_jobs)
+@given(few_jobs, st.sampled_from(sorted(RESERVES)), st.booleans())
 @settings(deadline=None, max_examples=20)
-def test_jobs_start_when_they_do_in_plain_python(jobs: list[tuple[float, float, float, int]]) -> None:
+def test_jobs_start_when_they_do_in_plain_python(
+    jobs: list[tuple[float, float, float, int]], reserve: str, kill: bool
+) -> None:
     gaps, runtimes, estimates, cores = zip(*jobs, strict=True)
     exact = log_of(*zip(np.cumsum(gaps), runtimes, cores, strict=True), machine=8)
     log = replace(exact, estimate_s=np.array(estimates))
     for order, backfill, start in product(ORDERS, ("none", "easy", "conservative"), ("commit", "strict", "skip")):
-        name = f"{order}{'' if backfill == 'none' else f'+{backfill}'}/{start}"
-        chosen = policy(name)
+        name = f"{order}{'' if backfill == 'none' else f'+{backfill}'}/{start}{reserve}"
+        chosen = policy(name, kill_at_estimate=kill)
         ours = simulate(log, chosen.order, chosen.rules).start_s.tolist()
-        assert ours == Reference(log, order, backfill, start).run(), name
+        assert ours == Reference(log, order, backfill, start, RESERVES[reserve], kill=kill).run(), name
