@@ -211,7 +211,34 @@ def test_estimates_are_wrong_as_asked_and_the_jobs_stay(kind: str) -> None:
     np.testing.assert_array_equal(again.estimate_s, believed.estimate_s)
 
 
-@pytest.mark.parametrize("kind", ["factor:0.5", "factor", "factor:inf", "lognormal:-1", "noise:1", "exact:2"])
+def test_users_type_round_values_and_what_is_longer_than_two_days_as_it_is() -> None:
+    log = generate(4000, 1)
+    short, long = (replace(log, runtime_s=np.full(len(log), run_s)) for run_s in (1000.0, 200_000.0))
+
+    def shares(kind: str) -> dict[float, float]:
+        values, counts = np.unique(with_estimates(short, kind, 3).estimate_s, return_counts=True)
+        return dict(zip(values.tolist(), (counts / len(log)).tolist(), strict=True))
+
+    # Uniform from 1000 to 5000 s, rounded up; a uniform share of what is typed, rounded up.
+    assert shares("round") == pytest.approx({1800.0: 0.2, 3600.0: 0.45, 7200.0: 0.35}, abs=0.03)
+    accuracy = shares("accuracy")
+    assert [accuracy[value] for value in (1800.0, 3600.0, 7200.0)] == pytest.approx([4 / 9, 5 / 18, 5 / 36], abs=0.03)
+    assert max(accuracy) == 172_800.0
+    stay = with_estimates(long, "round", 3).estimate_s
+    assert (stay.min(), stay.max()) == (pytest.approx(2e5, rel=0.01), pytest.approx(1e6, rel=0.01))
+    np.testing.assert_array_equal(with_estimates(long, "accuracy", 3).estimate_s, long.runtime_s)
+
+
+@pytest.mark.parametrize("kind", ["factor:1", "lognormal:0"])
+def test_the_least_noise_is_none(kind: str) -> None:
+    log = generate(50, 1)
+    np.testing.assert_array_equal(with_estimates(log, kind, 3).estimate_s, log.runtime_s)
+
+
+@pytest.mark.parametrize(
+    "kind",
+    ["factor:0.5", "factor", "factor:inf", "lognormal:-1", "lognormal:inf", "noise:1", "exact:2", "round:2", "user:3"],
+)
 def test_an_unknown_estimate_is_refused(kind: str) -> None:
     with pytest.raises(InputError, match="estimates: expected exact, user"):
         with_estimates(generate(5, 1), kind)
@@ -334,6 +361,9 @@ def test_tuning_a_reservation_beats_its_base_where_it_was_tuned() -> None:
     assert tuned.bsld < base["bsld"]
     assert tuned.wait_s <= 1.3 * base["wait_s"] == pytest.approx(1.3 * tuned.yardstick_wait_s)
     assert best_reservation(tried).bsld <= tuned.bsld
+    assert not any(each.policy.rules.kill_at_estimate for each in tried)
+    killed = try_reservations(log, replace(sequences, starts=(0,)), bases=("saf",), kill_at_estimate=True)
+    assert all(each.policy.rules.kill_at_estimate for each in killed)
     with pytest.raises(InputError, match=r"no reservation waits at most 0 times .* the least waits [1-9]"):
         best_reservation(tried, 0.0)
 
