@@ -6,6 +6,7 @@ import contextlib
 import csv
 import importlib
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -101,6 +102,17 @@ def test_evaluate_compares_on_the_same_sequences(log: Path) -> None:
     assert f"{free['bsld']:.2f} ± {free['ci95']['bsld']:.2f}" in shown
     assert "multifactor+conservative/strict & reject-blocked:1000" in shown
     assert "…" not in shown
+
+
+@pytest.mark.training
+def test_inspectors_of_several_folders_are_told_apart(log: Path, inspector: Path, tmp_path: Path) -> None:
+    other = tmp_path / inspector.name
+    shutil.copy(inspector, other)
+    command = ("evaluate", "--log", log, "--policy", "sjf", "--sequences", "2", "--jobs", "40", "--json")
+    beside = [word for each in (inspector, other, "reject-blocked") for word in ("--inspector", each)]
+    told = json.loads(fermata_hpc(*command, *beside).stdout)
+    names = ["sjf", f"sjf & {inspector}", f"sjf & {other}", "sjf & reject-blocked"]
+    assert [row["policy"] for row in told["policies"]] == names
 
 
 def test_progress_is_told_sequence_by_sequence(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:

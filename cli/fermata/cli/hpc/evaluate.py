@@ -65,7 +65,11 @@ def evaluate(
         raise InputError(f"--inspector: {alone[0]} holds jobs by itself; expected no inspector beside it")
     given = load(log, cleaning, estimates, seed, stretch)
     drawn = draw(given, sequences, jobs, seed, part, warm, published=published_draws)
-    helpers = [("", None), *((f" & {Path(text).name}", inspector(text, given)) for text in inspectors or [])]
+    beside = inspectors or []
+    helpers = [
+        ("", None),
+        *((f" & {name}", inspector(text, given)) for name, text in zip(_shown(beside), beside, strict=True)),
+    ]
     results: list[tuple[str, dict[str, float], dict[str, float]]] = []
     with progress_bar("sequences") as progress:
 
@@ -100,3 +104,9 @@ def evaluate(
             f"{means['utilization']:.3f}",
         )
     show(table)
+
+
+def _shown(inspectors: list[str]) -> list[str]:
+    """Return what they are called: a file by its name alone, unless files of several folders have the same."""
+    names = [Path(text).name for text in inspectors]
+    return [name if names.count(name) == 1 else text for name, text in zip(names, inspectors, strict=True)]
