@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
-from itertools import product
+from itertools import pairwise, product
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from tests.windows import log_of
 
@@ -81,9 +81,12 @@ class Reference:
             while self.coming and self.log.submit_s[self.coming[0]] <= self.now:
                 self.queue.append(self.coming.pop(0))
             self.running = [job for job in self.running if self.end(job) > self.now]
-            self.queue.sort(key=lambda job: (*ORDERS[self.order](self.log, job, self.now), job))
+            self.sort()
             self.schedule()
         return self.start
+
+    def sort(self) -> None:
+        self.queue.sort(key=lambda job: (*ORDERS[self.order](self.log, job, self.now), job))
 
     def schedule(self) -> None:
         if self.rule == "skip" and self.backfill == "none":
@@ -149,6 +152,36 @@ class Reference:
         self.begin_where(lambda job: planned[job] == self.now and self.fits(job))
 
 
+class Slurm(Reference):
+    """The same, served by Slurm's priority; usage is summed over all that has run, and not carried along."""
+
+    WEIGHTS = "age=300,max_age_s=20,fairshare=500,half_life_s=10,size=200,favor_small=0,partition=400,dampening=2"
+
+    def used(self, user: int) -> float:
+        """Core-seconds, each of which counts half after ten seconds."""
+        rate, total = math.log(2.0) / 10.0, 0.0
+        for job in range(len(self.log)):
+            if self.log.user[job] == user and self.start[job] <= self.now:
+                ago = self.now - min(self.end(job), self.now), self.now - self.start[job]
+                total += self.log.cores[job] * (math.exp(-rate * ago[0]) - math.exp(-rate * ago[1])) / rate
+        return total
+
+    def sort(self) -> None:
+        log = self.log
+        usage = [self.used(user) for user in range(int(log.user.max()) + 1)]
+        shares = [each / (sum(usage) or 1.0) for each in usage]
+        priority = {
+            job: 300.0 * min((self.now - log.submit_s[job]) / 20.0, 1.0)
+            + 500.0 * 2.0 ** (-shares[log.user[job]] * len(usage) / 2.0)
+            + 200.0 * log.cores[job] / log.machine_cores
+            + 400.0 * log.partition[job] / max(int(log.partition.max()), 1)
+            for job in self.queue
+        }
+        close = pairwise(sorted(priority.values()))
+        assume(not any(0.0 < above - below < 1e-6 for below, above in close))  # which is first is then a rounding's
+        self.queue.sort(key=lambda job: (-priority[job], job))
+
+
 # Few distinct times, so that events fall together; jobs that take no time; estimates that are too short or too long.
 few_jobs = st.lists(
     st.tuples(
@@ -175,3 +208,15 @@ def test_jobs_start_when_they_do_in_plain_python(
         chosen = policy(name, kill_at_estimate=kill)
         ours = simulate(log, chosen.order, chosen.rules).start_s.tolist()
         assert ours == Reference(log, order, backfill, start, RESERVES[reserve], kill=kill).run(), name
+
+
+@given(few_jobs, st.sampled_from(["", "+easy", "+conservative"]), st.sampled_from(["commit", "strict", "skip"]))
+@settings(deadline=None)
+def test_so_do_those_that_slurm_sorts(jobs: list[tuple[float, float, float, int]], backfill: str, start: str) -> None:
+    gaps, runtimes, estimates, cores = zip(*jobs, strict=True)
+    exact = log_of(*zip(np.cumsum(gaps), runtimes, cores, strict=True), machine=8)
+    number = np.arange(len(jobs))
+    log = replace(exact, estimate_s=np.array(estimates), user=number % 3, partition=number // 2 % 3)
+    chosen = policy(f"multifactor:{Slurm.WEIGHTS}{backfill}/{start}")
+    expected = Slurm(log, "", backfill[1:] or "none", start, RESERVES[""], kill=False).run()
+    assert simulate(log, chosen.order, chosen.rules).start_s.tolist() == expected
