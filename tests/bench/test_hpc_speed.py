@@ -14,6 +14,8 @@ from fermata.sim.hpc.inspect import parameters
 from fermata.sim.hpc.lublin import generate
 from fermata.sim.hpc.models import InspectorModel
 
+SLURM = "multifactor:partition=1000+easy/skip"
+
 
 @pytest.fixture(scope="module")
 def log() -> JobLog:
@@ -21,7 +23,9 @@ def log() -> JobLog:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["sjf", "sjf+easy", "saf+easy/skip", "sjf/skip", "f1+easy/skip", "wfp3+easy/skip"])
+@pytest.mark.parametrize(
+    "name", ["sjf", "sjf+easy", "saf+easy/skip", "sjf/skip", "f1+easy/skip", "wfp3+easy/skip", SLURM]
+)
 def test_a_whole_log(benchmark: BenchmarkFixture, log: JobLog, name: str) -> None:
     chosen = policy(name)
     simulate(log, chosen.order, chosen.rules)  # compiles

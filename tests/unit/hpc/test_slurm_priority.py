@@ -6,14 +6,10 @@ Source: https://slurm.schedmd.com/priority_multifactor.html, https://slurm.sched
 
 from __future__ import annotations
 
-import time
-
 import numpy as np
 import pytest
 from tests.unit.hpc.test_kernel import log_of
 
-from fermata.sim.hpc import simulate
-from fermata.sim.hpc.lublin import generate
 from fermata.sim.hpc.orders import order
 from fermata.sim.hpc.policies import policy
 from fermata.sim.hpc.priority import drain_usage, sort_queue
@@ -80,17 +76,3 @@ def test_usage_is_what_slurms_loop_makes_of_it_every_five_minutes() -> None:
     for _ in range(int(7 * _DAY_S) // period_s):
         usage = usage * decay + 4 * period_s * decay
     assert _drained(7 * _DAY_S, 5000.0, 4, 7 * _DAY_S) == pytest.approx(usage, rel=5e-4)
-
-
-def test_a_partition_costs_no_look_at_all_jobs_at_every_decision() -> None:
-    log = generate(20_000, 3, load=0.8, population="types")
-
-    def cpu_s(name: str) -> float:
-        chosen = policy(name)
-        simulate(log.sequence(0, 10), chosen.order, chosen.rules)  # compiles
-        began = time.process_time()
-        simulate(log, chosen.order, chosen.rules)
-        return time.process_time() - began
-
-    without, beside = cpu_s("multifactor+easy/skip"), cpu_s("multifactor:partition=0.001+easy/skip")
-    assert beside < 10.0 * without  # with that look it is fifty times, and with more jobs more
