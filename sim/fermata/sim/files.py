@@ -24,6 +24,7 @@ from fermata.policy.errors import DISK_FULL, InputError
 STANDARD_STREAM = "-"
 LINES_A_REPORT = 4096
 _XZ, _GZIP = b"\xfd7zXZ\0", b"\x1f\x8b"  # what such a file begins with
+_TAR, _TAR_AT = b"ustar", 257  # what an archive of files has there, and where
 # In the name of a file that is being written: so nobody else's hidden file is taken for one that was never finished.
 _UNFINISHED = ".fermata-"
 
@@ -51,6 +52,7 @@ def numbered_lines(
     number = 0
     try:
         with open_raw(path) as raw, _decompressed(raw, str(path)) as stream:
+            _refuse_archive(stream, path)
             size = os.fstat(raw.fileno()).st_size if progress is not None and str(path) != STANDARD_STREAM else 0
             for number, line in enumerate(stream, start=1):
                 yield number, line.decode("utf-8-sig" if number == 1 else "utf-8", errors)
@@ -72,6 +74,7 @@ def read_bytes(path: str | Path) -> bytes:
     """
     try:
         with open_raw(path) as raw, _decompressed(raw, str(path)) as stream:
+            _refuse_archive(stream, path)
             return stream.read()
     except (lzma.LZMAError, zlib.error, gzip.BadGzipFile, EOFError) as error:
         message = f"the compressed file is damaged or cut short ({error})"
@@ -117,6 +120,17 @@ def _decompressed(raw: BinaryIO, name: str) -> BinaryIO:
     if name.endswith(".gz") or begins.startswith(_GZIP):
         return cast(BinaryIO, gzip.open(raw, "rb"))
     return raw
+
+
+def _refuse_archive(stream: BinaryIO, path: str | Path) -> None:
+    """Refuse an archive of files: what it says of the first one would be read as a part of that one's first line.
+
+    Raises:
+        InputError: it is one.
+    """
+    if cast(BufferedReader, stream).peek(_TAR_AT + len(_TAR)).startswith(_TAR, _TAR_AT):
+        told = "a tar archive; expected a file of it, as `tar -xOf ARCHIVE NAME` writes one to a pipe"
+        raise InputError(told, file=shown_name(path))
 
 
 @contextmanager

@@ -6,6 +6,7 @@ import gzip
 import lzma
 import os
 import sys
+import tarfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,6 +16,8 @@ from tests.disk import files_end_at
 
 from fermata.policy.errors import InputError
 from fermata.sim.files import atomic_output, read_bytes
+from fermata.sim.importers.alibaba import read_alibaba
+from fermata.sim.importers.wfcommons import read_wfcommons
 from fermata.sim.scenarios import SCENARIOS
 from fermata.sim.trace import Trace
 from fermata.sim.trace_io import check_fits, read_trace, write_trace
@@ -209,6 +212,18 @@ def test_what_no_name_tells_is_told_by_the_first_bytes(
         with pytest.raises(InputError) as caught:
             read_trace(path)
         assert str(caught.value).startswith(f"{shown}:3: broken JSON")
+
+
+@pytest.mark.parametrize("kind", ["w", "w:gz", "w:xz"])
+def test_an_archive_of_files_is_refused_rather_than_taken_for_its_first_line(tmp_path: Path, kind: str) -> None:
+    (tmp_path / "batch_task.csv").write_text("M1,1,j_1,1,Terminated,10,20,100,0.3\n")
+    archive = tmp_path / "batch_task.tar"
+    with tarfile.open(archive, kind) as tar:
+        tar.add(tmp_path / "batch_task.csv", "batch_task.csv")
+    with pytest.raises(InputError, match=r"batch_task.tar: a tar archive; expected a file of it"):
+        read_alibaba(archive)
+    with pytest.raises(InputError, match=r"batch_task.tar: a tar archive"):
+        read_wfcommons(archive)
 
 
 def test_a_missing_file_and_a_folder_are_refused(tmp_path: Path) -> None:
