@@ -22,9 +22,12 @@ from fermata.policy.errors import InputError
 
 STANDARD_INPUT = Path("<stdin>")  # the name by which errors mention it
 _MAX_BYTES = 16 * 1024 * 1024
+_MOST_REPEATED = 400_000  # values that aliases may stand for; kubectl's parser begins to refuse there, too
+_ENDLESS = -1
+_MOST_DIGITS = 308  # with more, a whole number is none that JSON could hold
 # What YAML makes dates and bytes of, JSON has no types for: as for kubectl, they are text.
 _TEXTS = ("tag:yaml.org,2002:timestamp", "tag:yaml.org,2002:binary")
-_MERGE = "tag:yaml.org,2002:merge"
+_MERGE, _WHOLE = "tag:yaml.org,2002:merge", "tag:yaml.org,2002:int"
 _PathKey = tuple[str | int, ...]
 
 
@@ -149,8 +152,9 @@ def _nodes(text: str, file: Path) -> Iterator[yaml.Node]:
 
 
 def _objects(node: yaml.Node, file: Path) -> Iterator[Document]:
+    _check_aliases(node, file)
     lines: dict[_PathKey, int] = {}
-    content = _value(node, (), lines, file, frozenset())
+    content = _value(node, (), lines, file)
     if _is_list(content):
         for index, item in enumerate(content["items"]):
             head: _PathKey = ("items", index)
@@ -173,36 +177,59 @@ def _named(item: Any, listed: Mapping[str, Any]) -> Any:
     return item
 
 
-def _value(node: yaml.Node, path: _PathKey, lines: dict[_PathKey, int], file: Path, above: frozenset[yaml.Node]) -> Any:
+def _check_aliases(node: yaml.Node, file: Path) -> None:
+    """Refuse aliases that stand for more than anybody could write out: a few lines of them can mean billions of values.
+
+    Raises:
+        InputError: they do, or one contains itself.
+    """
+    sizes: dict[yaml.Node, int] = {}
+    if _size(node, sizes, file) - len(sizes) > _MOST_REPEATED:
+        told = f"aliases that stand for more than {_MOST_REPEATED:,} values"
+        raise InputError(told, file=file, line=node.start_mark.line + 1)
+
+
+def _size(node: yaml.Node, sizes: dict[yaml.Node, int], file: Path) -> int:
+    """Return how many values a node is, itself and all below it, with aliases written out; note it of each of them."""
+    if node not in sizes:
+        sizes[node] = _ENDLESS  # until it is known
+        sizes[node] = 1 + sum(_size(each, sizes, file) for each in _below(node))
+    elif sizes[node] == _ENDLESS:
+        raise InputError("an alias that contains itself", file=file, line=node.start_mark.line + 1)
+    return sizes[node]
+
+
+def _below(node: yaml.Node) -> list[yaml.Node]:
+    if isinstance(node, yaml.MappingNode):
+        return [each for pair in node.value for each in pair]
+    return node.value if isinstance(node, yaml.SequenceNode) else []
+
+
+def _value(node: yaml.Node, path: _PathKey, lines: dict[_PathKey, int], file: Path) -> Any:
     """Return the plain value of a node and note the line of everything in it."""
     lines.setdefault(path, node.start_mark.line + 1)
-    if node in above:
-        raise InputError("an alias that contains itself", file=file, line=node.start_mark.line + 1)
-    above |= {node}
     if isinstance(node, yaml.SequenceNode):
-        return [_value(item, (*path, index), lines, file, above) for index, item in enumerate(node.value)]
+        return [_value(item, (*path, index), lines, file) for index, item in enumerate(node.value)]
     if isinstance(node, yaml.MappingNode):
-        return _mapping(node, path, lines, file, above)
+        return _mapping(node, path, lines, file)
     return _scalar(node, file)
 
 
-def _mapping(
-    node: yaml.MappingNode, path: _PathKey, lines: dict[_PathKey, int], file: Path, above: frozenset[yaml.Node]
-) -> dict[str, Any]:
+def _mapping(node: yaml.MappingNode, path: _PathKey, lines: dict[_PathKey, int], file: Path) -> dict[str, Any]:
     mapping: dict[str, Any] = {}
     given = set()
     for key_node, value_node in node.value:
         line = key_node.start_mark.line + 1
         if key_node.tag == _MERGE:
             for merged in _merged(value_node, file):
-                mapping |= _value(merged, path, lines, file, above)
+                mapping |= _value(merged, path, lines, file)
             continue
         key = _key(key_node, file)
         if key in given:
             raise InputError(f"the key {key!r} is given twice", file=file, line=line)
         given.add(key)
         lines[*path, key] = line
-        mapping[key] = _value(value_node, (*path, key), lines, file, above)
+        mapping[key] = _value(value_node, (*path, key), lines, file)
     return mapping
 
 
@@ -221,11 +248,13 @@ def _key(node: yaml.Node, file: Path) -> str:
 
 
 def _scalar(node: yaml.Node, file: Path) -> Any:
-    if node.tag in _TEXTS:
+    if node.tag in _TEXTS or (node.tag == _WHOLE and len(node.value) > _MOST_DIGITS):
         return node.value
     loader = _Loader("")
     try:
         value = loader.construct_object(node, deep=True)
+        if isinstance(value, str):
+            return _joined(value)
         # What no number can hold is text: a commit such as 12e4567.
         return node.value if value in (inf, -inf) and "inf" not in node.value.lower() else value
     except (yaml.YAMLError, ValueError) as error:
@@ -235,3 +264,17 @@ def _scalar(node: yaml.Node, file: Path) -> Any:
         ) from error
     finally:
         loader.dispose()
+
+
+def _joined(text: str) -> str:
+    """Return a text with characters for surrogate pairs, as which JSON may spell those beyond 16 bits.
+
+    Raises:
+        ValueError: it has half of a pair.
+    """
+    if text.isascii():
+        return text
+    try:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16")
+    except UnicodeDecodeError as error:
+        raise ValueError("half of a surrogate pair, which is no character") from error

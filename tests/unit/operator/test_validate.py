@@ -259,6 +259,17 @@ def test_the_same_in_json(tmp_path: Path) -> None:
     assert file.read_text().splitlines()[(error.line or 0) - 1].strip() == '"ghost"'
 
 
+def test_a_character_that_json_spells_as_a_surrogate_pair_is_one(tmp_path: Path) -> None:
+    raw = workflow("w", stage("a"))
+    raw["metadata"]["annotations"] = {"team": "\U0001f3b5"}
+    file = tmp_path / "m.json"
+    file.write_text(json.dumps(raw))
+    assert "\\ud83c\\udfb5" in file.read_text()
+    (document,) = read(file)
+    assert document.content == raw
+    assert not check(document, file, problems)
+
+
 def test_a_list_is_opened(tmp_path: Path) -> None:
     file = tmp_path / "m.json"
     file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": [workflow("w", stage("a"))]}))
@@ -329,6 +340,8 @@ def test_merge_keys_are_read_as_kubectl_does(tmp_path: Path) -> None:
         ("~", None),
         ("'y'", "y"),
         ("!!str 1e3", "1e3"),
+        pytest.param("0x" + "f" * 5000, "0x" + "f" * 5000, id="hex"),
+        pytest.param("9" * 5000, "9" * 5000, id="long"),
     ],
 )
 def test_plain_words_and_numbers_are_read_as_kubectl_does(tmp_path: Path, written: str, sent: Any) -> None:
@@ -339,6 +352,12 @@ def test_plain_words_and_numbers_are_read_as_kubectl_does(tmp_path: Path, writte
     assert (read_value, isinstance(read_value, bool)) == (sent, isinstance(sent, bool))
 
 
+# A few lines, and a million values.
+BOMB = "\na: &a [x,x,x,x,x,x,x,x,x,x]\n" + "".join(
+    f"{name}: &{name} [{','.join([f'*{below}'] * 10)}]\n" for below, name in pairwise("abcdef")
+)
+
+
 @pytest.mark.parametrize(
     ("text", "line", "words"),
     [
@@ -346,6 +365,9 @@ def test_plain_words_and_numbers_are_read_as_kubectl_does(tmp_path: Path, writte
         ("a: 1\nb: 2\na: 3\n", 3, "'a' is given twice"),
         ("", 1, "no object"),
         ("a: &x [*x]\n", 1, "contains itself"),
+        (BOMB, 2, "aliases that stand for more than 400,000 values"),
+        (f"{BOMB}? *f\n: key\n", 2, "aliases that stand for more than 400,000 values"),
+        ('a: 1\nb: "\\ud800"\n', 2, "half of a surrogate pair"),
         ("a: 1\nb:\n  <<: 3\n", 3, "<<: expected a mapping"),
         ("a: " + "[" * 5000 + "]" * 5000, None, "nested too deeply"),
     ],
