@@ -248,6 +248,8 @@ def test_classes_are_sizes_or_shares() -> None:
         "next 9%, to 990 s",
         "largest 1%, to 1000 s",
     ]
+    assert class_bounds(np.arange(20_000.0, 20_005.0))[0] == ("smallest 60%, to 20002 s", 20_002.0)
+    assert [label for label, _ in class_bounds(np.array([0.5, 86_400_000.25]))] == ["0.5 s", "86400000 s"]
     rows = class_rows([BASE, OTHER], BASE)
     assert [(row.run, row.jobs, row.avg_jct_s, row.percent) for row in rows] == [
         ("sjf", 3, 4.0, 0.0),

@@ -317,6 +317,23 @@ def test_differences_of_any_size_have_a_scale(change_s: float) -> None:
     assert 0.0 < 0.1 * most_s <= max(axes.get_xticks()) <= most_s
 
 
+@pytest.mark.parametrize("change_s", [0.0, 1e-13])
+def test_runs_that_do_not_differ_have_a_scale_of_what_would_be_a_difference(change_s: float) -> None:
+    runs = [Run("sjf", [schedule([10.0, 20.0, 30.0])]), Run("learned", [schedule([10.0, 20.0 + change_s, 30.0])])]
+    (view,) = views_of(replace(REPORT, sections=[Section("s", "", runs, "sjf")]))
+    axes = next(each for each in view.drawings if each.name == "paired-differences").draw(LIGHT).axes[0]
+    assert (axes.get_xlim(), list(axes.get_xticks())) == ((-1.0, 1.0), [-1.0, 0.0, 1.0])
+
+
+def test_an_axis_of_nothing_but_zeros_does_not_end_at_some_hundredths() -> None:
+    nothing = Sweep("load", np.array([0.5, 0.9]), np.array([0.1, 0.2]), POINTS, {"sjf": np.zeros((2, 1))})
+    (view,) = views_of(
+        replace(REPORT, sections=[Section("s", "", [Run("sjf", [schedule([1.0])])], "sjf", sweeps=[nothing])])
+    )
+    tops = {each.name: each.draw(LIGHT).axes[0].get_ylim() for each in view.drawings}
+    assert tops["held-rate"] == tops["queue-utilisation"] == (0.0, 1.0)
+
+
 def test_the_farthest_difference_is_not_cut_off_at_the_edge() -> None:
     runs = [Run("simulated", [schedule([6.5])]), Run("cluster", [schedule([12.5])])]
     (view,) = views_of(replace(REPORT, sections=[Section("s", "", runs, "simulated")]))

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from fermata.policy.learned import ACTIONS
+from fermata.policy.wording import counted
 from fermata.sim.explain import figures
 from fermata.sim.explain.explanation import Explanation
 from fermata.sim.metrics import Interval
@@ -50,8 +51,8 @@ def _lead(found: Explanation, seeded: bool) -> str:
     states = found.states
     held = int(states.held.sum())
     return (
-        f"From {len(states.rows):,} states in which it decided, in {', '.join(states.workloads)}; it waited in "
-        f"{held:,}. {_seeds(states.seeds, seeded)}; each workload counts the same. "
+        f"From {counted(len(states.rows), 'state')} in which it decided, in {', '.join(states.workloads)}; it "
+        f"waited in {held:,}. {_seeds(states.seeds, seeded)}; each workload counts the same. "
         "The head is what shortest remaining work first would start, a unit its job's remaining work. "
         "JCT: job completion time."
     )

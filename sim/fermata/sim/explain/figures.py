@@ -17,7 +17,7 @@ from fermata.sim.explain.distributions import Distribution, cumulative
 from fermata.sim.explain.explanation import Behaviour
 from fermata.sim.explain.importance import Importance
 from fermata.sim.metrics import Interval
-from fermata.sim.report.drawing import Drawing, Palette, canvas, in_lines, room_for
+from fermata.sim.report.drawing import Drawing, Palette, canvas, from_zero, in_lines, room_for
 
 _WIDTH, _HEIGHT = 430, 330
 _WIDE, _PANEL_HEIGHT, _PANELS_A_ROW = 1060, 215, 4
@@ -69,7 +69,8 @@ def _bars(rows: Sequence[tuple[str, Interval]], label: str, *, shares: bool) -> 
                 axes.errorbar(scale * mean, row, xerr=scale * ci95, color=palette.ink, capsize=3, linewidth=1.3)
         axes.axvline(0.0, color=palette.muted, linewidth=1)
         if shares:  # an interval may go below none and beyond all, a share cannot
-            axes.set_xlim(0.0, min(axes.get_xlim()[1], scale))
+            from_zero(axes.xaxis)
+            axes.set_xlim(right=min(axes.get_xlim()[1], scale))
         axes.set_yticks(range(len(rows)), [_short(name) for name, _ in rows])
         axes.set_ylim(len(rows) - 0.4, -0.6)
         axes.set_xlabel(label)
@@ -201,7 +202,7 @@ def _curves(
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
         if shares:
             axes.yaxis.set_major_formatter(FuncFormatter(_percent))
-            axes.set_ylim(bottom=0.0)
+            from_zero(axes.yaxis)
         else:
             axes.axhline(0.0, color=palette.muted, linewidth=1)
         axes.set_xlabel(x_label)

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 
 from fermata.sim.files import atomic_output
@@ -186,6 +187,12 @@ def canvas(width: float, height: float) -> tuple[Figure, Axes]:
     """Return a figure of so many CSS pixels and its only axes."""
     figure = Figure(figsize=(width / _POINTS, height / _POINTS), layout="constrained")
     return figure, figure.add_subplot()
+
+
+def from_zero(axis: Axis) -> None:
+    """Let an axis of what is never below 0 begin there, and end at 1 where all of it is 0, not at some hundredths."""
+    set_limits = axis.axes.set_xlim if axis is axis.axes.xaxis else axis.axes.set_ylim
+    set_limits(0.0, None if axis.get_data_interval()[1] > 0.0 else 1.0)
 
 
 @dataclass(frozen=True)

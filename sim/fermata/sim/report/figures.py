@@ -21,6 +21,7 @@ from fermata.sim.report.drawing import (
     Drawing,
     Palette,
     canvas,
+    from_zero,
     in_lines,
     legend_above,
     legend_label,
@@ -29,7 +30,7 @@ from fermata.sim.report.drawing import (
     shortened,
     with_hidden,
 )
-from fermata.sim.report.numbers import SAME, Difference
+from fermata.sim.report.numbers import SAME, Difference, plural
 from fermata.sim.report.records import Run, Sweep
 from fermata.sim.trace import FloatArray
 
@@ -40,6 +41,7 @@ _SWEEP_WIDTH, _SWEEP_HEIGHT = 340, 290
 _MOST_POINTS, _MOST_DOTS = 200, 150
 _LEGEND = 26  # letters in a line of a legend
 _MARKERS = "Dos"  # the next one where the colours are used up
+_ROUNDING = 1e-6  # of the linear part: what is less is no difference
 
 
 def _some_of(values: FloatArray, number: int) -> FloatArray:
@@ -174,6 +176,8 @@ def paired_differences(found: Sequence[Difference], names: Sequence[str], base: 
         axes.set_xscale("symlog", linthresh=linear_s, linscale=0.7)
         for row, each in enumerate(found):
             _draw_difference(axes, row, each, palette.run(list(names).index(each.name)), palette)
+        if max(np.abs(axes.xaxis.get_data_interval())) < _ROUNDING * linear_s:
+            axes.set_xlim(-linear_s, linear_s)
         axes.axvline(0.0, color=palette.muted, linewidth=1)
         axes.set_yticks(range(len(found)), [in_lines(each.name) for each in found])
         axes.set_ylim(len(found) - 0.35, -0.6)
@@ -199,13 +203,6 @@ def paired_differences(found: Sequence[Difference], names: Sequence[str], base: 
         f"Differences of JCT to {base}, job by job, with means{' and intervals' if found[0].units > 1 else ''}",
         draw,
     )
-
-
-def plural(found: Difference) -> str:
-    """Return the word for what the intervals of a difference are over."""
-    first, _, rest = found.unit.partition(" ")
-    word = first if found.units == 1 else f"{first}es" if first == "batch" else f"{first}s"
-    return f"{word} {rest}".strip()
 
 
 def _draw_difference(axes: Axes, row: int, each: Difference, color: str, palette: Palette) -> None:
@@ -386,7 +383,7 @@ def _curves(
             axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
             axes.yaxis.set_minor_locator(NullLocator())
         else:
-            axes.set_ylim(bottom=0.0)
+            from_zero(axes.yaxis)
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: _power(value)))
         axes.set_xlabel(x_label)
         axes.set_ylabel(y_label)

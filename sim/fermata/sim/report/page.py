@@ -24,6 +24,7 @@ from fermata.sim.report.numbers import (
     above_bound_percent,
     class_rows,
     difference,
+    plural,
     run_figures,
 )
 from fermata.sim.report.records import Report, Run, Section
@@ -279,7 +280,7 @@ def _template() -> jinja2.Template:
         autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
     )
     environment.filters |= {"seconds": figures.in_seconds, "signed": figures.signed, "short": _short}
-    environment.globals |= {"plural": figures.plural}
+    environment.globals |= {"plural": plural}
     return environment.from_string(text)
 
 

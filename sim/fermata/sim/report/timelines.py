@@ -16,6 +16,7 @@ from fermata.sim.report.drawing import (
     Drawing,
     Palette,
     canvas,
+    from_zero,
     in_lines,
     legend_above,
     legend_label,
@@ -194,7 +195,7 @@ def queue_and_utilisation(told: Named, colors: Sequence[int], window: Window | N
         if shaded is not None:
             for axes in (upper, lower):
                 axes.axvspan(*shaded, color=palette.grid, alpha=0.5, linewidth=0, zorder=0)
-        upper.set_ylim(bottom=0.0)
+        from_zero(upper.yaxis)
         upper.set_ylabel("jobs waiting")
         lower.set_ylim(0.0, 1.04)
         lower.set_ylabel("utilisation")
