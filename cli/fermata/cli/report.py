@@ -171,6 +171,8 @@ def _caveats(history: History) -> list[str]:
     if history.untold:
         untold = "Finished with a status that does not say what ran, or how long it took, and left out"
         notes.append(f"{untold}: {_workflows(history.untold)}.")
+    if history.failed:
+        notes.append(f"Failed: {_workflows(history.failed)}, whose JCT lasts until then, measured and simulated alike.")
     if history.pool.spec is not None and (problem := fallback_of(history.pool.spec.fallback)[1]):
         notes.append(f"As in the cluster: {problem}.")
     return notes + [f"Simulated with the others, but not counted: {text}." for text in _apart(history)]

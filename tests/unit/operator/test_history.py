@@ -99,6 +99,13 @@ def test_what_failed_or_was_guessed_says_nothing_of_estimates_in_a_reports_simul
     assert (max(misses) > 0.0, history.failed) == (missed, 4 if state == "Failed" else 0)
 
 
+@pytest.mark.parametrize(("state", "told"), [("Failed", ["Failed: 4 workflows"]), ("Succeeded", [])])
+def test_a_report_says_how_many_of_its_workflows_failed(state: str, told: list[str]) -> None:
+    history = asyncio.run(read_history(_Few(state), "pool"))  # type: ignore[arg-type]
+    caveats = _page(history, [registry.load("fifo")]).caveats
+    assert [caveat.partition(",")[0] for caveat in caveats if caveat.startswith("Failed")] == told
+
+
 def test_a_report_goes_on_with_the_fallback_that_the_operator_goes_on_with() -> None:
     history = asyncio.run(read_history(_Few("Succeeded", fallback="shortest"), "pool"))  # type: ignore[arg-type]
     policies = _chosen(history, None, "fifo")
