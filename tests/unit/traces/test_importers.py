@@ -390,6 +390,14 @@ def test_graphs_of_other_programs_are_jobs(tmp_path: Path) -> None:
     assert filled.trace.stage_slots.tolist() == [1] * 5
 
 
+def test_igraph_writes_whole_numbers_as_doubles(tmp_path: Path) -> None:
+    text = GRAPHML.replace('"slots" attr.type="int"', '"slots" attr.type="double"')
+    assert read_graphml(_file(tmp_path, "etl.graphml", text)).trace.stage_slots.tolist() == [1, 4, 1, 1]
+    half = _file(tmp_path, "half.graphml", text.replace(">4<", ">4.5<"))
+    with pytest.raises(InputError, match=r"stage '2': slots must be a whole number, not 4\.5"):
+        read_graphml(half)
+
+
 def test_a_folder_of_graphs_made_in_python_is_a_stream_of_jobs(tmp_path: Path) -> None:
     graphs = [nx.gn_graph(6, seed=seed).reverse() for seed in range(3)]
     for number, graph in enumerate(graphs):

@@ -108,6 +108,9 @@ def _complete(stages: list[dict[str, Any]], options: ImportOptions) -> bool:
             stage.pop("estimate_s", None)
         if options.keep_incomplete and not has_times(stage):
             stage["duration_s"] = 0.0
+        for count in ("tasks", "slots"):
+            if isinstance(number := stage.get(count), float) and number.is_integer():
+                stage[count] = int(number)  # igraph knows no other numbers than doubles
         if isinstance(text := stage.get("durations_s"), str):
             stage["durations_s"] = _numbers(text, stage["name"])
     return all(has_times(stage) for stage in stages)
