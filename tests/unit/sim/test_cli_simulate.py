@@ -48,7 +48,7 @@ def fermata(*arguments: str | Path | float, stdin: str = "") -> subprocess.Compl
     return in_process("simulate", *arguments, stdin=stdin)
 
 
-@pytest.mark.parametrize(("policy", "avg_jct_s"), [("fifo", 21.0), ("hold-follower:delay=4", 15.0)])
+@pytest.mark.parametrize(("policy", "avg_jct_s"), [("fifo", 21.0), ("hold-follower:delay=4", 15.0), ("default", 21.0)])
 def test_figure_one(policy: str, avg_jct_s: float) -> None:
     done = fermata("--trace", FIGURE_ONE, "--executors", 1, "--policy", policy, "--json")
     assert (done.returncode, done.stderr) == (0, "")
@@ -56,6 +56,15 @@ def test_figure_one(policy: str, avg_jct_s: float) -> None:
     assert list(figures) == KEYS
     assert figures["avg_jct_s"] == avg_jct_s
     assert figures["jobs"] == 2
+
+
+@pytest.mark.parametrize(
+    ("policy", "avg_jct_s"), [("sjf", 34.714), ("sjf-hold:split=20,tau=10", 18.571), ("default", 34.714)]
+)
+def test_the_last_executor(policy: str, avg_jct_s: float) -> None:
+    trace = FIGURE_ONE.with_name("last-executor.jsonl")
+    done = fermata("--trace", trace, "--executors", 2, "--policy", policy, "--json")
+    assert json.loads(done.stdout)["avg_jct_s"] == pytest.approx(avg_jct_s, abs=0.001)
 
 
 def test_each_seed_has_failures_of_its_own_and_they_are_counted_and_marked(tmp_path: Path) -> None:
