@@ -419,6 +419,10 @@ def test_a_folder_of_graphs_made_in_python_is_a_stream_of_jobs(tmp_path: Path) -
     ("change", "words"),
     [
         (("<graphml", "<<"), "no XML: not well-formed"),
+        (
+            ('version="1.0"', 'version="1.0" encoding="UTF-9"'),
+            "no GraphML that networkx can read: unknown encoding: UTF-9",
+        ),
         (('edgedefault="directed"', 'edgedefault="undirected"'), "graph 1: the edges have no direction"),
         (('source="1" target="3"', 'source="3" target="2"'), "graph 1: the stages form a cycle: 2 -> 3 -> 2"),
         (("2.5", "long"), "no GraphML that networkx can read: node 1: could not convert string to float: 'long'"),

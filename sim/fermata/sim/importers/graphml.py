@@ -88,8 +88,8 @@ def _graphs(file: str | Path) -> list[nx.DiGraph]:
             return graphs
     except ParseError as error:
         raise InputError(f"no XML: {error}", file=shown_name(file)) from error
-    # What a document of other types, keys or parts makes networkx raise.
-    except (nx.NetworkXException, AttributeError, KeyError, TypeError, ValueError) as error:
+    # What a document of other types, keys, parts or encodings makes networkx raise.
+    except (nx.NetworkXException, AttributeError, LookupError, TypeError, ValueError) as error:
         raise InputError(f"no GraphML that networkx can read: {error}", file=shown_name(file)) from error
 
 
