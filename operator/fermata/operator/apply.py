@@ -66,7 +66,7 @@ class Applier:
         self._searches: dict[StageKey, Failure] = {}  # for Jobs that were not seen
         self._stops: dict[StageKey, Failure] = {}
         self._narrow: dict[StageKey, Narrow] = {}
-        self._gates = Gates(pool, tools, teller)
+        self.gates = Gates(pool, tools, teller)
         self._failed_again = False  # one of these starts, since the latest round began
         self._others_first = False  # in this round
         self._unanswered: set[StageKey] = set()  # of `starting`
@@ -81,7 +81,7 @@ class Applier:
     def forget(self, uid: str) -> None:
         """Drop what is kept of a workflow."""
         self.refused.pop(uid, None)
-        for kept in (self._failures, self._searches, self._stops, self._narrow, self._gates.failures):
+        for kept in (self._failures, self._searches, self._stops, self._narrow, self.gates.failures):
             for key in [key for key in kept if key[0] == uid]:
                 del kept[key]
         self._shared.forget(uid)
@@ -115,7 +115,7 @@ class Applier:
             if stage.phase != "Running" or job is None:
                 continue
             wide = self._narrow.get(key)
-            if shut := self._gates.why_shut(key):
+            if shut := self.gates.why_shut(key):
                 told[stage.spec.name] = shut
             if key in self._stops:
                 told[stage.spec.name] = f"not stopped, tried again: {self._stops[key].message}"
@@ -137,7 +137,7 @@ class Applier:
         put_off = {key for key, failure in self._failures.items() if not is_due(failure, now_s)}
         able = [key for key in self._failures if _may_be_tried(views.get(key[0]), key[1])]
         put_off |= self._shared.behind(self._failures, able, self._under_way(), now_s)
-        put_off = put_off.difference(self._narrowed(views)) | self._gates.shut(now_s)
+        put_off = put_off.difference(self._narrowed(views)) | self.gates.shut(now_s)
         put_off.update(self.starting)
         for uid, name in self.starting:
             view = views.get(uid)  # as an edit has left it
@@ -167,14 +167,14 @@ class Applier:
     def why_paused(self, view: WorkflowView, name: str) -> Why:
         """Return why a stage that is paused is not to be started."""
         key = (view.fact.meta.uid, name)
-        if shut := self._gates.why_shut(key):
+        if shut := self.gates.why_shut(key):
             return Why(reasons.CHANGE_RETRYING, shut)
         failure = self._failures.get(key) or self._full.get(view.fact.meta.namespace)
         return Why(reasons.START_RETRYING, f"not started, tried again: {failure.message}") if failure else _STARTING
 
     def retries_s(self, now_s: float) -> Iterable[float]:
         """Return when stages are to be tried again, of those that were left alone at a time, or let others go first."""
-        kept = (self._failures, self._full, self._searches, self._stops, self._gates.failures)
+        kept = (self._failures, self._full, self._searches, self._stops, self.gates.failures)
         failures: list[Failure] = [failure for each in kept for failure in each.values()]
         times_s = [failure.until_s for failure in failures] + list(self._shared.retries_s())
         times_s = [until_s for until_s in times_s if until_s > now_s]
@@ -204,7 +204,7 @@ class Applier:
 
     async def let_through(self, now_s: float) -> None:
         """Let the pods through their gates whose turn it is."""
-        await self._requests.send(self._gates.requests(now_s))
+        await self._requests.send(self.gates.requests(now_s))
 
     async def find_missing(self, views: Iterable[WorkflowView], now_s: float) -> None:
         """Look for the Jobs of stages that run and are not seen: they were deleted, or have lost their labels.

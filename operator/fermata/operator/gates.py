@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from functools import partial
 from typing import Any
 
@@ -13,6 +13,7 @@ from fermata.operator.connection import ClusterError, Json
 from fermata.operator.facts import JobFact
 from fermata.operator.plan import StageKey
 from fermata.operator.pods import PodFact
+from fermata.operator.progress import WorkflowView
 from fermata.operator.retry import Failure, is_due
 from fermata.operator.tell import Teller
 from fermata.operator.tools import Tools
@@ -36,6 +37,17 @@ class Gates:
             for job, pod in due
             if is_due(self.failures.get(_key(job)), now_s)
         }
+
+    def take_back(self, views: Iterable[WorkflowView]) -> None:
+        """Take their turns back where nothing more is to start, as in what was suspended before its pods were made.
+
+        Not where nobody knows whether a pod was let through: that is asked again.
+        """
+        for view in views:
+            for stage in view.stages if view.blocked else ():
+                job = stage.job
+                if job is not None and job.owed and _key(job) not in self.failures:
+                    self._store.give_turns(job.meta.uid, -job.owed)
 
     def shut(self, now_s: float) -> set[StageKey]:
         """Return the stages whose pods could not be let through a moment ago: it is not their turn now."""

@@ -260,3 +260,30 @@ def test_the_last_task_of_a_stage_needs_no_room_in_its_pool_any_more() -> None:
     assert asyncio.run(cluster.run(made, edits=edits)) == {"wide": pytest.approx(T0 + 5.0)}
     told = {row["reason"] for row in cluster.objects["uid-wide"]["status"]["conditions"]}
     assert reasons.TOO_MANY_SLOTS not in told
+
+
+@pytest.mark.parametrize(
+    ("uid", "stops", "goes_on"),
+    [
+        ("uid-wide", {"suspend": True}, {"suspend": False}),
+        ("p", {"namespaceSelector": {"matchLabels": {"team": "other"}}}, {"namespaceSelector": None}),
+    ],
+)
+def test_a_turn_whose_pod_is_not_made_before_its_workflow_is_stopped_is_taken_back(
+    monkeypatch: pytest.MonkeyPatch, uid: str, stops: Raw, goes_on: Raw
+) -> None:
+    cluster = _cluster(3, wide=5.0)
+    fill = cluster._fill
+    monkeypatch.setattr(cluster, "_fill", lambda job: cluster.put(job["metadata"]["uid"], job))  # no quota for pods
+    _begin(cluster, stage("a", tasks=2))
+    (job,) = cluster.store.jobs
+    assert cluster.store.jobs[job].occupied == 2
+    cluster.edit(uid, **stops)
+    asyncio.run(cluster._settle())
+    assert cluster.store.jobs[job].occupied == 0, "others may have its executors"
+    cluster.store.put("jobs", fill(cluster.objects[job]))
+    asyncio.run(cluster._settle())
+    assert (len(cluster.pods), cluster.running) == (2, [])
+    cluster.edit(uid, **goes_on)
+    asyncio.run(cluster._settle())
+    assert len(cluster.running) == 2
