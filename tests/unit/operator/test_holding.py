@@ -25,6 +25,8 @@ from fermata.policy.guardrails import Guardrails
 
 LIMITS = Guardrails(hold_when_idle=False)
 SJF = registry.load("sjf")
+HOLDS = "sjf-hold:tau=3,split=4"
+OWN_ORDER = f"{HOLDS} without holds"
 GAUGE = "fermata_pool_hold_savings_ratio", {"pool": "pool"}
 
 
@@ -343,6 +345,26 @@ def test_a_pool_replays_what_has_finished_in_it_and_tells_what_holding_saves(mon
 
     asyncio.run(main())
     assert world.server.objects["p"]["status"]["holdSavingsPercent"] == 10.0
+
+
+@pytest.mark.parametrize(
+    ("mode", "give_back", "base", "sticky"),
+    [("Enforce", "Stage", OWN_ORDER, True), ("Shadow", "Stage", "fifo", True), ("Enforce", "Task", OWN_ORDER, False)],
+)
+def test_what_is_replayed_is_what_acts_in_the_pool_and_what_would_act_without_holding(
+    mode: str, give_back: str, base: str, sticky: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(mode=mode, giveBack=give_back, fallback="fifo", executors=3, maxHoldSeconds=7)
+    own, asked = registry.load(HOLDS), list[Situation | None]()
+    world.reconciler._seat._policy = own
+    monkeypatch.setattr(world.reconciler._holding, "enter", asked.append)
+    monkeypatch.setattr(world.reconciler._holding, "consider", lambda situation, _: asked.append(situation))
+    asyncio.run(world.reconciler.reconcile())
+    before, after = asked
+    assert before is not None
+    assert before == after
+    assert (before.policy, before.base.name, before.fallback.name) == (own, base, OWN_ORDER)
+    assert (before.limits.max_hold_s, before.executors, before.sticky) == (7.0, 3, sticky)
 
 
 def test_a_policy_that_never_holds_is_not_replayed(monkeypatch: pytest.MonkeyPatch) -> None:
