@@ -1257,6 +1257,12 @@ def test_users_estimates_are_corrected_if_the_policy_that_acts_wants_it(
     assert sources == ({"given": 40.0, "corrected": 5.0} if corrected else {"given": 45.0})
     early = world.reconciler._observer.views["uid-early"].stages[0]
     assert early.estimate.seconds == pytest.approx(expected_s, rel=0.05), "it waits with those that came later"
+    # Another policy is loaded at a moment when nothing else happens.
+    monkeypatch.setattr(Holder, "corrects_estimates", not wants)
+    asyncio.run(world.reconciler.reconcile())
+    early = world.reconciler._observer.views["uid-early"].stages[0]
+    assert (early.estimate.source == "estimateSeconds") == (mode == "Shadow" or wants)
+    monkeypatch.setattr(Holder, "corrects_estimates", wants)
     # A restarted operator has learned the same from the statuses.
     world.start_operator()
     row = _run_one(world, "again", 27.0)
