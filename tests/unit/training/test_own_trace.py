@@ -161,6 +161,17 @@ def test_jobs_that_come_only_after_the_first_half_are_no_kind_to_teach(tmp_path:
     assert own.kind == 0
 
 
+def test_a_trace_in_which_dags_come_later_still_chooses_what_it_teaches(tmp_path: Path) -> None:
+    def later(jobs: list[dict[str, Any]]) -> None:
+        for job in jobs[200::5]:
+            job["stages"].append({"name": "then", "depends_on": [job["stages"][0]["name"]], "duration_s": 10.0})
+
+    own = own_trace(rewritten(written(tmp_path), later), (2, 2))
+    chosen = part_of(own, "choose")
+    assert chosen.stages > chosen.jobs
+    assert {case.kind for case in held_out_cases(smoke_on(own))} == {own.kind} == {0}
+
+
 def test_a_search_begins_where_jobs_of_its_kind_are_too_rare_to_be_met(own: OwnTrace, tmp_path: Path) -> None:
     pytest.importorskip("torch", reason="needs the [training] extra")
     from fermata.training import threshold

@@ -39,10 +39,13 @@ class Verdict(NamedTuple):
 def held_out_cases(config: TrainConfig) -> list[Case]:
     """Draw the episodes; they follow from the configuration."""
     rng = np.random.default_rng([config.seed, _STREAM])
-    return [
-        case_of(draw(rng, only_for(config.workloads, 0), config.fit.case_jobs, "choose"), int(rng.integers(0, 2**31)))
+    ranges = only_for(config.workloads, 0)
+    cases = [
+        case_of(draw(rng, ranges, config.fit.case_jobs, "choose"), int(rng.integers(0, 2**31)))
         for _ in range(config.fit.cases)
     ]
+    # A trace chooses what it teaches, also where jobs of another kind, which it does not teach, have come in by then.
+    return cases if ranges.own is None else [case._replace(kind=ranges.own.kind) for case in cases]
 
 
 def judge(network: Network, cases: list[Case]) -> Verdict:
