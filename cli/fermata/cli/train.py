@@ -107,7 +107,8 @@ def _on_own(settings: Settings, trace: str | None, executors: str | None) -> Set
     """
     from fermata.cli.options import span
     from fermata.policy.errors import InputError
-    from fermata.training.own import check_teaches, own_trace
+    from fermata.training.config import TrainConfig
+    from fermata.training.own import check_learns, check_teaches, own_trace
     from fermata.training.spark.config import AllocationConfig
 
     if trace is None:
@@ -120,4 +121,7 @@ def _on_own(settings: Settings, trace: str | None, executors: str | None) -> Set
         raise InputError(f"--trace is for configurations of random scenarios; {settings.name!r} has jobs of its own")
     own = own_trace(trace, span(executors, "--executors"))
     check_teaches(own)
-    return settings.model_copy(update={"workloads": settings.workloads.model_copy(update={"own": own})})
+    taught = settings.model_copy(update={"workloads": settings.workloads.model_copy(update={"own": own})})
+    if isinstance(taught, TrainConfig):
+        check_learns(taught)
+    return taught

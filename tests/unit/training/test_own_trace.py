@@ -318,6 +318,11 @@ def told(arguments: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
             ["train", "--out", "r", "--trace", "TRACE", "--executors", "2", "--config", "graph-pods"],
             "jobs of its own",
         ),
+        (
+            ["train", "--out", "r", "--trace", "DAGS", "--executors", "4", "--config", "default"],
+            "DAGS: 'default' searches for no rule for DAGs of single tasks (search.generations), so it would learn",
+        ),
+        (["train", "--out", "r", "--trace", "DAGS", "--executors", "4", "--config", "quick"], "--config own does"),
         (["train", "--out", "r", "--trace", "SLOTS", "--executors", "1-4"], "a task needs 3 slots, but the pool has 1"),
     ],
 )
@@ -336,6 +341,7 @@ def test_what_does_not_go_together_is_told(
     write_trace(trace, "TRACE")
     os.mkfifo("PIPE")
     write_trace(scenario("express_k2").with_(jobs=20, warm=0).generate(5), "FEW")
+    write_trace(scenario("dag_pods").with_(jobs=300, warm=0).generate(5), "DAGS")
     write_trace(replace(trace, task_duration_s=np.zeros(trace.tasks)), "NOTHING")
     code, text = told(arguments, monkeypatch, capsys)
     assert code == 2

@@ -16,13 +16,14 @@ from typing import Literal
 import numpy as np
 
 from fermata.policy.errors import InputError
+from fermata.policy.learned import EXPERTS
 from fermata.sim.files import is_pipe_or_device, open_raw
 from fermata.sim.scenarios import Scenario
 from fermata.sim.scenarios.blocks import TraceBlocks, offered_load
 from fermata.sim.trace import Trace
 from fermata.sim.trace_io import check_fits, read_trace
 from fermata.sim.trace_jobs import select_jobs
-from fermata.training.config import OwnTrace, Workloads
+from fermata.training.config import OwnTrace, TrainConfig, Workloads
 from fermata.training.files import check_text
 
 Part = Literal["teach", "choose", "test", "all"]
@@ -78,6 +79,18 @@ def check_teaches(own: OwnTrace) -> None:
             first, last = SHARES[part]
             told = f"from {first:.0%} to {last:.0%} of the jobs they come all at once or take no time"
             raise InputError(f"{told}: no load to teach at", file=own.path)
+
+
+def check_learns(config: TrainConfig) -> None:
+    """Check that a configuration learns something from the trace that it is given, if it is given one.
+
+    Raises:
+        InputError: its jobs are DAGs, and there is no search for a rule for their kind.
+    """
+    own = config.workloads.own
+    if own is not None and own.kind > 0 and config.generations(own.kind) == 0:
+        told = f"{config.name!r} searches for no rule for {EXPERTS[own.kind]} (search.generations)"
+        raise InputError(f"{told}, so it would learn nothing here; --config own does", file=own.path)
 
 
 def part_of(own: OwnTrace, part: Part) -> Trace:
