@@ -1376,3 +1376,39 @@ def test_a_workflow_that_an_edit_makes_unreadable_is_told_so_where_its_stages_fi
     run_on(world, 3.0)
     assert condition(world, SHORT, "Accepted") == ("False", "InvalidSpec")
     assert status_of(world, SHORT)["stages"] == []
+
+
+@pytest.mark.parametrize("busy", [True, False])
+def test_a_workflow_that_came_while_the_policy_was_asked_is_told_of_once_it_was_asked_about_it(busy: bool) -> None:
+    world = World(executors=1)
+    create = world.server.create_job
+
+    async def create_slowly(job: dict[str, Any]) -> dict[str, Any]:
+        if "uid-next" not in world.server.objects:
+            world.feed("workflows", "uid-next", workflow("next", stage("a", estimateSeconds=5)))
+            world.busy = busy  # as it is where that event wakes the pool
+        return await create(job)
+
+    world.server.create_job = create_slowly  # type: ignore[method-assign]
+    asyncio.run(world.reconciler.reconcile())
+    assert bool(status_of(world, "uid-next")) is not busy, "else nobody would come back for it"
+    world.busy = False
+    asyncio.run(world.reconciler.reconcile())
+    assert status_of(world, "uid-next")["stages"][0]["state"] == "Waiting"
+
+
+def test_what_was_decided_by_an_earlier_spec_of_a_pool_is_not_told_as_that_of_the_latest() -> None:
+    world = World(executors=1)
+    create = world.server.create_job
+
+    async def create_slowly(job: dict[str, Any]) -> dict[str, Any]:
+        edit(world, "p", mode="Off")
+        return await create(job)
+
+    world.server.create_job = create_slowly  # type: ignore[method-assign]
+    before, world.now_s = status_of(world, "p"), world.now_s + 5.0  # it may be written again
+    asyncio.run(world.reconciler.reconcile())
+    assert status_of(world, "p") == before
+    run_on(world, 3.0)
+    assert condition(world, "p", "PolicyReady") == ("False", "PolicyOff")
+    assert status_of(world, "p")["observedGeneration"] == 2
