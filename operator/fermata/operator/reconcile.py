@@ -156,7 +156,8 @@ class PoolReconciler:
         """Return for how many more seconds stages may be held that are released, or whose workflow has a deadline."""
         rooms: dict[StageKey, float] = {}
         for uid, known in self._observer.views.items():
-            rooms |= {(uid, name): room_s for name, room_s in slack_s(known, executors, now_s).items()}
+            if known.spec.active_deadline_seconds is not None:
+                rooms |= {(uid, name): room_s for name, room_s in slack_s(known, executors, now_s).items()}
         for uid, stages in self._observer.released.items():
             rooms |= {(uid, name): -FOREVER_S for name in stages}
         return rooms

@@ -6,19 +6,15 @@ more of one whose activeDeadlineSeconds leave no more time than what is left of 
 
 from __future__ import annotations
 
-import math
-
 from fermata.operator.build_state import remaining_work_s
 from fermata.operator.progress import WorkflowView
 
 
 def slack_s(view: WorkflowView, executors: int, now_s: float) -> dict[str, float]:
-    """Return for how many more seconds each stage that waits may be held; nothing where there is no deadline.
+    """Return for how many more seconds each stage that waits may be held: negative where it is late, inf for ever.
 
     With a pool of `executors` to itself what is left of a workflow takes no longer than its longest path and its work
     over the executors (Graham, "Bounds on multiprocessing timing anomalies", 1969); both by estimate.
     """
-    if math.isinf(view.deadline_s):
-        return {}
     left_s = view.deadline_s - now_s - remaining_work_s(view) / max(executors, 1)
     return {stage.spec.name: left_s - stage.path_s for stage in view.stages if stage.waits}
