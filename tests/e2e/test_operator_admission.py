@@ -82,26 +82,21 @@ def test_a_quota_that_is_used_up(cluster: Cluster) -> None:
 @pytest.mark.slow
 def test_a_quota_that_lets_a_stage_have_some_of_its_pods(cluster: Cluster) -> None:
     cluster.pool("few-pods", executors=3, policy={"name": "fifo"})
-    core = kubernetes.client.CoreV1Api(cluster.objects.api_client)
-    running = [pod for pod in core.list_namespaced_pod("default").items if pod.status.phase in ("Pending", "Running")]
-    hard = {"pods": str(len(running) + 2)}
-    core.create_namespaced_resource_quota("default", {"metadata": {"name": "few"}, "spec": {"hard": hard}})
-    try:
-        wait_until(
-            lambda: bool(core.read_namespaced_resource_quota("few", "default").status.hard),
-            "the quota is never looked at",
-        )
-        cluster.submit("few-pods", "few-pods", [stage("a", 900.0, tasks=3)])
-        wait_until(
-            lambda: condition_of(cluster.status("few-pods"), "Succeeded").get("reason") == "PodsNotReady",
-            "it does not say so",
-        )
-    finally:
-        core.delete_namespaced_resource_quota("few", "default")
-    (row,) = stages_of(cluster.status("few-pods")).values()
+    core, crowded = cluster.core, "crowded"  # where no other test's pods end meanwhile
+    core.create_namespace({"metadata": {"name": crowded}})
+    core.create_namespaced_resource_quota(crowded, {"metadata": {"name": "few"}, "spec": {"hard": {"pods": "2"}}})
+    wait_until(
+        lambda: bool(core.read_namespaced_resource_quota("few", crowded).status.hard), "the quota is never looked at"
+    )
+    cluster.submit("few-pods", "few-pods", [stage("a", 900.0, tasks=3)], namespace=crowded)
+    wait_until(
+        lambda: condition_of(cluster.status("few-pods", crowded), "Succeeded").get("reason") == "PodsNotReady",
+        "it does not say so",
+    )
+    (row,) = stages_of(cluster.status("few-pods", crowded)).values()
     assert (row["state"], row["reason"], row["active"]) == ("Running", "PodsNotReady", 3)
     wait_until(lambda: "PodsNotReady" in dict(cluster.events("few-pods")), "no Event says so")
-    cluster.objects.delete_namespaced_custom_object(GROUP, VERSION, "default", "workflows", "few-pods")
+    cluster.objects.delete_namespaced_custom_object(GROUP, VERSION, crowded, "workflows", "few-pods")
 
 
 def test_a_mutating_policy_that_keeps_jobs_narrow(cluster: Cluster) -> None:
