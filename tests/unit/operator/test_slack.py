@@ -49,6 +49,12 @@ def test_a_workflow_is_held_until_its_deadline_leaves_the_time_that_it_takes(pol
     assert start_s(with_deadline(NEEDED_S + 150.0, policy)) == pytest.approx(150.0, abs=0.01)
 
 
+def test_for_how_much_longer_it_may_be_held_is_told() -> None:
+    world = with_deadline(NEEDED_S + 60.0, Waiter())
+    asyncio.run(world.reconciler.reconcile())
+    assert "; at most 60 s more; decided again in 60 s" in world.long["message"]
+
+
 @pytest.mark.parametrize("policy", [Holder(), Waiter()])
 def test_one_that_cannot_be_in_time_is_not_held_at_all(policy: Holder) -> None:
     world = with_deadline(LONG_S, policy)
