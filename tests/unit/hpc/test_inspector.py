@@ -92,7 +92,7 @@ def test_the_last_feature_counts_the_submissions_of_an_hour() -> None:
     np.testing.assert_allclose(inspector.seen[:4, FEATURES - 1], np.log1p([1.0, 2.0, 3.0, 2.0]) / 4.0)
 
 
-@pytest.mark.parametrize("name", ["fcfs/skip", "fcfs+conservative/skip"])
+@pytest.mark.parametrize("name", ["fcfs/skip", "fcfs+easy/skip", "fcfs+conservative/skip"])
 def test_who_has_started_at_this_instant_waits_no_more(name: str) -> None:
     # 1 takes half of the machine. At 1 s a job comes that needs all of it, and three that start beside 1.
     zeros, cores = np.zeros(5, dtype=np.int64), np.array([4, 8, 1, 1, 1])

@@ -21,36 +21,18 @@ from fermata.sim.hpc.world import (
 
 @kernel
 def backfill_easy(jobs: Jobs, config: Config, world: World, inspector: Inspector, head: int) -> None:
-    """Start whatever of the queue does not delay the head, in the order of the queue; the head is not in the queue.
-
-    An inspector of starts is told of a queue in which those stand until the end that have started here, which is rare:
-    the inspectors of the results page were searched for with it.
-    """
+    """Start whatever of the queue does not delay the head, in the order of the queue; the head is not in the queue."""
     at, extra = shadow(jobs, world, cores_needed(jobs, config, world, head))
     now = world.clock[NOW]
-    kept = world.counts[WAITING]
     for place in range(world.counts[WAITING] - 1, -1, -1):
         job = world.queue[place]
         in_time = now + jobs.estimate[job] <= at
         fits = cores_needed(jobs, config, world, job) <= world.counts[FREE]
         if fits and (in_time or jobs.cores[job] <= extra) and not passed_over(jobs, config, world, inspector, job):
+            take(world, place)
             start_job(jobs, config, world, job)
             if not in_time:
                 extra -= jobs.cores[job]
-        else:
-            kept -= 1
-            world.queue[kept] = job
-    _close_gap(world, kept)
-
-
-@kernel
-def _close_gap(world: World, kept: int) -> None:
-    """Move what a scan from the end has kept, from place `kept` on, to the beginning of the queue."""
-    size = world.counts[WAITING] - kept
-    if kept > 0:
-        for place in range(size):
-            world.queue[place] = world.queue[kept + place]
-    world.counts[WAITING] = size
 
 
 @kernel
