@@ -33,11 +33,14 @@ class Split(NamedTuple):
 def split(whole_s: float, held_s: float, run_s: float) -> Split:
     """Return how a stretch of time divides; what was neither run nor held was waited.
 
-    >>> split(10.0, 2.5, 4.0).seconds
-    (10.0, 3.5, 2.5, 4.0)
+    An end is told late: what was counted until then may be longer than the stretch, and what is taken off the run time
+    longer than that.
+
+    >>> split(10.0, 2.5, 4.0).seconds, split(10.0, 0.0, -0.5).seconds
+    ((10.0, 3.5, 2.5, 4.0), (10.0, 10.0, 0.0, 0.0))
     """
     whole_ms = max(round(whole_s * 1000), 0)
-    run_ms = min(round(run_s * 1000), whole_ms)
+    run_ms = min(max(round(run_s * 1000), 0), whole_ms)
     held_ms = min(round(held_s * 1000), whole_ms - run_ms)
     return Split(whole_ms, whole_ms - run_ms - held_ms, held_ms, run_ms)
 

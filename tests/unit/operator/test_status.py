@@ -42,7 +42,7 @@ def _status(
     return status.workflow_status(seen, account or Account(), held or {}, {}, "sjf", now_s)
 
 
-@given(st.floats(-1e6, 1e6), st.floats(0, 1e6), st.floats(0, 1e6))
+@given(st.floats(-1e6, 1e6), st.floats(0, 1e6), st.floats(-1e6, 1e6))
 def test_the_parts_of_a_jct_are_exactly_the_whole(whole_s: float, held_s: float, run_s: float) -> None:
     parts = split(whole_s, held_s, run_s)
     assert parts.wait_ms + parts.held_ms + parts.run_ms == parts.jct_ms
