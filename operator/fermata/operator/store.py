@@ -159,6 +159,8 @@ class Store:
             for job in list(self.workflow_jobs.get(uid, {}).values()):
                 if job.meta.uid not in self.jobs:
                     self._forget_job(job)
+                elif job.owed:  # its pods stay at their gates until they are deleted, too
+                    self.give_turns(job.meta.uid, -job.owed)
             self._mark(fact.pool, uid)
 
     def _put_executorpools(self, raw: Raw) -> None:

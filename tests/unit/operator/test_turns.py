@@ -254,6 +254,16 @@ def test_nothing_is_kept_of_a_gated_job_that_is_gone() -> None:
     assert not any(vars(pool.store.turns).values())
 
 
+def test_no_pod_of_a_workflow_that_is_gone_is_let_through_though_its_job_is_still_there() -> None:
+    pool = _Pool()
+    for index in (0, 1, 2):
+        pool.store.put("pods", _pod(index, 3, *GATES))
+    pool.store.give_turns("job-w-a", 2)
+    pool.store.put("pods", _pod(0, 4))
+    pool.store.remove("workflows", "uid-w")
+    assert (pool.job.occupied, pool.due) == (1, []), "what was let through keeps its executor until it ends"
+
+
 def test_a_tasks_length_is_what_its_pods_took_and_not_how_long_they_waited() -> None:
     pool = _Pool()
     for index, start_s in enumerate((T0, T0 + 100.0)):
