@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Coroutine, Iterable
 from functools import partial
 from typing import Any
@@ -38,16 +39,28 @@ class Gates:
             if is_due(self.failures.get(_key(job)), now_s)
         }
 
-    def take_back(self, views: Iterable[WorkflowView]) -> None:
-        """Take their turns back where nothing more is to start, as in what was suspended before its pods were made.
+    def take_back(self, views: Iterable[WorkflowView], beyond: int) -> None:
+        """Take turns back that were given under other circumstances; only a pod that was let through holds to its own.
 
-        Not where nobody knows whether a pod was let through: that is asked again.
+        All of them where nothing more is to start, as in what was suspended before its pods were made; and as many as
+        are beyond a limit that was lowered since. Not where nobody knows whether a pod was let through: that is asked
+        again.
+
+        Args:
+            views: of the pool's workflows.
+            beyond: executors that are taken, and are more than the pool has.
         """
         for view in views:
-            for stage in view.stages if view.blocked else ():
+            excess = view.excess
+            for stage in view.stages:
                 job = stage.job
-                if job is not None and job.owed and _key(job) not in self.failures:
-                    self._store.give_turns(job.meta.uid, -job.owed)
+                if job is None or not job.owed or _key(job) in self.failures:
+                    continue
+                tasks = max(excess, math.ceil(beyond / stage.slots), job.owed if view.blocked else 0)
+                tasks = min(tasks, job.owed)
+                if tasks > 0:
+                    self._store.give_turns(job.meta.uid, -tasks)
+                    excess, beyond = excess - tasks, beyond - tasks * stage.slots
 
     def shut(self, now_s: float) -> set[StageKey]:
         """Return the stages whose pods could not be let through a moment ago: it is not their turn now."""

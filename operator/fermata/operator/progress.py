@@ -150,11 +150,17 @@ class WorkflowView:
     @property
     def room(self) -> int:
         """How many more of its tasks may run at once."""
-        if self.spec.parallelism is None:
-            return self.tasks
+        return self.tasks if self.spec.parallelism is None else max(self.spec.parallelism - self._running, 0)
+
+    @property
+    def excess(self) -> int:
+        """How many more of its tasks run than may at once, for an edit came too late for them."""
+        return 0 if self.spec.parallelism is None else max(self._running - self.spec.parallelism, 0)
+
+    @property
+    def _running(self) -> int:
         running = sum(stage.occupied for stage in self.stages) + sum(job.occupied for job in self.removed)
-        unseen = sum(most.tasks for most in self.missing.values())
-        return max(self.spec.parallelism - running - unseen, 0)
+        return running + sum(most.tasks for most in self.missing.values())
 
     @property
     def tasks(self) -> int:
