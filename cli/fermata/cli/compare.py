@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
@@ -120,12 +121,14 @@ def compare(
         ]
     comparison, total, done = _run(workloads, place, processes)
     report = _report(comparison, total, done, names, seeds, trace)
-    if explain and done == total:
-        report = replace(report, chapters=_chapters(workloads, names))
+    cut = f"interrupted after {done} of {total} episodes; the report is of these" if done < total else ""
+    if explain and not cut:
+        report, said = _with_chapters(report, workloads, names)
+        cut = "" if said else "interrupted after all episodes; the report lacks what a model learned"
     _write(report, out, figures)
-    _tell(comparison, report, out, figures, as_json=as_json, interrupted=done < total)
-    if done < total:
-        raise InterruptError(f"interrupted after {done} of {total} episodes; the report is of these")
+    _tell(comparison, report, out, figures, as_json=as_json, interrupted=bool(cut))
+    if cut:
+        raise InterruptError(cut)
 
 
 def _place(names: list[str], base: str | None) -> int:
@@ -265,7 +268,18 @@ def _report(
     return Report(f"Fermata: {what}", lead, sections, caveats, _provenance(comparison, names, seeds, trace))
 
 
-def _chapters(workloads: list[Workload], names: list[str]) -> list[Chapter]:
+def _with_chapters(report: Report, workloads: list[Workload], names: list[str]) -> tuple[Report, bool]:
+    """Return a report that says what models learned, and whether of all of them: an interrupt keeps what is done."""
+    chapters: list[Chapter] = []
+    try:
+        chapters.extend(_chapters(workloads, names))  # one by one, so that those before an interrupt stay
+    except KeyboardInterrupt:
+        told = "Interrupted after all episodes: what a model learned is not said of every one."
+        return replace(report, chapters=chapters, caveats=[*report.caveats, told]), False
+    return replace(report, chapters=chapters), True
+
+
+def _chapters(workloads: list[Workload], names: list[str]) -> Iterator[Chapter]:
     """Say of each model what it learned, from the first seeds of the scenarios and traces."""
     from fermata.policy.onnx_policy import OnnxPolicy
     from fermata.sim.compare.sources import ScenarioSource, TraceSource, loaded
@@ -283,7 +297,6 @@ def _chapters(workloads: list[Workload], names: list[str]) -> list[Chapter]:
         else:  # the Spark model is another engine
             continue
         decided.append(Decided(source.name, setting.executors, draw, setting.warm, setting.sticky))
-    chapters = []
     for name in names if decided else []:
         if _model(name) is None:
             continue
@@ -293,8 +306,8 @@ def _chapters(workloads: list[Workload], names: list[str]) -> list[Chapter]:
                 seeds = workloads[0].seeds[:_EXPLAINED_SEEDS]
                 found = look_into(policy, decided, seeds, limits=limits, top=0, progress=progress)
                 # As the tables call it: models of several runs are all called policy.onnx.
-                chapters.append(chapter_of(replace(found, name=name), seeded=workloads[0].seeded))
-    return chapters
+                chapter = chapter_of(replace(found, name=name), seeded=workloads[0].seeded)
+            yield chapter
 
 
 def _the_trace(trace: Trace, _: int) -> Trace:
