@@ -194,16 +194,16 @@ def test_another_run_beside_the_same_file_is_refused(log: Path, tmp_path: Path) 
     out, other = tmp_path / "a.onnx", tmp_path / "other.swf"
     assert fermata_hpc(*command(log, out, "epochs=1")).returncode == 0
     before = out.read_bytes()
-    told = f"fermata: {out}.run: holds a run of another configuration; use another --out\n"
     assert fermata_hpc("generate", "--jobs", "300", "--seed", "4", "--load", "1.2", "--out", other).returncode == 0
-    for wrong in (
-        command(log, out, "epochs=2"),
-        command(other, out, "epochs=1"),
-        (*command(log, out, "epochs=1"), "--stretch", "1.1"),
-        (*command(log, out, "epochs=1"), "--seed", "1"),
+    for field, wrong in (
+        ("options.epochs", command(log, out, "epochs=2")),
+        ("log", command(other, out, "epochs=1")),
+        ("log", (*command(log, out, "epochs=1"), "--stretch", "1.1")),
+        ("options.seed", (*command(log, out, "epochs=1"), "--seed", "1")),
     ):
         refused = fermata_hpc(*wrong)
-        assert (refused.returncode, refused.stderr) == (2, told)
+        told = f"holds a run of another configuration ({field} is not the same); use another --out"
+        assert (refused.returncode, refused.stderr) == (2, f"fermata: {out}.run: {told}\n")
     assert out.read_bytes() == before
 
 

@@ -159,7 +159,7 @@ def test_a_folder_where_nothing_was_learned_takes_the_corrected_configuration(
     told(arguments, monkeypatch, capsys, code=0)
     assert json.loads((out / "config.json").read_text())["workloads"]["load"] == [0.5, 0.6]
     file.write_text(config.replace("seed: 1", "seed: 2"))
-    assert "holds a run of another configuration" in told(arguments, monkeypatch, capsys)
+    assert "holds a run of another configuration (seed is not the same)" in told(arguments, monkeypatch, capsys)
 
 
 @pytest.mark.parametrize(

@@ -27,6 +27,7 @@ from fermata.training.choose import held_out_cases, judge
 from fermata.training.collect import Unit, label_unit
 from fermata.training.config import Fit, OwnTrace, TrainConfig, read_config, shipped_configs
 from fermata.training.evaluate import Conditions, evaluate
+from fermata.training.files import claim
 from fermata.training.graph.config import GraphConfig, read_any
 from fermata.training.own import SHARES, as_scenario, draw_own, own_trace, part_of
 from fermata.training.play import log_ratio
@@ -111,6 +112,15 @@ def test_the_digest_goes_by_what_is_in_the_file_not_by_where_it_is(own: OwnTrace
     assert smoke_on(own.model_copy(update={"path": "/elsewhere"})).digest == config.digest
     assert smoke_on(own.model_copy(update={"sha256": "0"})).digest != config.digest
     assert read_config("smoke").digest != config.digest
+
+
+def test_a_run_says_that_its_trace_is_another_one(own: OwnTrace, tmp_path: Path) -> None:
+    claim(tmp_path, smoke_on(own), lambda noted: True)
+    (tmp_path / "network-0.pt").touch()
+    claim(tmp_path, smoke_on(own.model_copy(update={"path": "/elsewhere"})), lambda noted: True)
+    other = own.model_copy(update={"path": "/elsewhere", "sha256": "0"})
+    with pytest.raises(InputError, match=r"another configuration \(workloads\.own\.sha256 is not the same\)"):
+        claim(tmp_path, smoke_on(other), lambda noted: True)
 
 
 def test_digests_of_runs_without_a_trace_are_what_they_were() -> None:

@@ -12,7 +12,7 @@ import pickle
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 M = TypeVar("M", bound=BaseModel)
 
 CONFIG_FILE = "config.json"  # in the folder of a run
+_NO_MATTER = frozenset({"processes", "checkpoint_every", "path"})  # fields that digests leave out: of no effect
 
 # What zipfile makes of an archive whose bytes are wrong, wherever they are.
 _BROKEN = (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError)
@@ -204,12 +205,27 @@ def claim(run: Path, config: Whole, ours: Callable[[bytes], bool]) -> None:
             from_json(noted)
         except ValueError as error:
             raise damaged(note) from error
-        same_kind = ours(noted)
-        if same_kind and read_note(note, type(config)).digest == config.digest:
+        begun = read_note(note, type(config)) if ours(noted) else None
+        if begun is not None and begun.digest == config.digest:
             return
-        if not same_kind or has_learned(run):
-            raise InputError("holds a run of another configuration; use another --out", file=run)
+        if begun is None or has_learned(run):
+            field = None if begun is None else _other_field(begun.model_dump(), config.model_dump())
+            told = "" if field is None else f" ({field} is not the same)"
+            raise InputError(f"holds a run of another configuration{told}; use another --out", file=run)
     write_note(note, config)
+
+
+def _other_field(one: Mapping[str, Any], another: Mapping[str, Any]) -> str | None:
+    """Return the first field that two configurations have otherwise, a dot for a section; None if there is none."""
+    for name in dict.fromkeys([*one, *another]):
+        left, right = one.get(name), another.get(name)
+        if left == right or name in _NO_MATTER:
+            continue
+        if not isinstance(left, Mapping) or not isinstance(right, Mapping):
+            return name
+        if (within := _other_field(left, right)) is not None:
+            return f"{name}.{within}"
+    return None
 
 
 def has_learned(run: Path) -> bool:
