@@ -44,15 +44,18 @@ CLI_OPTIONS = (
     "the Tab key complete commands and options in new shells."
 )
 METRICS_LEAD = (
-    "The operator serves these at `/metrics` (`--metrics-port`), and `process_*` for its own CPU and memory. "
+    "The operator serves these at `/metrics`, and `process_*` for its own CPU and memory, where it is given a "
+    "`--metrics-port`, as the manifests and the chart do (8080). "
     "[Alerts and a dashboard](deploying.md#metrics-and-alerts) use them.\n\n"
     "- A histogram's name is followed by `_bucket`, `_sum` or `_count`. Beside each histogram and counter a `_created` "
     "says since when it counts.\n"
     "- The metrics of a pool end when the pool and the last of its workflows are gone, and when another operator takes "
     "over.\n"
-    f"- The label `policy` is the policy's name in the pool's status. Of a pool there are the latest {POLICIES}, and "
-    "what was counted of an earlier one ends. What ends under a policy that this operator has not asked since it "
-    f"began, or that is none of these any more, is counted as `{OTHER_POLICY}`.\n"
+    "- The label `policy` is the policy that acts, by its name in the pool's status; of `fermata_decision_seconds` it "
+    "is the pool's own, which is only asked in mode `Shadow`. What the fallback decides is not timed.\n"
+    f"- Of a pool there are the latest {POLICIES} policies, and what was counted of an earlier one ends. What ends "
+    "under a policy that this operator has not asked since it began, or that is none of these any more, is counted as "
+    f"`{OTHER_POLICY}`.\n"
     "- The label `reason` is one of "
     "[its reasons](crds.md#conditions-and-reasons)."
 )

@@ -245,11 +245,12 @@ class ModelSource(_Spec):
     )
 
     path: Annotated[str, Field(pattern=r"^/.+\.onnx$", max_length=4096)] | None = Field(
-        default=None, description="A file in the operator's own container."
+        default=None,
+        description="A file in the operator's own container: an absolute path that ends in .onnx.",
     )
     config_map: ConfigMapKey | None = None
     sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$", max_length=64)] = Field(
-        description="Digest of the file; a model with another one is not used."
+        description="Digest of the file, as sha256sum prints it; a model with another one is not used."
     )
 
 
