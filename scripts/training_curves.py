@@ -71,15 +71,21 @@ def drawn(name: str, title: str, curves: Mapping[str, Sequence[tuple[int, float]
 
 
 def main(run: Path, out: Path = OUT) -> list[Path]:
-    """Write both figures and return their paths."""
+    """Write both figures, or the first of a run that searched for nothing, and return their paths.
+
+    Raises:
+        InputError: the folder holds no logs, or no losses: figures of another run are not overwritten by empty ones.
+    """
     curves = scalars(run)
     single = {name: curve for name, curve in losses(curves).items() if "single tasks," in name and "DAGs" not in name}
     searches = {name.partition("/")[2]: curve for name, curve in curves.items() if name.startswith("search/")}
+    if not single:
+        raise InputError("holds no losses of fits on labels; expected a run of the rollout teacher", file=run)
+    drawings = [drawn("loss", "Fits on labels", single, ("epoch", "mean squared error"))]
+    if searches:
+        labels = ("generation", "mean JCT against shortest first's, %")
+        drawings.append(drawn("search", "Searches on episodes", searches, labels))
     out.mkdir(parents=True, exist_ok=True)
-    drawings = (
-        drawn("loss", "Fits on labels", single, ("epoch", "mean squared error")),
-        drawn("search", "Searches on episodes", searches, ("generation", "mean JCT against shortest first's, %")),
-    )
     return [path for drawing in drawings for path in drawing.save(out, suffixes=[".svg"])]
 
 

@@ -41,3 +41,16 @@ def test_a_run_s_scalars_become_two_figures(curves_script: ModuleType, tmp_path:
 def test_a_folder_without_logs_is_an_input_error(curves_script: ModuleType, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no logs"):
         curves_script.scalars(tmp_path)
+
+
+def test_figures_are_not_overwritten_by_empty_ones(curves_script: ModuleType, tmp_path: Path) -> None:
+    run, out = tmp_path / "run", tmp_path / "out"
+    log = SummaryWriter(str(run / "tensorboard"))
+    log.add_scalar("training/cost", 1.0, 1)  # as a graph policy's run has it
+    log.flush()
+    with pytest.raises(InputError, match="expected a run of the rollout teacher"):
+        curves_script.main(run, out)
+    assert not out.exists()
+    log.add_scalar("round1/single tasks/loss", 1.0, 0)
+    log.close()
+    assert [path.name for path in curves_script.main(run, out)] == ["loss.svg"], "it searched for nothing"
