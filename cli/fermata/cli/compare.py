@@ -96,7 +96,7 @@ def compare(
     check_limits(max_hold, max_wait)
     names = policy_names(policies)
     place = _place(names, base)
-    names_of_scenarios = [*(scenario or []), *(more or [])]
+    names_of_scenarios = [part.strip() for text in (*(scenario or []), *(more or [])) for part in text.split(",")]
     if (trace is None) == (not names_of_scenarios):
         raise InputError("expected either --trace FILE or --scenario NAME...")
     check_output(out)
@@ -105,7 +105,7 @@ def compare(
         check_folder(figures)
     limits = Guardrails(max_hold, max_wait)
     wrong = None if noise is None else read_noise(noise)
-    _load_all(names)
+    _load_all(names, names_of_scenarios)
     if trace is not None:
         if seeds is not None or settings:
             raise InputError("--seeds and --set belong to --scenario, not to --trace")
@@ -139,14 +139,18 @@ def _place(names: list[str], base: str | None) -> int:
     return names.index(base)
 
 
-def _load_all(names: list[str]) -> None:
+def _load_all(names: list[str], scenarios: list[str]) -> None:
     """Fail before the work begins; the published simulators' heuristics are known to TPC-H alone."""
     from fermata.policy.registry import load
     from fermata.sim.spark.peers import PEERS
+    from fermata.sim.spark.settings import SETTINGS
 
+    elsewhere = not scenarios or any(each not in SETTINGS for each in scenarios)
     for name in names:
         if name not in PEERS:
             load(name)
+        elif elsewhere:
+            raise InputError(f"policy {name!r} is only of {', '.join(SETTINGS)}; expected no other scenario or trace")
 
 
 def _sources(
@@ -157,7 +161,7 @@ def _sources(
     from fermata.sim.spark.settings import SETTINGS
 
     found: dict[str, ScenarioSource | TpchSource] = {}
-    for name in (part.strip() for text in names for part in text.split(",")):
+    for name in names:
         if name in SETTINGS:
             if tpch_dir is None:
                 raise InputError(f"--scenario {name} needs --tpch-dir DIR, the folder with 2g/adj_mat_1.npy")

@@ -309,6 +309,7 @@ def test_policies_may_have_parameters_between_commas() -> None:
         (["--policies", "sjf,fifo", "--base", "lcfs", "--scenario", "syn_60", "--seeds", "1"], "--base: expected one"),
         (["--policies", "sjf", "--scenario", "syn_60", "--seeds", "5-1"], "seeds: 1 is below 5"),
         (["--policies", "sjf", "--scenario", "tpch_a", "--seeds", "1"], "--scenario tpch_a needs --tpch-dir"),
+        (["--policies", "decima-fair", "--scenario", "tpch_a,syn_60", "--seeds", "1"], "'decima-fair' is only of tpch"),
         (["--policies", "sjf", "--scenario", "syn_60", "--seeds", "1", "--set", "loda=1"], "did you mean 'load'"),
         (["--policies", "sjf", "--scenario", "syn_60", "--seeds", "1", "--out", "/no/x.html"], "/no/x.html: cannot"),
         (["--policies", "sjf", "--scenario", "syn_60", "--seeds", "1", "--out", "."], ".: cannot write it: is"),
