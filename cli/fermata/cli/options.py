@@ -259,7 +259,7 @@ def trace_instead(trace: str | None, executors: int | None, scenarios: str | Non
 
 
 def parameter(text: str, option: str = "--set", expected: str = "key=number or key=[numbers]") -> tuple[str, Any]:
-    """Read a parameter and its value from `key=value`, the value written as in JSON.
+    """Read a parameter and its value from `key=value`, the value written as in JSON, or a number without its first 0.
 
     Args:
         text: what was given.
@@ -268,10 +268,13 @@ def parameter(text: str, option: str = "--set", expected: str = "key=number or k
 
     Raises:
         InputError: it is not of that form.
+
+    >>> parameter("load=0.9"), parameter("load=.9"), parameter("shares=[0.9, 0.1]")
+    (('load', 0.9), ('load', 0.9), ('shares', (0.9, 0.1)))
     """
     key, equals, value = text.partition("=")
     try:
-        parsed = json.loads(value)
+        parsed = json.loads(re.sub(r"^(-?)\.(?=\d)", r"\g<1>0.", value))  # as all other options take numbers
     except (ValueError, RecursionError):  # no JSON, or lists in lists without end
         parsed = None
         equals = ""
