@@ -127,6 +127,7 @@ def test_variations_are_refused_when_they_make_no_sense() -> None:
         ({"jobs": 2.5}, "jobs must be a whole number"),
         ({"arrivals": 3.0}, r"set in parts: arrivals.burst_factor"),
         ({"arrivals.burst": 3.0}, "has no parameter 'burst'"),
+        ({"arrivals.jobs": 3}, "'arrivals' .* has no parameter 'jobs'; it has: burst_factor, burst_share, burst_jobs$"),
         ({"load.x": 3.0}, "has no parts"),
         ({"sizes.shares": 0.5}, "must be a list"),
         ({"base": "fifo"}, "has no parameter 'base'"),

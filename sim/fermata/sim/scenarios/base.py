@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any, ClassVar, Protocol, Self, TypeVar
@@ -117,7 +117,7 @@ class Scenario:
         recipe = self.recipe
         for key, value in changes.items():
             if key not in _OWN_FIELDS:
-                recipe = _with_parameter(recipe, key, value, f"scenario {self.name!r}")
+                recipe = _with_parameter(recipe, key, value, f"scenario {self.name!r}", _OWN_FIELDS)
         for key, least in (("executors", 1), ("jobs", 1), ("warm", 0)):
             value = own.get(key, least)
             if type(value) is not int or value < least:
@@ -135,13 +135,17 @@ def _parameters(owner: Recipe) -> list[str]:
     return [name for name, each in owner.__dataclass_fields__.items() if not each.metadata.get("given")]
 
 
-def _with_parameter(owner: _Parameters, path: str, value: Any, whose: str) -> _Parameters:
-    """A copy of a dataclass with one field changed; `a.b` is field `b` of the dataclass in field `a`."""
+def _with_parameter(owner: _Parameters, path: str, value: Any, whose: str, beside: Iterable[str] = ()) -> _Parameters:
+    """A copy of a dataclass with one field changed; `a.b` is field `b` of the dataclass in field `a`.
+
+    What could be changed `beside` its fields is only told of.
+    """
     key, _, rest = path.partition(".")
     known = _parameters(owner)
     if key not in known:
-        close = get_close_matches(key, [*known, *_OWN_FIELDS], n=1)
-        hint = f"did you mean {close[0]!r}?" if close else f"it has: {', '.join([*_OWN_FIELDS, *known])}"
+        told = [*beside, *known]
+        close = get_close_matches(key, told, n=1)
+        hint = f"did you mean {close[0]!r}?" if close else f"it has: {', '.join(told)}"
         raise InputError(f"{whose} has no parameter {key!r}; {hint}")
     old = getattr(owner, key)
     if rest:
