@@ -11,7 +11,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.episodes import one_stage_jobs
+from tests.episodes import one_stage_jobs, trace_of
+from tests.episodes import stage as stage_of
 
 gymnasium = pytest.importorskip("gymnasium")
 
@@ -27,6 +28,7 @@ from fermata.sim.gym.env import SchedulingEnv
 from fermata.sim.gym.observation import POOL_FEATURES, STAGE_FEATURES, startable_stages
 from fermata.sim.scenarios import scenario
 from fermata.sim.simulate import simulate
+from fermata.sim.trace_builder import StageSpec
 
 ROOT = Path(__file__).resolve().parents[3]
 CASES = [("express_k2", 80), ("dag_wide", 25), ("mold_80", 40)]
@@ -43,7 +45,8 @@ def run(env: SchedulingEnv, seed: int, choose) -> tuple[float, dict]:  # type: i
         observation, reward, done, truncated, info = env.step(choose(info))
         assert observation in env.observation_space
         assert reward <= 0.0
-        assert not truncated
+        assert truncated is False
+        assert ("avg_jct_s" in info) is done
         total += reward
     return total, info
 
@@ -96,6 +99,38 @@ def test_sticky_and_random_agents_finish_every_job() -> None:
     for sticky in (False, True):
         total, info = run(make("dag_wide", 30, sticky=sticky), 3, at_random(np.random.default_rng(4)))
         assert info["avg_jct_s"] == pytest.approx(-total)
+
+
+def test_a_decision_is_where_something_fits_into_what_is_free() -> None:
+    wide = trace_of(
+        (0.0, [stage_of("a", 4.0)]), (1.0, [stage_of("b", 2.0, slots=2)]), (2.0, [stage_of("c", 3.0, slots=3)])
+    )
+    # At 3 s two executors are free: too few for the last job.
+    seen = []
+    total, _ = run(SchedulingEnv(trace=wide, executors=3), 1, lambda info: seen.append(info["now_s"]) or 0)
+    assert (seen, total) == ([0.0, 1.0, 4.0], pytest.approx(-(4.0 + 2.0 + 5.0) / 3.0))
+    with pytest.raises(InputError, match="a task needs 3 executors, but there are 2"):
+        SchedulingEnv(trace=wide, executors=2).reset(seed=1)
+
+
+def test_the_smallest_and_the_largest_that_there_can_be() -> None:
+    least = SchedulingEnv(scenario("fig1"), executors=1, rows=1, shares=(1.0,))
+    assert least.action_space.n == 2
+    run(least, 1, at_random(np.random.default_rng(1)))
+    assert SchedulingEnv("fig1", executors=100_000).observation_space["executors"].shape == (100_000,)
+
+
+def test_shares_are_of_what_a_stage_can_begin_now() -> None:
+    def caps(executors: int, *stages: StageSpec) -> list[list[int]]:
+        env = SchedulingEnv(trace=trace_of(*((0.0, [each]) for each in stages)), executors=executors, rows=3)
+        _, info = env.reset(seed=1)
+        assert info["stages"].tolist() == [*range(len(stages)), *[-1] * (3 - len(stages))]
+        assert info["action_mask"][:-1].tolist() == (info["caps"] > 0).ravel().tolist()
+        return [[int(cap) for cap in row] for row in info["caps"][: len(stages)]]
+
+    # Seven executors have room for three tasks of two, whose quarter is one; four of one are all that there are.
+    assert caps(7, stage_of("a", 1.0, tasks=9, slots=2)) == [[3, 2, 1]]
+    assert caps(7, stage_of("a", 1.0, tasks=4), StageSpec("b", [9.0], serial_fraction=0.1)) == [[4, 2, 1], [7, 4, 2]]
 
 
 def test_stages_without_a_row_are_counted_and_have_the_most_work_left() -> None:
@@ -181,6 +216,7 @@ def test_seeds_are_those_of_the_scenario_and_every_episode_is_another() -> None:
         for name in one:
             np.testing.assert_array_equal(one[name], other[name])
     assert len({one["pool"].tobytes() + one["stages"].tobytes() for one in first}) == 3
+    assert len({env.reset()[1]["seed"] for _ in range(20)}) == 20
     env.reset(seed=9)
     arrival_s = scenario("k8s_poisson").with_(jobs=30, warm=0).generate(9).job_arrival_s
     assert env.state.now_s == arrival_s[0]
@@ -209,6 +245,10 @@ def test_it_renders_as_text_and_travels_to_other_processes() -> None:
     assert re.match(r"\d+\.\d s: 2 of 2 executors free, 1 job\n  row 0: stage 0 of job 0", env.render() or "")
     assert env.render() == copy.render()
     assert make("express_k2", 20).render() is None
+    few = SchedulingEnv(trace=one_stage_jobs((0.0, 4.0), (0.0, 2.0)), executors=1, rows=1, render_mode="ansi")
+    few.reset(seed=1)
+    head = "  row 0: stage 1 of job 1, 1 tasks of 2.0 s, 2.0 s of work left in the job"
+    assert few.render() == f"0.0 s: 1 of 1 executor free, 2 jobs\n{head}\n  and 1 more that are not shown"
 
 
 @pytest.mark.parametrize(
@@ -221,6 +261,8 @@ def test_it_renders_as_text_and_travels_to_other_processes() -> None:
         ({"trace": "no.jsonl", "executors": 1, "parameters": {"load": 0.9}}, "a trace has none; got ['load']"),
         ({"rows": 0}, "expected rows of 1 or more"),
         ({"shares": (0.0,)}, "shares above 0 up to 1"),
+        ({"shares": (1.0, 1.5)}, "shares above 0 up to 1, got 16 and [1.0, 1.5]"),
+        ({"shares": ()}, "shares above 0 up to 1, got 16 and []"),
         ({"executors": 0}, "expected 1 to 100,000 executors, got 0"),
         ({"executors": 100_001}, "expected 1 to 100,000 executors, got 100001"),
     ],

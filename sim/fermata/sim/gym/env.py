@@ -16,7 +16,7 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from fermata.policy.action import START, WAIT
+from fermata.policy.action import START
 from fermata.policy.errors import InputError
 from fermata.policy.rows import column
 from fermata.policy.state import ClusterState
@@ -160,8 +160,7 @@ class SchedulingEnv(gymnasium.Env[dict[str, Any], np.int64]):
             allowed = False
             chosen = len(mask) - 1 if mask[-1] else int(np.argmax(mask))
         before_s = self._jct_s
-        if chosen == len(mask) - 1:
-            apply(self._world, WAIT, -1, 0, np.inf)
+        if chosen == len(mask) - 1:  # a wait ends with the next event, and asks the engine for nothing
             terminated = self._to_next_decision()
         else:
             row, share = divmod(chosen, len(self._shares))

@@ -74,17 +74,11 @@ def startable_stages(state: ClusterState) -> NDArray[np.int64]:
     """Return the stages that can be started now, in the order of the rows.
 
     Least remaining work of the job first, then the earlier job; the stages of one job by their longest path.
-    The same rule as `fermata.policy.action.startable`, for all stages at once.
+    What `fermata.policy.action.startable` says of each: where nothing is held and nobody has set a limit, as here, a
+    ready stage waits for executors alone.
     """
     ready = np.asarray(state.ready_stages, np.int64)
-    legal = (
-        (state.stage_pending[ready] > 0)
-        & (state.stage_ready_s[ready] <= state.now_s)
-        & (state.stage_slots[ready] <= state.free)
-        & (state.stage_running[ready] < state.stage_max_cap[ready])
-        & ~(state.stage_hold_until_s[ready] > state.now_s)
-    )
-    stages = ready[legal]
+    stages = ready[state.stage_slots[ready] <= state.free]
     job = state.stage_job[stages]
     return stages[np.lexsort((stages, -state.stage_path_s[stages], job, state.job_remaining_work_s[job]))]
 
@@ -107,7 +101,7 @@ def choices(state: ClusterState, rows: int, shares: Sequence[float]) -> Choices:
         caps[row] = _caps(state, stage, shares)
     mask = np.zeros(rows * len(shares) + 1, np.int8)
     mask[:-1] = (caps > 0).ravel()
-    mask[-1] = state.free < len(state.executor_stage) and len(shown) > 0
+    mask[-1] = state.free < len(state.executor_stage)
     return Choices(stages, caps, mask, len(found) - len(shown))
 
 
@@ -118,7 +112,6 @@ def _caps(state: ClusterState, stage: int, shares: Sequence[float]) -> list[int]
         most = min(int(state.stage_pending[stage]), state.free // int(state.stage_slots[stage]))
     else:
         most = state.free
-    most = min(most, int(state.stage_max_cap[stage]) - running)
     caps: list[int] = []
     for share in shares:
         cap = running + max(1, int(np.ceil(share * most)))
