@@ -28,7 +28,7 @@ from fermata.sim.gym.env import SchedulingEnv
 from fermata.sim.gym.observation import POOL_FEATURES, STAGE_FEATURES, startable_stages
 from fermata.sim.scenarios import scenario
 from fermata.sim.simulate import simulate
-from fermata.sim.trace_builder import StageSpec
+from fermata.sim.trace_builder import StageSpec, TraceBuilder
 
 ROOT = Path(__file__).resolve().parents[3]
 CASES = [("express_k2", 80), ("dag_wide", 25), ("mold_80", 40)]
@@ -120,6 +120,48 @@ def test_the_smallest_and_the_largest_that_there_can_be() -> None:
     assert SchedulingEnv("fig1", executors=100_000).observation_space["executors"].shape == (100_000,)
 
 
+def shown(observation: dict[str, np.ndarray]) -> tuple[list[dict[str, float]], list[float], dict[str, float]]:  # type: ignore[type-arg]
+    """What is observed, by column and without logarithms: the rows that are used, the executors, the pool."""
+
+    def plain(names: tuple[str, ...], values: np.ndarray) -> dict[str, float]:  # type: ignore[type-arg]
+        told = zip((name.split(":")[0].split(";")[0] for name in names), values.astype(float), strict=True)
+        return {name: float(np.expm1(value) if name.startswith("log1p") else value) for name, value in told}
+
+    rows = [plain(STAGE_FEATURES, row) for row in observation["stages"]]
+    used = [row for row in rows if row["present"]]
+    assert not any(value for row in rows[len(used) :] for value in row.values())
+    return used, np.expm1(observation["executors"]).tolist(), plain(POOL_FEATURES, observation["pool"])
+
+
+def test_an_agent_sees_what_the_page_says() -> None:
+    builder = TraceBuilder()
+    builder.add_job("dag", 0.0, [stage_of("a", 10.0, tasks=3), stage_of("b", 4.0, "a", tasks=2)], weight=2.0)
+    builder.add_job("moldable", 3.0, [StageSpec("a", [8.0], serial_fraction=0.25)])
+    builder.add_job("wide", 5.0, [stage_of("a", 6.0, slots=2)])
+    env = SchedulingEnv(trace=builder.finish(), executors=4, rows=2)
+    env.reset(seed=1)
+    env.step(2)  # one task of three
+    wait = int(env.action_space.n) - 1
+    env.step(wait)
+    observation, _, _, _, _ = env.step(wait)
+    # At 5 s, two seconds after the moldable job came; the DAG's stage, with the most work left, has no row.
+    moldable, wide = (
+        [1.0, 8.0, 1.0, 0.0, 0.25, 0.25, 1.0, 3.5, 2.0, 2.0, 8.0, 2.0, 0.0, 1.0],
+        [1.0, 6.0, 1.0, 0.0, 0.50, 1.00, 0.0, 6.0, 0.0, 0.0, 12.0, 0.0, 0.0, 1.0],
+    )
+    rows, free_in_s, pool = shown(observation)
+    np.testing.assert_allclose([list(row.values()) for row in rows], [moldable, wide], rtol=1e-5)
+    np.testing.assert_allclose(free_in_s, [0.0, 0.0, 0.0, 5.0], rtol=1e-5)
+    mean_work = (38.0 + 8.0 + 12.0) / 3.0
+    np.testing.assert_allclose(list(pool.values()), [0.75, 3.0, 3.0, 1.0, 0.0, 2.5, mean_work], rtol=1e-5, atol=1e-6)
+    # Three executors for the moldable job, 8 * (0.25 + 0.75 / 3) = 4 s: what it took is free at 9 s.
+    rows, free_in_s, pool = shown(env.step(0)[0])
+    dag = [1.0, 10.0, 2.0, 1.0, 0.25, 1.0, 0.0, 14.0, 9.0, 0.0, 38.0, 9.0, 0.25, 2.0]  # a task runs: it is not held
+    np.testing.assert_allclose(list(rows[1].values()), dag, rtol=1e-5)
+    np.testing.assert_allclose(free_in_s, [0.0, 0.0, 0.0, 1.0], rtol=1e-5)
+    np.testing.assert_allclose(list(pool.values()), [0.75, 2.0, 2.0, 0.0, 4.0, 2.5, mean_work], rtol=1e-5, atol=1e-6)
+
+
 def test_shares_are_of_what_a_stage_can_begin_now() -> None:
     def caps(executors: int, *stages: StageSpec) -> list[list[int]]:
         env = SchedulingEnv(trace=trace_of(*((0.0, [each]) for each in stages)), executors=executors, rows=3)
@@ -130,6 +172,7 @@ def test_shares_are_of_what_a_stage_can_begin_now() -> None:
 
     # Seven executors have room for three tasks of two, whose quarter is one; four of one are all that there are.
     assert caps(7, stage_of("a", 1.0, tasks=9, slots=2)) == [[3, 2, 1]]
+    assert caps(7, stage_of("a", 1.0)) == [[1, 0, 0]]
     assert caps(7, stage_of("a", 1.0, tasks=4), StageSpec("b", [9.0], serial_fraction=0.1)) == [[4, 2, 1], [7, 4, 2]]
 
 

@@ -44,3 +44,30 @@ def test_each_follows_a_job_as_large_by_a_longer_gap_than_has_passed() -> None:
 def test_without_a_moment_like_it_any_job_may_be_next() -> None:
     found, since_s = Library(*scheduled()).next_jobs(Moment(1e6, 3.0, 10.0, 3.0), 100)
     assert (list(found), since_s) == (list(range(1, 100)), 0.0)
+
+
+@pytest.mark.parametrize("jobs", [120, 2000])
+def test_of_moments_alike_the_sixteen_or_the_tenth_are_taken_that_are_most(jobs: int) -> None:
+    rng = np.random.default_rng(1)
+    arrival_s, work_s = np.cumsum(rng.exponential(10.0, jobs)), rng.choice([1.0, 4.0, 5.5, 6.5], jobs)
+    moment, end = Moment(4.0, 2.0, 4.0, 25.0), jobs - 10
+    alike = []
+    for job in range(1, end):
+        if arrival_s[job] - arrival_s[job - 1] > moment.since_s and work_s[job - 1] in (
+            4.0,
+            5.5,
+        ):  # within half as much
+            shorts_s = [arrival_s[i] for i in range(job) if work_s[i] < moment.short_s]
+            without_s = arrival_s[job - 1] + moment.since_s - shorts_s[-1] if shorts_s else np.inf
+            alike.append((abs(without_s - moment.without_s), job))
+    found, since_s = Library(arrival_s, work_s).next_jobs(moment, end)
+    assert since_s == moment.since_s
+    assert len(found) == (16 if jobs == 120 else len(alike) // 10)
+    assert found.tolist() == [job for _, job in sorted(alike)][: len(found)]
+
+
+def test_jobs_of_no_work_are_like_each_other() -> None:
+    found, _ = Library(np.arange(6.0), np.array([0.0, 1.0, 0.0, 1.0, 0.0, 1.0])).next_jobs(
+        Moment(0.0, 0.5, 1.0, np.inf), 6
+    )
+    assert found.tolist() == [1, 3, 5]

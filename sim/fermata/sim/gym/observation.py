@@ -140,7 +140,7 @@ def observe(state: ClusterState, known: Choices) -> dict[str, Rows]:
             np.where(moldable, serial, 1.0),
             moldable,
             np.log1p(state.stage_path_s[shown]),
-            np.log1p(np.maximum(state.now_s - state.stage_ready_s[shown], 0.0)),
+            np.log1p(state.now_s - state.stage_ready_s[shown]),
             np.log1p(state.stage_held_s[shown]),
             np.log1p(state.job_remaining_work_s[job]),
             np.log1p(state.now_s - state.job_arrival_s[job]),
@@ -161,5 +161,5 @@ def _pool(state: ClusterState, shown: int, hidden: int) -> Rows:
     gap_s = float(recent_s[-1] - recent_s[0]) / (len(recent_s) - 1) if len(recent_s) > 1 else 0.0
     since_s = state.now_s - float(recent_s[-1]) if len(recent_s) else 0.0
     work_s = float(state.recent_work_s.mean()) if len(recent_s) else 0.0
-    counts = [len(state.active_jobs), shown + hidden, hidden, max(since_s, 0.0), gap_s, work_s]
+    counts = [len(state.active_jobs), shown + hidden, hidden, since_s, gap_s, work_s]
     return np.array([state.free / len(state.executor_stage), *np.log1p(counts)], np.float32)
