@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -105,6 +106,14 @@ def test_a_trace_that_is_wrong_is_told_by_the_name_that_was_given(
     monkeypatch.chdir(tmp_path)
     with pytest.raises(InputError, match=r"^bad\.jsonl:1: "):
         own_trace("bad.jsonl", (2, 2))
+
+
+def test_the_least_trace_that_can_be_parted_is_judged_on_five_blocks(tmp_path: Path) -> None:
+    least = as_scenario(own_trace(str(written(tmp_path, jobs=200)), (2, 2)), "test")
+    assert (least.jobs, least.parameters["block"]) == (60, 12)
+    few = written(tmp_path, jobs=199)
+    with pytest.raises(InputError, match=rf"^{re.escape(str(few))}: expected 200 jobs or more, to be parted, not 199$"):
+        own_trace(str(few), (2, 2))
 
 
 def test_the_digest_goes_by_what_is_in_the_file_not_by_where_it_is(own: OwnTrace) -> None:

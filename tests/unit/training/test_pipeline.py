@@ -135,8 +135,12 @@ def test_of_several_networks_the_one_that_schedules_best_is_kept() -> None:
     head, wait = (judge(_expecting(each).compiled(0.0), cases) for each in (1.0, -99.0))
     assert head.mean_log_ratio == pytest.approx(0.0, abs=1e-9)
     assert wait.mean_log_ratio > 0.1
-    assert wait.cost >= 2.0 * wait.mean_log_ratio  # what is lost counts for more
-    assert wait.worst_pct > 10.0
+    alone = [judge(_expecting(-99.0).compiled(0.0), [case]).mean_log_ratio for case in cases]
+    assert min(alone) > 0.0
+    assert wait.mean_log_ratio == pytest.approx(np.mean(alone))
+    assert wait.cost == pytest.approx(3.0 * np.mean(alone))  # what is lost counts three times
+    assert wait.mean_pct == pytest.approx(100.0 * np.expm1(np.mean(alone)))
+    assert wait.worst_pct == pytest.approx(100.0 * np.expm1(max(alone)))
 
 
 def _fitted_again(smoke_run: Path, run: Path, **fit_changes: float) -> TrainConfig:
