@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -10,8 +11,8 @@ import pytest
 torch = pytest.importorskip("torch", reason="needs the [training] extra")
 
 from fermata.policy.features import FEATURES, SIZE
-from fermata.policy.learned import BOUND, START_ALTERNATIVE, START_HEAD, WAIT_FOR_EVENT, expert_for
-from fermata.training.config import Search, read_config
+from fermata.policy.learned import BOUND, START_ALTERNATIVE, START_HEAD, WAIT_FOR_EVENT, Network, expert_for
+from fermata.training.config import Search, TrainConfig, read_config
 from fermata.training.network import CostNetwork
 from fermata.training.play import seen_states
 from fermata.training.search_episodes import SEARCHED, numbered_case
@@ -69,8 +70,9 @@ def test_an_idle_pool_never_waits() -> None:
     assert waits[0] < 0.0 < waits[1]
 
 
-def task_of(index: int, generations: int, scenarios: int = 8) -> Task:
-    search = Search(scenarios=scenarios, jobs=150, batch=2, population=4, generations=(generations, generations))
+def task_of(index: int, generations: int, scenarios: int = 8, population: int = 4) -> Task:
+    generated = (generations, generations)
+    search = Search(scenarios=scenarios, jobs=150, batch=2, population=population, generations=generated)
     config = read_config("smoke").model_copy(update={"search": search, "processes": 1})
     return Task(config, index, CostNetwork((4, 4)))
 
@@ -94,6 +96,33 @@ def test_a_search_goes_on_where_it_was(index: int, tmp_path: Path) -> None:
         assert torch.equal(one, other)
         assert torch.equal(one, third)
     assert not torch.equal(short.layers[0].weight, longer.layers[0].weight)
+
+
+def test_a_search_moves_to_where_episodes_cost_least(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def cost(network: Network, config: TrainConfig, index: int, numbers: list[int]) -> float:
+        assert len(set(numbers)) == config.search.batch  # type: ignore[union-attr]
+        assert set(numbers) <= set(range(8))
+        tried.append(float(network.bias1[index, 0] - first))  # the constant of the rule's first part, from its start
+        return abs(tried[-1] - 1.5)
+
+    monkeypatch.setattr("fermata.training.threshold.Workers", lambda _: ThreadPoolExecutor(1))
+    monkeypatch.setattr("fermata.training.threshold.cost_of", cost)
+    tried: list[float] = []
+    told: list[FloatArray] = []
+    first = search_threshold(task_of(1, 0), tmp_path, told.append).layers[0].bias[0].item()
+    found = search_threshold(task_of(1, 12, population=40), tmp_path, told.append)
+    history, generations = told[-1], np.reshape(tried, (12, 40))
+    np.testing.assert_allclose(history, np.abs(generations[:, 0] - 1.5))  # told of is the centre
+    assert history[0] == pytest.approx(1.5, abs=1e-6)
+    assert history[-1] < 0.1
+    assert found.layers[0].bias[0].item() - first == pytest.approx(1.5, abs=0.1)
+    # It looks around by what the configuration says at first, and ever less.
+    around = generations.std(axis=1)
+    assert 0.2 < around[0] < 0.4
+    assert around[-1] < 0.7 * around[0]
+    # By seven tenths to the mean of the best quarter.
+    best = generations[0][np.argsort(np.abs(generations[0] - 1.5))[:10]]
+    assert generations[1, 0] == pytest.approx(0.7 * best.mean(), abs=1e-5)
 
 
 def test_what_was_seen_is_within_bounds(tmp_path: Path) -> None:
