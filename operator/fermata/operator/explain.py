@@ -114,7 +114,7 @@ def _waiting_lines(row: StageStatus, workflow: WorkflowFact, pool: PoolFact | No
     """Return why a ready stage does not run, and what would have happened otherwise."""
     if row.state not in ("Held", "Waiting"):
         return []
-    # The status keeps the message that it began with; its numbers are not of now, as those of the lines below are.
+    # The status keeps the message that it began with, or that an edit left: its numbers are not of now, as below.
     told = f", when this began: {row.message}" if row.message else f": {reasons.MEANING.get(row.reason, '')}"
     lines = [f"  {row.reason}{told}"]
     if row.name in workflow.released:

@@ -27,7 +27,7 @@ from fermata.operator.past import PastJob, present_job
 from fermata.operator.plan import StageKey, plan
 from fermata.operator.progress import WorkflowView
 from fermata.operator.resources import ExecutorPoolSpec
-from fermata.operator.seat import FOREVER_S, Seat, limits_of
+from fermata.operator.seat import FOREVER_S, Decision, Seat, limits_of
 from fermata.operator.slack import slack_s
 from fermata.operator.tell import Teller, Whys
 from fermata.operator.tools import Tools
@@ -50,6 +50,7 @@ class PoolReconciler:
         self._observer = Observer(pool, tools, self._ledger, self._applier, self._teller, self._holding, self._expiry)
         self._census = Census(pool, tools.store, self._observer, self._applier)
         self._freed = Freed()
+        self._by: tuple[str, Guardrails] | None = None  # the policy that acts, and its limits, as people are told
         self._whole = True  # take in every workflow, not only those that changed
 
     async def reconcile(self) -> float:
@@ -121,7 +122,7 @@ class PoolReconciler:
         self._expiry.close()
 
     async def _decide(self, spec: ExecutorPoolSpec, now_s: float, *, may_hold: bool) -> Asked:
-        limits = limits_of(spec)
+        allowed = limits = limits_of(spec)
         for uid in self._ledger.follow_clock(self._observer.metering, now_s):
             self._teller.mark(uid)
         rooms = self._rooms(spec.executors, now_s)
@@ -149,9 +150,23 @@ class PoolReconciler:
         )
         state, edges = self._freed.told(state, keys), partial(dag_of, views, keys)
         decision = await self._seat.decide(state, spec, limits, may_hold=may_hold, dag=edges)
+        self._retell(decision, allowed)
         self._tools.recorder.write(self.pool, self._seat.substitute.name, state, keys, decision, edges)
         made = plan(decision.steps, keys, self._observer.views, state.free)
         return Asked(state, keys, decision, made, elsewhere)
+
+    def _retell(self, decision: Decision, limits: Guardrails) -> None:
+        """Have it told anew who decides, and for how long something may be held, where that has changed.
+
+        Not for a decision that a policy failed at: it decides again in a moment.
+        """
+        before = self._by
+        if decision.trouble is None:
+            self._by = decision.policy, limits
+        if before is None or before == self._by:
+            return
+        for uid in self._observer.views if before[0] != decision.policy else self._observer.metering:
+            self._teller.retell(uid)
 
     def _rooms(self, executors: int, now_s: float) -> dict[StageKey, float]:
         """Return for how many more seconds stages may be held that are released, or whose workflow has a deadline."""

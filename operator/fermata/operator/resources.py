@@ -153,7 +153,7 @@ class StageStatus(_Status):
     state: StageState
     reason: Annotated[str, Field(max_length=MAX_REASON)] = Field(default="", description="Why, in a word.")
     message: Annotated[str, Field(max_length=MAX_STAGE_MESSAGE)] = Field(
-        default="", description="Why, with the numbers of the moment when the reason began."
+        default="", description="Why, with the numbers of the moment when the reason began, or of an edit since."
     )
     ready_time: Time | None = Field(default=None, description="Since when it could start: all parents had succeeded.")
     start_time: Time | None = Field(default=None, description="When it was started.")

@@ -27,6 +27,8 @@ def stage_status(
     held: Mapping[str, Why],
     waiting: Mapping[str, Why],
     before: StageStatus | None,
+    *,
+    anew: bool = False,
 ) -> dict[str, Any]:
     """Return the row of a stage.
 
@@ -37,6 +39,7 @@ def stage_status(
         held: stages of it that are held, and why.
         waiting: ready stages of it that are not, and why.
         before: what the row says so far.
+        anew: its message is told as of now, also where its reason is the same as before.
     """
     name = stage.spec.name
     meter = account.stages.get(name) or Meter(stage.held_s)
@@ -44,7 +47,7 @@ def stage_status(
     # The numbers in a sentence change all the time; it is told once for each reason. What the API server says when it
     # does not take a Job, or does not give it back, is no number: today's answer is what has to be mended.
     same = before is not None and before.state == state and before.reason == why.reason
-    if same and before is not None and before.message and why.reason not in _ANSWERS:
+    if same and not anew and before is not None and before.message and why.reason not in _ANSWERS:
         why = Why(before.reason, before.message)
     begun, gated = stage.start_s is not None, stage.job is not None and stage.job.gated
     parts = split(stage.start_s - stage.ready_s, stage.held_s, 0.0) if stage.start_s is not None else None

@@ -47,6 +47,8 @@ def workflow_status(
     policy: str,
     now_s: float,
     problem: Problem | None = None,
+    *,
+    anew: bool = False,
 ) -> dict[str, Any]:
     """Return the status of a workflow.
 
@@ -58,10 +60,15 @@ def workflow_status(
         policy: that decides in its pool.
         now_s: for the transition times of conditions.
         problem: why it is not accepted, or None.
+        anew: why stages wait is told as of now. It is where the workflow was edited: it may be for other numbers since.
     """
     fact, outcome = view.fact, view.outcome
+    anew = anew or fact.status.observed_generation != fact.meta.generation
     before = {stage.name: stage for stage in fact.status.stages}
-    stages = [stage_status(view, stage, account, held, waiting, before.get(stage.spec.name)) for stage in view.stages]
+    stages = [
+        stage_status(view, stage, account, held, waiting, before.get(stage.spec.name), anew=anew)
+        for stage in view.stages
+    ]
     counts = {
         "total": view.tasks,
         "running": sum(stage["active"] for stage in stages),
@@ -70,7 +77,7 @@ def workflow_status(
     }
     status: dict[str, Any] = {
         "observedGeneration": fact.meta.generation,
-        "conditions": _conditions(fact, _workflow_conditions(view, held, problem, stages), now_s),
+        "conditions": _conditions(fact, _workflow_conditions(view, held, problem, stages), now_s, anew=anew),
         "policy": _policy(view, policy),
         "arrivalTime": render(view.arrival_s),
         "startTime": render_or_none(view.start_s),
@@ -240,9 +247,12 @@ def _words(row: Mapping[str, Any]) -> str:
 
 
 def _conditions(
-    fact: WorkflowFact | PoolFact, wanted: Mapping[str, tuple[str, str, str]], now_s: float
+    fact: WorkflowFact | PoolFact, wanted: Mapping[str, tuple[str, str, str]], now_s: float, *, anew: bool = False
 ) -> list[dict[str, Any]]:
-    """Return all conditions; a message is kept for as long as status and reason stay, and so is the transition time."""
+    """Return all conditions; the transition time is kept for as long as the status stays.
+
+    So is the message of a hold for as long as its reason does, unless it is told `anew`.
+    """
     rows: dict[str, dict[str, Any]] = {
         condition.type: condition.model_dump(by_alias=True) for condition in fact.status.conditions
     }
@@ -256,7 +266,7 @@ def _conditions(
             "lastTransitionTime": before.last_transition_time if same and before else render(now_s),
             "reason": reason,
             "message": before.message
-            if same and before and before.reason == reason and kind == reasons.HELD
+            if same and not anew and before and before.reason == reason and kind == reasons.HELD
             else message[:MAX_MESSAGE],  # it may quote a Job or an API server, and too long a status is refused whole
         }
     return list(rows.values())

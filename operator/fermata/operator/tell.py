@@ -59,6 +59,7 @@ class Teller:
         self._written_s: dict[str, float] = {}
         self._refusals: dict[str, Failure] = {}  # of statuses that the API server said no to
         self._amiss: dict[str, int] = {}  # how many stages of a workflow do not get on, by its latest status
+        self._anew: set[str] = set()  # workflows of which it is to be told as of now why their stages wait
         self._ends: dict[str, Callable[[], None]] = {}  # how workflows ended whose status may say so by now
         self._without_stages: dict[str, int] = {}  # generations of workflows whose whole status finds no room
         self._pool_written_s = -math.inf
@@ -73,10 +74,16 @@ class Teller:
         """Drop what is kept of a workflow."""
         for kept in (self._written_s, self._stale, self._refusals, self._amiss, self._ends, self._without_stages):
             kept.pop(uid, None)
+        self._anew.discard(uid)
 
     def mark(self, uid: str) -> None:
         """Note that the status of a workflow may have to be written."""
         self._stale[uid] = None
+
+    def retell(self, uid: str) -> None:
+        """Note that why stages of a workflow wait is to be told again: it may be for other numbers since."""
+        self._anew.add(uid)
+        self.mark(uid)
 
     def take_stale(self) -> list[str]:
         """Return the stale workflows, longest first, and count them as told; not those that are being told of now."""
@@ -139,7 +146,8 @@ class Teller:
         """
         if view.fact.meta.uid not in self._amiss:  # nothing has been told of it since this operator began
             self._recall(view.fact)
-        body = status.workflow_status(view, account, whys.held, whys.waiting, policy, now_s, problem)
+        anew = view.fact.meta.uid in self._anew
+        body = status.workflow_status(view, account, whys.held, whys.waiting, policy, now_s, problem, anew=anew)
         self._amiss[view.fact.meta.uid] = sum(row["reason"] in reasons.AMISS for row in body["stages"])
         accepted = view.fact.status.condition(reasons.ACCEPTED)
         urgent = view.outcome is not None or accepted is None or (accepted.status == "True") != (problem is None)
@@ -276,6 +284,7 @@ class Teller:
             body = status.without_stages(body)
         before = fact.status.model_dump(by_alias=True)
         if not status.changed(before, before | body):
+            self._anew.discard(uid)
             return False
         refusal = self._refusals.get(uid)
         if refusal is not None and not is_due(refusal, now_s):
@@ -296,6 +305,7 @@ class Teller:
                 self._not_written(fact, error)
             return False
         self._refusals.pop(uid, None)
+        self._anew.discard(uid)
         if uid in self._store.workflows:  # or it was deleted meanwhile
             self._written_s[uid] = now_s
         self._store.put_own("workflows", made)

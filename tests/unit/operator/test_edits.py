@@ -1174,6 +1174,20 @@ def test_the_policy_of_a_workflow_is_the_one_that_decided_last() -> None:
     assert [status_of(world, uid)["policy"] for uid in uids] == ["holder", "fifo"]
 
 
+@pytest.mark.parametrize(("wanted", "decides"), [("fifo", "fifo"), ("nonsense", "sjf")])
+def test_a_workflow_that_waits_names_the_policy_of_its_pool_as_soon_as_another_one_decides(
+    wanted: str, decides: str
+) -> None:
+    world = World(executors=1)
+    run_on(world, 5.0)
+    assert (world.long["state"], status_of(world, "uid-long")["policy"]) == ("Waiting", "holder")
+    edit(world, "p", policy={"name": wanted})
+    asyncio.run(loaded(world, decides))
+    run_on(world, 5.0)
+    assert status_of(world, "uid-long")["policy"] == status_of(world, "p")["policy"] == decides
+    assert status_of(world, SHORT)["policy"] == "holder", "which it was started by"
+
+
 def paused(**pool: Any) -> World:
     """A pool whose policy may not hold, by its status, with an operator that was just started."""
     world = World(**pool)

@@ -86,6 +86,24 @@ def test_a_deadline_that_an_edit_sets_shortens_the_hold_that_goes_on() -> None:
     assert start_s(world) == pytest.approx(4.0, abs=0.01)
 
 
+@pytest.mark.parametrize("uid", ["p", "uid-long"])
+def test_what_an_edit_leaves_of_a_hold_is_told_of_what_is_held_already(uid: str) -> None:
+    world = World()
+    world.reconciler._seat._policy = Waiter()
+    asyncio.run(world.run_until(T0 + 3.0))
+    assert "at most" not in world.long["message"]
+    edit(world, uid, **({"maxHoldSeconds": 62} if uid == "p" else {"activeDeadlineSeconds": int(NEEDED_S + 62)}))
+    asyncio.run(world.run_until(T0 + 3.0))
+    told = world.long["message"]
+    assert "; at most 60 s more; decided again in 60 s" in told
+    (held,) = [row for row in world.server.objects["uid-long"]["status"]["conditions"] if row["type"] == "Held"]
+    assert (held["status"], held["message"]) == ("True", told)
+    asyncio.run(world.run_until(T0 + 40.0))
+    world.annotate("uid-long", "other-stage")
+    asyncio.run(world.run_until(T0 + 41.0))
+    assert world.long["message"] == told, "no number of a sentence is told again because time has passed"
+
+
 def test_without_a_deadline_nothing_changes() -> None:
     world = World()
     world.feed("workflows", "uid-soon", workflow("soon", stage("a", estimateSeconds=900), activeDeadlineSeconds=1351))

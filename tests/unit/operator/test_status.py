@@ -178,17 +178,21 @@ def test_a_stage_says_why_it_is_where_it_is(fields: Any, jobs: Any, told: tuple[
 
 
 @pytest.mark.parametrize(
-    ("reason", "before", "message"),
+    ("reason", "before", "generation", "message"),
     [
-        (HELD.reason, HELD._replace(message="12 s"), "12 s"),  # its numbers change all the time
-        (HELD.reason, HELD._replace(message=""), "now"),
-        (HELD.reason, Why(reasons.EXECUTORS_BUSY, "12 s"), "now"),
-        (reasons.START_RETRYING, Why(reasons.START_RETRYING, "no quota"), "now"),  # what the API server said last
+        (HELD.reason, HELD._replace(message="12 s"), 1, "12 s"),  # its numbers change all the time
+        (HELD.reason, HELD._replace(message="12 s"), 0, "now"),  # that was before an edit
+        (HELD.reason, HELD._replace(message=""), 1, "now"),
+        (HELD.reason, Why(reasons.EXECUTORS_BUSY, "12 s"), 1, "now"),
+        (reasons.START_RETRYING, Why(reasons.START_RETRYING, "no quota"), 1, "now"),  # what the API server said last
     ],
 )
-def test_why_a_stage_waits_is_told_once_for_each_reason(reason: str, before: Why, message: str) -> None:
+def test_why_a_stage_waits_is_told_once_for_each_reason(
+    reason: str, before: Why, generation: int, message: str
+) -> None:
     row = {"name": "a", "state": "Held", "reason": before.reason, "message": before.message}
-    written = _status(_view(stage("a"), status={"stages": [row]}), held={"a": Why(reason, "now")})
+    told = {"observedGeneration": generation, "stages": [row]}
+    written = _status(_view(stage("a"), status=told), held={"a": Why(reason, "now")})
     assert written["stages"][0]["message"] == message
 
 
