@@ -16,5 +16,5 @@ def slack_s(view: WorkflowView, executors: int, now_s: float) -> dict[str, float
     With a pool of `executors` to itself what is left of a workflow takes no longer than its longest path and its work
     over the executors (Graham, "Bounds on multiprocessing timing anomalies", 1969); both by estimate.
     """
-    left_s = view.deadline_s - now_s - remaining_work_s(view) / max(executors, 1)
+    left_s = view.deadline_s - now_s - remaining_work_s(view) / executors
     return {stage.spec.name: left_s - stage.path_s for stage in view.stages if stage.waits}

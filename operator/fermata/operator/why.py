@@ -46,8 +46,10 @@ class Elsewhere(NamedTuple):
 def seconds(value: float) -> str:
     """Return a duration for people.
 
-    >>> seconds(0.25), seconds(12.3), seconds(600), seconds(90000)
-    ('0.2 s', '12 s', '10 min', '25 h')
+    >>> seconds(0.25), seconds(9.5), seconds(10), seconds(299)
+    ('0.2 s', '9.5 s', '10 s', '299 s')
+    >>> seconds(300), seconds(35999), seconds(36000)
+    ('5 min', '600 min', '10 h')
     """
     if value < 10:
         return f"{value:.1f} s"

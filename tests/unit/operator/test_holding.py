@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import math
 import threading
+import time
 from typing import Any
 
+import numpy as np
 import pytest
 from tests.unit.operator.objects import DONE, T0, job_fact_of, stage, workflow, workflow_fact_of
 from tests.unit.operator.world import World
@@ -51,6 +53,25 @@ def test_a_block_of_figure_one_saves_what_the_figure_says() -> None:
     pairs = BLOCK / 2
     assert found.base_s == pytest.approx(pairs * (20 + 22))
     assert found.own_s == pytest.approx(pairs * (26 + 4))
+
+
+@pytest.mark.parametrize("sticky", [True, False])
+def test_a_replay_sees_what_came_before_its_block_and_runs_no_more_of_it_than_warms_the_pool_up(
+    sticky: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs, asked = _stream(300), list[tuple[Any, ...]]()
+
+    def replay(window: list[PastJob], executors: int, policy: Policy, *_: Any, **told: Any) -> Any:
+        asked.append((window, policy, told["history"], told["sticky"]))
+        return np.array([job.arrival_s + 1.0 for job in window])
+
+    monkeypatch.setattr(holding, "replay", replay)
+    situation = _situation(HOLDS)._replace(sticky=sticky)
+    found = holding.compare(situation, jobs, 100, lambda: 0.0)
+    begin, end = 100 - WARM, 100 + BLOCK + TAIL
+    policies = (situation.base, situation.policy)
+    assert asked == [(jobs[begin:end], policy, jobs[:begin], sticky) for policy in policies]
+    assert found == Block(BLOCK, BLOCK)
 
 
 def test_savings_and_their_error() -> None:
@@ -293,6 +314,41 @@ def test_what_finishes_while_a_replay_rests_waits_for_the_next(monkeypatch: pyte
     asyncio.run(main())
 
 
+def test_a_pool_is_woken_for_each_verdict_and_each_next_replay_and_these_take_a_small_share_of_the_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sleep, rests_s, took_s, blocks = asyncio.sleep, list[float](), 0.02, 5
+
+    def compare(*_: Any) -> Block:
+        time.sleep(took_s)
+        return Block(100.0, 90.0)
+
+    async def rest(seconds: float) -> None:
+        rests_s.append(seconds)
+
+    async def main() -> None:
+        woken: list[str] = []
+        pool = Holding("pool", Metrics(), woken.append)
+        for job in _stream(WARM + blocks * BLOCK + TAIL):
+            pool.finished(job)
+        heard = -1
+        while len(woken) < 2 * blocks:
+            if len(woken) != heard:  # nothing else happens in it
+                heard = len(woken)
+                pool.consider(_situation("hold-follower:delay=4"), list)
+            await sleep(0.001)
+        assert pool.savings is not None
+        assert pool.savings.workflows == blocks * BLOCK
+
+    monkeypatch.setattr(holding, "compare", compare)
+    monkeypatch.setattr(asyncio, "sleep", rest)
+    asyncio.run(asyncio.wait_for(main(), 30.0))
+    first, then = rests_s[: ENOUGH_BLOCKS - 1], rests_s[ENOUGH_BLOCKS - 1 :]
+    assert len(then) == blocks - ENOUGH_BLOCKS + 1
+    assert all(took_s <= seconds * holding.FIRST_SHARE < 10 * took_s for seconds in first)
+    assert all(took_s <= seconds * holding.SHARE < 10 * took_s for seconds in then)
+
+
 def test_a_replay_that_runs_when_the_policy_is_edited_is_not_about_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
     goes_on = threading.Event()
 
@@ -311,8 +367,11 @@ def test_a_replay_that_runs_when_the_policy_is_edited_is_not_about_the_next(monk
         (replay,) = _replays()
         await asyncio.sleep(0.0)  # it begins
         pool.enter(_situation("hold-follower:delay=5"))
+        pool.consider(_situation("hold-follower:delay=5"), list)
+        (another,) = set(_replays()) - {replay}
+        pool.close()
         goes_on.set()
-        await asyncio.wait({replay})
+        await asyncio.wait({replay, another})
         assert pool.savings is None
 
     asyncio.run(main())

@@ -189,6 +189,15 @@ def test_a_job_that_has_failed_before_has_its_turns_once_its_pods_are_made_whoev
     assert (pool.job.occupied, pool.job.absent) == (2, 0)
 
 
+def test_no_task_is_to_be_started_where_the_last_ones_are_not_counted_yet_and_a_pod_of_them_is_still_seen() -> None:
+    pool = _Pool()
+    pool.store.put("pods", _pod(0, 3))
+    raw = _job(4, active=0, succeeded=3, failed=1)
+    raw["status"]["uncountedTerminatedPods"] = {"succeeded": ["pod-0", "pod-1"]}
+    pool.store.put("jobs", raw)
+    assert (pool.job.absent, pool.view().stages[0].pending) == (0, 0)
+
+
 def test_tasks_that_fit_into_no_parallelism_yet_are_not_absent() -> None:
     pool = _Pool()
     for index in (0, 1):
