@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from tests.unit.operator.objects import DONE, T0, stage, workflow
 from tests.unit.operator.test_edits import edit
+from tests.unit.operator.test_slack import Waiter
 from tests.unit.operator.world import Holder, Server, World
 
 from fermata.operator.connection import ClusterError
@@ -233,6 +234,67 @@ def test_where_a_pool_holds_when_idle_a_committed_hold_goes_on_when_nothing_runs
     world.feed("jobs", job["metadata"]["uid"], {**job, "status": {"succeeded": 1, "conditions": [done]}})
     asyncio.run(world.run_until(T0 + 10.5))
     assert (world.started.keys(), world.long["state"]) == ({"short"}, "Held")
+
+
+@pytest.mark.parametrize("mode", ["Shadow", "Off"])
+def test_a_committed_hold_ends_where_its_policy_may_not_hold_any_more(mode: str) -> None:
+    world = _begin()
+    edit(world, "p", mode=mode)
+    asyncio.run(world.run_until(T0 + 3.0))
+    assert world.started == {"short": 1.0, "long": 2.0}
+
+
+def test_that_a_stage_is_held_is_told_where_nothing_of_its_workflow_has_changed() -> None:
+    world = World()
+    world.reconciler._seat._policy = Waiter()
+    stages = [stage("a", estimateSeconds=9), stage("b", estimateSeconds=900)]
+    world.feed("workflows", "uid-w", workflow("w", *stages, arrival_s=T0))
+    asyncio.run(world.run_until(T0 + 6.0))
+    assert _waits(world, "w") == [("Running", ""), ("Waiting", "ExecutorsBusy")]
+    (uid,) = (job["metadata"]["uid"] for job in world.server.jobs if "short" in job["metadata"]["name"])
+    world.store.remove("workflows", "uid-short")  # of what has ended something would be learned
+    world.store.remove("jobs", uid)
+    asyncio.run(world.run_until(T0 + 7.0))
+    assert _waits(world, "w") == [("Running", ""), ("Held", "HeldByPolicy")]
+
+
+def test_beside_a_stage_that_its_workflows_own_parallelism_keeps_others_are_held() -> None:
+    world = World(executors=3)
+    world.reconciler._seat._policy = Waiter()
+    stages = [stage("a", estimateSeconds=9), stage("b", estimateSeconds=900)]
+    world.feed("workflows", "uid-w", workflow("w", *stages, arrival_s=T0, parallelism=1, priority=9))
+    asyncio.run(world.run_until(T0 + 6.0))
+    assert _waits(world, "w") == [("Running", ""), ("Waiting", "ParallelismReached")]
+    assert (world.long["state"], parse(world.long["heldSince"])) == ("Held", T0 + 1.0)
+
+
+def test_what_is_held_no_more_counts_no_longer_as_held_whether_that_it_was_could_be_told_or_not() -> None:
+    world = World()
+    asyncio.run(world.reconciler.reconcile())
+    world.server.denied_s = []
+    world.feed("workflows", "uid-w", workflow("w", stage("a", estimateSeconds=900), arrival_s=T0))
+    asyncio.run(world.run_until(T0 + 6.0))
+    world.feed("workflows", "uid-next", workflow("next", stage("a", estimateSeconds=9), arrival_s=T0 + 6.0))
+    asyncio.run(world.run_until(T0 + 40.0))
+    world.server.denied_s = None
+    asyncio.run(world.run_until(T0 + 80.0))
+    status = world.server.objects["uid-w"]["status"]
+    assert _waits(world, "w") == [("Waiting", "ExecutorsBusy")]
+    assert (status["heldSeconds"], status.get("heldSince")) == (pytest.approx(5.0, abs=0.1), None)
+
+
+def test_what_is_held_where_a_quota_is_found_to_be_used_up_is_held_no_more() -> None:
+    world = _begin(executors=3)
+
+    async def refuse(_job: dict[str, Any]) -> dict[str, Any]:
+        raise ClusterError(403, "Forbidden", "is forbidden: exceeded quota: few, requested: count/jobs.batch=1")
+
+    world.server.create_job = refuse  # type: ignore[method-assign]
+    world.now_s += 3.0
+    world.feed("workflows", "uid-next", workflow("next", stage("a", estimateSeconds=9), arrival_s=world.now_s))
+    asyncio.run(world.reconciler.reconcile())
+    assert (world.long["state"], world.long["reason"]) == ("Waiting", "StartRetrying")
+    assert world.long.get("heldSince") is None
 
 
 def test_a_stage_that_an_edit_takes_out_is_held_no_more_and_its_pool_goes_on() -> None:
