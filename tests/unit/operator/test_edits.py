@@ -13,6 +13,7 @@ from tests.unit.operator.world import Holder, World, kind_of
 
 from fermata.operator.connection import ClusterError
 from fermata.operator.inflight import AT_ONCE
+from fermata.operator.seat import RETRY_LOAD_S
 from fermata.operator.times import parse, render
 from fermata.policy import registry
 
@@ -1186,6 +1187,26 @@ def test_a_workflow_that_waits_names_the_policy_of_its_pool_as_soon_as_another_o
     run_on(world, 5.0)
     assert status_of(world, "uid-long")["policy"] == status_of(world, "p")["policy"] == decides
     assert status_of(world, SHORT)["policy"] == "holder", "which it was started by"
+
+
+def test_a_pool_comes_back_without_an_event_for_a_policy_that_could_not_be_loaded() -> None:
+    world = begun()
+    edit(world, "p", policy={"name": "nonsense"})
+    asyncio.run(loaded(world, "sjf"))
+    failed_s = world.now_s
+    run_on(world, 12.0)
+    assert world.started.keys() == {"short", "long"}, "nothing else is due"
+    assert asyncio.run(world.reconciler.reconcile()) == pytest.approx(failed_s + RETRY_LOAD_S)
+
+
+def test_no_event_says_that_a_stage_of_a_suspended_workflow_waits_for_its_parallelism() -> None:
+    world = World(executors=4)
+    world.feed("workflows", "uid-w", workflow("w", stage("a", estimateSeconds=9), parallelism=1, arrival_s=T0))
+    run_on(world, 3.0)
+    edit(world, "uid-w", suspend=True, stages=[stage("a", estimateSeconds=9), stage("b", estimateSeconds=9)])
+    run_on(world, 5.0)
+    assert [(row["state"], row["reason"]) for row in status_of(world, "uid-w")["stages"]][1] == ("Waiting", "Suspended")
+    assert "StageWaiting" not in {row["reason"] for row in world.events() if row["involvedObject"]["name"] == "w"}
 
 
 def paused(**pool: Any) -> World:

@@ -295,6 +295,8 @@ def test_what_is_held_where_a_quota_is_found_to_be_used_up_is_held_no_more() -> 
     asyncio.run(world.reconciler.reconcile())
     assert (world.long["state"], world.long["reason"]) == ("Waiting", "StartRetrying")
     assert world.long.get("heldSince") is None
+    pool = world.server.objects["p"]["status"]
+    assert (pool["waiting"], pool["held"]) == (2, 0), "each of them once"
 
 
 def test_a_stage_that_an_edit_takes_out_is_held_no_more_and_its_pool_goes_on() -> None:
@@ -585,6 +587,8 @@ def test_a_stage_that_runs_and_cannot_be_widened_is_not_said_not_to_be_started(
     assert _outcome(world, "wide") == ("Unknown", "ChangeRetrying", f"stage 'a': {message}")
     sample = world.metrics.registry.get_sample_value
     assert sample("fermata_pool_stages_amiss", {"pool": "pool"}) == 1.0
+    pool = world.server.objects["p"]["status"]
+    assert (pool["waiting"], pool["held"]) == (0, 1), "that of `long`"
     world.server.forbids = False
     asyncio.run(world.run_until(T0 + 20.0))
     assert _waits(world, "wide") == [("Running", "")]
