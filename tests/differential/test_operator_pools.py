@@ -123,7 +123,7 @@ def _knows_nothing(store: Store) -> None:
 @pytest.mark.parametrize(
     ("late", "refusals", "interval_s"), [(True, 0.0, 0.0), (False, 0.0, 0.0), (True, 0.05, 0.0), (True, 0.02, 2.0)]
 )
-@settings(max_examples=15, print_blob=True)
+@settings(max_examples=30, print_blob=True)
 @given(seed=st.integers(0, 2**32 - 1))
 def test_whatever_happens_nothing_is_lost_or_given_twice_and_all_ends(
     late: bool, refusals: float, interval_s: float, seed: int
@@ -132,7 +132,7 @@ def test_whatever_happens_nothing_is_lost_or_given_twice_and_all_ends(
         asyncio.run(_to_the_end(cluster))
 
 
-@settings(max_examples=12, print_blob=True)
+@settings(max_examples=25, print_blob=True)
 @given(seed=st.integers(0, 2**32 - 1))
 def test_an_operator_that_is_started_at_any_moment_sees_what_the_other_does_and_has_nothing_to_do(seed: int) -> None:
     with _cluster(seed, late=False, refusals=0.0) as cluster:

@@ -10,9 +10,8 @@ from fermata.operator.connection import ClusterError
 from fermata.operator.store import Kind, Store
 
 Raw = dict[str, Any]
-# What only an operator knows that was there: how long tasks of stages that still run have taken, and which policy it
-# asked when it last wrote of a workflow that waits.
-_REMEMBERED = {"estimateSeconds", "estimateSource", "policy", "taskSeconds"}
+# What only an operator knows that was there: how long the tasks of stages that still run have taken.
+_REMEMBERED = {"estimateSeconds", "estimateSource", "taskSeconds"}
 
 
 class Bystander:
