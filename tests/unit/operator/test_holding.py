@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import threading
-import time
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -317,10 +317,11 @@ def test_what_finishes_while_a_replay_rests_waits_for_the_next(monkeypatch: pyte
 def test_a_pool_is_woken_for_each_verdict_and_each_next_replay_and_these_take_a_small_share_of_the_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    sleep, rests_s, took_s, blocks = asyncio.sleep, list[float](), 0.02, 5
+    sleep, rests_s, took_s, blocks = asyncio.sleep, list[float](), 0.25, 5
+    clock = SimpleNamespace(now_s=0.0, monotonic=lambda: clock.now_s)
 
     def compare(*_: Any) -> Block:
-        time.sleep(took_s)
+        clock.now_s += took_s
         return Block(100.0, 90.0)
 
     async def rest(seconds: float) -> None:
@@ -340,13 +341,12 @@ def test_a_pool_is_woken_for_each_verdict_and_each_next_replay_and_these_take_a_
         assert pool.savings is not None
         assert pool.savings.workflows == blocks * BLOCK
 
+    monkeypatch.setattr(holding, "time", clock)
     monkeypatch.setattr(holding, "compare", compare)
     monkeypatch.setattr(asyncio, "sleep", rest)
     asyncio.run(asyncio.wait_for(main(), 30.0))
-    first, then = rests_s[: ENOUGH_BLOCKS - 1], rests_s[ENOUGH_BLOCKS - 1 :]
-    assert len(then) == blocks - ENOUGH_BLOCKS + 1
-    assert all(took_s <= seconds * holding.FIRST_SHARE < 10 * took_s for seconds in first)
-    assert all(took_s <= seconds * holding.SHARE < 10 * took_s for seconds in then)
+    often = ENOUGH_BLOCKS - 1
+    assert rests_s == [took_s / holding.FIRST_SHARE] * often + [took_s / holding.SHARE] * (blocks - often)
 
 
 def test_a_replay_that_runs_when_the_policy_is_edited_is_not_about_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
