@@ -123,6 +123,11 @@ CASES = [
     Case("unusable for a while", leader("a", 1) | {READY: level(1, (600, 0), (1200, 1))}, 22),
     Case("every third late", leader("a", 1) | decisions(0.1, fallbacks=0.03), 60, "FermataFallbacks", POOL),
     Case("one in fifty late", leader("a", 1) | decisions(0.1, fallbacks=0.002), 60),
+    Case(
+        "never asked",
+        leader("a", 1) | {'fermata_fallbacks_total{pool="p",reason="OutOfDistribution"}': Rate(0.1)},
+        60, "FermataFallbacks", POOL,
+    ),
     Case("loading", leader("a", 1) | decisions(0.1, fallbacks=0.03, reason=reasons.POLICY_LOADING), 60),
     Case("pods are refused", leader("a", 1) | {AMISS: level(2)}, 40, "FermataStagesAmiss", POOL),
     Case("pods wait for a node", leader("a", 1) | {AMISS: level(2, (1200, 0))}, 40),
