@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
 from typing import Any
 
@@ -39,7 +39,7 @@ class Gates:
             if is_due(self.failures.get(_key(job)), now_s)
         }
 
-    def take_back(self, views: Iterable[WorkflowView], beyond: int) -> None:
+    def take_back(self, views: Mapping[str, WorkflowView], beyond: Callable[[], int]) -> None:
         """Take turns back that were given under other circumstances; only a pod that was let through holds to its own.
 
         All of them where nothing more is to start, as in what was suspended before its pods were made; and as many as
@@ -47,20 +47,23 @@ class Gates:
         again.
 
         Args:
-            views: of the pool's workflows.
-            beyond: executors that are taken, and are more than the pool has.
+            views: of the pool's workflows, by uid.
+            beyond: tells how many executors are taken that the pool does not have; asked where there is any turn.
         """
-        for view in views:
-            excess = view.excess
-            for stage in view.stages:
-                job = stage.job
-                if job is None or not job.owed or _key(job) in self.failures:
-                    continue
-                tasks = max(excess, math.ceil(beyond / stage.slots), job.owed if view.blocked else 0)
-                tasks = min(tasks, job.owed)
-                if tasks > 0:
-                    self._store.give_turns(job.meta.uid, -tasks)
-                    excess, beyond = excess - tasks, beyond - tasks * stage.slots
+        owed = [job for job in self._store.owed_turns(self._pool) if _key(job) not in self.failures]
+        left = beyond() if owed else 0
+        excess: dict[str, int] = {}
+        for job in owed:
+            uid = job.meta.owner_uid
+            view = views.get(uid)
+            stage = view.stage(job.stage) if view else None
+            if view is None or stage is None:
+                continue
+            more = excess.setdefault(uid, view.excess)
+            tasks = min(job.owed, max(more, math.ceil(left / stage.slots), job.owed if view.blocked else 0))
+            if tasks > 0:
+                self._store.give_turns(job.meta.uid, -tasks)
+                excess[uid], left = more - tasks, left - tasks * stage.slots
 
     def shut(self, now_s: float) -> set[StageKey]:
         """Return the stages whose pods could not be let through a moment ago: it is not their turn now."""

@@ -69,8 +69,8 @@ class PoolReconciler:
         self._applier.begin(now_s)
         await self._observer.observe(now_s, whole=whole)
         await self._applier.find_missing(self._observer.views.values(), now_s)
-        beyond = self._census.busy() - (spec.executors if spec else 0)
-        self._applier.gates.take_back(self._observer.views.values(), beyond)
+        have = spec.executors if spec else 0
+        self._applier.gates.take_back(self._observer.views, lambda: self._census.busy() - have)
         await self._observer.observe(now_s)
         now_s = self._tools.now()  # a history of 100,000 workflows takes a while
         # 3. Decide.

@@ -126,12 +126,16 @@ class Store:
         finally:
             self._changed = changed
 
+    def owed_turns(self, pool: str) -> Iterator[JobFact]:
+        """Yield the Jobs of a pool of which pods are to be let through their gates, be they made yet or not."""
+        jobs = (self.jobs.get(uid) for uid in self.turns)
+        return (job for job in jobs if job is not None and job.pool == pool)
+
     def due_turns(self, pool: str) -> Iterator[tuple[JobFact, PodFact]]:
         """Yield the pods of a pool that are to be let through their gates, each with its Job."""
-        for uid in self.turns:
-            job = self.jobs.get(uid)
-            if job is not None and job.pool == pool:
-                yield from ((job, pod) for pod in self.turns.due(uid, self.job_pods.get(uid, {}).values()))
+        for job in self.owed_turns(pool):
+            pods = self.job_pods.get(job.meta.uid, {}).values()
+            yield from ((job, pod) for pod in self.turns.due(job.meta.uid, pods))
 
     def _mark(self, pool: str, uid: str) -> None:
         self.touched[pool].add(uid)
