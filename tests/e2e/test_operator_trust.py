@@ -59,7 +59,7 @@ def test_a_stage_or_a_workflow_can_be_released(cluster: Cluster, kubeconfig: Pat
     told = fermata("explain", "one", "b", *at)
     assert "fermata release one b" in told.stdout
     assert "alternative: started now" in told.stdout
-    assert "HeldByPolicy, when this began: held: a stage of about 20 s" in told.stdout
+    assert "HeldByPolicy, as last told: held: a stage of about 20 s" in told.stdout
     done = fermata("release", "one", "b", *at)
     assert (done.returncode, done.stdout) == (0, "stage b: released, it was held\n"), done.stderr
     wait_until(lambda: set(cluster.jobs("one")) == {"b"}, "stage b does not start")

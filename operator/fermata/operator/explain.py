@@ -5,12 +5,14 @@ Pure: the objects as the API sends them go in, lines of text come out. `fermata 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
 from fermata.operator import reasons
 from fermata.operator.facts import PoolFact, WorkflowFact
 from fermata.operator.resources import StageStatus
+from fermata.operator.slack import told_slack_s
 from fermata.operator.times import parse_or_none
 from fermata.operator.why import seconds
 from fermata.policy.wording import counted
@@ -115,7 +117,7 @@ def _waiting_lines(row: StageStatus, workflow: WorkflowFact, pool: PoolFact | No
     if row.state not in ("Held", "Waiting"):
         return []
     # The status keeps the message that it began with, or that an edit left: its numbers are not of now, as below.
-    told = f", when this began: {row.message}" if row.message else f": {reasons.MEANING.get(row.reason, '')}"
+    told = f", as last told: {row.message}" if row.message else f": {reasons.MEANING.get(row.reason, '')}"
     lines = [f"  {row.reason}{told}"]
     if row.name in workflow.released:
         lines.append("  released: it is not held any more")
@@ -130,7 +132,7 @@ def _waiting_lines(row: StageStatus, workflow: WorkflowFact, pool: PoolFact | No
             lines.append(
                 f"  alternative: started now it would be done in about {length}, and its executors busy until then"
             )
-        limits_s = _limits(row, pool, held_s, now_s)
+        limits_s = _limits(row, workflow, pool, held_s, now_s)
         if limits_s:
             left_s, limit = min(limits_s)
             lines.append(f"  starts in {seconds(max(left_s, 0.0))} at the latest ({limit})")
@@ -138,14 +140,20 @@ def _waiting_lines(row: StageStatus, workflow: WorkflowFact, pool: PoolFact | No
     return lines
 
 
-def _limits(row: StageStatus, pool: PoolFact | None, held_s: float, now_s: float) -> list[tuple[float, str]]:
-    """Return the seconds that each limit of a pool leaves to a held stage, and which limit that is."""
+def _limits(
+    row: StageStatus, workflow: WorkflowFact, pool: PoolFact | None, held_s: float, now_s: float
+) -> list[tuple[float, str]]:
+    """Return the seconds that each limit leaves to a held stage, and which limit that is."""
     if pool is None or pool.spec is None:
         return []
     max_hold_s, max_wait_s = pool.spec.max_hold_seconds, pool.spec.max_wait_seconds
     limits = [] if max_hold_s is None else [(max_hold_s - held_s, f"maxHoldSeconds {max_hold_s}")]
     if max_wait_s is not None and row.ready_time:
         limits.append((max_wait_s - _since(row.ready_time, now_s), f"maxWaitSeconds {max_wait_s}"))
+    slack_s = told_slack_s(workflow, row.name, pool.spec.executors, now_s)
+    if workflow.spec and slack_s < math.inf:
+        deadline_s = workflow.spec.active_deadline_seconds
+        limits.append((slack_s, f"activeDeadlineSeconds {deadline_s} of the workflow, less what is left of it"))
     return limits
 
 

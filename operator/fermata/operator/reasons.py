@@ -160,7 +160,7 @@ MEANINGS: Final[dict[str, dict[str, str]]] = {
             "The stage has begun, and its next tasks wait at their gates until the policy gives them executors: the "
             "pool's giveBack is Task. After a failure, also until its Job makes pods again."
         ),
-        NOT_STARTED: "The workflow ended before the stage could start.",
+        NOT_STARTED: "The stage will not start: a stage that it depends on has failed, or the workflow has ended.",
     },
     "Reasons of PolicyReady": {
         POLICY_LOADED: "The policy passed its checks and decides.",

@@ -111,6 +111,8 @@ def _stage_state(view: WorkflowView, stage: StageView, held: Why | None, waiting
         return stage.phase, held or waiting or Why(reasons.WAITING_FOR_TURN, "")
     if stage.phase in ("Running", "Succeeded", "Failed"):
         return stage.phase, Why(stage.reason, stage.message)
+    if stage.lost:
+        return "Skipped", Why(reasons.NOT_STARTED, "a stage that it depends on has failed")
     if view.outcome is not None:
         return "Skipped", Why(reasons.NOT_STARTED, "the workflow ended before it could start")
     if stage.phase == "Pending":

@@ -1447,3 +1447,19 @@ def test_what_was_decided_by_an_earlier_spec_of_a_pool_is_not_told_as_that_of_th
     run_on(world, 3.0)
     assert condition(world, "p", "PolicyReady") == ("False", "PolicyOff")
     assert status_of(world, "p")["observedGeneration"] == 2
+
+
+def test_what_will_not_start_says_so_while_the_rest_runs_until_an_edit_takes_out_what_failed() -> None:
+    world = World(executors=4)
+    stages = stage("a"), stage("b", estimateSeconds=20), stage("c", "a"), stage("d", "c", "b")
+    world.feed("workflows", "uid-w", workflow("w", *stages, arrival_s=T0 + 1.0, onFailure="Finish"))
+    run_on(world, 3.0)
+    end(world, "w", "a", "Failed")
+    run_on(world, 3.0)
+    why = ("Skipped", "NotStarted", "a stage that it depends on has failed")
+    rows = {row["name"]: row for row in status_of(world, "uid-w")["stages"]}
+    assert [row["state"] for row in rows.values()] == ["Failed", "Running", "Skipped", "Skipped"]
+    assert all((rows[name]["state"], rows[name]["reason"], rows[name]["message"]) == why for name in ("c", "d"))
+    edit(world, "uid-w", stages=[stages[1], stage("c"), stages[3]])
+    run_on(world, 3.0)
+    assert [row["state"] for row in status_of(world, "uid-w")["stages"]] == ["Running", "Running", "Pending"]

@@ -6,12 +6,19 @@ import asyncio
 from typing import Any
 
 import pytest
-from tests.unit.operator.objects import T0, stage, workflow
+from tests.unit.operator.objects import T0, job_fact_of, stage, workflow, workflow_fact_of
 from tests.unit.operator.test_edits import edit
 from tests.unit.operator.world import Holder, World
 from tests.virtual_cluster import VirtualCluster
 
-from fermata.operator.times import parse
+from fermata.operator.estimates import Estimates
+from fermata.operator.explain import explain
+from fermata.operator.facts import pool_fact, workflow_fact
+from fermata.operator.ledger import Account
+from fermata.operator.slack import slack_s, told_slack_s
+from fermata.operator.stage_status import stage_status
+from fermata.operator.times import parse, render
+from fermata.operator.view import view
 from fermata.policy.action import START, WAIT, Action
 from fermata.policy.state import ClusterState
 
@@ -71,6 +78,49 @@ def test_what_comes_after_the_held_stage_takes_its_time_too() -> None:
     path_s, work_s = 510.0, 540.0
     world = with_deadline(path_s + work_s / EXECUTORS + 70.0, Holder(), *stages)
     assert start_s(world) == pytest.approx(70.0, abs=0.01)
+
+
+def test_until_when_a_deadline_lets_it_be_held_is_explained() -> None:
+    stages = stage("a", estimateSeconds=200), stage("b", "a", tasks=4, slots=2, estimateSeconds=10)
+    world = with_deadline(210.0 + 280.0 / EXECUTORS + 70.0, Waiter(), *stages)
+    asyncio.run(world.run_until(T0 + 20.0))
+    raw, pool = world.server.objects["uid-long"], pool_fact(world.server.objects["p"])
+    left_s = parse(raw["status"]["arrivalTime"]) + 70.0 - (T0 + 20.0)
+    limit = "(activeDeadlineSeconds 420 of the workflow, less what is left of it)"
+    lines = explain(workflow_fact(raw, T0), pool, "a", T0 + 20.0)
+    assert [line.strip() for line in lines if "at the latest" in line] == [
+        f"starts in {left_s:.0f} s at the latest {limit}"
+    ]
+    raw["spec"]["stages"][0]["dependsOn"] = ["b", "nobody"]  # by an edit that nobody has looked at yet
+    assert any("at the latest" in line for line in explain(workflow_fact(raw, T0), pool, "a", T0 + 20.0))
+    raw["spec"]["stages"][0]["name"] = "other"
+    assert not any("at the latest" in line for line in explain(workflow_fact(raw, T0), pool, "a", T0 + 20.0))
+
+
+def test_what_is_explained_of_a_deadline_is_what_holds_go_by() -> None:
+    stages = (
+        stage("done", estimateSeconds=900),
+        stage("running", tasks=5, slots=2, estimateSeconds=30),
+        stage("held", "done", tasks=3, estimateSeconds=40),
+        stage("behind", "held", "running", tasks=2, estimateSeconds=50),
+        stage("failed", estimateSeconds=70),
+        stage("lost", "failed", estimateSeconds=80),
+    )
+    fact = workflow_fact_of("w", *stages, activeDeadlineSeconds=1000, onFailure="Finish")
+    assert fact.spec is not None
+    jobs = {
+        "done": job_fact_of("w", "done", succeeded=1, outcome="Complete"),
+        "running": job_fact_of("w", "running", tasks=5, parallelism=2, succeeded=2, active=2),
+        "failed": job_fact_of("w", "failed", outcome="Failed"),
+    }
+    seen = view(fact, fact.spec, jobs, {}, {}, Estimates(), T0 + 100.0)
+    rows = [stage_status(seen, each, Account(), {}, {}, None) for each in seen.stages]
+    told = workflow_fact(
+        workflow("w", *stages, activeDeadlineSeconds=1000, status={"arrivalTime": render(T0), "stages": rows}), T0
+    )
+    (held_s,) = slack_s(seen, 4, T0 + 100.0).values()
+    assert held_s == 900.0 - (3 * 2 * 30 + 3 * 40 + 2 * 50) / 4 - 90.0
+    assert told_slack_s(told, "held", 4, T0 + 100.0) == held_s
 
 
 @pytest.mark.parametrize(("limits", "expected_s"), [({"maxHoldSeconds": 35}, 35.0), ({"maxWaitSeconds": 25}, 25.0)])
