@@ -31,7 +31,9 @@ _MOST_LATER_S = 30
 _TOO_LARGE = re.compile(r"etcdserver: request is too large|message larger than max")
 _QUOTA = re.compile(r"exceeded quota: .*", re.DOTALL)
 _DENIAL = re.compile(
-    r"^admission webhook .* denied the request|\bValidatingAdmissionPolicy .* denied request", re.DOTALL
+    r"^admission webhook .* denied the request|\bValidatingAdmissionPolicy .* denied request"
+    r"|^policy ['\"].*['\"] denied request",  # of a MutatingAdmissionPolicy, where its expression fails
+    re.DOTALL,
 )
 Json = dict[str, Any]
 
@@ -73,8 +75,9 @@ class ClusterError(FermataError):
     def is_denial(self) -> bool:
         """Whether admission said no. A policy can be mended, and its status says little: a webhook's is 400 by default.
 
-        Of a ValidatingAdmissionPolicy it is 422. Only the API server's own words tell both from what is malformed:
-        "admission webhook ... denied the request", "ValidatingAdmissionPolicy ... denied request".
+        Of a ValidatingAdmissionPolicy it is 422, and of a mutating one 403, as where a right lacks. Only the API
+        server's own words tell: "admission webhook ... denied the request", "ValidatingAdmissionPolicy ... denied
+        request", "policy ... denied request".
         """
         return bool(self.denial)
 

@@ -19,6 +19,7 @@ NAMES = [f"w{number}" for number in range(40)]
 HOOK = ClusterError(500, "InternalError", 'failed calling webhook "w.example.com": connection refused')
 RIGHT = ClusterError(403, "Forbidden", 'jobs.batch is forbidden: User "fermata" cannot create resource "jobs"')
 DENIAL = ClusterError(403, "Forbidden", 'admission webhook "w.example.com" denied the request: not on Sundays')
+MUTATION = ClusterError(403, "Invalid", "policy 'p' with binding 'b' denied request: no such key: labels")  # of 1.35
 
 
 def crowd(refusal: Callable[[str], ClusterError | None]) -> tuple[World, Counter[str]]:
@@ -60,8 +61,9 @@ def test_of_starts_that_fail_alike_one_is_tried_for_all(error: ClusterError, at_
     asyncio.run(main())
 
 
-def test_what_is_denied_to_each_by_itself_is_tried_by_itself() -> None:
-    world, asked = crowd(lambda name: DENIAL if name in NAMES else None)
+@pytest.mark.parametrize("denial", [DENIAL, MUTATION])
+def test_what_is_denied_to_each_by_itself_is_tried_by_itself(denial: ClusterError) -> None:
+    world, asked = crowd(lambda name: denial if name in NAMES else None)
     asyncio.run(world.run_until(T0 + 40.0))
     assert all(asked[name] > 5 for name in NAMES)
 
