@@ -63,8 +63,11 @@ class ClusterError(FermataError):
 
     @property
     def is_too_large(self) -> bool:
-        """Whether the object is larger than etcd takes (by default 1.5 MiB), or than the API server does."""
-        return self.status == 413 or _TOO_LARGE.search(self.message) is not None
+        """Whether the object is larger than etcd takes (by default 1.5 MiB), or than the API server does.
+
+        Admission may say no by the same status to one of any size.
+        """
+        return (self.status == 413 and not self.is_denial) or _TOO_LARGE.search(self.message) is not None
 
     @property
     def quota(self) -> str:

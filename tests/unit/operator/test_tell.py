@@ -158,6 +158,23 @@ def test_only_an_api_server_in_trouble_is_asked_for_no_more_statuses_in_a_round(
     assert len(world.server.denied_s) == told
 
 
+def test_a_policy_that_denies_statuses_as_too_large_takes_no_stages_from_them() -> None:
+    world, said = begun(), "ValidatingAdmissionPolicy 'p' with binding 'b' denied request: not on Sundays"
+    write = world.server.patch_workflow_status
+
+    async def deny(*_: Any) -> dict[str, Any]:
+        raise ClusterError(413, "RequestEntityTooLarge", f'workflows.fermata.dev "short" is forbidden: {said}')
+
+    world.server.patch_workflow_status = deny  # type: ignore[method-assign]
+    complete(world, "short")
+    run_on(world, 3.0)
+    world.server.patch_workflow_status = write  # type: ignore[method-assign]
+    run_on(world, 30.0)
+    (row,) = world.server.objects[SHORT]["status"]["stages"]
+    assert row["state"] == "Succeeded"
+    assert "StagesNotTold" not in {event["reason"] for event in world.events()}
+
+
 def test_of_a_workflow_that_is_deleted_while_it_is_told_of_nothing_is_said_or_kept(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
