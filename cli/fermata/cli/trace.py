@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, astuple
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,7 +16,7 @@ from fermata.cli.extras import need
 from fermata.cli.options import MOST_JOBS, OtherEstimates, check_apart, check_stream, location, parameter
 from fermata.cli.progress import progress_bar
 from fermata.policy.errors import InputError
-from fermata.policy.wording import counted
+from fermata.policy.wording import amount, counted
 
 if TYPE_CHECKING:
     from fermata.sim.trace import Trace
@@ -263,25 +263,29 @@ def stats(
 
 def _print_stats(figures: TraceStats, executors: int | None) -> None:
     sizes = figures.sizes
-    burstiness = f"{figures.dispersion:.2f} (1 is Poisson)" if figures.has_windows else "unknown of so few gaps"
+    burstiness = "unknown: no two jobs arrive apart"
+    if figures.span_s > 0.0:
+        known = f"{figures.dispersion:.2f} (1 is Poisson)" if figures.has_windows else "unknown of so few gaps"
+        burstiness = f"{known}; gaps' squared variation {figures.gap_cv2:.2f}"
     rows = [
-        ("jobs, stages, tasks", f"{figures.jobs}, {figures.stages}, {figures.tasks}"),
-        ("span of arrivals", f"{figures.span_s:.6g} s, mean gap {figures.mean_gap_s:.4g} s"),
-        ("burstiness", f"{burstiness}; gaps' squared variation {figures.gap_cv2:.2f}"),
-        ("work", f"{figures.total_work_s:.6g} executor-seconds"),
+        ("jobs, stages, tasks", f"{figures.jobs:,}, {figures.stages:,}, {figures.tasks:,}"),
+        ("span of arrivals", f"{amount(figures.span_s, 6)} s, mean gap {amount(figures.mean_gap_s, 4)} s"),
+        ("burstiness", burstiness),
+        ("work", f"{amount(figures.total_work_s, 6)} executor-seconds"),
     ]
-    if figures.load is not None:
-        rows.append((f"load on {counted(executors or 1, 'executor')}", f"{figures.load:.3f}"))
+    if executors is not None:
+        load = "unknown: no two jobs arrive apart" if figures.load is None else f"{figures.load:,.3f}"
+        rows.append((f"load on {counted(executors, 'executor')}", load))
     for name, unit, spread in (
         ("work of a job", " s", figures.job_work_s),
         ("critical path", " s", figures.critical_path_s),
         ("average width", "", figures.width),
         ("task duration", " s", figures.task_duration_s),
     ):
-        shown = f"mean {spread.mean:.4g}{unit}, p50 {spread.p50:.4g}, p95 {spread.p95:.4g}, max {spread.max:.4g}"
-        rows.append((name, shown))
-    mix = f"{sizes.short_share:.1%} short ({sizes.short_mean_s:.4g} s), long {sizes.long_mean_s:.4g} s"
-    mix += f", ratio 1:{sizes.ratio:.3g}"
+        mean, p50, p95, most = (amount(each, 4) for each in astuple(spread))
+        rows.append((name, f"mean {mean}{unit}, p50 {p50}, p95 {p95}, max {most}"))
+    mix = f"{sizes.short_share:.1%} short ({amount(sizes.short_mean_s, 4)} s), long {amount(sizes.long_mean_s, 4)} s"
+    mix += f", ratio 1:{amount(sizes.ratio, 3)}"
     rows.append(("size classes", mix if sizes.distinct else "one"))
     rows.append(("estimates", _estimates(figures)))
     width = max(len(name) for name, _ in rows)
@@ -296,8 +300,8 @@ def _estimates(figures: TraceStats) -> str:
         return "none: no stage has an estimate above 0 and takes any time"
     middle, error = figures.estimate_ratio, figures.estimate_error
     factor = math.exp(error) if error < _MAX_EXPONENT else math.inf
-    told = f"typically {middle:.3g} times the duration, give or take a factor of {factor:.3g}"
-    return told if known == figures.stages else f"{told}; of {known} of the stages: in the others one of the two is 0"
+    told = f"typically {amount(middle, 3)} times the duration, give or take a factor of {amount(factor, 3)}"
+    return told if known == figures.stages else f"{told}; of {known:,} of the stages: in the others one of the two is 0"
 
 
 def _read(file: str, executors: int | None = None) -> Trace:

@@ -21,6 +21,16 @@ def plural(number: int, word: str) -> str:
     return word if number == 1 else f"{word}s"
 
 
+def amount(number: float, digits: int) -> str:
+    """Return a number with so many digits, or as many as it has before the point: 86,400 rather than 8.64e+04.
+
+    >>> amount(221.283, 4), amount(20570.4, 4), amount(9999.96, 4), amount(0.5, 4)
+    ('221.3', '20,570', '10,000', '0.5')
+    """
+    short = f"{number:,.{digits}g}"
+    return f"{number:,.0f}" if "e+" in short else short
+
+
 def printable(text: str) -> str:
     r"""Return a text that others wrote as one line that a terminal only shows: what would act there, in its code.
 

@@ -233,7 +233,7 @@ def test_summaries_add_up_and_keep_the_extremes() -> None:
 def test_classes_are_sizes_or_shares() -> None:
     assert class_bounds(np.array([10.0, 200.0, 10.0])) == [("10 s", 10.0), ("200 s", 200.0)]
     alike = class_bounds(np.array([86_400.0, 1_234_567.25, 1_234_567.75]))
-    assert [label for label, _ in alike] == ["86400 s", "1234567 s", "1234568 s"]
+    assert [label for label, _ in alike] == ["86,400 s", "1,234,567 s", "1,234,568 s"]
     assert [label for label, _ in class_bounds(np.arange(1.0, 5.0))] == ["1 s", "2 s", "3 s", "4 s"]
     assert class_bounds(np.arange(1.0, 6.0))[0] == ("smallest 60%, to 3 s", 3.0)
     assert class_bounds(np.r_[np.ones(16), 2.0, 3.0, 4.0, 5.0]) == [
@@ -246,10 +246,10 @@ def test_classes_are_sizes_or_shares() -> None:
         "smallest 50%, to 500 s",
         "next 40%, to 900 s",
         "next 9%, to 990 s",
-        "largest 1%, to 1000 s",
+        "largest 1%, to 1,000 s",
     ]
-    assert class_bounds(np.arange(20_000.0, 20_005.0))[0] == ("smallest 60%, to 20002 s", 20_002.0)
-    assert [label for label, _ in class_bounds(np.array([0.5, 86_400_000.25]))] == ["0.5 s", "86400000 s"]
+    assert class_bounds(np.arange(20_000.0, 20_005.0))[0] == ("smallest 60%, to 20,002 s", 20_002.0)
+    assert [label for label, _ in class_bounds(np.array([0.5, 86_400_000.25]))] == ["0.5 s", "86,400,000 s"]
     rows = class_rows([BASE, OTHER], BASE)
     assert [(row.run, row.jobs, row.avg_jct_s, row.percent) for row in rows] == [
         ("sjf", 3, 4.0, 0.0),

@@ -90,7 +90,7 @@ def test_stats_for_people_say_what_matters(tmp_path: Path) -> None:
     out = tmp_path / "t.jsonl"
     fermata("generate", "--scenario", "express_k2", "--out", out)
     shown = fermata("stats", out, "--executors", "2").stdout
-    for words in ("5000, 5000, 5000", "load on 2 executors", "short (10 s), long 200 s, ratio 1:20", "1 is Poisson"):
+    for words in ("5,000, 5,000, 5,000", "load on 2 executors", "short (10 s), long 200 s, ratio 1:20", "1 is Poisson"):
         assert words in shown
 
 
@@ -130,6 +130,18 @@ def test_a_clockwork_is_told_from_too_few_jobs(tmp_path: Path, jobs: int, told: 
     write_trace(one_stage_trace(range(jobs), [5.0] * jobs), path)
     (line,) = (line for line in fermata("stats", path).stdout.splitlines() if line.startswith("burstiness"))
     assert line.removeprefix("burstiness").strip().startswith(told)
+
+
+def test_stats_tell_long_times_in_full_and_no_load_of_jobs_of_one_instant(tmp_path: Path) -> None:
+    path = tmp_path / "t.jsonl"
+    write_trace(one_stage_trace([7.0] * 3, [20_570.25, 20_570.25, 1_234_567.0]), path)
+    told = dict(line.split("  ", 1) for line in fermata("stats", path, "--executors", "2").stdout.splitlines())
+    told = {name: shown.strip() for name, shown in told.items()}
+    assert told["work"] == "1,275,708 executor-seconds"
+    assert told["task duration"] == "mean 425,236 s, p50 20,570, p95 1,113,167, max 1,234,567"
+    assert told["size classes"] == "66.7% short (20,570 s), long 1,234,567 s, ratio 1:60"
+    assert told["burstiness"] == told["load on 2 executors"] == "unknown: no two jobs arrive apart"
+    assert json.loads(fermata("stats", path, "--executors", "2", "--json").stdout)["load"] is None
 
 
 def test_an_import_says_what_it_left_out(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fermata.policy.errors import InputError
+from fermata.policy.wording import amount
 from fermata.sim.experiment import pooled
 from fermata.sim.metrics import change_percent, mean_ci95, summarize
 from fermata.sim.report.records import Run
@@ -185,21 +186,16 @@ def class_bounds(work_s: FloatArray) -> list[tuple[str, float]]:
     sizes = np.unique(np.round(work_s, 6))
     if len(sizes) <= _MOST_SIZES:
         # With as many digits as it takes to tell them apart.
-        digits = next(digits for digits in range(6, 18) if len({_told(size, digits) for size in sizes}) == len(sizes))
-        return [(f"{_told(size, digits)} s", float(size)) for size in sizes]
+        digits = next(digits for digits in range(6, 18) if len({amount(size, digits) for size in sizes}) == len(sizes))
+        return [(f"{amount(size, digits)} s", float(size)) for size in sizes]
     found: list[tuple[str, float]] = []
     below = 0.0
     for most in np.unique(np.quantile(work_s, _TAIL_CLASSES, method="inverted_cdf")):
         share = float(np.mean(work_s <= most))
         words = "largest" if share == 1.0 else "next" if found else "smallest"
-        found.append((f"{words} {100.0 * (share - below):.3g}%, to {_told(most, 4)} s", float(most)))
+        found.append((f"{words} {100.0 * (share - below):.3g}%, to {amount(most, 4)} s", float(most)))
         below = share
     return found
-
-
-def _told(seconds: float, digits: int) -> str:
-    """Return a time with so many digits, or as many as it has before the point: 86400 rather than 8.64e+04."""
-    return f"{seconds:.{digits}g}" if seconds < 10.0**digits else f"{seconds:.0f}"
 
 
 def class_rows(runs: Sequence[Run], base: Run) -> list[ClassRow]:
