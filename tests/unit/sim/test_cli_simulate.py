@@ -169,12 +169,15 @@ def test_recorded_decisions_and_per_job_times_of_one_episode(tmp_path: Path) -> 
         (["--policy", "sjf", "--scenario", "syn_60", "--seeds", "1-2", "--record", "r"], "--record is for one episode"),
         (
             ["--policy", "sjf", "--scenario", "syn_60", "--seeds", "1", "--noise", "x"],
-            "no noise 'x'; there are: class",
+            "--noise x: no noise 'x'; there are: class",
         ),
         (["--policy", "sjf", "--scenario", "syn_60", "--seeds", "1", "--noise", "lognormal"], "--noise expects"),
         (["--policy", "sjf", "--scenario", "syn_60", "--seeds", "1", "--noise", "exact=3"], "not 'exact=3'"),
         (["--policy", "sjf", "--scenario", "syn_60", "--seeds", "1", "--noise", "class-means="], "--noise expects"),
-        (["--policy", "sjf", "--scenario", "syn_60", "--seeds", "1", "--noise", "class-flips=2"], "must be in [0, 1]"),
+        (
+            ["--policy", "sjf", "--scenario", "syn_60", "--seeds", "1", "--noise", "class-flips=2"],
+            "--noise class-flips=2: share must be in [0, 1]",
+        ),
         (["--policy", "nope", "--scenario", "syn_60", "--seeds", "1"], "no policy 'nope'; expected one of"),
         (["--policy", "fifo:x=1", "--scenario", "syn_60", "--seeds", "1"], "policy 'fifo' has no parameter 'x'"),
         (["--policy", "no.onnx", "--scenario", "syn_60", "--seeds", "1"], "no.onnx: cannot be read"),

@@ -217,8 +217,8 @@ def test_weights_are_of_the_tenth_with_the_most_work_or_of_any_and_jobs_stay() -
     [
         ("long", "--weights expects long=W or any=W, not 'long'"),
         ("any=x", "--weights expects long=W or any=W, not 'any=x'"),
-        ("wide=2", "no weights 'wide'; expected long=W or any=W"),
-        ("any=0", r"a weight must be from 2\^-100 to 2\^100, not 0"),
+        ("wide=2", "--weights wide=2: no weights 'wide'; expected long=W or any=W"),
+        ("any=0", r"--weights any=0: a weight must be from 2\^-100 to 2\^100, not 0"),
         ("any=nan", r"a weight must be from 2\^-100 to 2\^100, not nan"),
         ("any=1e31", r"a weight must be from 2\^-100 to 2\^100, not 1e\+31"),
     ],

@@ -17,6 +17,8 @@ from fermata.sim.trace import Trace
 from fermata.sim.trace_jobs import mean_task_s
 from fermata.sim.trace_stats import size_classes
 
+_WITHOUT_AMOUNT = ("class-means", "exact")
+
 
 def lognormal_noise(trace: Trace, sigma: float, seed: int) -> Trace:
     """Multiply each stage's estimate by exp(normal(0, sigma)): right by the median, off by a factor.
@@ -106,16 +108,15 @@ def read_noise(text: str) -> Noise:
     Noise(kind='lognormal', amount=0.7)
     """
     kind, equals, amount = text.partition("=")
-    noise = Noise(kind)
-    if kind in ("class-means", "exact") and not equals:
-        return noise
-    expected = "class-flips=SHARE, lognormal=SIGMA, class-means or exact"
-    if kind in ("class-means", "exact"):
-        raise InputError(f"--noise expects {expected}, not {text!r}")
+    expected = InputError(f"--noise expects class-flips=SHARE, lognormal=SIGMA, class-means or exact, not {text!r}")
+    if kind in NOISES and (kind in _WITHOUT_AMOUNT) == bool(equals):
+        raise expected
     try:
-        return Noise(kind, float(amount))
+        return Noise(kind, float(amount)) if equals else Noise(kind)
+    except InputError as error:
+        raise InputError(f"--noise {text}: {error}") from error
     except ValueError as error:
-        raise InputError(f"--noise expects {expected}, not {text!r}") from error
+        raise expected from error
 
 
 NOISES: dict[str, Callable[[Trace, float, int], Trace]] = {

@@ -65,5 +65,7 @@ def read_weights(text: str) -> Weights:
     kind, _, weight = text.partition("=")
     try:
         return Weights(kind, float(weight))
+    except InputError as error:
+        raise InputError(f"--weights {text}: {error}") from error
     except ValueError as error:
         raise InputError(f"--weights expects {EXPECTED}, not {text!r}") from error
