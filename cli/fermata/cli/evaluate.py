@@ -35,7 +35,9 @@ app = typer.Typer(add_completion=False)
 @app.command()
 def evaluate(
     policy: Annotated[str, typer.Argument(help="An ONNX file, or the name of a built-in policy.")],
-    scenarios: Annotated[str | None, typer.Option(help="'all' (the default), or names separated by commas.")] = None,
+    scenarios: Annotated[
+        str | None, typer.Option(help="Names separated by commas; 'all', the default, is every random one.")
+    ] = None,
     trace: InsteadTrace = None,
     executors: ItsExecutors = None,
     part: Annotated[

@@ -70,6 +70,12 @@ def test_a_scenario_that_is_named_twice_is_played_once() -> None:
     assert names_of("express_k2, pairs_k1_30,express_k2") == ["express_k2", "pairs_k1_30"]
 
 
+def test_all_scenarios_may_stand_among_others() -> None:
+    assert len(names_of("all")) > 10
+    assert "fig1" not in names_of("all")  # nothing in it is random
+    assert sorted(names_of("fig1, all,express_k2,tpch_a")) == sorted([*names_of("all"), "fig1", "tpch_a"])
+
+
 def test_conditions_hold_for_policy_and_base() -> None:
     noisy = Conditions(jobs=600, parameters=(("load", 0.5),), noise=read_noise("class-flips=0.3"))
     (same,) = evaluate("sjf", ["norm200"], SEEDS, conditions=noisy)

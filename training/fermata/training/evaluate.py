@@ -22,7 +22,7 @@ from fermata.sim.generate.estimates import Noise
 from fermata.sim.generate.weights import Weights
 from fermata.sim.json_values import only_finite
 from fermata.sim.metrics import Interval, mean_ci95, paired_percent, resampled_ci95
-from fermata.sim.scenarios import SCENARIOS, Scenario, scenario
+from fermata.sim.scenarios import Scenario, named, scenario
 from fermata.sim.simulate import Episode, simulate
 from fermata.sim.spark.experiment import run_tpch_seed
 from fermata.sim.spark.peers import PEERS
@@ -236,15 +236,15 @@ def _weighted_mean(values: FloatArray, weights: FloatArray) -> float:
 
 
 def names_of(text: str) -> list[str]:
-    """Read a comma-separated list of scenarios; `all` is every one with random seeds and no data of others.
+    """Read a comma-separated list of scenarios, each once; `all` is every one with random seeds and no data of others.
 
     Raises:
         InputError: no such scenario.
     """
-    if text == "all":
-        return [name for name in SCENARIOS if name != "fig1"]
-    names = dict.fromkeys(name.strip() for name in text.split(","))
-    return [name if name in SETTINGS else scenario(name).name for name in names]
+    found: dict[str, None] = {}
+    for name in (part.strip() for part in text.split(",")):
+        found.update(dict.fromkeys([name] if name in SETTINGS else [each.name for each in named(name)]))
+    return list(found)
 
 
 def evaluate(
