@@ -340,7 +340,15 @@ def test_jobs_of_one_instant_that_take_no_time_have_figures() -> None:
     log = JobLog("none", 4, np.arange(2), none, none, none, np.array([4, 4]), zeros, zeros)
     found = figures(run_sequence(log, policy("fcfs"), 0, 2))
     assert (found["bsld"], found["slowdown"], found["wait_s"]) == (1.0, 1.0, 0.0)
-    assert (found["utilization"], found["utilization_no_tail"], found["queue_length"]) == (0.0, 0.0, 0.0)
+    assert (found["utilization"], found["queue_length"]) == (0.0, 0.0)
+
+
+def test_of_jobs_of_one_instant_no_utilisation_until_the_last_submission_is_told() -> None:
+    zeros, run = np.zeros(2, dtype=np.int64), np.array([10.0, 10.0])
+    log = JobLog("burst", 4, np.arange(2), np.zeros(2), run, run, np.array([4, 4]), zeros, zeros)
+    found = figures(run_sequence(log, policy("fcfs"), 0, 2))
+    assert found["utilization"] == 1.0
+    assert math.isnan(found["utilization_no_tail"])
 
 
 def test_intervals_of_few_sequences_are_students() -> None:

@@ -36,10 +36,11 @@ def bounded_slowdowns(wait_s: FloatArray, runtime_s: FloatArray) -> FloatArray:
 
 
 def figures(schedule: Schedule) -> dict[str, float]:
-    """Return all of `FIGURES` of a schedule; the mean of no job is NaN.
+    """Return all of `FIGURES` of a schedule; what there is nothing of is NaN, as the mean of no job.
 
     The slowdown of a job that ran for less than a second is taken as if it had run for one. Utilisation with the tail
-    counts from the first submission to the last end, as the queue's averages do; without, to the last submission.
+    counts from the first submission to the last end, as the queue's averages do; without, to the last submission, so
+    of jobs that are all submitted at one instant there is none.
     Classes are split at one hour and at an eighth of the machine. Jobs of a warm-up are in no mean and no maximum; what
     they do between the first submission and the last end of the others is work of the machine, and its queue.
     """
@@ -60,7 +61,7 @@ def figures(schedule: Schedule) -> dict[str, float]:
         "mbsld": float(bounded.max()),
         "slowdown": float(((wait + run_or_second) / run_or_second).mean()),
         "utilization": float(work.sum() / (span * log.machine_cores)),
-        "utilization_no_tail": float(until_last.sum() / (max(last - first, 1e-9) * log.machine_cores)),
+        "utilization_no_tail": _share(float(until_last.sum()), (last - first) * log.machine_cores),
         "queue_length": float(queued.sum() / span),
         "queue_load": float((queued * (schedule.runtime_s * log.cores)).sum() / span / log.machine_cores / 3600.0),
         "max_wait_s": float(wait.max()),
@@ -77,6 +78,10 @@ def _within(first: float, last: float, begin_s: FloatArray, end_s: FloatArray, l
     outside = np.maximum(first - begin_s, 0.0) + np.maximum(end_s - last, 0.0)
     inside: FloatArray = np.maximum(length_s - outside, 0.0)
     return inside
+
+
+def _share(used: float, offered: float) -> float:
+    return used / offered if offered > 0.0 else float("nan")
 
 
 def _mean(values: FloatArray) -> float:
