@@ -216,6 +216,22 @@ def test_what_a_search_goes_on_from_is_part_of_its_run(tmp_path: Path) -> None:
     assert digests[0] != digests[1]
 
 
+@pytest.mark.parametrize("kind", ["", "window:"])
+def test_a_model_that_is_the_measure_of_a_search_is_part_of_its_run(kind: str, tmp_path: Path) -> None:
+    measure = tmp_path / "measure.onnx"
+    config = QueueConfig(yardstick=f"{kind}{measure}")
+    measure.write_bytes(b"one")
+    with kept_beside(tmp_path / "a.onnx", Trained.of("queue", LOG, "all", config)) as kept:
+        assert kept is not None
+        kept.path.write_bytes(b"learned")
+    measure.write_bytes(b"another")
+    with (
+        pytest.raises(InputError, match=r"\(options.yardstick_sha256 is not the same\)"),
+        kept_beside(tmp_path / "a.onnx", Trained.of("queue", LOG, "all", config)),
+    ):
+        pass
+
+
 def test_what_is_kept_is_this_runs_or_the_file_is_named(tmp_path: Path) -> None:
     kept = Kept(tmp_path / "state.pt")
     whole = queue(kept)

@@ -19,6 +19,7 @@ from pydantic_core import from_json
 
 from fermata.sim.files import is_pipe_or_device
 from fermata.sim.hpc.jobs import JobLog
+from fermata.sim.hpc.policies import WINDOW
 from fermata.training.fields import Section, Whole
 from fermata.training.files import (
     CONFIG_FILE,
@@ -54,14 +55,20 @@ class Trained(Whole):
     def of(cls, method: str, log: JobLog, part: str, config: Section) -> Trained:
         """Return what says which run this is."""
         options = config.model_dump(mode="json")
-        start = Path(options.get("start", ""))
-        begun = hashlib.sha256(start.read_bytes()).hexdigest() if start.is_file() else ""
+        begun = _sha256(options.get("start", ""))
+        if measure := _sha256(options.get("yardstick", "").removeprefix(f"{WINDOW}:")):
+            options["yardstick_sha256"] = measure
         return cls(method=method, part=part, log=_digest_of(log), start=begun, options=options)
 
     @property
     def digest(self) -> str:
         """Sha256 over all of it."""
         return hashlib.sha256(self.model_dump_json().encode()).hexdigest()
+
+
+def _sha256(file: str) -> str:
+    """Return the digest of a file, hex; nothing of what is none."""
+    return hashlib.sha256(Path(file).read_bytes()).hexdigest() if Path(file).is_file() else ""
 
 
 def _digest_of(log: JobLog) -> str:
