@@ -344,6 +344,18 @@ def test_the_farthest_difference_is_not_cut_off_at_the_edge() -> None:
     assert right - most > 5.0, "the diamond is as many points wide"
 
 
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_the_words_below_differences_that_all_lie_on_one_side_stay_in_the_chart(sign: float) -> None:
+    runs = [Run("sjf", [schedule([1000.0] * 40)]), Run("learned", [schedule([1000.0 + 500.0 * sign] * 40)])]
+    (view,) = views_of(replace(REPORT, sections=[Section("s", "", runs, "sjf")]))
+    figure = next(each for each in view.drawings if each.name == "paired-differences").draw(LIGHT)
+    figure.draw_without_rendering()
+    (axes,) = figure.axes
+    (words,) = axes.texts
+    inside, room = words.get_window_extent(), axes.get_window_extent()
+    assert room.x0 < inside.x0 < inside.x1 < room.x1
+
+
 def test_a_single_job_is_a_line_in_both_distributions() -> None:
     (view,) = views_of(Report("t", "l", [Section("s", "", [Run("sjf", [schedule([4.0])])], "sjf")]))
     for drawing in view.drawings[:2]:

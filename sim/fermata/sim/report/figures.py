@@ -219,8 +219,9 @@ def _draw_difference(axes: Axes, row: int, each: Difference, color: str, palette
     sign = "\N{MINUS SIGN}" if mean_s < 0.0 else "+"
     text = f"{sign}{in_seconds(abs(mean_s), places)}{spread} s; {shares}"
     patch = {"facecolor": palette.paper, "edgecolor": "none", "pad": 1.0}  # or the line at zero would cross the words
-    at = (0.0, row + 0.2)
-    axes.annotate(text, at, ha="center", va="top", xytext=(0, -4), textcoords="offset points", bbox=patch)
+    # In the middle of the axes: around zero, where all jobs are slower, the words would lie on the run's name.
+    at, of = (0.5, row + 0.2), axes.get_yaxis_transform()
+    axes.annotate(text, at, (0, -4), xycoords=of, textcoords="offset points", ha="center", va="top", bbox=patch)
 
 
 def _signed_power(value: float) -> str:
