@@ -225,6 +225,8 @@ def test_a_model_that_never_holds(tmp_path: Path) -> None:
     assert told.distributions == ()
     page = render(Report("Never", "", [], chapters=[chapter_of(told)]))
     assert "It waited in none of these states" in page
+    assert "No decision changes where a single feature is dealt out anew" in page
+    assert "What the decisions depend on" not in page, "a chart of nothing but zeros names the largest of them"
     assert "One seed: there are no intervals." in page
     of_a_trace = render(Report("Never", "", [], chapters=[chapter_of(told, seeded=False)]))
     assert "One schedule: there are no intervals." in of_a_trace

@@ -26,7 +26,7 @@ def chapter_of(found: Explanation, *, seeded: bool = True) -> Chapter:
     """
     tried = [each for each in found.importance if each.jct_percent is not None]
     dependence = found.dependence
-    drawings = [figures.permutation(found.features)]
+    drawings = [figures.permutation(found.features)] if _some_decide(found) else []
     if tried:
         drawings.append(figures.worth(tried))
     if dependence.on_next:
@@ -45,6 +45,11 @@ def chapter_of(found: Explanation, *, seeded: bool = True) -> Chapter:
         tables=[_behaviour_table(found, seeded), _importance_table(found)],
         notes=_notes(found, seeded),
     )
+
+
+def _some_decide(found: Explanation) -> bool:
+    """Return whether any decision changes with a single feature."""
+    return any(each.changed.mean > 0.0 for each in found.features)
 
 
 def _lead(found: Explanation, seeded: bool) -> str:
@@ -68,6 +73,8 @@ def _notes(found: Explanation, seeded: bool) -> list[str]:
     notes = []
     if len(found.states.seeds) == 1:
         notes.append(f"One {'seed' if seeded else 'schedule'}: there are no intervals.")
+    if not _some_decide(found):
+        notes.append("No decision changes where a single feature is dealt out anew among the states of a workload.")
     if not found.distributions:
         notes.append("It waited in none of these states, so there is nothing to set against all states.")
     if np.isnan(found.states.costs).all():
