@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import signal
 import socket
 import subprocess
 import sys
+import threading
 import urllib.request
 from typing import TYPE_CHECKING
 
@@ -15,7 +17,7 @@ import pytest
 import yaml
 from tests.processes import fermata, interruptible
 
-from fermata.sim.kube.local import is_up, read_state
+from fermata.sim.kube.local import _locked, is_up, read_state
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -162,6 +164,27 @@ def test_foreground_ends_cleanly_on_a_signal(folder: Path, number: signal.Signal
         assert process.wait(30) == 0
         assert "Traceback" not in process.stderr.read()
     assert not (folder / "state.json").exists()
+
+
+def test_two_that_are_started_at_once_are_one(folder: Path) -> None:
+    command = [sys.executable, "-m", "fermata.cli", "local", "up", "--dir", str(folder)]
+    both = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(2)]
+    told = [process.communicate(timeout=100) for process in both]
+    assert [(process.returncode, stderr) for process, (_, stderr) in zip(both, told, strict=True)] == [(0, "")] * 2
+    state = read_state(folder)
+    assert state is not None
+    began, found = sorted((stdout for stdout, _ in told), reverse=True)
+    assert began.startswith(f"control plane up at {state.url}: ")
+    assert found.startswith(f"already up: {state.url}, process {state.pid}\n")
+
+
+def test_somebody_who_only_looks_keeps_nobody_from_starting(folder: Path) -> None:
+    folder.mkdir()
+    with (folder / "lock").open("ab") as look:
+        fcntl.flock(look, fcntl.LOCK_SH)
+        threading.Timer(0.1, fcntl.flock, (look, fcntl.LOCK_UN)).start()
+        with _locked(folder):
+            assert is_up(folder)
 
 
 def test_wrong_input_is_one_line(folder: Path, tmp_path: Path) -> None:

@@ -64,14 +64,16 @@ def up(
     from fermata.sim.kube.local import log_file, read_state, serve
 
     if not foreground:
-        if (state := read_state(folder)) is not None:
-            others = _not_applied(context, state)
-            told = f"; not applied to it: {', '.join(others)} (fermata local down first)" if others else ""
-            print(f"already up: {state.url}, process {state.pid}{told}")
-            _tell_usage(folder)
+        state, is_ours = read_state(folder), False
+        if state is None:
+            state, is_ours = _start_detached(folder, log_file(folder), sys.argv[1:])
+        if is_ours:
+            _tell(state, folder, allow_local_commands=allow_local_commands)
             return
-        state = _start_detached(folder, log_file(folder), sys.argv[1:])
-        _tell(state, folder, allow_local_commands=allow_local_commands)
+        others = _not_applied(context, state)
+        told = f"; not applied to it: {', '.join(others)} (fermata local down first)" if others else ""
+        print(f"already up: {state.url}, process {state.pid}{told}")
+        _tell_usage(folder)
         return
     from fermata.sim.kube.plane import Options
 
@@ -138,21 +140,24 @@ def _not_applied(context: typer.Context, state: State) -> list[str]:
     return found
 
 
-def _start_detached(folder: Path, log: Path, arguments: list[str]) -> State:
-    from fermata.sim.kube.local import read_state
+def _start_detached(folder: Path, log: Path, arguments: list[str]) -> tuple[State, bool]:
+    """Return the control plane that is up then, and whether it is the one that was started: two may be at once."""
+    from fermata.sim.kube.local import is_up, read_state
 
     folder.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "-m", "fermata.cli", *[item for item in arguments if item != "--detach"], "--foreground"]
-    with log.open("wb") as output:
+    log.write_bytes(b"")
+    with log.open("ab") as output:  # each line at the end, whoever else writes there
         process = subprocess.Popen(  # noqa: S603 - ourselves, with our own arguments
             command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
         )
     ends = time.monotonic() + _START_LIMIT_S
     try:
-        while process.poll() is None and time.monotonic() < ends:
+        # Ended, and one is up or about to be: another that was started meanwhile.
+        while (not (ended := process.poll() is not None) or is_up(folder)) and time.monotonic() < ends:
             state = read_state(folder)
-            if state is not None and state.pid == process.pid:
-                return state
+            if state is not None and (ended or state.pid == process.pid):
+                return state, not ended
             time.sleep(0.02)
     except KeyboardInterrupt:
         process.terminate()

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from fermata.sim.kube.resources import Obj
 
 _KILL_AFTER_S = 10.0
+_LOOK_S = 0.5  # who looks whether one is up (`is_up`) has the lock for a moment
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,12 +70,17 @@ def read_state(folder: Path) -> State | None:
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
     folder.mkdir(parents=True, exist_ok=True)
+    ends = time.monotonic() + _LOOK_S
     with (folder / "lock").open("ab") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise InputError("a control plane is already up here; expected `fermata local down` first",
-                             file=folder) from error  # fmt: skip
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError as error:
+                if time.monotonic() > ends:
+                    raise InputError("a control plane is already up here; expected `fermata local down` first",
+                                     file=folder) from error  # fmt: skip
+                time.sleep(0.01)
         # What a killed one left behind is not ours.
         (folder / "state.json").unlink(missing_ok=True)
         yield
