@@ -18,7 +18,7 @@ _ANY_WIDTH = 10_000  # columns; a table takes what it needs of them
 def show(*tables: Table, file: TextIO | None = None) -> None:
     """Print tables with a line between them, each as wide as its figures: half of a figure is another one.
 
-    Where a terminal is narrower, it breaks the lines.
+    A title is a line above its table, and may be wider. Where a terminal is narrower, it breaks the lines.
 
     Args:
         tables: what to print.
@@ -28,6 +28,9 @@ def show(*tables: Table, file: TextIO | None = None) -> None:
     for number, table in enumerate(tables):
         if number:
             console.print()
+        if table.title:
+            console.print(table.title, style="table.title", highlight=False)
+            table.title = None  # in a table it would be broken to the width of that
         console.print(table)
 
 

@@ -86,7 +86,7 @@ def test_each_seed_has_failures_of_its_own_and_they_are_counted_and_marked(tmp_p
 def test_a_table_for_people() -> None:
     done = fermata("--trace", "-", "--executors", 1, "--policy", "fifo", stdin=FIGURE_ONE.read_text())
     assert done.returncode == 0
-    for words in ("JCT, mean", "21.0000", "held, all jobs", "utilisation", "fifo on -, 1 executor "):
+    for words in ("JCT, mean", "21.0000", "held, all jobs", "utilisation", "fifo on -, 1 executor\n"):
         assert words in done.stdout
 
 
