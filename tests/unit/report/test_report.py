@@ -15,6 +15,7 @@ import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
 
 from fermata.policy.errors import InputError
 from fermata.sim.report import (
@@ -431,11 +432,24 @@ def test_runs_of_one_colour_differ_in_their_lines() -> None:
     assert render(Report("t", "l", [Section("s", "", many, "r0")])).count('class="key dashed"') == 1
 
 
+def test_the_part_of_a_long_run_that_is_shown_above_can_be_seen() -> None:
+    long = schedule([9.0] * 100_000)
+    (view,) = views_of(replace(REPORT, sections=[Section("s", "", [Run("sjf", [long])], "sjf")]))
+    (drawing,) = (each for each in view.drawings if each.name == "queue-utilisation")
+    assert "Shaded: " in drawing.caption
+    figure = drawing.draw(LIGHT)
+    figure.draw_without_rendering()
+    for axes in figure.axes:
+        (shade,) = (each for each in axes.patches if isinstance(each, Rectangle))
+        inside = shade.get_window_extent().width * 72.0 / figure.dpi  # in points, as lines are
+        assert inside < 1.0 < inside + shade.get_linewidth()
+
+
 def test_a_large_run_makes_a_page_that_a_browser_still_takes() -> None:
     big = schedule([1.0 + n % 7 for n in range(20_000)], [float(n % 3 == 0) for n in range(20_000)], executors=10)
     text = render(Report("t", "l", [Section("s", "", [Run("a", [big]), Run("b", [big])], "a")]))
     assert len(text) < 1_000_000
-    assert "the first 1000 of 20000" in text
+    assert "the first 1,000 of 20,000" in text
 
 
 def test_figures_are_files_of_their_own_in_daylight(tmp_path: Path) -> None:

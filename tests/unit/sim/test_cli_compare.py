@@ -75,7 +75,7 @@ def test_the_same_numbers_and_page_on_any_number_of_processes(tmp_path: Path) ->
     assert express["sweeps"]["load"]["value"] == [0.3, 0.45, 0.6, 0.7, 0.8, 0.9]
     assert len(express["sweeps"]["ratio"]["avg_held_s"]["srwf"][0]) == 2
     assert list(workloads["dag_pods"]["sweeps"]) == ["load"]
-    assert "Held time against size ratio needs a workload of short and long jobs." in page
+    assert "Held time against size ratio needs a scenario with a parameter for the size of long jobs." in page
 
 
 def test_a_load_is_a_share_of_the_pool_that_was_asked_for(tmp_path: Path) -> None:

@@ -275,7 +275,7 @@ def test_stopped_after_one_seed_it_claims_no_interval(monkeypatch: pytest.Monkey
     asked = ["--policy", "sjf", "--scenario", "syn_60", "--seeds", "1-3", "--warmup", "0"]
     shown, told = fermata(*asked), fermata(*asked, "--json")
     assert (shown.returncode, told.returncode) == (130, 130)
-    assert "1 seed " in shown.stdout
+    assert "1 seed\n" in shown.stdout
     assert "±" not in shown.stdout
     assert set(json.loads(told.stdout)["ci95"].values()) == {None}
 

@@ -19,7 +19,7 @@ from fermata.sim.report.records import Bound, Run, Section, Sweep
 
 _NO_SWEEP = {
     "load": "JCT against load and held time against arrival rate need a workload with a load.",
-    "ratio": "Held time against size ratio needs a workload of short and long jobs.",
+    "ratio": "Held time against size ratio needs a scenario with a parameter for the size of long jobs.",
 }
 
 

@@ -139,7 +139,7 @@ def difference(run: Run, base: Run, unit: str = "seed") -> Difference:
     seconds = _batches(change_s) if batched else change_s
     base_s = float(pairs[0][1].mean())
     percent = np.array([change_percent(base_s + more, base_s) for more in seconds.tolist()])
-    kind = f"batch of {len(change_s) // BATCHES} jobs" if batched else "job"
+    kind = f"batch of {len(change_s) // BATCHES:,} jobs" if batched else "job"
     return Difference(run.name, *jobs, paired(seconds), paired(percent), len(seconds), kind)
 
 

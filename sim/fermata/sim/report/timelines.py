@@ -194,7 +194,8 @@ def queue_and_utilisation(told: Named, colors: Sequence[int], window: Window | N
                 lower.stairs(share, edges_s, **style)
         if shaded is not None:
             for axes in (upper, lower):
-                axes.axvspan(*shaded, color=palette.grid, alpha=0.5, linewidth=0, zorder=0)
+                # With a line around it: of a part of very many jobs the inside is less than a pixel.
+                axes.axvspan(*shaded, color=palette.grid, alpha=0.5, linewidth=2, zorder=0)
         from_zero(upper.yaxis)
         upper.set_ylabel("jobs waiting")
         lower.set_ylim(0.0, 1.04)
