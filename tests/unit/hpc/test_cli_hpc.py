@@ -102,6 +102,8 @@ def test_evaluate_compares_on_the_same_sequences(log: Path) -> None:
     assert f"{free['bsld']:.2f} ± {free['ci95']['bsld']:.2f}" in shown
     assert "multifactor+conservative/strict & reject-blocked:1000" in shown
     assert "…" not in shown
+    assert committed["wait_s"] >= 1000.0
+    assert f"{committed['wait_s']:,.0f} ± {committed['ci95']['wait_s']:,.0f}" in shown, "as in fermata hpc simulate"
 
 
 @pytest.mark.training

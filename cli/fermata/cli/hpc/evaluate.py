@@ -98,9 +98,9 @@ def evaluate(
     for name, means, halves in results:
         table.add_row(
             name,
-            with_half(means["bsld"], halves["bsld"], ".2f"),
-            with_half(means["wait_s"], halves["wait_s"], ".0f"),
-            f"{means['mbsld']:.0f}",
+            with_half(means["bsld"], halves["bsld"], ",.2f"),
+            with_half(means["wait_s"], halves["wait_s"], ",.0f"),
+            f"{means['mbsld']:,.0f}",
             f"{means['utilization']:.3f}",
         )
     show(table)

@@ -51,6 +51,6 @@ def tune(
     from fermata.cli.tables import with_half
 
     print(f"{tuned.policy.name}: the best of {tuned.tried}")
-    print(f"train: bsld {tuned.bsld:.2f}, wait {tuned.wait_s:.0f} s")
-    bsld, wait = (with_half(means[key], halves[key], form) for key, form in (("bsld", ".2f"), ("wait_s", ".0f")))
+    print(f"train: bsld {tuned.bsld:,.2f}, wait {tuned.wait_s:,.0f} s")
+    bsld, wait = (with_half(means[key], halves[key], form) for key, form in (("bsld", ",.2f"), ("wait_s", ",.0f")))
     print(f"test: bsld {bsld}, wait {wait} s")
