@@ -42,7 +42,10 @@ def headroom(
         typer.Argument(help="default, an ONNX file of its kind, or eager: never holds."),
     ],
     scenarios: Annotated[
-        str | None, typer.Option(help="Names of benchmark scenarios, separated by commas; by default dag_pods.")
+        str | None,
+        typer.Option(
+            help="Names of benchmark scenarios, separated by commas; 'all' is every random one; by default dag_pods."
+        ),
     ] = None,
     trace: InsteadTrace = None,
     executors: ItsExecutors = None,
@@ -130,10 +133,12 @@ def _with_others(conditions: Conditions, scenarios: str) -> list[tuple[Scenario,
 
     Episodes of a trace are made of its blocks, and of the same blocks a future would know what comes.
     """
+    from fermata.sim.scenarios import named
+
     if conditions.own is not None:
         name = Path(conditions.own.path).name
         return [(conditions.scenario(name), replace(conditions, part="teach").scenario(name))]
-    names = dict.fromkeys(name.strip() for name in scenarios.split(","))
+    names = dict.fromkeys(each.name for name in scenarios.split(",") for each in named(name.strip()))
     return [(each, each) for each in map(conditions.scenario, names)]
 
 

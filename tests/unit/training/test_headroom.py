@@ -24,7 +24,7 @@ from fermata.sim.engine import DECIDE, advance, apply
 from fermata.sim.metrics import mean_ci95, resampled_ci95
 from fermata.sim.network_file import model_path, read_network
 from fermata.sim.networks import eager
-from fermata.sim.scenarios import Scenario, scenario
+from fermata.sim.scenarios import SCENARIOS, Scenario, scenario
 from fermata.sim.simulate import simulate
 from fermata.sim.trace_builder import one_stage_trace
 from fermata.sim.trace_io import write_trace
@@ -201,6 +201,15 @@ def test_an_interrupt_says_in_json_that_it_is_not_all(monkeypatch: pytest.Monkey
     asked = ["headroom", "eager", "--scenarios", "express_k2", "--jobs", "1", "--json", "--seeds"]
     cut, whole = (json.loads(CliRunner().invoke(app, [*asked, seeds]).stdout) for seeds in ("1-3", "1-2"))
     assert (cut.pop("interrupted"), cut) == (True, whole)
+
+
+def test_all_scenarios_may_be_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(headroom, "look_into", lambda _: Found(9, 1, 2.0, 80.0, 100.0))
+    asked = ["headroom", "eager", "--scenarios", "dag_pods, all", "--jobs", "1", "--json", "--seeds", "1"]
+    rows = json.loads(CliRunner().invoke(app, asked).stdout)["scenarios"]
+    names = [row["scenario"] for row in rows]
+    assert names[0] == "dag_pods"
+    assert sorted(names) == sorted(name for name in SCENARIOS if name != "fig1")
 
 
 def test_of_a_single_episode_there_is_no_interval() -> None:
