@@ -30,7 +30,16 @@ from fermata.training.config import Fit, OwnTrace, TrainConfig, read_config, shi
 from fermata.training.evaluate import Conditions, evaluate
 from fermata.training.files import claim
 from fermata.training.graph.config import GraphConfig, read_any
-from fermata.training.own import SHARES, as_scenario, draw_own, own_trace, part_of
+from fermata.training.own import (
+    SHARES,
+    as_scenario,
+    check_learns,
+    check_teaches,
+    draw_own,
+    only_for,
+    own_trace,
+    part_of,
+)
 from fermata.training.play import log_ratio
 from fermata.training.workloads import draw
 
@@ -65,11 +74,13 @@ def sources(monkeypatch: pytest.MonkeyPatch, *modules: str) -> list[str]:
     return names
 
 
-def test_parts_follow_each_other_in_time(own: OwnTrace) -> None:
+@pytest.mark.parametrize("jobs", [400, 403])
+def test_parts_follow_each_other_in_time(tmp_path: Path, jobs: int) -> None:
+    own = own_trace(str(written(tmp_path, jobs=jobs)), (2, 2))
     whole = part_of(own, "all")
     ids = [part_of(own, part).job_ids for part in ("teach", "choose", "test")]
     assert [each for part in ids for each in part] == whole.job_ids
-    assert [len(each) / whole.jobs for each in ids] == pytest.approx([0.5, 0.2, 0.3])
+    assert [len(each) / whole.jobs for each in ids] == pytest.approx([0.5, 0.2, 0.3], abs=1 / jobs)
     assert set(SHARES) == {"teach", "choose", "test", "all"}
 
 
@@ -93,6 +104,19 @@ def test_executors_are_drawn_from_their_range(tmp_path: Path) -> None:
     assert drawn == {2, 3, 4}
 
 
+@pytest.mark.parametrize(("name", "kind"), [("express_k2", 0), ("dag_pods", 1), ("dag_wide", 2)])
+def test_a_trace_teaches_the_kind_that_its_jobs_are_of(name: str, kind: int, tmp_path: Path) -> None:
+    assert own_trace(str(written(tmp_path, name)), (4, 4)).kind == kind
+
+
+@pytest.mark.parametrize(("kind", "name"), [(0, "own"), (1, "random"), (2, "random")])
+def test_what_decides_jobs_of_another_kind_is_taught_on_random_ones(own: OwnTrace, kind: int, name: str) -> None:
+    ranges = smoke_on(own).workloads
+    assert draw(np.random.default_rng(1), only_for(ranges, kind), 20).name.partition("-")[0] == name
+    without = ranges.model_copy(update={"own": None})
+    assert only_for(without, kind) == without
+
+
 def test_another_file_is_not_taken_for_the_trace(own: OwnTrace, tmp_path: Path) -> None:
     changed = written(tmp_path, jobs=401)
     with pytest.raises(InputError, match=r"express_k2.jsonl: is not the trace that this run began with"):
@@ -109,8 +133,8 @@ def test_a_trace_that_is_wrong_is_told_by_the_name_that_was_given(
 
 
 def test_the_least_trace_that_can_be_parted_is_judged_on_five_blocks(tmp_path: Path) -> None:
-    least = as_scenario(own_trace(str(written(tmp_path, jobs=200)), (2, 2)), "test")
-    assert (least.jobs, least.parameters["block"]) == (60, 12)
+    least = as_scenario(own_trace(str(written(tmp_path, jobs=200)), (2, 4)), "test")
+    assert (least.jobs, least.warm, least.executors, least.parameters["block"]) == (60, 6, 2, 12)
     few = written(tmp_path, jobs=199)
     with pytest.raises(InputError, match=rf"^{re.escape(str(few))}: expected 200 jobs or more, to be parted, not 199$"):
         own_trace(str(few), (2, 2))
@@ -211,9 +235,17 @@ def without_work(jobs: list[dict[str, Any]]) -> None:
         job["stages"][0]["duration_s"] = 0.0
 
 
-@pytest.mark.parametrize("change", [at_once, without_work])
+def without_work_later(jobs: list[dict[str, Any]]) -> None:
+    for job in jobs[200:280]:
+        job["stages"][0]["duration_s"] = 0.0
+
+
+@pytest.mark.parametrize(
+    ("change", "where"), [(at_once, "0% to 50%"), (without_work, "0% to 50%"), (without_work_later, "50% to 70%")]
+)
 def test_a_part_that_makes_no_load_is_told_before_anything_is_begun(
     change: Callable[[list[dict[str, Any]]], None],
+    where: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -222,9 +254,35 @@ def test_a_part_that_makes_no_load_is_told_before_anything_is_begun(
     path = rewritten(written(tmp_path), change)
     arguments = ["train", "--trace", path, "--executors", "2", "--out", str(tmp_path / "run")]
     code, text = told(arguments, monkeypatch, capsys)
-    expected = "from 0% to 50% of the jobs they come all at once or take no time: no load to teach at"
+    expected = f"from {where} of the jobs they come all at once or take no time: no load to teach at"
     assert (code, text) == (2, f"fermata: {path}: {expected}\n")
     assert not (tmp_path / "run").exists()
+
+
+def test_a_trace_whose_name_is_no_text_is_judged_on_and_not_taught(own: OwnTrace) -> None:
+    odd = Path(own.path).rename(Path(own.path).with_name("\udcff.jsonl"))  # one byte, 0xff, as Python spells it
+    named = own_trace(str(odd), (2, 2))
+    assert as_scenario(named, "test").jobs == 120
+    with pytest.raises(InputError, match="expected a name that is UTF-8 text"):
+        check_teaches(named)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "learns"),
+    [("quick", 0, True), ("quick", 1, False), ("default", 1, False), ("default", 2, True), ("own", 1, True)],
+)
+def test_a_configuration_learns_of_dags_only_by_a_search_for_a_rule_for_their_kind(
+    own: OwnTrace, name: str, kind: int, learns: bool
+) -> None:
+    config = read_config(name)
+    config = config.model_copy(
+        update={"workloads": config.workloads.model_copy(update={"own": own.model_copy(update={"kind": kind})})}
+    )
+    if learns:
+        check_learns(config)
+    else:
+        with pytest.raises(InputError, match=f"'{name}' searches for no rule for"):
+            check_learns(config)
 
 
 def test_a_graph_policy_is_chosen_on_another_part_than_it_is_taught_on(own: OwnTrace) -> None:
@@ -342,7 +400,10 @@ def told(arguments: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
             "DAGS: 'default' searches for no rule for DAGs of single tasks (search.generations), so it would learn",
         ),
         (["train", "--out", "r", "--trace", "DAGS", "--executors", "4", "--config", "quick"], "--config own does"),
-        (["train", "--out", "r", "--trace", "SLOTS", "--executors", "1-4"], "a task needs 3 slots, but the pool has 1"),
+        (
+            ["train", "--out", "r", "--trace", "SLOTS", "--executors", "1-4"],
+            "SLOTS: job 'j0', stage 's0': a task needs 3 slots",
+        ),
     ],
 )
 def test_what_does_not_go_together_is_told(
