@@ -135,6 +135,7 @@ def test_a_trace_that_is_wrong_is_told_by_the_name_that_was_given(
 def test_the_least_trace_that_can_be_parted_is_judged_on_five_blocks(tmp_path: Path) -> None:
     least = as_scenario(own_trace(str(written(tmp_path, jobs=200)), (2, 4)), "test")
     assert (least.jobs, least.warm, least.executors, least.parameters["block"]) == (60, 6, 2, 12)
+    assert as_scenario(own_trace(str(written(tmp_path, jobs=600)), (2, 2)), "all").parameters["block"] == 100
     few = written(tmp_path, jobs=199)
     with pytest.raises(InputError, match=rf"^{re.escape(str(few))}: expected 200 jobs or more, to be parted, not 199$"):
         own_trace(str(few), (2, 2))
