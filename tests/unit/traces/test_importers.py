@@ -66,6 +66,22 @@ def test_swf_jobs_wider_than_the_machine_are_left_out(tmp_path: Path) -> None:
     assert "20" in read_swf(file, ImportOptions(one_slot=True)).trace.job_ids
 
 
+@pytest.mark.parametrize("header", ["", "; MaxProcs: 0\n; MaxNodes: 0\n"])
+def test_where_a_swf_log_does_not_say_how_large_its_machine_is_no_job_is_too_wide(tmp_path: Path, header: str) -> None:
+    jobs = SWF.replace("; MaxNodes: 4\n; MaxProcs: 8\n", header)
+    imported = read_swf(_file(tmp_path, "log.swf", jobs + "20 9 -1 10 9000 -1 -1 9000 20 -1 1\n"))
+    assert (list(imported.trace.job_ids), imported.trace.stage_slots.max()) == (["1", "8", "2", "20"], 9000)
+    assert imported.executors is None
+
+
+def test_a_swf_job_that_is_left_out_is_none_of_those_that_were_asked_for(tmp_path: Path) -> None:
+    wide = "20 9 -1 10 9 -1 -1 9 20 -1 1\n"
+    header, jobs = SWF[: SWF.index("1  0")], SWF[SWF.index("1  0") :]
+    assert list(read_swf(_file(tmp_path, "log.swf", header + wide + jobs), ImportOptions(limit=1)).trace.job_ids) == [
+        "1"
+    ]
+
+
 def test_the_size_of_a_swf_machine_may_stand_below_its_jobs(tmp_path: Path) -> None:
     """As in a log put together of two."""
     jobs = SWF.replace("; MaxNodes: 4\n; MaxProcs: 8\n", "")
@@ -74,6 +90,8 @@ def test_the_size_of_a_swf_machine_may_stand_below_its_jobs(tmp_path: Path) -> N
     assert (list(imported.trace.job_ids), imported.trace.stage_slots.tolist()) == (["8", "2"], [1, 2])
     assert (imported.executors, imported.skipped["wider than the machine"]) == (3, 2)
     assert list(read_swf(file, ImportOptions(one_slot=True)).trace.job_ids) == ["1", "8", "2", "20"]
+    at_the_end = read_swf(_file(tmp_path, "log.swf", jobs + "; MaxProcs: 3\n"))
+    assert (list(at_the_end.trace.job_ids), at_the_end.skipped["wider than the machine"]) == (["8", "2"], 1)
     with pytest.raises(InputError, match=r"log.swf: no usable jobs \(no job fits into MaxProcs, 3\)"):
         read_swf(_file(tmp_path, "log.swf", "1 0 -1 10 4 -1 -1 4 20 -1 1\n; MaxProcs: 3\n"))
 
@@ -97,10 +115,13 @@ def test_swf_options(tmp_path: Path) -> None:
     ("line", "words"),
     [
         ("1 2 3", "expected a job line of 18 numbers, found 3 words"),
+        ("4 0 -1 5 4 -1 -1 4 200 -1", "expected a job line of 18 numbers, found 10 words"),
+        ("4 0 -1 5 4 -1 -1 4 200 -1 1 -1 -1 -1 -1 -1 -1 -1 -1", "expected a job line of 18 numbers, found 19 words"),
         ("1 0 -1 x 4 -1 -1 4 200 -1 1 -1 -1 -1 -1 -1 -1 -1", "expected 18 numbers"),
         ("1 0 -1 nan 4 -1 -1 4 200 -1 1 -1 -1 -1 -1 -1 -1 -1", "expected finite numbers"),
         ("9007199254740993 0 -1 5 4 -1 -1 4 200 -1 1 -1 -1 -1 -1 -1 -1 -1", "expected finite numbers of at most 1e.15"),
         ("4 0 -1 5 4 -1 -1 4 200 -1 1 -1 -1 -1 -1 1e300 -1 -1", "expected finite numbers of at most 1e.15"),
+        ("4 0 -1 5 4 -1 -1 4 200 -1 1 -1 -1 -1 -1 -1e300 -1 -1", "expected finite numbers of at most 1e.15"),
         ("1 0 -1 5 4 -1 -1 4 200 -1 1 -1 -1 -1 -1 -1 -1 -1", "job id '1' is used twice"),
         ("4.5 0 -1 5 4 -1 -1 4 200 -1 1 -1 -1 -1 -1 -1 -1 -1", "expected a whole number in field 1, found 4.5"),
         ("4 0 -1 5 2.5 -1 -1 4 200 -1 1 -1 -1 -1 -1 -1 -1 -1", "expected a whole number in field 5, found 2.5"),

@@ -87,7 +87,7 @@ def read_swf(path: str | Path, options: ImportOptions = DEFAULTS) -> Imported:
             break
     machine = processors_of(header)
     imported = sink.finish(machine)
-    return imported if machine is None or options.one_slot else _fitting(imported, machine, path)
+    return imported if machine is None else _fitting(imported, machine, path)
 
 
 def _fitting(imported: Imported, machine: int, path: str | Path) -> Imported:
