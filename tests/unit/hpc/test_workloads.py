@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 from tests.shared_data import require_shared
 
 from fermata.policy.errors import InputError
@@ -16,7 +17,7 @@ from fermata.sim.hpc import JobLog, Schedule, policy
 from fermata.sim.hpc.estimates import with_estimates
 from fermata.sim.hpc.experiment import draw_sequences, pooled, published_sequences, run_sequence, run_sequences, split
 from fermata.sim.hpc.inspect import PICKS, REJECT_IF_BLOCKED, rule_inspector
-from fermata.sim.hpc.lublin import WHOLE, generate
+from fermata.sim.hpc.lublin import BATCH, INTERACTIVE, WHOLE, JobKind, generate
 from fermata.sim.hpc.metrics import figures
 from fermata.sim.hpc.swf import Cleaning, read_log, swf_lines
 from fermata.sim.hpc.tune import Tuned, best_reservation, try_reservations
@@ -147,21 +148,38 @@ def moments(log: JobLog) -> dict[str, float]:
     }
 
 
-def test_the_model_has_its_published_moments() -> None:
-    log = generate(60_000, 5)
+def around_the_clock(half_hours: NDArray[np.float64]) -> complex:
+    """Return the mean of times of day on a circle: where most are, and by how much."""
+    return complex(np.exp(2j * math.pi * half_hours / 48).mean())
+
+
+@pytest.mark.parametrize(
+    ("population", "number", "kind"), [("whole", 0, WHOLE), ("types", 0, INTERACTIVE), ("types", 1, BATCH)]
+)
+def test_the_model_has_its_published_moments(population: str, number: int, kind: JobKind) -> None:
+    whole = generate(400_000, 5, population=population)
+    log = whole.select(whole.partition == number)
+    assert log.cores.max() == (256 if kind.high is None else math.floor(2**kind.high))
     found = moments(log)
-    assert found["serial"] == pytest.approx(WHOLE.serial, abs=0.006)
-    middle = 8.0 - WHOLE.middle_below_high
-    uniform = WHOLE.stage_one * (WHOLE.low + middle) / 2 + (1 - WHOLE.stage_one) * (middle + 8.0) / 2
+    assert found["serial"] == pytest.approx(kind.serial, abs=0.006)
+    high = kind.high or 8.0
+    middle = high - kind.middle_below_high
+    uniform = kind.stage_one * (kind.low + middle) / 2 + (1 - kind.stage_one) * (middle + high) / 2
     assert found["log2 cores"] == pytest.approx(uniform, abs=0.03)
-    first = np.clip(WHOLE.mix[0] * log.cores + WHOLE.mix[1], 0.0, 1.0).mean()
-    mean = first * math.prod(WHOLE.first) + (1 - first) * math.prod(WHOLE.second)
+    first = np.clip(kind.mix[0] * log.cores + kind.mix[1], 0.0, 1.0).mean()
+    mean = first * math.prod(kind.first) + (1 - first) * math.prod(kind.second)
     # Draws above e^12 s are drawn again, and run times are cut to whole seconds; both make it a little shorter.
     assert mean - 0.15 < found["ln run time"] < mean
+    assert math.exp(11.5) < log.runtime_s.max() <= math.exp(12.0)
     hours = (log.submit_s % 86_400.0) // 3600.0
     by_hour = np.bincount(hours.astype(int), minlength=24) / len(log)
     assert by_hour.argmax() in range(11, 18), "most jobs come at noon and in the afternoon"
     assert by_hour.argmin() in range(2, 8)
+    # A gamma of half hours, the first of which begins at midnight; it goes round from 5:30 to 5:30.
+    drawn = np.rint(np.random.default_rng(1).gamma(*kind.cycle, 200_000))
+    wanted = around_the_clock(drawn[(drawn >= 11) & (drawn < 59)] - 1)
+    assert abs(around_the_clock(log.submit_s % 86_400 // 1800) - wanted) < 0.03
+    assert abs(wanted) * 2 * math.pi / 48 > 0.03, "half an hour off would be seen"
 
 
 def test_the_model_looks_like_the_log_that_the_papers_used() -> None:
@@ -172,10 +190,23 @@ def test_the_model_looks_like_the_log_that_the_papers_used() -> None:
         assert abs(value - drawn.mean()) < 4.0 * drawn.std(ddof=1) + 1e-3, key
 
 
-@pytest.mark.parametrize("load", [0.0, math.inf, math.nan])
-def test_a_load_that_cannot_be_met_is_refused(load: float) -> None:
-    with pytest.raises(InputError, match="a finite load above 0"):
-        generate(5, 2, load=load)
+@pytest.mark.parametrize(
+    ("jobs", "machine_cores", "load"),
+    [(0, 256, None), (5, 1, None), (5, 256, 0.0), (5, 256, math.inf), (5, 256, math.nan)],
+)
+def test_what_cannot_be_drawn_is_refused(jobs: int, machine_cores: int, load: float | None) -> None:
+    with pytest.raises(InputError, match="expected 1 job or more, 2 cores or more and a finite load above 0"):
+        generate(jobs, 2, machine_cores=machine_cores, load=load)
+    with pytest.raises(InputError, match="no population 'all'; expected one of whole, types"):
+        generate(5, 2, population="all")
+
+
+@pytest.mark.parametrize("population", ["whole", "types"])
+@pytest.mark.parametrize("machine_cores", [2, 100, 200])
+def test_the_largest_job_takes_the_machine_whatever_its_size(population: str, machine_cores: int) -> None:
+    assert generate(1, 2, machine_cores=machine_cores, population=population, load=0.5).cores[0] <= machine_cores
+    cores = generate(20_000, 2, machine_cores=machine_cores, population=population).cores
+    assert (cores.min(), cores.max()) == (1, machine_cores)
 
 
 def test_the_load_is_what_was_asked_for() -> None:
