@@ -72,7 +72,8 @@ def lanes_of(text: str, cap: int) -> tuple[Lanes, ...]:
     except ValueError:
         return constant(cap)
     sound = all(row.number > 0 and 0.0 <= row.since_s < math.inf for row in lanes)
-    return lanes if sound and sum(row.number for row in lanes) == cap else constant(cap)
+    # Of a Job whose parallelism somebody has set to 0 no lanes add up to it, but its tasks ran on some.
+    return lanes if lanes and sound and sum(row.number for row in lanes) == cap else constant(cap)
 
 
 def given_back_s(ends_s: Sequence[float], pending: int, length_s: float, now_s: float) -> list[float]:

@@ -48,6 +48,15 @@ def test_a_stage_that_was_widened_as_it_ran() -> None:
     assert task_duration_s(0.0, 5, constant(1)) == 0.0
 
 
+def test_a_lane_more_is_one_that_opened_then_or_at_the_start_by_a_clock_that_is_behind() -> None:
+    assert widened(constant(1), 2, 5.0) == (Lanes(0.0, 1), Lanes(5.0, 1))
+    assert widened(constant(1), 2, -0.5) == (Lanes(0.0, 1), Lanes(0.0, 1))
+
+
+def test_tasks_under_a_parallelism_of_none_went_one_by_one_before_somebody_set_that() -> None:
+    assert task_duration_s(10.0, 5, lanes_of("", 0)) == 2.0
+
+
 def test_what_is_kept_of_many_widenings_is_bounded_and_nearly_as_good() -> None:
     rows, duration_s, tasks = constant(1), 7.0, 5000
     for cap in range(2, 400):
