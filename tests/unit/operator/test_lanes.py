@@ -57,13 +57,20 @@ def test_tasks_under_a_parallelism_of_none_went_one_by_one_before_somebody_set_t
     assert task_duration_s(10.0, 5, lanes_of("", 0)) == 2.0
 
 
-def test_what_is_kept_of_many_widenings_is_bounded_and_nearly_as_good() -> None:
+@pytest.mark.parametrize("more", [1, 3])
+def test_what_is_kept_of_many_widenings_is_bounded_and_nearly_as_good(more: int) -> None:
     rows, duration_s, tasks = constant(1), 7.0, 5000
-    for cap in range(2, 400):
+    caps = range(1 + more, 400, more)
+    for cap in caps:
         rows = widened(rows, cap, 0.5 * cap)
     assert len(rows) == 16
     assert len(text_of(rows)) < 200
-    whole = [Lanes(0.0, 1), *(Lanes(0.5 * cap, 1) for cap in range(2, 400))]
+    whole = [Lanes(0.0, 1), *(Lanes(0.5 * cap, more) for cap in caps)]
+    number, opened_s = (
+        sum(each) for each in zip(*((row.number, row.number * row.since_s) for row in whole), strict=True)
+    )
+    assert sum(row.number for row in rows) == number
+    assert sum(row.number * row.since_s for row in rows) == pytest.approx(opened_s), "as long in all"
     assert task_duration_s(_run_s(tasks, duration_s, whole), tasks, rows) == pytest.approx(duration_s, rel=0.1)
 
 
