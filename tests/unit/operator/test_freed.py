@@ -38,6 +38,24 @@ def test_what_was_freed_last_is_taken_first_and_what_has_finished_is_nobodys() -
     assert _told(freed, 6, a=2, b=0) == ["b", "b", "a", ""]
     assert _told(freed, 6, a=2) == ["", "", "a", ""], "of a finished job, also if it freed it before"
     assert _told(freed, 4, a=2) == ["", ""], "of a pool that was made smaller the latest are left"
+    assert _told(freed, 6, a=2) == ["", "", "", ""], "and what it gets again is nobody's"
+
+
+def test_starts_take_from_the_pile_before_what_ended_since_is_put_on_it() -> None:
+    freed = Freed()
+    _told(freed, 8, a=4, b=1)
+    assert _told(freed, 8, a=1, b=1) == ["a", "a", "a", "", "", ""]
+    assert _told(freed, 8, a=1, b=1, c=2) == ["a", "", "", ""], "a new one takes as many as it holds"
+    assert _told(freed, 8, a=1, b=0, c=3) == ["b", "", "", ""], "b's ended after c had started another"
+    assert _told(freed, 8, a=1, b=0) == ["", "", "", "b", "", "", ""], "all that a job held when it finished"
+
+
+@pytest.mark.parametrize(("held", "left"), [(3, ["", "", ""]), (4, ["", ""]), (6, [])])
+def test_what_starts_on_more_than_was_freed_takes_all_of_that(held: int, left: list[str]) -> None:
+    freed = Freed()
+    _told(freed, 8, a=4, b=1)
+    _told(freed, 8, a=1, b=1)
+    assert _told(freed, 8, a=1, b=1, c=held) == left
 
 
 @pytest.mark.parametrize(("policy", "first"), [("srwf-equal-share", "two"), ("srwf-equal-share:keep=0", "next")])
