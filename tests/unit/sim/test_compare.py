@@ -15,7 +15,7 @@ from fermata.sim.compare.run import Point, Sample, Unit, Workload, run_unit, run
 from fermata.sim.compare.sources import LOADS, RATIOS, ScenarioSource, TraceSource, Variation, arrivals_per_s
 from fermata.sim.experiment import Setting
 from fermata.sim.report.holds import HoldEffect
-from fermata.sim.report.numbers import ClassRow
+from fermata.sim.report.numbers import ClassRow, above_bound_percent, class_rows
 from fermata.sim.scenarios import scenario
 from fermata.sim.trace_builder import StageSpec, TraceBuilder, one_stage_trace
 
@@ -166,6 +166,31 @@ def test_a_sweep_that_was_asked_for_and_makes_no_sense_is_not_left_out_in_silenc
             zip(missing, section.notes, strict=True)] == [True] * len(missing)  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("lengths_s", "warm", "told"),
+    [
+        ([[0.0, 3.0]], 0, ""),
+        ([[0.0, 0.0], [0.0, 3.0]], 0, ""),
+        ([[3.0, 0.0]], 0, ""),
+        ([[0.0, 0.0], [0.0, 0.0]], 0, "no job of t takes any time"),
+        ([[3.0, 0.0]], 1, "no job of t after the warm-up takes any time"),
+    ],
+)
+def test_jobs_are_compared_where_one_that_counts_takes_any_time(
+    lengths_s: list[list[float]], warm: int, told: str
+) -> None:
+    sources = [TraceSource("t", one_stage_trace([0.0, 100.0], each), 2) for each in lengths_s]
+    workload = Workload(sources[0], [Setting("sjf", 2, warm=warm)], list(range(len(sources))))
+    comparison = Comparison([workload], 0)
+    for unit, source in zip(units_of([workload], 0), sources, strict=True):
+        comparison.add(unit, run_unit(unit._replace(source=source)))
+    if not told:
+        assert len(comparison.sections()) == 1
+        return
+    with pytest.raises(InputError, match=f"^{told}: nothing to compare"):
+        comparison.sections()
+
+
 def test_the_jobs_of_a_workload_are_told_in_words() -> None:
     traces = [one_stage_trace([0.0] * jobs, [3.0] * jobs) for jobs in (1, 3)]
     workload = Workload(TraceSource("t", traces[0], 2), [Setting("sjf", 2)], [0, 1])
@@ -265,3 +290,32 @@ def test_all_seeds_count_in_the_numbers() -> None:
     assert sum(row["jobs"] for row in found["classes"].values()) == 2 * (30 - 2), "of both seeds those that count"
     assert all(set(row) == {*ClassRow._fields} - {"label", "run"} for row in found["classes"].values())
     assert np.isfinite(numbers["bound"]["mean_jct_s"])
+
+
+def test_the_numbers_are_those_of_the_page() -> None:
+    workload = _workload([4, 5], loads=2, ratios=3, sweep_seeds=2)
+    comparison = Comparison([workload], 0)
+    for unit, result in run_units(units_of([workload], 0), 1):
+        comparison.add(unit, result)
+    (section,) = comparison.sections()
+    (numbers,) = comparison.as_dict().values()
+    assert [len(sweep.value) for sweep in section.sweeps] == [2, 3]
+    assert numbers["sweeps"] == {
+        sweep.kind: {
+            "value": sweep.value.tolist(),
+            "arrivals_per_s": sweep.arrivals_per_s.tolist(),
+            "avg_jct_s": {name: rows.tolist() for name, rows in sweep.jct_s.items()},
+            "avg_held_s": {name: rows.tolist() for name, rows in sweep.held_s.items()},
+        }
+        for sweep in section.sweeps
+    }
+    bounds = [each.bound for each in comparison.samples[0] if each.bound is not None]
+    (kind,) = {kind for kind, _ in bounds}
+    assert numbers["bound"] == {"kind": kind, "mean_jct_s": pytest.approx((bounds[0][1] + bounds[1][1]) / 2)}
+    assert section.bound is not None
+    for run in section.runs:
+        row = numbers["policies"][run.name]
+        assert row["above_bound_pct"] == above_bound_percent(run, section.bound.mean_s)
+        classes = [each for each in class_rows(section.runs, section.runs[0]) if each.run == run.name]
+        assert list(row["classes"]) == [each.label for each in classes]
+        assert [each["avg_jct_s"] for each in row["classes"].values()] == [each.avg_jct_s for each in classes]
