@@ -191,6 +191,20 @@ def test_jobs_are_compared_where_one_that_counts_takes_any_time(
         comparison.sections()
 
 
+def test_workloads_are_told_in_their_order_whichever_was_done_first() -> None:
+    sources = [TraceSource(f"of {jobs}", one_stage_trace([0.0] * jobs, [3.0] * jobs), 1) for jobs in (1, 2)]
+    workloads = [Workload(source, [Setting("sjf", 1)], [0]) for source in sources]
+    comparison = Comparison(workloads, 0)
+    for unit in reversed(units_of(workloads, 0)):
+        comparison.add(unit, run_unit(unit))
+    assert [section.name for section in comparison.sections()] == ["of 1", "of 2"]
+    numbers = comparison.as_dict()
+    assert [(name, each["policies"]["sjf"]["avg_jct_s"]) for name, each in numbers.items()] == [
+        ("of 1", 3),
+        ("of 2", 4.5),
+    ]
+
+
 def test_the_jobs_of_a_workload_are_told_in_words() -> None:
     traces = [one_stage_trace([0.0] * jobs, [3.0] * jobs) for jobs in (1, 3)]
     workload = Workload(TraceSource("t", traces[0], 2), [Setting("sjf", 2)], [0, 1])
