@@ -919,6 +919,25 @@ def test_a_workflow_that_is_deleted_takes_no_others_retries_with_it() -> None:
     assert len(world.server.refusals["short"]) < left
 
 
+def test_of_a_stage_that_is_being_widened_what_it_does_not_have_yet_is_being_started() -> None:
+    world = World()
+    raw = workflow("short", stage("a", tasks=9, estimateSeconds=9))
+    raw["metadata"]["generation"] = 2
+    world.feed("workflows", "uid-short", raw)
+    asyncio.run(world.reconciler.reconcile())
+
+    async def lose(*_: Any) -> dict[str, Any]:
+        raise ClusterError(0, "ServerDisconnectedError", "")
+
+    world.server.patch_job, world.server.unread = lose, 99  # type: ignore[method-assign]
+    edit(world, "p", executors=5)
+    asyncio.run(world.reconciler.reconcile())
+    world.feed("workflows", "uid-next", workflow("next", stage("a", estimateSeconds=1), arrival_s=T0 + 1.0))
+    asyncio.run(world.run_until(T0 + 1.5))
+    (row,) = world.server.objects["uid-next"]["status"]["stages"]
+    assert row["message"].startswith("needs 1 executor, 0 of 5 free, 3 for what is being started; ")
+
+
 @pytest.mark.parametrize("made", [True, False])
 def test_the_executors_of_a_start_without_an_answer_are_kept_until_it_is_known_what_became_of_it(made: bool) -> None:
     world = World(executors=1)
