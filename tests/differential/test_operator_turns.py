@@ -125,8 +125,9 @@ def test_where_stages_keep_their_executors_workflows_end_when_sticky_ones_do(nam
 def test_where_tasks_give_executors_back_workflows_end_when_the_simulators_do(
     name: str, stream: Stream, max_hold_s: int | None
 ) -> None:
-    # Of stages that may not be held at all the first is started instead, which in a cluster is so by priority, too.
-    stream = _without_priorities(stream) if name in BY_ORDER or max_hold_s == 0 else stream
+    # Of stages that may not be held any longer the first is started instead: those that are held since one moment are
+    # due at one moment, and which of them is the first is a matter of priority, too, in a cluster.
+    stream = _without_priorities(stream) if name in BY_ORDER or max_hold_s is not None else stream
     limit_s = math.inf if max_hold_s is None else float(max_hold_s)
     expected_s = _simulator_ends_s(stream, name, sticky=False, max_hold_s=limit_s)
     limits = {} if max_hold_s is None else {"maxHoldSeconds": max_hold_s}

@@ -175,8 +175,8 @@ class Store:
         self.pools[fact.meta.name] = fact
         if before is None or before.meta.generation != fact.meta.generation or before.meta.uid != fact.meta.uid:
             self._touch_all(fact.meta.name)
-        elif before.released != fact.released:
-            self._changed(fact.meta.name)
+        elif before.released != fact.released or (before.status.conditions and not fact.status.conditions):
+            self._changed(fact.meta.name)  # also where somebody has taken its status away
 
     def _remove_executorpools(self, uid: str, name: str) -> None:
         known = self.pools.get(name)

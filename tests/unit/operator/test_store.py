@@ -289,6 +289,16 @@ def test_a_pool_that_changes_touches_its_unfinished_workflows() -> None:
     assert len(woken) == before
 
 
+def test_a_pool_whose_status_somebody_takes_away_is_looked_at() -> None:
+    store, woken = _store()
+    ready = {"type": "Ready", "status": "True", "reason": "Open", "lastTransitionTime": render(T0)}
+    for version, (conditions, calls) in enumerate([([ready], 1), ([ready], 1), ([], 2), ([], 2)], 1):
+        raw = _pool(version, 2)
+        raw["metadata"]["generation"] = 1
+        store.put("executorpools", {**raw, "status": {"conditions": conditions}})
+        assert len(woken) == calls
+
+
 def test_a_finished_workflow_keeps_no_templates() -> None:
     store, _ = _store()
     store.put("workflows", workflow("done", stage("a"), status=DONE))
