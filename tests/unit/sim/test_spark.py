@@ -112,14 +112,17 @@ def test_who_is_kept_for_the_next_stage_need_not_come_again(ahead: bool, start_s
     assert (world.task_start_ms / 1000.0).tolist() == start_s
 
 
+# Where nothing is done ahead they may leave jobs unfinished. Decima's FIFO gives a job its executors once, and those
+# that find nothing to begin then are gone. The other's fair share may send all executors of a stage to idle, busy ones
+# included, and what becomes runnable in their job before they end has nobody left.
+STRANDING = ("decima-fifo", "spark-fair")
+
+
 @given(jobs=workloads(), executors=st.integers(1, 12), seed=st.integers(0, 99), ahead=st.booleans())
 @pytest.mark.parametrize("policy", [*PEERS, "srwf", "srwf-work-share", "srwf-equal-share", "fifo"])
 @settings(max_examples=40, deadline=None)
 def test_invariants(policy: str, jobs: SparkWorkload, executors: int, seed: int, ahead: bool) -> None:
     waves = jobs.waves(executors, seed=seed)
-
-    # FIFO gives a job its executors once; those that find nothing to begin then are gone.
-    assume(ahead or policy != "decima-fifo")
 
     def run() -> tuple[object, object]:
         if policy in PEERS:
@@ -127,9 +130,11 @@ def test_invariants(policy: str, jobs: SparkWorkload, executors: int, seed: int,
         return policy_episode(jobs, waves, load(policy), ahead=ahead)
 
     _, world = run()
+    finished = bool((world.job_completion_ms != NONE).all())
+    assume(finished or ahead or policy not in STRANDING)
+    assert finished
     trace = jobs.trace
     episode = episode_of(trace, executors, world)
-    assert (world.job_completion_ms != NONE).all()
     assert (world.task_end_ms != NONE).all()
     # No executor runs two tasks at once, and it needs the moving delay to another job.
     task_job = np.repeat(trace.stage_job, np.diff(trace.task_ptr))

@@ -37,7 +37,7 @@ def run_tpch_seed(seed: int, folder: str, of: SparkSetting, setting: Setting) ->
 
     Raises:
         InputError: the data cannot be read, no such policy, or limits on holding, which this model does not know.
-        StuckError: the policy leaves jobs unfinished, as Decima's FIFO does where nothing is done ahead.
+        StuckError: the policy leaves jobs unfinished, as two of `PEERS` may where nothing is done ahead.
     """
     if setting.limits != NO_LIMITS or setting.sticky:
         raise InputError(f"{of.name}: --max-hold, --max-wait and --sticky do not apply to the Spark model")
