@@ -61,8 +61,13 @@ class Controllers:
                 self._delete_pod(pod)
             self.timeline.after(0.0, partial(self._finish_deletion, owner))
         elif kind == "jobs":
-            orphan = owner not in self.server.objects["workflows"]
-            self._soon(partial(self._delete_job, uid, foreground=False) if orphan else partial(self._sync, uid))
+            above = self.server.objects["workflows"].get(owner)
+            if above is None:
+                self._soon(partial(self._delete_job, uid, foreground=False))
+            elif change == "ADDED" and above["metadata"].get("deletionTimestamp"):
+                self._soon(partial(self._delete_job, uid, foreground=True))
+            else:
+                self._soon(partial(self._sync, uid))
         elif kind == "pods" and change != "DELETED" and _may_run(raw):
             self.timeline.after(0.0, partial(self._run, uid))
         elif kind == "pods":

@@ -100,6 +100,8 @@ class Oversight:
         jobs = self.server.objects["jobs"]
         used = sum(self._takes(job) * _slots(job) for job in jobs.values() if _pool_of(job) == pool)
         left = [pod for pod in self.server.objects["pods"].values() if owner_of(pod) not in jobs]
+        # Of a pod that was made a moment before its Job was deleted nobody can know until a watch tells of it.
+        left = [pod for pod in left if self.server.has_told("pods", pod["metadata"]["uid"])]
         return used + sum(_slots(pod) for pod in left if _pool_of(pod) == pool and _holds(pod))
 
     def _takes(self, job: Raw) -> int:

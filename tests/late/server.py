@@ -113,6 +113,10 @@ class Server:
                     else:
                         store.put(kind, copy.deepcopy(raw))
 
+    def has_told(self, kind: Kind, uid: str) -> bool:
+        """Whether watches have told that an object is there."""
+        return not any(change == "ADDED" and raw["metadata"]["uid"] == uid for _, change, raw in self._told[kind])
+
     def list_all(self, store: Store, kind: Kind) -> None:
         """Have an operator read all objects of a kind; what watches have not told of them is not told any more."""
         self._told[kind].clear()

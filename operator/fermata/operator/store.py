@@ -268,8 +268,9 @@ class Store:
             if before.gated and not fact.gated:
                 self.turns.passed(job)
         self._count_turns(job)
-        # One that is being deleted, of a Job that nobody shows: that was deleted before this operator began to look.
-        if fact.meta.deleting and job and job not in self.jobs and job not in self.leaving:
+        # Of a Job that nobody shows, as it went before a watch told of its pods, or before this operator began to look.
+        ends = fact.meta.deleting or job in self._gone
+        if ends and job and job not in self.jobs and job not in self.leaving:
             self.leaving[job] = job_of(fact, self._now())
             self._changed(self.leaving[job].pool)
 

@@ -124,6 +124,23 @@ def test_pods_of_a_job_that_is_deleted_before_them_count_until_they_have_ended_u
     assert not store.leaving, "it had ended, and said so of its pods"
 
 
+@pytest.mark.parametrize("comes_back", [False, True])
+def test_a_pod_of_which_is_told_after_its_job_has_gone_counts_until_it_has_ended(comes_back: bool) -> None:
+    store, woken = _store()
+    store.put("jobs", job("w", "a"))
+    store.remove("jobs", "job-w-a", version="2")
+    woken.clear()
+    store.put("pods", _pod("first", "Running"))
+    store.put("pods", _pod("others", "Running", owner="another"))
+    assert [(fact.stage, pods) for fact, pods in store.pool_leaving("pool")] == [("a", 1)]
+    assert woken == ["pool"]
+    if comes_back:  # it had lacked the label that it is selected by
+        store.put("jobs", job("w", "a", version="3"))
+        assert not store.leaving
+    store.remove("pods", "first")
+    assert not store.leaving
+
+
 def test_pods_that_lose_their_owner_count_for_it_until_they_have_ended() -> None:
     store, _ = _store()
     store.put("jobs", job("w", "a"))
