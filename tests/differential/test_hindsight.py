@@ -10,11 +10,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.episodes import MostChildren, Python
 
-from fermata.operator.estimates import UNKNOWN_S
 from fermata.operator.hindsight import ReplayError, replay
 from fermata.operator.past import PastJob, PastStage, fitting
 from fermata.policy import registry
 from fermata.policy.action import START, WAIT, Action
+from fermata.policy.earlier_runs import UNKNOWN_S
 from fermata.policy.guardrails import Guardrails
 from fermata.policy.state import ClusterState
 from fermata.sim.simulate import simulate

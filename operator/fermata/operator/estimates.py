@@ -8,103 +8,27 @@ estimates were and how they are corrected, which fades in the order of learning.
 
 from __future__ import annotations
 
-import re
-from bisect import insort
-from statistics import fmean, median, quantiles
-from typing import NamedTuple
-
 from fermata.operator.facts import Meta, WorkflowFact
 from fermata.operator.lanes import constant, task_duration_s
 from fermata.operator.names import LABEL_FAMILY
 from fermata.operator.resources import StageSpec, StageStatus
 from fermata.operator.times import parse_or_none
 from fermata.policy.correction import corrected_s, learn, learn_order, new_correction, pays
+from fermata.policy.earlier_runs import LEAST_S, UNKNOWN_S, EarlierRuns, Estimate, Lesson, StageKey, without_run_suffix
 from fermata.policy.estimate_error import after_tasks
-from fermata.policy.wording import counted
 
 GIVEN = "estimateSeconds"
-UNKNOWN, UNKNOWN_S = "a guess, as nothing has finished in the pool yet", 60.0
-LEAST_S = 0.001
-_REMEMBERED = 20  # latest durations of each stage of a family: enough for a median, few enough to follow a drift
-_REMEMBERED_CLASS = 500
-# Stages of families whose runs are kept, those that ran last: names that are never used again must not pile up.
-_REMEMBERED_STAGES = 10_000
 # A pool begins as if so many tasks had been as expected: one of a new family that was not is no reason for distrust.
 _TRUSTED = 10
-# What people and generateName append to tell one run from the next: numbers, and five of the letters and digits that
-# make no words.
-_RUN_SUFFIX = re.compile(r"-(?:[0-9]+|[bcdfghjklmnpqrstvwxz2456789]{5})$")
-
-
-class Estimate(NamedTuple):
-    """Seconds that one task is expected to take, where the number comes from, and the quartiles behind it."""
-
-    seconds: float
-    source: str
-    quartiles: tuple[float, float] | None = None
-
-
-class Lesson(NamedTuple):
-    """One finished stage; sorts by its end."""
-
-    end_s: float
-    uid: str  # of its workflow
-    duration_s: float  # of one task
-
-
-class _Recent:
-    """The latest lessons, whatever order they come in."""
-
-    def __init__(self, size: int) -> None:
-        self._size = size
-        self._rows: list[Lesson] = []
-        self._uids: set[str] = set()
-        self._estimate: Estimate | None = None
-
-    def add(self, lesson: Lesson) -> bool:
-        """Take a lesson, unless it is known or older than all that are kept; tell whether it was taken."""
-        # Many may have ended at once, as far as the API's whole seconds tell: what was dropped must not look new.
-        if len(self._rows) == self._size and lesson < self._rows[0]:
-            return False
-        if lesson.uid in self._uids:
-            return False
-        insort(self._rows, lesson)
-        self._uids.add(lesson.uid)
-        while len(self._rows) > self._size:
-            self._uids.remove(self._rows.pop(0).uid)
-        self._estimate = None
-        return True
-
-    def __len__(self) -> int:
-        return len(self._rows)
-
-    def median(self) -> Estimate:
-        """Return the median, which one slow run does not move."""
-        if self._estimate is None:
-            durations_s = [row.duration_s for row in self._rows]
-            spread = None
-            if len(durations_s) > 1:
-                low_s, _, high_s = quantiles(durations_s, n=4, method="inclusive")
-                spread = low_s, high_s
-            text = f"median of {counted(len(durations_s), 'earlier run')}"
-            self._estimate = Estimate(max(median(durations_s), LEAST_S), text, spread)
-        return self._estimate
-
-    def mean(self, where: str) -> Estimate:
-        """Return the mean: of an unknown member of a class it is the best guess, where the median is not."""
-        if self._estimate is None:
-            mean_s = fmean(row.duration_s for row in self._rows)
-            self._estimate = Estimate(max(mean_s, LEAST_S), f"mean of {counted(len(self._rows), 'stage')} {where}")
-        return self._estimate
 
 
 def family_of(meta: Meta) -> str:
-    """Return the family of a workflow: its label, or its name without the suffix of one run.
+    """Return the family of a workflow: its label, or its name without the suffix of one run."""
+    return meta.labels.get(LABEL_FAMILY) or without_run_suffix(meta.name)
 
-    >>> [_RUN_SUFFIX.sub("", name) for name in ("etl-20261", "etl-x7k2p", "etl-daily")]
-    ['etl', 'etl', 'etl-daily']
-    """
-    return meta.labels.get(LABEL_FAMILY) or _RUN_SUFFIX.sub("", meta.name)
+
+def _key(meta: Meta, stage: str) -> StageKey:
+    return StageKey(meta.namespace, family_of(meta), stage)
 
 
 def is_guess(estimate_s: float | None, *, given: bool) -> bool:
@@ -123,12 +47,10 @@ def measured_s(row: StageStatus, tasks: int) -> float:
 
 
 class Estimates:
-    """Durations of finished tasks of one pool, by family and stage, and by class: tasks of so many slots."""
+    """What the tasks of one pool will take, and how far what was expected of them was off."""
 
     def __init__(self) -> None:
-        self._stages: dict[tuple[str, str, str], _Recent] = {}
-        self._classes: dict[int, _Recent] = {}
-        self._pool = _Recent(_REMEMBERED_CLASS)
+        self._runs = EarlierRuns()
         self.trust = 0.0, 0.0  # how far off estimates were lately, `fermata.policy.estimate_error`
         self._measured = _TRUSTED
         self.corrects = False  # whether what users say is corrected
@@ -163,13 +85,7 @@ class Estimates:
             given_s: what its user said that one would take, if anything.
             tasks: that it had.
         """
-        lesson = Lesson(end_s, meta.uid, duration_s)
-        key = meta.namespace, family_of(meta), stage
-        known = self._stages.pop(key, None) or _Recent(_REMEMBERED)
-        self._stages[key] = known  # the latest one at the end
-        if len(self._stages) > _REMEMBERED_STAGES:
-            del self._stages[next(iter(self._stages))]
-        if not known.add(lesson):
+        if not self._runs.learn(_key(meta, stage), slots, Lesson(end_s, meta.uid, duration_s)):
             return False
         if given_s is not None:
             given_s = float(given_s)  # one kind of number: compiled once
@@ -177,10 +93,6 @@ class Estimates:
             for at, seconds in enumerate((given_s, corrected_s(self._correction, given_s), duration_s)):
                 work_s[at] += tasks * slots * seconds
             learn(self._correction, given_s, duration_s)
-        # A workflow has many stages, and a class knows its members by uid.
-        member = lesson._replace(uid=f"{meta.uid}/{stage}")
-        self._classes.setdefault(slots, _Recent(_REMEMBERED_CLASS)).add(member)
-        self._pool.add(member)
         return True
 
     def learn_all(self, workflow: WorkflowFact) -> None:
@@ -206,13 +118,12 @@ class Estimates:
 
     def lessons(self, meta: Meta, stage: str) -> int:
         """Return how many runs of a family's stage are known."""
-        return len(self._stages.get((meta.namespace, family_of(meta), stage), ()))
+        return self._runs.runs(_key(meta, stage))
 
     @property
     def ripeness(self) -> tuple[int, bool]:
         """Changes when many estimates do: twice as many stages of a class are known, or corrections begin or end."""
-        known = sum(len(members).bit_length() for members in self._classes.values())
-        return known, self._is_correcting
+        return self._runs.ripeness, self._is_correcting
 
     @property
     def _is_correcting(self) -> bool:
@@ -222,14 +133,7 @@ class Estimates:
         """Return what one task of a stage is expected to take."""
         if stage.estimate_seconds is not None:
             return self._given(stage.estimate_seconds)
-        known = self._stages.get((meta.namespace, family_of(meta), stage.name))
-        if known is not None:
-            return known.median()
-        if stage.slots in self._classes:
-            return self._classes[stage.slots].mean(f"of {counted(stage.slots, 'slot')} in the pool")
-        if self._classes:
-            return self._pool.mean("in the pool")
-        return Estimate(UNKNOWN_S, UNKNOWN)
+        return self._runs.of(_key(meta, stage.name), stage.slots)
 
     def _given(self, given_s: int) -> Estimate:
         """Return what is expected of a task of which a user says so much."""

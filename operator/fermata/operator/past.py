@@ -12,11 +12,12 @@ from graphlib import TopologicalSorter
 from typing import NamedTuple
 
 from fermata.operator.build_state import weight
-from fermata.operator.estimates import LEAST_S, is_guess, measured_s
+from fermata.operator.estimates import is_guess, measured_s
 from fermata.operator.facts import WorkflowFact
 from fermata.operator.lanes import constant, task_duration_s
 from fermata.operator.progress import StageView, WorkflowView
 from fermata.operator.resources import StageStatus
+from fermata.policy.earlier_runs import LEAST_S
 
 
 class PastStage(NamedTuple):

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
 from fermata.operator import reasons
-from fermata.operator.estimates import Estimate
 from fermata.operator.facts import JobFact, WorkflowFact
 from fermata.operator.lanes import constant, task_duration_s
 from fermata.operator.resources import MAX_EXECUTORS, StageSpec, WorkflowSpec
+from fermata.policy.earlier_runs import Estimate
 
 Phase = Literal["Pending", "Ready", "Running", "Succeeded", "Failed"]
 

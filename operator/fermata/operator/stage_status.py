@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from fermata.operator import reasons
-from fermata.operator.estimates import Estimate
 from fermata.operator.ledger import Account, Meter
 from fermata.operator.names import job_name
 from fermata.operator.progress import StageView, WorkflowView
@@ -15,6 +14,7 @@ from fermata.operator.resources import MAX_STAGE_MESSAGE, StageStatus
 from fermata.operator.split import split
 from fermata.operator.times import render_or_none
 from fermata.operator.why import Why
+from fermata.policy.earlier_runs import Estimate
 
 # Whose messages quote the API server's latest answer.
 _ANSWERS = (reasons.START_RETRYING, reasons.JOB_UNSEEN, reasons.CHANGE_RETRYING)

@@ -13,11 +13,12 @@ from dataclasses import replace
 import numpy as np
 
 from fermata.operator import reasons
-from fermata.operator.estimates import Estimate, Estimates
+from fermata.operator.estimates import Estimates
 from fermata.operator.facts import JobFact, WorkflowFact
 from fermata.operator.progress import Outcome, Phase, Refusal, StageView, Unseen, WorkflowView
 from fermata.operator.resources import StageStatus, WorkflowSpec
 from fermata.operator.times import UNSEEN_S, parse_or_none
+from fermata.policy.earlier_runs import Estimate
 from fermata.policy.graph import shape_of_job
 from fermata.policy.wording import counted
 

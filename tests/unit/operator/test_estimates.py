@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 from tests.unit.operator.objects import DONE, T0, stage, workflow, workflow_fact_of
 
-from fermata.operator import estimates as known
-from fermata.operator.estimates import UNKNOWN_S, Estimates, family_of
+from fermata.operator.estimates import Estimates, family_of
 from fermata.operator.facts import WorkflowFact, meta_of
 from fermata.operator.resources import StageSpec
 from fermata.operator.times import render
+from fermata.policy import earlier_runs as known
+from fermata.policy.earlier_runs import UNKNOWN_S
 
 
 def _finished(

@@ -14,7 +14,7 @@ from tests.unit.operator.objects import DONE, T0, job_fact_of, stage, workflow, 
 from tests.unit.operator.world import World
 
 from fermata.operator import holding, names, reasons
-from fermata.operator.estimates import LEAST_S, Estimates
+from fermata.operator.estimates import Estimates
 from fermata.operator.facts import PoolFact, pool_fact
 from fermata.operator.holding import BLOCK, ENOUGH_BLOCKS, TAIL, WARM, Block, Holding, Situation, paused_after, savings
 from fermata.operator.metrics import Metrics
@@ -23,6 +23,7 @@ from fermata.operator.times import render
 from fermata.operator.view import view
 from fermata.policy import registry
 from fermata.policy.decide import Policy
+from fermata.policy.earlier_runs import LEAST_S
 from fermata.policy.guardrails import Guardrails
 
 LIMITS = Guardrails(hold_when_idle=False)

@@ -12,7 +12,7 @@ from tests.unit.operator.objects import T0, job_fact_of, stage, workflow_fact_of
 
 from fermata.operator import names, reasons, status
 from fermata.operator.crds import manifests
-from fermata.operator.estimates import Estimate, Estimates
+from fermata.operator.estimates import Estimates
 from fermata.operator.facts import pool_fact
 from fermata.operator.holding import Pause
 from fermata.operator.ledger import Account, Ledger, Meter
@@ -24,6 +24,7 @@ from fermata.operator.times import render
 from fermata.operator.validate import Problem
 from fermata.operator.view import view
 from fermata.operator.why import Why
+from fermata.policy.earlier_runs import Estimate
 from fermata.sim.kube.schema import validate
 
 HELD = Why(reasons.HELD_BY_POLICY, "held: the next executor frees in about 12 s")
