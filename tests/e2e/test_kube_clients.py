@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import pytest
 from tests.e2e.test_kube_conformance import WIDGET_CRD, Plain, eventually, job, pod, widget
 from tests.kube_fixtures import LocalKube, local_kube
 
+from fermata.sim.importers.kubernetes import read_kubernetes
 from fermata.sim.kube import ControlPlane, Options
 from fermata.sim.kube.client import Client
 from fermata.sim.kube.controllers.jobs import JobController
@@ -65,6 +67,21 @@ def test_official_client_and_custom_objects(official: Any) -> None:
     template = {"metadata": {"annotations": {"fermata.dev/sim-seconds": "0"}}, "spec": pod("x")["spec"]}
     batch.create_namespaced_job("default", {"metadata": {"name": "j"}, "spec": {"template": template}})
     eventually(lambda: batch.read_namespaced_job("j", "default").status.succeeded == 1)
+
+
+def test_jobs_that_ran_become_a_trace(official: Any, tmp_path: Path) -> None:
+    """By lists as the API answers them, which name the kind of their items once."""
+    batch, core = kubernetes.client.BatchV1Api(official), kubernetes.client.CoreV1Api(official)
+    for name in ("etl-1", "etl-2"):
+        batch.create_namespaced_job("default", job(name, {"fermata.dev/sim-seconds": "1.2"}))
+        eventually(lambda name=name: batch.read_namespaced_job(name, "default").status.completion_time)
+    lists = [batch.list_namespaced_job("default"), core.list_namespaced_pod("default")]
+    file = tmp_path / "lists.json"
+    file.write_text("\n".join(json.dumps(official.sanitize_for_serialization(each)) for each in lists))
+    trace = read_kubernetes(file).trace
+    assert list(trace.job_ids) == ["default/etl-1", "default/etl-2"]
+    assert (trace.task_duration_s >= 1.0).all()
+    assert trace.stage_estimate_s[1] == trace.task_duration_s[0]  # of the family's first run
 
 
 def test_asynchronous_client(local_kube: LocalKube) -> None:

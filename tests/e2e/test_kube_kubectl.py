@@ -12,6 +12,8 @@ import pytest
 from tests.e2e.test_kube_conformance import WIDGET_CRD, WIDGETS, job, pod, widget
 from tests.kube_fixtures import LocalKube, any_kube, local_kube
 
+from fermata.sim.importers.kubernetes import read_kubernetes
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -65,6 +67,29 @@ def test_a_job_from_apply_to_delete(kubectl: Kubectl, any_kube: LocalKube) -> No
     kubectl("delete", "job", "j")
     kubectl("wait", "--for=delete", "pod", "--all", "--timeout=20s")
     assert "No resources found" in kubectl("get", "jobs,pods")
+
+
+def test_what_ran_becomes_a_trace(kubectl: Kubectl, tmp_path: Path) -> None:
+    """A Job on its own is imported as what its pods took, out of a list and of what a watch printed."""
+    for name, seconds in (("brief", "0.05"), ("long", "2.2")):
+        manifest = typed(
+            job(name, {"fermata.dev/sim-seconds": seconds}, completions=2, parallelism=2), "batch/v1", "Job"
+        )
+        kubectl("apply", "-f", "-", given=manifest)
+        kubectl("wait", "--for=condition=complete", f"job/{name}", "--timeout=20s")
+    printed = tmp_path / "printed.json"
+    printed.write_text(kubectl("get", "jobs,pods", "-o", "json"))
+    listed = read_kubernetes(printed)
+    assert (list(listed.trace.job_ids), listed.skipped) == (["default/brief", "default/long"], {})
+    assert listed.trace.task_ptr.tolist() == [0, 2, 4]
+    assert (listed.trace.task_duration_s[2:] >= 2.0).all()  # times of the API are whole seconds
+    assert listed.at_once == 2
+    printed.write_text(
+        "".join(kubectl("get", kind, "--watch", "-o", "json", "--request-timeout=2s") for kind in ("jobs", "pods"))
+    )
+    assert read_kubernetes(printed).trace.task_duration_s.tolist() == listed.trace.task_duration_s.tolist()
+    kubectl("delete", "job", "brief", "long")
+    kubectl("wait", "--for=delete", "pod", "--all", "--timeout=20s")
 
 
 def test_a_custom_kind(kubectl: Kubectl) -> None:

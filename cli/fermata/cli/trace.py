@@ -36,7 +36,9 @@ Seed = Annotated[int, typer.Option(min=0, help="Seed of everything that is drawn
 @app.command("import")
 def import_(
     context: typer.Context,
-    format_: Annotated[str, typer.Argument(metavar="FORMAT", help="alibaba, graphml, jsonl, swf, tpch or wfcommons.")],
+    format_: Annotated[
+        str, typer.Argument(metavar="FORMAT", help="alibaba, graphml, jsonl, kubernetes, swf, tpch or wfcommons.")
+    ],
     file: Annotated[
         str,
         typer.Argument(
@@ -95,6 +97,8 @@ def import_(
     if imported.executors is not None:
         machine = counted(imported.executors, "processor")
         _say(f"the source's machine had {machine}: use --executors {imported.executors}")
+    if imported.at_once is not None:
+        _say(f"at most {counted(imported.at_once, 'task')} ran at one time, by which --executors can be chosen")
     for reason, count in imported.skipped.items():
         _say(f"{counted(count, 'job')} left out: {reason}")
 

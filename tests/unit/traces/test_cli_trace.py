@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from tests.processes import fermata as in_process
 from tests.processes import interruptible
+from tests.unit.traces.test_import_kubernetes import job, ran
 
 from fermata.cli.options import MOST_JOBS
 from fermata.sim.scenarios import SCENARIOS
@@ -160,6 +161,17 @@ def test_an_import_says_what_it_left_out(tmp_path: Path) -> None:
     assert back.stdout.splitlines()[-1].split()[:5] == ["1", "0", "-1", "100", "4"]
 
 
+def test_what_kubectl_printed_comes_through_a_pipe() -> None:
+    printed = json.dumps({"kind": "List", "items": [*ran("a", 0, 3, 9), *ran("b", 5, 6, 8), job("gone", 7)]})
+    done = fermata("import", "kubernetes", "-", "--out", "-", stdin=printed)
+    assert [json.loads(line)["id"] for line in done.stdout.splitlines()] == ["team/a", "team/b"]
+    assert done.stderr == (
+        "2 jobs, 2 tasks written to -\n"
+        "at most 2 tasks ran at one time, by which --executors can be chosen\n"
+        "1 job left out: not all of its pods are in the file (--keep-incomplete fills in how long they may have run)\n"
+    )
+
+
 def test_one_job_is_exported(tmp_path: Path) -> None:
     out = tmp_path / "t.jsonl"
     fermata("generate", "--scenario", "dag_pods", "--jobs", "5", "--out", out)
@@ -188,7 +200,7 @@ def test_an_export_says_what_it_left_out(tmp_path: Path) -> None:
         (["stats", "none.jsonl"], "none.jsonl: cannot read it: No such file or directory"),
         (
             ["import", "csv", "x", "--out", "y"],
-            "no format 'csv'; there are: alibaba, graphml, jsonl, swf, tpch, wfcommons",
+            "no format 'csv'; there are: alibaba, graphml, jsonl, kubernetes, swf, tpch, wfcommons",
         ),
         (["import", "tpch", ".", "--mean-gap-s", "inf", "--out", "-"], "--mean-gap-s: expected 0 to 1e+15 s, got inf"),
         (

@@ -51,6 +51,7 @@ class Imported:
 
     trace: Trace
     executors: int | None = None  # how many processors the source's machine had, where it says so
+    at_once: int | None = None  # how many of its tasks ran at one time at most, where the source says when they ran
     skipped: dict[str, int] = field(default_factory=dict)  # reason -> jobs
 
 
@@ -112,7 +113,7 @@ class JobSink:
             name = self._name if file is None else shown_name(file)
             raise InputError(error.message, file=name, line=line) from error
 
-    def finish(self, executors: int | None = None) -> Imported:
+    def finish(self, executors: int | None = None, at_once: int | None = None) -> Imported:
         """The trace of all jobs added.
 
         Raises:
@@ -122,4 +123,4 @@ class JobSink:
             why = "; ".join(f"{count} skipped: {reason}" for reason, count in self._skipped.items())
             told = f"({why})" if why else "there is nothing in it; expected at least one job"
             raise InputError(f"no usable jobs{' ' if why else ': '}{told}", file=self._name)
-        return Imported(self._builder.finish(), executors, dict(self._skipped))
+        return Imported(self._builder.finish(), executors, at_once, skipped=dict(self._skipped))

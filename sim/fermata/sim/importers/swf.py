@@ -98,7 +98,7 @@ def _fitting(imported: Imported, machine: int, path: str | Path) -> Imported:
     skipped = imported.skipped | {_WIDER: imported.skipped.get(_WIDER, 0) + int((~fits).sum())}
     if not fits.any():
         raise InputError(f"no usable jobs (no job fits into MaxProcs, {machine})", file=shown_name(path))
-    return Imported(select_jobs(imported.trace, np.flatnonzero(fits)), machine, skipped)
+    return Imported(select_jobs(imported.trace, np.flatnonzero(fits)), machine, skipped=skipped)
 
 
 def _parse_line(text: str) -> list[float]:

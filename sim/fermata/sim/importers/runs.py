@@ -1,0 +1,111 @@
+"""Runs of a cluster's Jobs and workflows, and how they become jobs of a trace: in order, with honest estimates.
+
+Estimates are what Fermata would have had when a job arrived: the median of the last runs of its family's stage that had
+ended by then, else the mean of all that had, else its guess (`fermata.policy.earlier_runs`). So a policy is judged with
+what it would know, and the first run of something new is one that nobody could have foreseen.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from fermata.policy.earlier_runs import EarlierRuns, Lesson, StageKey, without_run_suffix
+from fermata.sim.importers.base import ImportOptions, JobSink
+from fermata.sim.importers.kubectl import Meta
+from fermata.sim.trace_builder import StageSpec, mean_duration_s
+
+FAMILY = "fermata.dev/family"
+NO_PODS = "not all of its pods are in the file (--keep-incomplete fills in how long they may have run)"
+
+
+class UnfitError(Exception):
+    """A run that can be no job of a trace; says why."""
+
+
+@dataclass(frozen=True)
+class RanStage:
+    """A stage that ran.
+
+    Args:
+        name: unique in its run.
+        kind: what it has in common with the same stage of other runs, and may have with others of its own.
+        durations_s: how long each of its tasks ran, seconds.
+        depends_on: names of its parents.
+        end_s: when the last one ended, seconds since the epoch.
+    """
+
+    name: str
+    kind: str
+    durations_s: Sequence[float]
+    depends_on: Sequence[str]
+    end_s: float
+
+
+@dataclass(frozen=True)
+class Run:
+    """A Job or a workflow that ran.
+
+    Args:
+        meta: of its object.
+        family: what its runs have in common.
+        stages: at least one.
+    """
+
+    meta: Meta
+    family: str
+    stages: Sequence[RanStage]
+
+
+def family_of(meta: Meta, maker: str | None) -> str:
+    """Return what runs of the same thing have in common: their label, else who makes them, else their name's stem."""
+    return meta.label(FAMILY) or maker or without_run_suffix(meta.name)
+
+
+def add_runs(sink: JobSink, runs: Iterable[Run], options: ImportOptions) -> None:
+    """Add runs as jobs, in order of arrival; the first arrives at 0."""
+    ordered = sorted(runs, key=lambda run: (run.meta.created_s, run.meta.namespace, run.meta.name))
+    known, to_learn = EarlierRuns(), list[tuple[float, str, str, Run, RanStage]]()
+    seen = Counter[str]()
+    for run in ordered:
+        if sink.full:
+            break
+        now_s = run.meta.created_s
+        while to_learn and to_learn[0][0] <= now_s:
+            _learn(known, *heapq.heappop(to_learn)[3:])
+        stages = [
+            StageSpec(
+                name=stage.name,
+                durations_s=stage.durations_s,
+                depends_on=stage.depends_on,
+                estimate_s=None if options.exact_estimates else known.of(_key(run, stage), 1).seconds,
+            )
+            for stage in run.stages
+        ]
+        title = f"{run.meta.namespace}/{run.meta.name}"
+        seen[title] += 1  # a name may be used again once its object is gone
+        job_id = title if seen[title] == 1 else f"{title}/{run.meta.uid}"
+        sink.add(job_id, now_s - ordered[0].meta.created_s, stages)
+        for stage in run.stages:
+            heapq.heappush(to_learn, (stage.end_s, run.meta.uid, stage.name, run, stage))
+
+
+def _learn(known: EarlierRuns, run: Run, stage: RanStage) -> None:
+    lesson = Lesson(stage.end_s, f"{run.meta.uid}/{stage.name}", mean_duration_s(stage.durations_s))
+    known.learn(_key(run, stage), 1, lesson)
+
+
+def _key(run: Run, stage: RanStage) -> StageKey:
+    return StageKey(run.meta.namespace, run.family, stage.kind)
+
+
+def most_at_once(spans_s: Iterable[tuple[float, float]]) -> int:
+    """Return how many of some spans of time overlap at most; one that ends as another begins does not."""
+    changes = sorted(change for start_s, end_s in spans_s for change in ((start_s, 1), (end_s, -1)) if end_s > start_s)
+    most = now = 0
+    for _, change in changes:
+        now += change
+        most = max(most, now)
+    return most
