@@ -316,6 +316,23 @@ def test_a_workflow_that_waited_for_no_pod_is_kept_only_where_that_was_asked(tmp
     assert stages(imported(tmp_path, objects, KEPT)) == {"[1]": ([5.0], [])}
 
 
+def test_what_a_cache_answered_had_no_pod(tmp_path: Path) -> None:
+    nodes = [node("w", "DAG", "w.a"), node("w.a", "Pod", "w.b", end=10), node("w.b", "Pod", "w.c", end=11)]
+    nodes += [node("w.c", "Pod", end=20)]
+    nodes[1]["memoizationStatus"], nodes[2]["memoizationStatus"] = {"hit": False, "key": "k"}, {"hit": True}
+    pods = pods_of("w", [nodes[1], nodes[3]])
+    assert stages(imported(tmp_path, [argo("w", nodes), *pods])) == {"a": ([5.0], []), "c": ([5.0], ["a"])}
+
+
+@pytest.mark.parametrize(("begins", "fits"), [(5, True), (4, False)])
+def test_a_step_beside_one_that_it_depends_on_is_no_stage(tmp_path: Path, begins: int, *, fits: bool) -> None:
+    nodes = [node("w", "DAG", "w.a"), node("w.a", "Pod", "w.b", end=10), node("w.b", "Pod", end=20)]
+    objects = [argo("w", nodes), argo_pod("w", "w.a", 1, 10), argo_pod("w", "w.b", begins, 20), *ran("other", 0, 0, 1)]
+    reason = "a step of it ran beside one that it depends on, as beside a daemon"
+    assert imported(tmp_path, objects).skipped == ({} if fits else {reason: 1})
+    assert imported(tmp_path, objects, KEPT).skipped == {}
+
+
 def test_the_same_step_of_other_runs_says_what_to_expect(tmp_path: Path) -> None:
     def run(name: str, created: int, **more: Any) -> list[Obj]:
         nodes = [node(name, "DAG", f"{name}.a"), node(f"{name}.a", "Pod", end=created + 20)]

@@ -12,8 +12,8 @@ What becomes of a Workflow:
 - how long a pod ran is read off the pod. A node's own times begin when its pod is made, so they include what it waited
   for: they count only with `keep_incomplete`, where a pod is gone;
 - skipped: what has not ended, or failed; what had no pods; and, without `keep_incomplete`, what waited for something
-  that is no pod: a person, a time, a request. Nodes that Argo keeps in a database, or compresses by another way than
-  gzip, cannot be read.
+  that is no pod (a person, a time, a request), and what has a step beside one that it depends on, as daemons have.
+  Nodes that Argo keeps in a database, or compresses by another way than gzip, cannot be read.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from fermata.sim.importers.runs import NO_PODS, RanStage, Run, UnfitError, famil
 
 _CRON, _NODE_NAME = "workflows.argoproj.io/cron-workflow", "workflows.argoproj.io/node-name"
 _ON_EXIT = ".onExit"
+_SKEW_S = 5.0  # that clocks of two nodes may differ, whole seconds of the API included
 _WAITS = ("Suspend", "HTTP", "Plugin")  # of nodes that take time and no pod
 # Which of a fan-out it is, `(2:item)`, and which attempt, `(0)`. An item may hold anything; `).` and `)[` go on.
 _BRACKET = re.compile(r"(?:\(\d+(?::(?:(?!\)[.\[]).)*?)?\))+$", re.DOTALL)
@@ -57,14 +58,16 @@ def argo_run(workflow: ArgoWorkflow, pods: Iterable[Pod], *, keep: bool) -> Run:
     nodes = _nodes(workflow)
     if not keep and any(node.type in _WAITS and _length_s(node) for node in nodes.values()):
         raise UnfitError("waited for something that is no pod")
-    ran = {key: node for key, node in nodes.items() if node.type == "Pod" and node.phase == "Succeeded"}
+    ran = {key: node for key, node in nodes.items() if node.is_pod_that_ran}
     if not ran:
         raise UnfitError("no pod of it succeeded")
-    spans_s = _spans_s(ran, pods, keep=keep)
+    spans_s, parents = _spans_s(ran, pods, keep=keep), _parents(nodes, ran)
+    if not keep and any(spans_s[key][0] < spans_s[one][1] - _SKEW_S for key in ran for one in parents[key]):
+        raise UnfitError("a step of it ran beside one that it depends on, as beside a daemon")
     meta = workflow.metadata
     template = workflow.spec.workflow_template_ref
     maker = meta.label(_CRON) or (template.name if template else None)
-    return Run(meta, family_of(meta, maker), _stages(meta.name, ran, spans_s, _parents(nodes, ran)))
+    return Run(meta, family_of(meta, maker), _stages(meta.name, ran, spans_s, parents))
 
 
 def _nodes(workflow: ArgoWorkflow) -> dict[str, Node]:

@@ -147,6 +147,10 @@ class Job(_Object):
         return bool(self.phase)
 
 
+class _Memo(_Object):
+    hit: bool = False
+
+
 class Node(_Object):
     """A step of an Argo Workflow's run: a pod, or what holds others together."""
 
@@ -157,6 +161,13 @@ class Node(_Object):
     started_at: AwareDatetime | None = None
     finished_at: AwareDatetime | None = None
     children: list[str] | None = None
+    memoization_status: _Memo | None = None
+
+    @property
+    def is_pod_that_ran(self) -> bool:
+        """Whether a pod of its own did what it is for, rather than a cache."""
+        cached = self.memoization_status is not None and self.memoization_status.hit
+        return self.type == "Pod" and self.phase == "Succeeded" and not cached
 
 
 class _TemplateRef(_Object):
