@@ -35,8 +35,8 @@ _CRON, _NODE_NAME = "workflows.argoproj.io/cron-workflow", "workflows.argoproj.i
 _ON_EXIT = ".onExit"
 _SKEW_S = 5.0  # that clocks of two nodes may differ, whole seconds of the API included
 _WAITS = ("Suspend", "HTTP", "Plugin")  # of nodes that take time and no pod
-# Which of a fan-out it is, `(2:item)`, and which attempt, `(0)`. An item may hold anything; `).` and `)[` go on.
-_BRACKET = re.compile(r"(?:\(\d+(?::(?:(?!\)[.\[]).)*?)?\))+$", re.DOTALL)
+# Which of a fan-out it is, `(2:item)`, and which attempt, `(0)`. An item may hold anything but what goes on after it.
+_BRACKET = re.compile(r"(?:\(\d+(?::(?:(?!\)[.\[(]).)*?)?\))+$", re.DOTALL)
 _NODES = TypeAdapter(dict[str, Node])
 
 
