@@ -137,7 +137,8 @@ def test_the_least_trace_that_can_be_parted_is_judged_on_five_blocks(tmp_path: P
     assert (least.jobs, least.warm, least.executors, least.parameters["block"]) == (60, 6, 2, 12)
     assert as_scenario(own_trace(str(written(tmp_path, jobs=600)), (2, 2)), "all").parameters["block"] == 100
     few = written(tmp_path, jobs=199)
-    with pytest.raises(InputError, match=rf"^{re.escape(str(few))}: expected 200 jobs or more, to be parted, not 199$"):
+    told = "expected 200 jobs or more, not 199: fewer are too few to judge by"
+    with pytest.raises(InputError, match=rf"^{re.escape(str(few))}: {told} \(`fermata compare --trace` .*\)$"):
         own_trace(str(few), (2, 2))
 
 
@@ -385,7 +386,7 @@ def told(arguments: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
         (["evaluate", "srwf", "--trace", "", "--executors", "2"], "expected the name of a file, got ''"),
         (["evaluate", "srwf", "--trace", "-", "--executors", "2"], "expected a file"),
         (["evaluate", "srwf", "--trace", "PIPE", "--executors", "2"], "PIPE: expected a file: a trace is read more"),
-        (["evaluate", "srwf", "--trace", "FEW", "--executors", "2"], "expected 200 jobs or more, to be parted, not 20"),
+        (["evaluate", "srwf", "--trace", "FEW", "--executors", "2"], "200 jobs or more, not 20: fewer are too few"),
         (["evaluate", "srwf", "--trace", "NOTHING", "--executors", "2"], "NOTHING: no job takes any time"),
         (["train", "--out", "r", "--trace", "TRACE"], "--trace needs --executors"),
         (["train", "--out", "r", "--executors", "2"], "--executors is of a --trace"),

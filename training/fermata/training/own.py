@@ -33,7 +33,7 @@ SHARES: dict[Part, tuple[float, float]] = {
     "test": (0.7, 1.0),
     "all": (0.0, 1.0),
 }
-LEAST_JOBS = 200  # of a trace: fewer are too few to be parted
+LEAST_JOBS = 200  # of a trace: fewer say too little, in one part or in several
 _LEAST_BLOCKS = 5  # in an episode to judge on: of a part in one block every other would be the same jobs, as if known
 
 
@@ -56,7 +56,8 @@ def own_trace(path: str, executors: tuple[int, int]) -> OwnTrace:
     except InputError as error:
         raise InputError(error.message, file=path, line=error.line) from error
     if trace.jobs < LEAST_JOBS:
-        raise InputError(f"expected {LEAST_JOBS} jobs or more, to be parted, not {trace.jobs}", file=path)
+        few = f"expected {LEAST_JOBS} jobs or more, not {trace.jobs}: fewer are too few to judge by"
+        raise InputError(f"{few} (`fermata compare --trace` plays them as they are)", file=path)
     if not trace.task_duration_s.any():
         raise InputError("no job takes any time: nothing to compare", file=path)
     check_fits(trace, executors[0], path)
