@@ -17,6 +17,7 @@ from tests.processes import fermata
 pytestmark = pytest.mark.e2e
 
 TEAM = "team"
+NIGHTLY = DEPLOY.parent / "examples/03-nightly"
 
 
 def _aggregated(*names: str) -> Raw:
@@ -33,13 +34,27 @@ def _as(role: str, kubeconfig: Path, cluster: Cluster) -> Path:
     cluster.core.create_namespaced_service_account(TEAM, {"metadata": {"name": role}})
     roles = kubernetes.client.RbacAuthorizationV1Api(cluster.client)
     roles.create_namespaced_role_binding(TEAM, {"metadata": {"name": role}, "roleRef": bound, "subjects": who})
-    made = cluster.core.create_namespaced_service_account_token(role, TEAM, {"spec": {"expirationSeconds": 7200}})
+    return _of_account(role, TEAM, kubeconfig, cluster)
+
+
+def _of_account(account: str, namespace: str, kubeconfig: Path, cluster: Cluster) -> Path:
+    """Return a kubeconfig of a service account, whose namespace is the context's."""
+    lasts = {"spec": {"expirationSeconds": 7200}}
+    made = cluster.core.create_namespaced_service_account_token(account, namespace, lasts)
     config = yaml.safe_load(kubeconfig.read_text(encoding="utf-8"))
     config["users"] = [{"name": user["name"], "user": {"token": made.status.token}} for user in config["users"]]
-    config["contexts"][0]["context"]["namespace"] = TEAM
-    path = kubeconfig.with_name(f"kubeconfig-{role}")
+    config["contexts"][0]["context"]["namespace"] = namespace
+    path = kubeconfig.with_name(f"kubeconfig-{account}")
     path.write_text(yaml.safe_dump(config), encoding="utf-8")
     return path
+
+
+def _may_create(theirs: Cluster, namespace: str) -> bool:
+    """Return whether somebody may create workflows by now: rights come about some time after their roles."""
+    asked = {"namespace": namespace, "group": GROUP, "verb": "create", "resource": "workflows"}
+    reviews = kubernetes.client.AuthorizationV1Api(theirs.client)
+    answer = reviews.create_self_subject_access_review({"spec": {"resourceAttributes": asked}})
+    return bool(answer.status.allowed)
 
 
 def test_who_has_kubernetes_own_roles_can_use_workflows_and_no_more(cluster: Cluster, kubeconfig: Path) -> None:
@@ -52,11 +67,7 @@ def test_who_has_kubernetes_own_roles_can_use_workflows_and_no_more(cluster: Clu
     cluster.pool("users", executors=2, policy={"name": "sjf-hold:tau=1,split=2"})
     theirs = Cluster(editor)
 
-    may = {
-        "spec": {"resourceAttributes": {"namespace": TEAM, "group": GROUP, "verb": "create", "resource": "workflows"}}
-    }
-    reviews = kubernetes.client.AuthorizationV1Api(theirs.client)
-    wait_until(lambda: reviews.create_self_subject_access_review(may).status.allowed, "whoever may edit may not submit")
+    wait_until(partial(_may_create, theirs, TEAM), "whoever may edit may not submit")
     theirs.submit("first", "users", [stage("a", 20.0)], namespace=TEAM)
     cluster.wait_for("first", "Running", "True", namespace=TEAM)
     theirs.submit("second", "users", [stage("a", 20.0)], namespace=TEAM)
@@ -76,3 +87,21 @@ def test_who_has_kubernetes_own_roles_can_use_workflows_and_no_more(cluster: Clu
         with pytest.raises(ApiException) as forbidden:
             write()
         assert forbidden.value.status == 403
+
+
+def test_the_cron_job_of_the_example_may_create_its_workflow_and_no_more(cluster: Cluster, kubeconfig: Path) -> None:
+    cron_job, *rights = yaml.safe_load_all((NIGHTLY / "cronjob.yaml").read_text(encoding="utf-8"))
+    for each in rights:
+        each["metadata"]["namespace"] = "default"  # as its kustomization says
+        kubernetes.utils.create_from_dict(cluster.client, each)
+    account = cron_job["spec"]["jobTemplate"]["spec"]["template"]["spec"]["serviceAccountName"]
+    theirs = Cluster(_of_account(account, "default", kubeconfig, cluster))
+    workflow = yaml.safe_load((NIGHTLY / "workflow.yaml").read_text(encoding="utf-8"))
+    cluster.pool(workflow["spec"]["poolName"], executors=4)
+    wait_until(partial(_may_create, theirs, "default"), "the account may not create workflows")
+    done = theirs.objects.create_namespaced_custom_object(GROUP, VERSION, "default", "workflows", workflow)
+    made = done["metadata"]["name"]
+    with pytest.raises(ApiException) as forbidden:
+        theirs.objects.delete_namespaced_custom_object(GROUP, VERSION, "default", "workflows", made)
+    assert forbidden.value.status == 403
+    cluster.wait_for(made)

@@ -382,7 +382,8 @@ def test_what_cannot_be_read_is_one_line(tmp_path: Path, text: str, line: int | 
 
 
 def test_the_command_accepts_the_examples() -> None:
-    examples = sorted((Path(__file__).resolve().parents[3] / "examples").glob("*.yaml"))
+    folder = Path(__file__).resolve().parents[3] / "examples"
+    examples = [*folder.glob("*.yaml"), *folder.glob("*/workflow.yaml")]
     result = CliRunner().invoke(app, [str(path) for path in examples])
     assert result.exit_code == 0, result.output
     assert "valid" in result.output
