@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import gzip
 import json
 from datetime import UTC, datetime, timedelta
@@ -10,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fermata.policy.earlier_runs import UNKNOWN_S
@@ -373,6 +374,49 @@ def test_pods_depend_on_each_other_whatever_lies_between(tmp_path_factory: pytes
     parents, nodes = drawn
     found = imported(tmp_path_factory.mktemp("argo"), [argo("w", nodes), *pods_of("w", nodes)])
     assert shape(found) == {f"p{at}": sorted(f"p{one}" for one in above) for at, above in parents.items()}
+
+
+def _places(value: Any, at: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """Return where there is something in a JSON value: keys and indices, from the outside in."""
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return [at, *(place for key, each in inner for place in _places(each, (*at, key)))]
+
+
+WHOLE = {"kind": "List", "items": [*ran("a", 0, 1, 5), argo("w", NODES), *pods_of("w", NODES)]}
+ODD = st.sampled_from(
+    [
+        None,
+        True,
+        -1,
+        1e300,
+        "",
+        "x",
+        "2026-01-01T00:00:00Z",
+        "0001-01-01T00:00:00Z",
+        [],
+        [None],
+        {},
+        {"a": 1},
+        "\ud800",
+        "é",
+    ]
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.sampled_from(_places(WHOLE)[1:]), ODD)
+def test_whatever_a_field_holds_it_is_read_or_refused(
+    tmp_path_factory: pytest.TempPathFactory, place: tuple[Any, ...], odd: Any
+) -> None:
+    changed = json.loads(json.dumps(WHOLE))
+    inner = changed
+    for key in place[:-1]:
+        inner = inner[key]
+    inner[place[-1]] = odd
+    file = tmp_path_factory.mktemp("odd") / "objects.json"
+    file.write_text(json.dumps(changed))
+    with contextlib.suppress(InputError):
+        assert read_kubernetes(file).trace.jobs >= 1
 
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)).map(lambda two: (min(two), max(two))), max_size=8))

@@ -19,14 +19,13 @@ What becomes of a Workflow:
 from __future__ import annotations
 
 import base64
-import binascii
 import gzip
 import re
 import zlib
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
 from fermata.sim.importers.kubectl import ArgoWorkflow, Node, Pod
 from fermata.sim.importers.runs import NO_PODS, RanStage, Run, UnfitError, family_of
@@ -80,7 +79,7 @@ def _nodes(workflow: ArgoWorkflow) -> dict[str, Node]:
         raise UnfitError("no pod of it succeeded")
     try:
         return _NODES.validate_json(gzip.decompress(base64.b64decode(status.compressed_nodes)))
-    except (binascii.Error, gzip.BadGzipFile, EOFError, zlib.error, ValidationError):
+    except (ValueError, gzip.BadGzipFile, EOFError, zlib.error):
         raise UnfitError("what it consists of is compressed by another way than gzip") from None
 
 
