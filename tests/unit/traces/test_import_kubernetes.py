@@ -1,4 +1,4 @@
-"""Jobs and Argo Workflows of a cluster, as kubectl prints them, one rule at a time."""
+"""Jobs, Argo Workflows and runs of Tekton, as kubectl prints them, one rule at a time."""
 
 from __future__ import annotations
 
@@ -181,8 +181,8 @@ def test_documents_may_come_one_after_another_and_objects_again(tmp_path: Path) 
     [
         ("apiVersion: v1\nkind: List\n", "broken JSON: .*; expected what `kubectl get -o json` prints", 1),
         ('{"kind": "List",\n\n"items": [}', "broken JSON", 3),
-        ("", "no Job and no Workflow of Argo in it; expected what `kubectl get jobs,pods -o json` prints", None),
-        ("[1]", "no Job and no Workflow of Argo in it", None),
+        ("", "no Job, Argo Workflow or Tekton run in it; expected what `kubectl get jobs,pods -o json` prints", None),
+        ("[1]", "no Job, Argo Workflow or Tekton run in it", None),
         ("\n\n" + json.dumps(job("a", 0) | {"status": {"succeeded": "x"}}), "Job team/a: status.succeeded: .*", 3),
         ('{"apiVersion": "v1", "kind": "Pod"}', r"Pod without a name: metadata: Field required", 1),
         (json.dumps(job("a", 0, creationTimestamp="2026-01-01T00:00:00")), "Job team/a: metadata.creationTime.*", 1),
@@ -376,13 +376,107 @@ def test_pods_depend_on_each_other_whatever_lies_between(tmp_path_factory: pytes
     assert shape(found) == {f"p{at}": sorted(f"p{one}" for one in above) for at, above in parents.items()}
 
 
+TEKTON, TASK_RUN = ("tekton.dev/v1", "PipelineRun"), ("tekton.dev/v1", "TaskRun")
+
+
+def pipeline(name: str, spec: Obj, children: list[str], status: str = "True", **more: Any) -> Obj:
+    """A PipelineRun, `children` the tasks of its TaskRuns."""
+    told: Obj = {"conditions": [{"type": "Succeeded", "status": status}], "pipelineSpec": spec}
+    told["childReferences"] = [
+        {"kind": "TaskRun", "name": f"{name}-{one}", "pipelineTaskName": one} for one in children
+    ]
+    return {"apiVersion": TEKTON[0], "kind": "PipelineRun", "metadata": meta(name, 0, **more), "status": told}
+
+
+def task_run(name: str, start: float, end: float, of: tuple[str, str] | None = None, status: str = "True") -> list[Obj]:
+    """A TaskRun, five seconds of which it waited for a node, and its pod; `of` are its PipelineRun and its task."""
+    owner, labels = ((TEKTON, of[0]), {"tekton.dev/pipelineTask": of[1]}) if of else (None, {"tekton.dev/task": "lint"})
+    told = {"startTime": at(start - 5), "completionTime": at(end)}
+    told |= {"conditions": [{"type": "Succeeded", "status": status}]}
+    run = {"apiVersion": TASK_RUN[0], "kind": "TaskRun", "metadata": meta(name, start - 5, owner, labels=labels)}
+    return [run | {"status": told}, pod(f"{name}-pod", (TASK_RUN, name), start, end)]
+
+
+def steps(run: str, *tasks: tuple[str, float, float]) -> list[Obj]:
+    return [each for task, start, end in tasks for each in task_run(f"{run}-{task}-{start}", start, end, (run, task))]
+
+
+PIPELINE = {
+    "tasks": [
+        {"name": "clone"},
+        {"name": "skipped", "runAfter": ["clone"], "when": [{"input": "x", "operator": "in", "values": ["y"]}]},
+        {"name": "test", "runAfter": ["skipped"], "matrix": {"params": [{"name": "v", "value": ["1", "2"]}]}},
+        {"name": "build", "params": [{"name": "at", "value": "v-$(tasks.clone.results.commit)"}]},
+        {"name": "push", "runAfter": ["test"], "params": [{"name": "i", "value": "$(tasks.build.results.image[0])"}]},
+    ],
+    "finally": [{"name": "report", "params": [{"name": "s", "value": "$(tasks.clone.status)"}]}],
+}
+TASKS = ["clone", "test", "test", "build", "push", "report"]
+STEPS = (("clone", 9, 19), ("test", 20, 24), ("test", 21, 28), ("build", 20, 50), ("push", 55, 56), ("report", 60, 62))
+
+
+def test_a_pipeline_run_is_the_dag_of_its_tasks(tmp_path: Path) -> None:
+    found = imported(tmp_path, [pipeline("p", PIPELINE, TASKS), *steps("p", *STEPS)])
+    assert stages(found) == {
+        "clone": ([10.0], []),
+        "test": ([4.0, 7.0], ["clone"]),  # after what was skipped: after what that came after
+        "build": ([30.0], ["clone"]),
+        "push": ([1.0], ["build", "test"]),
+        "report": ([2.0], ["push"]),
+    }
+    assert (list(found.trace.job_ids), found.skipped, found.at_once) == (["team/p"], {}, 3)
+
+
+def test_a_task_run_of_its_own_is_a_job_and_tried_again_is_one(tmp_path: Path) -> None:
+    run, its = task_run("alone", 10, 16)
+    found = imported(tmp_path, [run, pod("first", (TASK_RUN, "alone"), 1, 9, "Failed"), its])
+    assert (list(found.trace.job_ids), stages(found)) == (["team/alone"], {"main": ([6.0], [])})
+    assert stages(imported(tmp_path, [run], KEPT)) == {"main": ([11.0], [])}
+    two = imported(tmp_path, [run, its, *task_run("again", 30, 31)])
+    assert two.trace.stage_estimate_s.tolist() == [UNKNOWN_S, 6.0]  # by the task's label
+
+
+def test_what_is_no_whole_run_of_tekton_is_left_out(tmp_path: Path) -> None:
+    nested = pipeline("nested", PIPELINE, [])
+    nested["status"]["childReferences"] = [{"kind": "CustomRun", "name": "n", "pipelineTaskName": "x"}]
+    objects = [
+        *task_run("ok", 5, 6),
+        pipeline("running", PIPELINE, [], status="Unknown"),
+        pipeline("failed", PIPELINE, [], status="False"),
+        pipeline("empty", PIPELINE, []),
+        pipeline("gone", PIPELINE, ["clone"]),
+        nested,
+        pipeline("within", PIPELINE, [], owner=(TEKTON, "other")),
+        *steps("elsewhere", ("clone", 5, 6)),
+        *task_run("cancelled", 5, 6, status="False"),
+        task_run("podless", 5, 6)[0],
+    ]
+    assert imported(tmp_path, objects).skipped == {
+        "has not ended": 1,
+        "failed": 2,
+        "no pod of it succeeded": 1,
+        NO_PODS: 2,
+        "waited for something that is no pod": 1,
+        "a part of a PipelineRun": 2,
+    }
+
+
 def _places(value: Any, at: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     """Return where there is something in a JSON value: keys and indices, from the outside in."""
     inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     return [at, *(place for key, each in inner for place in _places(each, (*at, key)))]
 
 
-WHOLE = {"kind": "List", "items": [*ran("a", 0, 1, 5), argo("w", NODES), *pods_of("w", NODES)]}
+WHOLE = {
+    "kind": "List",
+    "items": [
+        *ran("a", 0, 1, 5),
+        argo("w", NODES),
+        *pods_of("w", NODES),
+        pipeline("p", PIPELINE, TASKS),
+        *steps("p", *STEPS),
+    ],
+}
 ODD = st.sampled_from(
     [
         None,

@@ -52,7 +52,7 @@ IMPORTERS: dict[str, Importer] = {
         Importer("alibaba", "batch_task.csv of Alibaba's 2018 cluster trace", read_alibaba, _LOG),
         Importer("graphml", "GraphML: graphs of other programs, one file or a folder", _read_graphml, _RUNS),
         Importer("jsonl", "Fermata's own job traces", read_native, frozenset()),
-        Importer("kubernetes", "Jobs and Argo Workflows of a cluster, as kubectl prints them", read_kubernetes, _LOG),
+        Importer("kubernetes", "Jobs, Argo Workflows and Tekton runs, as kubectl prints them", read_kubernetes, _LOG),
         Importer("swf", "Standard Workload Format: logs of parallel machines", read_swf, _LOG),
         Importer("tpch", "a folder of Decima's TPC-H queries, sampled", read_tpch, _SAMPLED),
         Importer(

@@ -28,7 +28,7 @@ from collections.abc import Iterable
 from pydantic import TypeAdapter
 
 from fermata.sim.importers.kubectl import ArgoWorkflow, Node, Pod
-from fermata.sim.importers.runs import NO_PODS, RanStage, Run, UnfitError, family_of
+from fermata.sim.importers.runs import NO_PODS, NOT_A_POD, RanStage, Run, UnfitError, family_of, reached
 
 _CRON, _NODE_NAME = "workflows.argoproj.io/cron-workflow", "workflows.argoproj.io/node-name"
 _ON_EXIT = ".onExit"
@@ -56,7 +56,7 @@ def argo_run(workflow: ArgoWorkflow, pods: Iterable[Pod], *, keep: bool) -> Run:
         raise UnfitError("failed")
     nodes = _nodes(workflow)
     if not keep and any(node.type in _WAITS and _length_s(node) for node in nodes.values()):
-        raise UnfitError("waited for something that is no pod")
+        raise UnfitError(NOT_A_POD)
     ran = {key: node for key, node in nodes.items() if node.is_pod_that_ran}
     if not ran:
         raise UnfitError("no pod of it succeeded")
@@ -113,24 +113,11 @@ def _parents(nodes: dict[str, Node], ran: dict[str, Node]) -> dict[str, set[str]
     for key, node in nodes.items():
         for child in node.children or ():
             above[child].add(key)
-    parents = {key: _reached(key, above, ran) for key in ran}
+    parents = {key: reached(key, above, ran) for key in ran}
     for node in nodes.values():
         if node.name.endswith(_ON_EXIT):
             _after(node.name.removesuffix(_ON_EXIT), node.name, ran, parents)
     return parents
-
-
-def _reached(key: str, above: dict[str, set[str]], ran: dict[str, Node]) -> set[str]:
-    """Return the pods that are reached from one against the edges, by way of what is none."""
-    pods, seen, ahead = set[str](), {key}, [key]
-    while ahead:
-        for upper in above.get(ahead.pop(), set()) - seen:
-            seen.add(upper)
-            if upper in ran:
-                pods.add(upper)
-            else:
-                ahead.append(upper)
-    return pods
 
 
 def _after(step: str, handler: str, ran: dict[str, Node], parents: dict[str, set[str]]) -> None:

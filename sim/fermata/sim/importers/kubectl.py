@@ -1,7 +1,8 @@
-"""What `kubectl get -o json` prints, as far as a trace needs it: Jobs, their pods, and Workflows of Argo.
+"""What `kubectl get -o json` prints, as far as a trace needs it: pods, Jobs, Argo Workflows, and runs of Tekton.
 
 Sources: https://kubernetes.io/docs/reference/kubernetes-api/ (batch/v1 Job, v1 Pod);
-https://argo-workflows.readthedocs.io/en/latest/fields/ (argoproj.io/v1alpha1 Workflow).
+https://argo-workflows.readthedocs.io/en/latest/fields/ (argoproj.io/v1alpha1 Workflow);
+https://tekton.dev/docs/pipelines/pipeline-api/ (tekton.dev/v1 TaskRun, PipelineRun).
 
 A file may hold one list, or any number of JSON documents one after another: lists, objects and watch events, as
 `kubectl get --watch`, with or without `--output-watch-events`, and `cat` of several files give them. Of an object that
@@ -15,13 +16,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, ValidationError
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
 from pydantic.alias_generators import to_camel
 
 from fermata.policy.errors import InputError
 from fermata.sim.files import Progress, read_bytes, shown_name
 
-_ARGO = "argoproj.io/"
+_ARGO, _TEKTON = "argoproj.io/", "tekton.dev/"
 
 
 class _Object(BaseModel):
@@ -198,16 +199,71 @@ class ArgoWorkflow(_Object):
         return self.status.phase in ("Succeeded", "Failed", "Error")
 
 
-_Kind = TypeVar("_Kind", Pod, Job, ArgoWorkflow)
+class _Knative(_Object):
+    """The part of a status that all runs of Tekton have."""
+
+    conditions: list[_Condition] | None = None
+    start_time: AwareDatetime | None = None
+    completion_time: AwareDatetime | None = None
+
+    @property
+    def succeeded(self) -> bool | None:
+        """Whether it succeeded; None while it has not ended."""
+        told = next((each.status for each in self.conditions or () if each.type == "Succeeded"), "Unknown")
+        return {"True": True, "False": False}.get(told)
+
+
+class TaskRun(_Object):
+    """A TaskRun of Tekton, which has one pod, and another for each time that it is tried again."""
+
+    metadata: Meta
+    status: _Knative = _Knative()
+
+    @property
+    def ended(self) -> bool:
+        """Whether it runs no more."""
+        return self.status.succeeded is not None
+
+
+class _Child(_Object):
+    kind: str = ""
+    pipeline_task_name: str = ""
+
+
+class _PipelineSpec(_Object):
+    tasks: list[dict[str, Any]] | None = None
+    finally_: list[dict[str, Any]] | None = Field(None, alias="finally")
+
+
+class _PipelineRunStatus(_Knative):
+    child_references: list[_Child] | None = None
+    pipeline_spec: _PipelineSpec | None = None
+
+
+class PipelineRun(_Object):
+    """A PipelineRun of Tekton."""
+
+    metadata: Meta
+    status: _PipelineRunStatus = _PipelineRunStatus()
+
+    @property
+    def ended(self) -> bool:
+        """Whether it runs no more."""
+        return self.status.succeeded is not None
+
+
+_Kind = TypeVar("_Kind", Pod, Job, ArgoWorkflow, TaskRun, PipelineRun)
 
 
 class Objects:
-    """The pods, Jobs and Argo Workflows of a file, each as it was last, by uid."""
+    """The pods of a file, and what made them, each as it was last, by uid."""
 
     def __init__(self) -> None:
         self.pods: dict[str, Pod] = {}
         self.jobs: dict[str, Job] = {}
         self.workflows: dict[str, ArgoWorkflow] = {}
+        self.task_runs: dict[str, TaskRun] = {}
+        self.pipeline_runs: dict[str, PipelineRun] = {}
 
     def add(self, raw: dict[str, Any], kind: str) -> None:
         """Take an object, if it is of a kind that matters.
@@ -222,6 +278,15 @@ class Objects:
             _keep(self.jobs, Job.model_validate(raw))
         elif kind == "Workflow" and version.startswith(_ARGO):
             _keep(self.workflows, ArgoWorkflow.model_validate(raw))
+        elif kind == "TaskRun" and version.startswith(_TEKTON):
+            _keep(self.task_runs, TaskRun.model_validate(raw))
+        elif kind == "PipelineRun" and version.startswith(_TEKTON):
+            _keep(self.pipeline_runs, PipelineRun.model_validate(raw))
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is nothing that could become a job of a trace."""
+        return not (self.jobs or self.workflows or self.task_runs or self.pipeline_runs)
 
 
 def is_argo(owner: Owner) -> bool:
@@ -252,8 +317,8 @@ def read_objects(path: str | Path, progress: Progress | None = None) -> Objects:
                 objects.add(raw, kind)
             except ValidationError as error:
                 raise InputError(f"{_title(raw, kind)}: {_first(error)}", file=name, line=line) from error
-    if not objects.jobs and not objects.workflows:
-        told = "no Job and no Workflow of Argo in it; expected what `kubectl get jobs,pods -o json` prints"
+    if objects.empty:
+        told = "no Job, Argo Workflow or Tekton run in it; expected what `kubectl get jobs,pods -o json` prints"
         raise InputError(told, file=name)
     return objects
 

@@ -1,9 +1,10 @@
-"""Jobs and Argo Workflows that ran in a cluster without Fermata, as `kubectl get jobs,pods -o json` prints them.
+"""What ran in a cluster without Fermata, as kubectl prints it: Jobs, Argo Workflows, and runs of Tekton.
 
 What becomes of it:
 - a Job is a job of one stage; each of its pods that succeeded is a task of one slot. It takes what the pod took: from
   when it was on its node (`status.startTime`, images are pulled then) until its last container ended, as Fermata's
-  operator counts. An Argo Workflow is a job with a stage for each of its steps (`fermata.sim.importers.argo`);
+  operator counts. An Argo Workflow is a job with a stage for each of its steps (`fermata.sim.importers.argo`), a
+  PipelineRun of Tekton one with a stage for each of its tasks (`fermata.sim.importers.tekton`);
 - it arrives when its object was made, the first at 0;
 - its estimates are what Fermata would have known of it (`fermata.sim.importers.runs`);
 - skipped: what has not ended, or failed; Jobs that an Argo Workflow or Fermata made, as these are parts of others; and
@@ -16,50 +17,71 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 from fermata.sim.importers.argo import argo_run
 from fermata.sim.importers.base import DEFAULTS, Imported, ImportOptions, JobSink
-from fermata.sim.importers.kubectl import Job, Pod, is_argo, read_objects
+from fermata.sim.importers.kubectl import Job, Objects, Pod, TaskRun, is_argo, read_objects
 from fermata.sim.importers.runs import NO_PODS, RanStage, Run, UnfitError, add_runs, family_of, most_at_once
+from fermata.sim.importers.tekton import pipeline_run, task_run
 from fermata.sim.trace_builder import MAX_TASKS, mean_duration_s
 
 _STAGE = "main"  # of a Job, which has but one
 _INDEX = "batch.kubernetes.io/job-completion-index"
 _OURS = "fermata.dev/"
+_Owned = TypeVar("_Owned", Pod, TaskRun)
 
 
 def read_kubernetes(path: str | Path, options: ImportOptions = DEFAULTS) -> Imported:
-    """Read Jobs, Argo Workflows and their pods from what kubectl printed as JSON.
+    """Read Jobs, Argo Workflows, runs of Tekton and their pods from what kubectl printed as JSON.
 
     Args:
         path: a file, possibly `.xz` or `.gz`; `-` for standard input.
         options: see `ImportOptions`; sampling options do not apply.
 
     Raises:
-        InputError: it cannot be read, is not JSON, or holds no Job and no Argo Workflow.
+        InputError: it cannot be read, is not JSON, or holds nothing of these but pods.
     """
     objects = read_objects(path, options.progress)
     sink = JobSink(path, options)
-    pods_of: dict[str, list[Pod]] = defaultdict(list)
-    for pod in objects.pods.values():
-        for owner in pod.metadata.owner_references or ():
-            pods_of[owner.uid].append(pod)
+    pods_of = _by_owner(objects.pods.values())
     runs: list[Run] = []
-    for job in objects.jobs.values():
+    for make in _makers(objects, pods_of, keep=options.keep_incomplete):
         try:
-            runs.append(_job_run(job, pods_of[job.metadata.uid], keep=options.keep_incomplete))
-        except UnfitError as reason:
-            sink.skip(str(reason))
-    for workflow in objects.workflows.values():
-        try:
-            runs.append(argo_run(workflow, pods_of[workflow.metadata.uid], keep=options.keep_incomplete))
+            runs.append(make())
         except UnfitError as reason:
             sink.skip(str(reason))
     add_runs(sink, runs, options)
-    taken = {run.meta.uid for run in runs}
-    spans_s = [pod.span_s for uid in taken for pod in pods_of[uid]]
+    known = objects.jobs.keys() | objects.workflows.keys() | objects.task_runs.keys()
+    spans_s = [pod.span_s for uid in known for pod in pods_of.get(uid, ())]
     return sink.finish(at_once=most_at_once(span_s for span_s in spans_s if span_s is not None) or None)
+
+
+def _makers(objects: Objects, pods_of: Mapping[str, list[Pod]], *, keep: bool) -> Iterator[Callable[[], Run]]:
+    """Yield what makes a run of each object that may be one, or says why it is none."""
+    for uid, job in objects.jobs.items():
+        yield partial(_job_run, job, pods_of.get(uid, []), keep=keep)
+    for uid, workflow in objects.workflows.items():
+        yield partial(argo_run, workflow, pods_of.get(uid, []), keep=keep)
+    parts = _by_owner(objects.task_runs.values())
+    for uid, whole in objects.pipeline_runs.items():
+        yield partial(pipeline_run, whole, parts.get(uid, []), pods_of, keep=keep)
+    for uid, alone in objects.task_runs.items():
+        owner = alone.metadata.controller
+        if owner is None or owner.uid not in objects.pipeline_runs:
+            yield partial(task_run, alone, pods_of.get(uid, []), keep=keep)
+
+
+def _by_owner(objects: Iterable[_Owned]) -> dict[str, list[_Owned]]:
+    """Return objects by the uid of what owns them."""
+    found: dict[str, list[_Owned]] = defaultdict(list)
+    for each in objects:
+        for owner in each.metadata.owner_references or ():
+            found[owner.uid].append(each)
+    return dict(found)
 
 
 def _job_run(job: Job, pods: list[Pod], *, keep: bool) -> Run:
@@ -93,10 +115,9 @@ def _job_run(job: Job, pods: list[Pod], *, keep: bool) -> Run:
 
 def _spans_s(pods: list[Pod]) -> list[tuple[float, float]]:
     """Return when the pods of a Job ran that succeeded, by their end; of several with one index the first."""
-    ran = [pod for pod in pods if pod.status.phase == "Succeeded" and pod.span_s is not None]
     by_index: dict[str, tuple[float, float]] = {}
-    for pod in ran:
-        span_s = pod.span_s
+    for pod in pods:
+        span_s = pod.span_s if pod.status.phase == "Succeeded" else None
         index = (pod.metadata.annotations or {}).get(_INDEX, pod.metadata.uid)
         if span_s is not None and (index not in by_index or span_s[1] < by_index[index][1]):
             by_index[index] = span_s

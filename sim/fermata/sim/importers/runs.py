@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from fermata.policy.earlier_runs import EarlierRuns, Lesson, StageKey, without_run_suffix
@@ -19,6 +19,8 @@ from fermata.sim.trace_builder import StageSpec, mean_duration_s
 
 FAMILY = "fermata.dev/family"
 NO_PODS = "not all of its pods are in the file (--keep-incomplete fills in how long they may have run)"
+
+NOT_A_POD = "waited for something that is no pod"
 
 
 class UnfitError(Exception):
@@ -109,3 +111,22 @@ def most_at_once(spans_s: Iterable[tuple[float, float]]) -> int:
         now += change
         most = max(most, now)
     return most
+
+
+def reached(key: str, above: Mapping[str, set[str]], ran: Container[str]) -> set[str]:
+    """Return which of those that ran are reached from one against the edges, by way of what did not.
+
+    Args:
+        key: where to begin.
+        above: by key, what has an edge to it.
+        ran: keys of what did.
+    """
+    found, seen, ahead = set[str](), {key}, [key]
+    while ahead:
+        for upper in above.get(ahead.pop(), set()) - seen:
+            seen.add(upper)
+            if upper in ran:
+                found.add(upper)
+            else:
+                ahead.append(upper)
+    return found
