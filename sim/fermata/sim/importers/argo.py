@@ -27,7 +27,7 @@ from collections.abc import Iterable
 
 from pydantic import TypeAdapter
 
-from fermata.sim.importers.kubectl import ArgoWorkflow, Node, Pod
+from fermata.sim.importers.cluster_objects import ArgoWorkflow, Node, Pod
 from fermata.sim.importers.runs import NO_PODS, NOT_A_POD, RanStage, Run, UnfitError, family_of, reached
 
 _CRON, _NODE_NAME = "workflows.argoproj.io/cron-workflow", "workflows.argoproj.io/node-name"

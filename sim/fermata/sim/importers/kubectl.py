@@ -1,8 +1,4 @@
-"""What `kubectl get -o json` prints, as far as a trace needs it: pods, Jobs, Argo Workflows, and runs of Tekton.
-
-Sources: https://kubernetes.io/docs/reference/kubernetes-api/ (batch/v1 Job, v1 Pod);
-https://argo-workflows.readthedocs.io/en/latest/fields/ (argoproj.io/v1alpha1 Workflow);
-https://tekton.dev/docs/pipelines/pipeline-api/ (tekton.dev/v1 TaskRun, PipelineRun).
+"""What `kubectl get -o json` prints: the objects in it that matter to a trace, each as it was last.
 
 A file may hold one list, or any number of JSON documents one after another: lists, objects and watch events, as
 `kubectl get --watch`, with or without `--output-watch-events`, and `cat` of several files give them. Of an object that
@@ -16,241 +12,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
-from pydantic.alias_generators import to_camel
+from pydantic import ValidationError
 
 from fermata.policy.errors import InputError
 from fermata.sim.files import Progress, read_bytes, shown_name
-
-_ARGO, _TEKTON = "argoproj.io/", "tekton.dev/"
-
-
-class _Object(BaseModel):
-    """A part of an object, as far as it is asked for."""
-
-    model_config = ConfigDict(alias_generator=to_camel, extra="ignore")
-
-
-class Owner(_Object):
-    """Whose an object is."""
-
-    api_version: str
-    kind: str
-    name: str
-    uid: str
-    controller: bool | None = None
-
-
-class Meta(_Object):
-    """`metadata` of an object."""
-
-    uid: str
-    name: str
-    namespace: str = ""
-    creation_timestamp: AwareDatetime
-    labels: dict[str, str] | None = None
-    annotations: dict[str, str] | None = None
-    owner_references: list[Owner] | None = None
-
-    @property
-    def created_s(self) -> float:
-        """When it was made, seconds since the epoch."""
-        return self.creation_timestamp.timestamp()
-
-    @property
-    def controller(self) -> Owner | None:
-        """Who looks after it."""
-        return next((owner for owner in self.owner_references or () if owner.controller), None)
-
-    def label(self, key: str) -> str | None:
-        """Return what a label says; None where there is none, or an empty one."""
-        return (self.labels or {}).get(key) or None
-
-
-class _Terminated(_Object):
-    finished_at: AwareDatetime | None = None
-
-
-class _State(_Object):
-    terminated: _Terminated | None = None
-
-
-class _Container(_Object):
-    state: _State | None = None
-
-    @property
-    def end_s(self) -> float | None:
-        ended = self.state.terminated if self.state else None
-        return ended.finished_at.timestamp() if ended and ended.finished_at else None
-
-
-class _PodStatus(_Object):
-    phase: str = ""
-    start_time: AwareDatetime | None = None
-    container_statuses: list[_Container] | None = None
-    init_container_statuses: list[_Container] | None = None
-
-
-class Pod(_Object):
-    """A pod."""
-
-    metadata: Meta
-    status: _PodStatus = _PodStatus()
-
-    @property
-    def ended(self) -> bool:
-        """Whether it runs no more."""
-        return self.status.phase in ("Succeeded", "Failed")
-
-    @property
-    def span_s(self) -> tuple[float, float] | None:
-        """From when it was on its node until its last container ended, seconds since the epoch, if it is known."""
-        containers = [*(self.status.container_statuses or ()), *(self.status.init_container_statuses or ())]
-        ends_s = [end_s for container in containers if (end_s := container.end_s) is not None]
-        if not self.ended or self.status.start_time is None or not ends_s:
-            return None
-        start_s = self.status.start_time.timestamp()
-        return start_s, max(start_s, *ends_s)
-
-
-class _Condition(_Object):
-    type: str
-    status: str
-
-
-class _JobSpec(_Object):
-    parallelism: int | None = None
-
-
-class _JobStatus(_Object):
-    succeeded: int | None = None
-    start_time: AwareDatetime | None = None
-    completion_time: AwareDatetime | None = None
-    conditions: list[_Condition] | None = None
-
-
-class Job(_Object):
-    """A Job of batch/v1."""
-
-    metadata: Meta
-    spec: _JobSpec = _JobSpec()
-    status: _JobStatus = _JobStatus()
-
-    @property
-    def phase(self) -> str:
-        """How it ended: Complete or Failed; empty while it has not."""
-        held = [each.type for each in self.status.conditions or () if each.status == "True"]
-        return next((each for each in held if each in ("Complete", "Failed")), "")
-
-    @property
-    def ended(self) -> bool:
-        """Whether it runs no more."""
-        return bool(self.phase)
-
-
-class _Memo(_Object):
-    hit: bool = False
-
-
-class Node(_Object):
-    """A step of an Argo Workflow's run: a pod, or what holds others together."""
-
-    id: str
-    name: str
-    type: str = ""
-    phase: str = ""
-    started_at: AwareDatetime | None = None
-    finished_at: AwareDatetime | None = None
-    children: list[str] | None = None
-    memoization_status: _Memo | None = None
-
-    @property
-    def is_pod_that_ran(self) -> bool:
-        """Whether a pod of its own did what it is for, rather than a cache."""
-        cached = self.memoization_status is not None and self.memoization_status.hit
-        return self.type == "Pod" and self.phase == "Succeeded" and not cached
-
-
-class _TemplateRef(_Object):
-    name: str | None = None
-
-
-class _ArgoSpec(_Object):
-    workflow_template_ref: _TemplateRef | None = None
-
-
-class _ArgoStatus(_Object):
-    phase: str = ""
-    nodes: dict[str, Node] | None = None
-    compressed_nodes: str | None = None
-    offload_node_status_version: str | None = None
-
-
-class ArgoWorkflow(_Object):
-    """A Workflow of Argo."""
-
-    metadata: Meta
-    spec: _ArgoSpec = _ArgoSpec()
-    status: _ArgoStatus = _ArgoStatus()
-
-    @property
-    def ended(self) -> bool:
-        """Whether it runs no more."""
-        return self.status.phase in ("Succeeded", "Failed", "Error")
-
-
-class _Knative(_Object):
-    """The part of a status that all runs of Tekton have."""
-
-    conditions: list[_Condition] | None = None
-    start_time: AwareDatetime | None = None
-    completion_time: AwareDatetime | None = None
-
-    @property
-    def succeeded(self) -> bool | None:
-        """Whether it succeeded; None while it has not ended."""
-        told = next((each.status for each in self.conditions or () if each.type == "Succeeded"), "Unknown")
-        return {"True": True, "False": False}.get(told)
-
-
-class TaskRun(_Object):
-    """A TaskRun of Tekton, which has one pod, and another for each time that it is tried again."""
-
-    metadata: Meta
-    status: _Knative = _Knative()
-
-    @property
-    def ended(self) -> bool:
-        """Whether it runs no more."""
-        return self.status.succeeded is not None
-
-
-class _Child(_Object):
-    kind: str = ""
-    pipeline_task_name: str = ""
-
-
-class _PipelineSpec(_Object):
-    tasks: list[dict[str, Any]] | None = None
-    finally_: list[dict[str, Any]] | None = Field(None, alias="finally")
-
-
-class _PipelineRunStatus(_Knative):
-    child_references: list[_Child] | None = None
-    pipeline_spec: _PipelineSpec | None = None
-
-
-class PipelineRun(_Object):
-    """A PipelineRun of Tekton."""
-
-    metadata: Meta
-    status: _PipelineRunStatus = _PipelineRunStatus()
-
-    @property
-    def ended(self) -> bool:
-        """Whether it runs no more."""
-        return self.status.succeeded is not None
-
+from fermata.sim.importers.cluster_objects import ARGO, TEKTON, ArgoWorkflow, Job, PipelineRun, Pod, TaskRun
 
 _Kind = TypeVar("_Kind", Pod, Job, ArgoWorkflow, TaskRun, PipelineRun)
 
@@ -276,22 +42,17 @@ class Objects:
             _keep(self.pods, Pod.model_validate(raw))
         elif kind == "Job" and version.startswith("batch/"):
             _keep(self.jobs, Job.model_validate(raw))
-        elif kind == "Workflow" and version.startswith(_ARGO):
+        elif kind == "Workflow" and version.startswith(ARGO):
             _keep(self.workflows, ArgoWorkflow.model_validate(raw))
-        elif kind == "TaskRun" and version.startswith(_TEKTON):
+        elif kind == "TaskRun" and version.startswith(TEKTON):
             _keep(self.task_runs, TaskRun.model_validate(raw))
-        elif kind == "PipelineRun" and version.startswith(_TEKTON):
+        elif kind == "PipelineRun" and version.startswith(TEKTON):
             _keep(self.pipeline_runs, PipelineRun.model_validate(raw))
 
     @property
     def empty(self) -> bool:
         """Whether there is nothing that could become a job of a trace."""
         return not (self.jobs or self.workflows or self.task_runs or self.pipeline_runs)
-
-
-def is_argo(owner: Owner) -> bool:
-    """Return whether an owner is a Workflow of Argo."""
-    return owner.kind == "Workflow" and owner.api_version.startswith(_ARGO)
 
 
 def _keep(known: dict[str, _Kind], new: _Kind) -> None:

@@ -24,7 +24,8 @@ from typing import TypeVar
 
 from fermata.sim.importers.argo import argo_run
 from fermata.sim.importers.base import DEFAULTS, Imported, ImportOptions, JobSink
-from fermata.sim.importers.kubectl import Job, Objects, Pod, TaskRun, is_argo, read_objects
+from fermata.sim.importers.cluster_objects import Job, Pod, TaskRun, is_argo
+from fermata.sim.importers.kubectl import Objects, read_objects
 from fermata.sim.importers.runs import NO_PODS, RanStage, Run, UnfitError, add_runs, family_of, most_at_once
 from fermata.sim.importers.tekton import pipeline_run, task_run
 from fermata.sim.trace_builder import MAX_TASKS, mean_duration_s

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from fermata.policy.earlier_runs import EarlierRuns, Lesson, StageKey, without_run_suffix
 from fermata.sim.importers.base import ImportOptions, JobSink
-from fermata.sim.importers.kubectl import Meta
+from fermata.sim.importers.cluster_objects import Meta
 from fermata.sim.trace_builder import StageSpec, mean_duration_s
 
 FAMILY = "fermata.dev/family"

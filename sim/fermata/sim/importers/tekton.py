@@ -21,7 +21,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from fermata.sim.importers.kubectl import PipelineRun, Pod, TaskRun
+from fermata.sim.importers.cluster_objects import PipelineRun, Pod, TaskRun
 from fermata.sim.importers.runs import NO_PODS, NOT_A_POD, RanStage, Run, UnfitError, family_of, reached
 
 _PIPELINE, _TASK, _STEP = "tekton.dev/pipeline", "tekton.dev/task", "tekton.dev/pipelineTask"
