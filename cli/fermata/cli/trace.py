@@ -97,8 +97,9 @@ def import_(
     if imported.executors is not None:
         machine = counted(imported.executors, "processor")
         _say(f"the source's machine had {machine}: use --executors {imported.executors}")
-    if imported.at_once is not None:
-        _say(f"at most {counted(imported.at_once, 'task')} ran at one time, by which --executors can be chosen")
+    if imported.as_it_ran is not None:
+        most, jct = counted(imported.as_it_ran.at_once, "task"), amount(imported.as_it_ran.mean_jct_s, 4)
+        _say(f"as they ran, the mean JCT was {jct} s, and at most {most} ran at one time")
     for reason, count in imported.skipped.items():
         _say(f"{counted(count, 'job')} left out: {reason}")
 

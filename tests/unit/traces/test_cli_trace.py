@@ -167,7 +167,7 @@ def test_what_kubectl_printed_comes_through_a_pipe() -> None:
     assert [json.loads(line)["id"] for line in done.stdout.splitlines()] == ["team/a", "team/b"]
     assert done.stderr == (
         "2 jobs, 2 tasks written to -\n"
-        "at most 2 tasks ran at one time, by which --executors can be chosen\n"
+        "as they ran, the mean JCT was 6 s, and at most 2 tasks ran at one time\n"
         "1 job left out: not all of its pods are in the file (--keep-incomplete fills in how long they may have run)\n"
     )
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from fermata.policy.earlier_runs import UNKNOWN_S
 from fermata.policy.errors import InputError
 from fermata.sim.importers import Imported, ImportOptions
-from fermata.sim.importers.base import DEFAULTS
+from fermata.sim.importers.base import DEFAULTS, AsItRan
 from fermata.sim.importers.kubernetes import read_kubernetes
 from fermata.sim.importers.runs import NO_PODS, most_at_once
 from fermata.sim.trace_builder import specs_of
@@ -77,13 +77,13 @@ def stages(found: Imported, index: int = 0) -> dict[str, tuple[list[float], list
 
 
 def test_a_job_takes_what_its_pods_took_on_their_nodes(tmp_path: Path) -> None:
-    wide = [job("wide", 10, succeeded=2, end=99), pod("w1", (JOB, "wide"), 20, 50), pod("w2", (JOB, "wide"), 12, 22)]
+    wide = [job("wide", 10, succeeded=2, end=50), pod("w1", (JOB, "wide"), 20, 50), pod("w2", (JOB, "wide"), 12, 22)]
     found = imported(tmp_path, [*ran("late", 31, 40, 45), *wide])
     assert list(found.trace.job_ids) == ["team/wide", "team/late"]
     assert found.trace.job_arrival_s.tolist() == [0.0, 21.0]
     assert (stages(found), stages(found, 1)) == ({"main": ([10.0, 30.0], [])}, {"main": ([5.0], [])})
     assert found.trace.stage_slots.tolist() == [1, 1]
-    assert (found.at_once, found.skipped) == (2, {})
+    assert (found.as_it_ran, found.skipped) == (AsItRan(mean_jct_s=(40 + 14) / 2, at_once=2), {})
 
 
 def test_a_pod_runs_until_its_last_container_ends(tmp_path: Path) -> None:
@@ -262,7 +262,7 @@ def test_an_argo_workflow_is_the_dag_of_its_pods(tmp_path: Path) -> None:
     found = imported(tmp_path, [argo("w", NODES), *pods_of("w", NODES)])
     assert shape(found) == SHAPE
     assert set(found.trace.task_duration_s.tolist()) == {5.0}  # the nodes' own times begin with the Workflow's
-    assert (list(found.trace.job_ids), found.at_once) == (["team/w"], 3)
+    assert (list(found.trace.job_ids), found.as_it_ran) == (["team/w"], AsItRan(60.0, 3))
 
 
 def test_pods_of_a_fan_out_are_one_stage(tmp_path: Path) -> None:
@@ -424,7 +424,7 @@ def test_a_pipeline_run_is_the_dag_of_its_tasks(tmp_path: Path) -> None:
         "push": ([1.0], ["build", "test"]),
         "report": ([2.0], ["push"]),
     }
-    assert (list(found.trace.job_ids), found.skipped, found.at_once) == (["team/p"], {}, 3)
+    assert (list(found.trace.job_ids), found.skipped, found.as_it_ran) == (["team/p"], {}, AsItRan(62.0, 3))
 
 
 def test_a_task_run_of_its_own_is_a_job_and_tried_again_is_one(tmp_path: Path) -> None:

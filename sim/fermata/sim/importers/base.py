@@ -46,12 +46,25 @@ DEFAULTS = ImportOptions()
 
 
 @dataclass(frozen=True)
+class AsItRan:
+    """How jobs did where they ran.
+
+    Args:
+        mean_jct_s: from when a job arrived until it had ended, seconds, the mean of all jobs.
+        at_once: the most tasks that ran at one time.
+    """
+
+    mean_jct_s: float
+    at_once: int
+
+
+@dataclass(frozen=True)
 class Imported:
     """A trace with what its source said besides."""
 
     trace: Trace
     executors: int | None = None  # how many processors the source's machine had, where it says so
-    at_once: int | None = None  # how many of its tasks ran at one time at most, where the source says when they ran
+    as_it_ran: AsItRan | None = None  # where the source says when each task ran
     skipped: dict[str, int] = field(default_factory=dict)  # reason -> jobs
 
 
@@ -113,7 +126,7 @@ class JobSink:
             name = self._name if file is None else shown_name(file)
             raise InputError(error.message, file=name, line=line) from error
 
-    def finish(self, executors: int | None = None, at_once: int | None = None) -> Imported:
+    def finish(self, executors: int | None = None, as_it_ran: AsItRan | None = None) -> Imported:
         """The trace of all jobs added.
 
         Raises:
@@ -123,4 +136,4 @@ class JobSink:
             why = "; ".join(f"{count} skipped: {reason}" for reason, count in self._skipped.items())
             told = f"({why})" if why else "there is nothing in it; expected at least one job"
             raise InputError(f"no usable jobs{' ' if why else ': '}{told}", file=self._name)
-        return Imported(self._builder.finish(), executors, at_once, skipped=dict(self._skipped))
+        return Imported(self._builder.finish(), executors, as_it_ran, skipped=dict(self._skipped))

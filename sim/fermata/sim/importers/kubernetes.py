@@ -20,10 +20,11 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
+from statistics import fmean
 from typing import TypeVar
 
 from fermata.sim.importers.argo import argo_run
-from fermata.sim.importers.base import DEFAULTS, Imported, ImportOptions, JobSink
+from fermata.sim.importers.base import DEFAULTS, AsItRan, Imported, ImportOptions, JobSink
 from fermata.sim.importers.cluster_objects import Job, Pod, TaskRun, is_argo
 from fermata.sim.importers.kubectl import Objects, read_objects
 from fermata.sim.importers.runs import NO_PODS, RanStage, Run, UnfitError, add_runs, family_of, most_at_once
@@ -55,10 +56,11 @@ def read_kubernetes(path: str | Path, options: ImportOptions = DEFAULTS) -> Impo
             runs.append(make())
         except UnfitError as reason:
             sink.skip(str(reason))
-    add_runs(sink, runs, options)
+    jcts_s = add_runs(sink, runs, options)
     known = objects.jobs.keys() | objects.workflows.keys() | objects.task_runs.keys()
     spans_s = [pod.span_s for uid in known for pod in pods_of.get(uid, ())]
-    return sink.finish(at_once=most_at_once(span_s for span_s in spans_s if span_s is not None) or None)
+    at_once = most_at_once(span_s for span_s in spans_s if span_s is not None)
+    return sink.finish(as_it_ran=AsItRan(fmean(jcts_s), at_once) if jcts_s else None)
 
 
 def _makers(objects: Objects, pods_of: Mapping[str, list[Pod]], *, keep: bool) -> Iterator[Callable[[], Run]]:

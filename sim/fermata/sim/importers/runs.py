@@ -66,11 +66,11 @@ def family_of(meta: Meta, maker: str | None) -> str:
     return meta.label(FAMILY) or maker or without_run_suffix(meta.name)
 
 
-def add_runs(sink: JobSink, runs: Iterable[Run], options: ImportOptions) -> None:
-    """Add runs as jobs, in order of arrival; the first arrives at 0."""
+def add_runs(sink: JobSink, runs: Iterable[Run], options: ImportOptions) -> list[float]:
+    """Add runs as jobs, in order of arrival, the first at 0; return the JCT that each had, seconds."""
     ordered = sorted(runs, key=lambda run: (run.meta.created_s, run.meta.namespace, run.meta.name))
     known, to_learn = EarlierRuns(), list[tuple[float, str, str, Run, RanStage]]()
-    seen = Counter[str]()
+    seen, jcts_s = Counter[str](), list[float]()
     for run in ordered:
         if sink.full:
             break
@@ -90,8 +90,10 @@ def add_runs(sink: JobSink, runs: Iterable[Run], options: ImportOptions) -> None
         seen[title] += 1  # a name may be used again once its object is gone
         job_id = title if seen[title] == 1 else f"{title}/{run.meta.uid}"
         sink.add(job_id, now_s - ordered[0].meta.created_s, stages)
+        jcts_s.append(max(stage.end_s for stage in run.stages) - now_s)
         for stage in run.stages:
             heapq.heappush(to_learn, (stage.end_s, run.meta.uid, stage.name, run, stage))
+    return jcts_s
 
 
 def _learn(known: EarlierRuns, run: Run, stage: RanStage) -> None:
