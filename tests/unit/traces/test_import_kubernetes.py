@@ -6,6 +6,7 @@ import base64
 import contextlib
 import gzip
 import json
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -251,7 +252,7 @@ def shape(found: Imported) -> dict[str, list[str]]:
     return {name: depends_on for name, (_, depends_on) in stages(found).items()}
 
 
-def pods_of(workflow: str, nodes: list[Obj]) -> list[Obj]:
+def pods_of(workflow: str, nodes: Iterable[Obj]) -> list[Obj]:
     """The pods of a Workflow, each five seconds on its node."""
     ends = {each["name"]: each["finishedAt"] for each in nodes if each["type"] == "Pod"}
     seconds = {name: (datetime.fromisoformat(end) - BEGIN).total_seconds() for name, end in ends.items()}
@@ -278,11 +279,28 @@ def test_pods_of_a_fan_out_are_one_stage(tmp_path: Path) -> None:
     assert stages(found) == {"[0].each": ([5.0, 5.0, 5.0], []), "[1].end": ([5.0], ["[0].each"])}
 
 
+def test_a_workflow_of_one_pod_and_one_of_a_fan_out_alone(tmp_path: Path) -> None:
+    alone = argo("one", [node("one", "Pod", end=9)])
+    items = [node(f"w.each({index})", "Pod", end=end) for index, end in enumerate((40, 30, 35))]
+    wide = argo("w", [node("w", "TaskGroup", *(each["id"] for each in items)), *items], creationTimestamp=at(10))
+    pods = [argo_pod("w", "w.each(0)", 20, 40), argo_pod("w", "w.each(1)", 29, 30), argo_pod("w", "w.each(2)", 25, 35)]
+    stranger = pod("stranger", (ARGO, "w"), 0, 90)  # of a Workflow's, but of none of its steps
+    found = imported(tmp_path, [alone, *pods_of("one", alone["status"]["nodes"].values()), wide, stranger, *pods])
+    assert stages(found) == {"main": ([5.0], [])}
+    assert stages(found, 1) == {"each": ([20.0, 10.0, 1.0], [])}  # as they began
+    assert found.as_it_ran
+    assert found.as_it_ran.mean_jct_s == (9 + 30) / 2
+
+
 def test_pods_of_argo_that_are_gone_may_have_run_since_they_were_made(tmp_path: Path) -> None:
     nodes = [node("w", "DAG", "w.a"), node("w.a", "Pod", "w.b", start=3, end=10), node("w.b", "Pod", start=10, end=12)]
     objects = [argo("w", nodes), argo_pod("w", "w.b", 11, 12), *ran("other", 0, 0, 1)]
     assert imported(tmp_path, objects).skipped == {NO_PODS: 1}
     assert stages(imported(tmp_path, objects, KEPT), 1) == {"a": ([7.0], []), "b": ([1.0], ["a"])}
+    nodes[1] |= {"startedAt": None}
+    assert stages(imported(tmp_path, [argo("w", nodes), *objects[1:]], KEPT), 1)["a"] == ([0.0], [])
+    nodes[1] |= {"startedAt": at(3), "finishedAt": None}
+    assert imported(tmp_path, [argo("w", nodes), *objects[1:]], KEPT).skipped == {NO_PODS: 1}
 
 
 @pytest.mark.parametrize(
@@ -315,6 +333,8 @@ def test_a_workflow_that_waited_for_no_pod_is_kept_only_where_that_was_asked(tmp
     objects = [argo("w", nodes), *pods_of("w", nodes), *ran("other", 1, 1, 2)]
     assert imported(tmp_path, objects).skipped == {"waited for something that is no pod": 1}
     assert stages(imported(tmp_path, objects, KEPT)) == {"[1]": ([5.0], [])}
+    nodes[1] |= {"finishedAt": nodes[1]["startedAt"]}  # for no time at all
+    assert imported(tmp_path, [argo("w", nodes), *objects[1:]]).skipped == {}
 
 
 def test_what_a_cache_answered_had_no_pod(tmp_path: Path) -> None:
