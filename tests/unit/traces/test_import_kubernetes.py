@@ -106,7 +106,8 @@ def test_attempts_that_failed_are_no_tasks_and_an_index_is_one(tmp_path: Path) -
 
 
 def test_what_is_no_job_of_a_trace_is_left_out_with_the_reason(tmp_path: Path) -> None:
-    failed, running, none = job("failed", 0), job("running", 0), job("none", 0, succeeded=0)
+    failed, running, none, silent = job("failed", 0), job("running", 0), job("none", 0, succeeded=0), job("silent", 0)
+    del silent["status"]["succeeded"]
     failed["status"]["conditions"] = [
         {"type": "Complete", "status": "False"},
         {"type": "FailureTarget", "status": "True"},
@@ -115,12 +116,12 @@ def test_what_is_no_job_of_a_trace_is_left_out_with_the_reason(tmp_path: Path) -
     running["status"]["conditions"] = [{"type": "Suspended", "status": "True"}]
     stage = job("ours", 0, owner=(("fermata.dev/v1alpha1", "Workflow"), "w"))
     of_argo = job("of-argo", 0, owner=(ARGO, "w"))
-    found = imported(tmp_path, [*ran("a", 0, 1, 2), failed, running, none, stage, of_argo, job("gone", 0)])
+    found = imported(tmp_path, [*ran("a", 0, 1, 2), failed, running, none, silent, stage, of_argo, job("gone", 0)])
     assert list(found.trace.job_ids) == ["team/a"]
     assert found.skipped == {
         "failed": 1,
         "has not ended": 1,
-        "no pod of it succeeded": 1,
+        "no pod of it succeeded": 2,
         "a stage of a Workflow of Fermata; `fermata trace export --from-cluster` has those": 1,
         "a Job that an Argo Workflow made": 1,
         NO_PODS: 1,
@@ -130,9 +131,11 @@ def test_what_is_no_job_of_a_trace_is_left_out_with_the_reason(tmp_path: Path) -
 def test_pods_that_are_gone_may_be_filled_in(tmp_path: Path) -> None:
     some = [job("some", 0, succeeded=3, end=50), pod("p", (JOB, "some"), 1, 8), pod("q", (JOB, "some"), 1, 4)]
     waves = job("waves", 1, succeeded=5, end=31) | {"spec": {"parallelism": 2}}
-    found = imported(tmp_path, [*some, waves, job("timeless", 2)], KEPT)
+    timeless = [job("timeless", 2), job("endless", 2, end=9), job("beginless", 2, end=9)]
+    del timeless[1]["status"]["completionTime"], timeless[2]["status"]["startTime"]
+    found = imported(tmp_path, [*some, waves, *timeless], KEPT)
     assert [stages(found, index)["main"][0] for index in (0, 1)] == [[3.0, 7.0, 5.0], [10.0] * 5]
-    assert found.skipped == {"neither its pods nor its own times are known": 1}
+    assert found.skipped == {"neither its pods nor its own times are known": 3}
 
 
 def test_estimates_are_what_had_ended_when_a_job_arrived(tmp_path: Path) -> None:
@@ -452,18 +455,41 @@ def test_a_task_run_of_its_own_is_a_job_and_tried_again_is_one(tmp_path: Path) -
     found = imported(tmp_path, [run, pod("first", (TASK_RUN, "alone"), 1, 9, "Failed"), its])
     assert (list(found.trace.job_ids), stages(found)) == (["team/alone"], {"main": ([6.0], [])})
     assert stages(imported(tmp_path, [run], KEPT)) == {"main": ([11.0], [])}
+    for time in ("startTime", "completionTime"):
+        timeless = run | {"status": {key: value for key, value in run["status"].items() if key != time}}
+        assert imported(tmp_path, [timeless, *ran("other", 0, 0, 1)], KEPT).skipped == {NO_PODS: 1}
+    made = run | {"metadata": meta("alone", 5, (("triggers.tekton.dev/v1", "EventListener"), "l"))}
+    assert stages(imported(tmp_path, [made, its])) == {"main": ([6.0], [])}
+    twice = [run, its, pod("late", (TASK_RUN, "alone"), 20, 23)]
+    assert stages(imported(tmp_path, twice)) == {"main": ([3.0], [])}
     two = imported(tmp_path, [run, its, *task_run("again", 30, 31)])
     assert two.trace.stage_estimate_s.tolist() == [UNKNOWN_S, 6.0]  # by the task's label
+
+
+@pytest.mark.parametrize("spec", [{"tasks": [{"name": "a"}]}, {"finally": [{"name": "a"}]}, None])
+def test_a_pipeline_may_have_tasks_alone_or_say_nothing_of_them(tmp_path: Path, spec: Obj | None) -> None:
+    matrix = [("a", 30, 31), ("a", 20, 60), ("a", 25, 33)]
+    run = pipeline("p", {}, ["a", "a", "a"])
+    run["status"]["pipelineSpec"] = spec
+    found = imported(tmp_path, [run, *steps("p", *matrix)])
+    assert stages(found) == {"a": ([40.0, 8.0, 1.0], [])}  # as they began
+    assert found.as_it_ran == AsItRan(60.0, 3)
 
 
 def test_what_is_no_whole_run_of_tekton_is_left_out(tmp_path: Path) -> None:
     nested = pipeline("nested", PIPELINE, [])
     nested["status"]["childReferences"] = [{"kind": "CustomRun", "name": "n", "pipelineTaskName": "x"}]
+    childless = pipeline("childless", PIPELINE, [])
+    del childless["status"]["childReferences"]
+    unlabelled = task_run("unlabelled", 5, 6, ("gone", "clone"))
+    del unlabelled[0]["metadata"]["labels"]
     objects = [
         *task_run("ok", 5, 6),
+        *unlabelled,
         pipeline("running", PIPELINE, [], status="Unknown"),
         pipeline("failed", PIPELINE, [], status="False"),
         pipeline("empty", PIPELINE, []),
+        childless,
         pipeline("gone", PIPELINE, ["clone"]),
         nested,
         pipeline("within", PIPELINE, [], owner=(TEKTON, "other")),
@@ -474,7 +500,7 @@ def test_what_is_no_whole_run_of_tekton_is_left_out(tmp_path: Path) -> None:
     assert imported(tmp_path, objects).skipped == {
         "has not ended": 1,
         "failed": 2,
-        "no pod of it succeeded": 1,
+        "no pod of it succeeded": 2,
         NO_PODS: 2,
         "waited for something that is no pod": 1,
         "a part of a PipelineRun": 2,

@@ -96,7 +96,7 @@ def _span_s(run: TaskRun, pods: Iterable[Pod], *, keep: bool) -> tuple[float, fl
     Raises:
         UnfitError: that is not known.
     """
-    spans_s = [pod.span_s for pod in pods if pod.status.phase == "Succeeded" and pod.span_s is not None]
+    spans_s = [pod.span_s for pod in pods if pod.status.phase == "Succeeded"]
     known_s = [span_s for span_s in spans_s if span_s is not None]
     if known_s:
         return max(known_s)
