@@ -40,6 +40,7 @@ from fermata.sim.report import Report, render
 from fermata.sim.report.drawing import LIGHT
 from fermata.sim.scenarios import scenario
 from fermata.sim.simulate import simulate
+from fermata.sim.trace import Trace
 from fermata.sim.world import new_world, tables_of
 
 SHORT, NEXT, LONGS = "share of arrivals under half a unit", "next completion / unit", "waiting jobs up to 2 units"
@@ -93,21 +94,31 @@ def test_episodes_and_decisions_are_those_of_the_simulator() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "noise", "waits"),
+    ("name", "changes", "noise", "weights", "waits"),
     [
-        ("pairs_k1_30", None, 50),
-        ("k8s_cron", None, 5),
-        ("express_k2", "lognormal=0.8", -1),
-        ("dag_pods", "lognormal=0.8", -1),
+        pytest.param("pairs_k1_30", {}, None, None, 50, id="idle pools"),
+        pytest.param("k8s_cron", {}, None, None, 5, id="batches"),
+        pytest.param("express_k2", {}, "lognormal=0.8", None, -1, id="missed estimates"),
+        pytest.param("dag_pods", {}, "lognormal=0.8", None, -1, id="missed estimates of DAGs"),
+        pytest.param(
+            "express_k2_80", {"executors": 16, "load": 0.9, "long_share": 0.2, "jobs": 600}, None, None, 5, id="throngs"
+        ),
+        pytest.param("express_k2_80", {}, None, (1.0, 1.0, 1.0, 8.0), 5, id="weights"),
     ],
 )
-def test_what_it_does_is_what_it_did_in_idle_pools_in_batches_and_with_missed_estimates(
-    name: str, noise: str | None, waits: int
+def test_what_it_does_is_what_it_did(
+    name: str, changes: dict[str, float], noise: str | None, weights: tuple[float, ...] | None, waits: int
 ) -> None:
-    chosen = scenario(name).with_(jobs=200, warm=0)
+    chosen = scenario(name).with_(**{"jobs": 200, "warm": 0} | changes)
     chosen = replace(chosen, estimates=None if noise is None else read_noise(noise))
     policy = default()
-    world = new_world(tables_of(chosen.generate(3), chosen.executors), chosen.executors, corrects=True)
+
+    def draw(seed: int) -> Trace:
+        trace = chosen.generate(seed)
+        weight = np.random.default_rng(seed).choice(weights or (1.0,), trace.jobs)
+        return replace(trace, job_weight=weight)
+
+    world = new_world(tables_of(draw(3), chosen.executors), chosen.executors, corrects=True)
     taken, x, waited = np.zeros(len(ACTIONS), int), np.zeros(SIZE, np.float32), True
     while next_decision(world, ORDER, waited, x) == DECIDE:
         choice, costs = candidates(world.board, ORDER), policy.costs(x[np.newaxis])[0]
@@ -115,7 +126,7 @@ def test_what_it_does_is_what_it_did_in_idle_pools_in_batches_and_with_missed_es
         taken[picked] += 1
         apply(world, *action_of(world.board, choice, picked))
         waited = picked == WAIT_FOR_EVENT
-    mine = collect(policy, [Workload(name, chosen.executors, chosen.generate)], [3], Guardrails(), 10_000)
+    mine = collect(policy, [Workload(name, chosen.executors, draw)], [3], Guardrails(), 10_000)
     assert mine.taken[0, 0].tolist() == taken.tolist()
     assert np.bincount(mine.picked, minlength=len(ACTIONS)).tolist() == taken.tolist()
     assert taken[WAIT_FOR_EVENT] > waits
@@ -157,7 +168,8 @@ def test_the_dependence_of_a_linear_model_has_its_signs_and_its_threshold(
     tmp_path: Path, states: States, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Nothing is held in a crowd, whatever a model says; here it is the model's own threshold that is looked for.
-    monkeypatch.setattr("fermata.sim.explain.states.CROWD", math.inf)
+    for bound in ("CROWD", "MOST"):
+        monkeypatch.setattr(f"fermata.sim.explain.states.{bound}", math.inf)
     policy = linear_model(tmp_path / "m.onnx", {NEXT: 1.0, LONGS: -0.1}, at_zero=-0.1)
     curves = dependence(policy, states)
     assert curves.states == a_long_is_the_head(states).sum() > 20

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from fermata.policy.errors import InputError
 from fermata.policy.features import FEATURES, ORDER, SIZE, candidates
 from fermata.policy.guardrails import Guardrails
+from fermata.policy.heavy import too_heavy
 from fermata.policy.heuristics.sjf import SJF
 from fermata.policy.learned import (
     ACTIONS,
@@ -163,7 +164,7 @@ def something_runs(rows: FeatureRows) -> Mask:
 def possible_by(rows: FeatureRows) -> Mask:
     """Return which actions [states, 3] are possible by what rows [states, SIZE] say, which is not all."""
     other = (rows[:, _ALTERNATIVE] > 0.5) & (rows[:, _EXECUTORS] > _LONE) & _at_most(rows, THRONG, MOST)
-    return np.column_stack([np.ones(len(rows), np.bool_), other, _at_most(rows, CROWD)])
+    return np.column_stack([np.ones(len(rows), np.bool_), other, _at_most(rows, CROWD, MOST)])
 
 
 def picks(rows: FeatureRows, costs: FloatArray, margin: float, possible: Mask) -> NDArray[np.intp]:
@@ -258,9 +259,10 @@ def _possible(worlds: Sequence[World], rows: FeatureRows) -> Mask:
     for place in np.flatnonzero(possible[:, START_HEAD + 1 :].any(axis=1)).tolist():
         board = worlds[place].board
         choice = candidates(board, ORDER)
-        head = peek(board.jobs, peek(board.stages, choice.head).job)
+        job = peek(board.stages, choice.head).job
         possible[place, WAIT_FOR_EVENT] &= runs[place] or not math.isinf(choice.wake_s)
-        possible[place, START_HEAD + 1 :] &= not come_together(board, head.remaining_work_s)
+        possible[place, WAIT_FOR_EVENT] &= not too_heavy(board, job)
+        possible[place, START_HEAD + 1 :] &= not come_together(board, peek(board.jobs, job).remaining_work_s)
     return possible
 
 
