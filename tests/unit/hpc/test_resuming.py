@@ -27,7 +27,7 @@ from fermata.sim.hpc.models import InspectorModel
 from fermata.sim.hpc.swf import swf_lines
 
 pytestmark = pytest.mark.training
-torch = pytest.importorskip("torch")
+pytest.importorskip("torch")
 
 from fermata.training import files
 from fermata.training.hpc import runs

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from tests.shared_data import require_shared
 
-torch = pytest.importorskip("torch", reason="needs the [training] extra")
+pytest.importorskip("torch", reason="needs the [training] extra")
 
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from typer.testing import CliRunner

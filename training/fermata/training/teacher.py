@@ -123,7 +123,7 @@ def begin(world: World, picked: int, base: Base, limits: Guardrails) -> None:
 
 
 @kernel
-def _until_empty(world: World, base: Base, limits: Guardrails) -> int:
+def _until_empty(world: World, base: Base) -> int:
     """Follow the base until a job comes to an empty pool, which is left undecided, or to the end.
 
     Returns:
@@ -137,7 +137,7 @@ def _until_empty(world: World, base: Base, limits: Guardrails) -> int:
         if alone and board.jobs[clock.arrived - 1].arrival_s == board.pool[0].now_s:
             return clock.finished
         came = clock.arrived
-        act(world, base, limits)
+        act(world, base, NO_LIMITS)
     return clock.finished
 
 
@@ -187,11 +187,11 @@ def try_actions(
             if not unfold(forks[picked], future):
                 return False
             begin(forks[picked].world, picked, base, NO_LIMITS)
-            left[picked] = _until_empty(forks[picked].world, base, NO_LIMITS)
+            left[picked] = _until_empty(forks[picked].world, base)
     behind = _furthest_behind(left, legal)
     while behind >= 0:
         act(forks[behind].world, base, NO_LIMITS)
-        left[behind] = _until_empty(forks[behind].world, base, NO_LIMITS)
+        left[behind] = _until_empty(forks[behind].world, base)
         behind = _furthest_behind(left, legal)
     for picked in range(len(forks)):
         if (legal >> picked) & 1:

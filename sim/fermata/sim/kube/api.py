@@ -233,7 +233,7 @@ class Api:
         else:
             metadata.keep(meta, old["metadata"])
             if resource.has_status:
-                _carry(new, old, "status")
+                _keep_status(new, old)
             kind.prepare_update(new, old)
             if kind.has_generation and kind.desired(new) != kind.desired(old):
                 meta["generation"] = int(old["metadata"].get("generation", 1)) + 1
@@ -360,11 +360,11 @@ class Api:
         return metadata.validate(meta, wrong_name=wrong_name, any_finalizer=of_extensions, old=old)
 
 
-def _carry(new: Obj, old: Obj, field: str) -> None:
-    if field in old:
-        new[field] = old[field]
+def _keep_status(new: Obj, old: Obj) -> None:
+    if "status" in old:
+        new["status"] = old["status"]
     else:
-        new.pop(field, None)
+        new.pop("status", None)
 
 
 def _status_metadata(new: Obj, old: Obj) -> Obj:

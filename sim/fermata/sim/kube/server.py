@@ -5,7 +5,6 @@ Translates only: what a verb does is `api`'s, what objects look like is `listing
 
 from __future__ import annotations
 
-import logging
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
@@ -43,8 +42,6 @@ from fermata.sim.kube.watching import Watches
 
 if TYPE_CHECKING:
     from fermata.sim.kube.resources import Obj, Resource
-
-log = logging.getLogger(__name__)
 
 
 class Server:
