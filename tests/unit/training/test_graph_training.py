@@ -835,6 +835,7 @@ def test_a_graph_policy_that_waits_wherever_it_can_is_seen_to(tmp_path: Path) ->
     found = explain_graph(model(leaning(50.0, space=space), tmp_path / "idle.onnx"), WORKLOADS[:1], [3, 4], most=80)
     busy = found.states.rows[:, FEATURES.index("free share")] < 1.0
     np.testing.assert_array_equal(found.states.held, busy)
+    np.testing.assert_array_equal(found.states.may_wait, busy)
     assert found.distributions[0].distance > 0.3
     if found.dependence.states:
         assert {each.mean for each in found.dependence.on_next[0].held} == {1.0}
