@@ -269,7 +269,7 @@ class PolicySource(_Spec):
 
     @property
     def title(self) -> str:
-        """Name for status and metrics."""
+        """Name for people who have the specification alone: of a model by its digest."""
         return self.name or (f"model-{self.model.sha256[:12]}" if self.model else "")
 
 
