@@ -1,7 +1,6 @@
 """Futures that are followed to their very end: what the teacher's, which may stop earlier, must agree with."""
 
 from fermata.policy._jit import kernel
-from fermata.policy.guardrails import NO_LIMITS
 from fermata.sim.engine import DECIDE, advance
 from fermata.training.fork import Fork
 from fermata.training.teacher import Base, FloatArray, Future, IntArray, act, begin, stayed_s, unfold
@@ -17,9 +16,9 @@ def try_to_the_end(
             world = forks[picked].world
             if not unfold(forks[picked], future):
                 return False
-            begin(world, picked, base, NO_LIMITS)
+            begin(world, picked, base)
             while advance(world) == DECIDE:
-                act(world, base, NO_LIMITS)
+                act(world, base)
             left[picked] = world.clock[0].jobs
             totals_s[picked] = stayed_s(world, left[picked], future.world.board.pool[0].now_s)
     return True

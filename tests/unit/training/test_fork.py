@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from fermata.policy.features import ORDER, SIZE
-from fermata.policy.guardrails import NO_LIMITS
 from fermata.policy.registry import load
 from fermata.policy.rows import column, listed, peek
 from fermata.sim.engine import DECIDE, advance
@@ -20,10 +19,10 @@ JOBS = 520
 
 
 def _finish(world: World, base: Base) -> None:
-    if not _take(world, -1, base, NO_LIMITS):
-        act(world, base, NO_LIMITS)
+    if not _take(world, -1, base):
+        act(world, base)
     while advance(world) == DECIDE:
-        act(world, base, NO_LIMITS)
+        act(world, base)
 
 
 @pytest.mark.parametrize("corrects", [False, True])
@@ -50,7 +49,7 @@ def test_a_fork_with_its_own_future_ends_as_the_episode(name: str, corrects: boo
                 ends = column(fork.world.job_progress, "completion_s", len(old))
                 np.testing.assert_allclose(ends, whole.job_completion_s[old], rtol=0, atol=1e-6)
                 compared += 1
-            if _take(world, -1, base, NO_LIMITS):
+            if _take(world, -1, base):
                 break
     assert compared >= 5
     np.testing.assert_array_equal(column(world.job_progress, "completion_s"), whole.job_completion_s)

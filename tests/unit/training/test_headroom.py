@@ -16,7 +16,6 @@ from typer.testing import CliRunner
 from fermata.cli.policy import app
 from fermata.policy.errors import InputError, ModelError
 from fermata.policy.features import ORDER, candidates
-from fermata.policy.guardrails import NO_LIMITS
 from fermata.policy.learned import START_HEAD, Network, action_of
 from fermata.policy.registry import load
 from fermata.policy.rows import column, peek
@@ -140,7 +139,7 @@ def test_a_models_file_decides_as_it_does_in_the_simulator(shipped: Network) -> 
     some = scenario("k8s_poisson").with_(jobs=400)
     trace = some.generate(21)
     world = new_world(tables_of(trace, some.executors), some.executors)
-    play(world, ORDER, shipped, NO_LIMITS)
+    play(world, ORDER, shipped)
     expected = simulate(trace, some.executors, load("default")).job_completion_s
     assert np.mean(column(world.job_progress, "completion_s") == expected) > 0.99  # single precision there, double here
 

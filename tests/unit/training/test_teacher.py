@@ -10,7 +10,6 @@ torch = pytest.importorskip("torch", reason="needs the [training] extra")
 
 from fermata.policy import registry
 from fermata.policy.features import ORDER, SEVERAL, SIZE
-from fermata.policy.guardrails import NO_LIMITS
 from fermata.policy.learned import ACTIONS
 from fermata.policy.rows import peek
 from fermata.sim.engine import DECIDE, advance
@@ -88,7 +87,7 @@ def test_a_rollout_ends_early_only_where_nothing_depends_on_the_action(name: str
                 assert len(set(left[1, legal])) == 1
                 early += int(left[1, legal[0]] < left[0, legal[0]])
                 compared += 1
-            if _take(world, -1, base, NO_LIMITS):
+            if _take(world, -1, base):
                 break
     assert 0 < early <= compared
     assert compared >= 20

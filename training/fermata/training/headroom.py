@@ -25,7 +25,6 @@ from numpy.typing import NDArray
 from fermata.policy._jit import kernel
 from fermata.policy.action import WAIT, any_startable
 from fermata.policy.features import FEATURES, ORDER, SIZE, candidates
-from fermata.policy.guardrails import NO_LIMITS
 from fermata.policy.heuristics.kernel import Rule
 from fermata.policy.heuristics.srwf import SRWF
 from fermata.policy.learned import (
@@ -188,8 +187,8 @@ def _try(world: World, picked: int, order: Rule, network: Network, chance: _Chan
     kind, stage, cap, until_s = action_of(world.board, candidates(world.board, order), picked)
     apply(world, kind, stage, cap, until_s)
     if kind != WAIT:
-        decide_all(world, order, network, NO_LIMITS)
-    play(world, order, network, NO_LIMITS)
+        decide_all(world, order, network)
+    play(world, order, network)
     total_s = 0.0
     for job in range(world.clock[0].jobs):
         total_s += world.job_progress[job].completion_s - now_s
@@ -295,7 +294,7 @@ def room_in(
     prober.play()
     trace, executors = prober.trace, scenario.executors
     world = new_world(tables_of(trace, executors), executors, corrects=corrects)
-    play(world, ORDER, network, NO_LIMITS)
+    play(world, ORDER, network)
     jct_s = column(world.job_progress, "completion_s") - trace.job_arrival_s
     base_jct_s = simulate(trace, executors, SRWF).job_jct_s
     return Found(prober.asked, prober.other, prober.saved_s / trace.jobs, float(jct_s.mean()), float(base_jct_s.mean()))

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from fermata.policy._jit import kernel, part
 from fermata.policy.action import WAIT, any_startable
 from fermata.policy.features import ORDER, SIZE, Candidates, candidates, features
-from fermata.policy.guardrails import IDLE_POOL, NO_LIMITS, Guardrails, bound
+from fermata.policy.guardrails import IDLE_POOL, NO_LIMITS, bound
 from fermata.policy.heuristics.kernel import Rule, choose_eager
 from fermata.policy.heuristics.srwf import SRWF
 from fermata.policy.learned import Network, cheapest, forward
@@ -43,12 +43,12 @@ def case_of(scenario: Scenario, seed: int) -> Case:
 
 
 @part
-def take_cheapest(world: World, choice: Candidates, order: Rule, network: Network, limits: Guardrails) -> bool:
+def take_cheapest(world: World, choice: Candidates, order: Rule, network: Network) -> bool:
     """Take what the policy in use would, given the features in `network.inputs`; tell whether it was a wait."""
     board = world.board
     forward(network, network.inputs)
     kind, stage, cap, until_s = cheapest(board, choice, network.costs, network.margin)
-    kind, stage, cap, until_s, why = bound(board, kind, stage, cap, until_s, limits)
+    kind, stage, cap, until_s, why = bound(board, kind, stage, cap, until_s, NO_LIMITS)
     if why == IDLE_POOL:
         kind, stage, cap, until_s = choose_eager(board, order)
     apply(world, kind, stage, cap, until_s)
@@ -56,34 +56,34 @@ def take_cheapest(world: World, choice: Candidates, order: Rule, network: Networ
 
 
 @kernel
-def decide_all(world: World, order: Rule, network: Network, limits: Guardrails) -> None:
+def decide_all(world: World, order: Rule, network: Network) -> None:
     """Decide, as the policy in use would, until it waits or nothing is startable."""
     board = world.board
     while any_startable(board):
         choice = candidates(board, order)
         features(board, choice, network.inputs)
-        if take_cheapest(world, choice, order, network, limits):
+        if take_cheapest(world, choice, order, network):
             return
 
 
 @kernel
-def play(world: World, order: Rule, network: Network, limits: Guardrails) -> None:
+def play(world: World, order: Rule, network: Network) -> None:
     """Run an episode to its end as the policy in use would: the same action, margin and bounds."""
     while advance(world) == DECIDE:
-        decide_all(world, order, network, limits)
+        decide_all(world, order, network)
 
 
 def log_ratio(network: Network, case: Case) -> float:
     """Return the logarithm of the mean JCT under a network over the base's; below zero is better."""
     world = new_world(case.tables, case.executors)
-    play(world, ORDER, network, NO_LIMITS)
+    play(world, ORDER, network)
     jobs = len(case.tables.job_work_s)
     jct_s = column(world.job_progress, "completion_s", jobs) - column(world.board.jobs, "arrival_s", jobs)
     return math.log(over_base(float(np.mean(jct_s)), case.base_jct_s))
 
 
 @kernel
-def _watch(world: World, order: Rule, network: Network, limits: Guardrails, rows: FloatArray, every: int) -> int:
+def _watch(world: World, order: Rule, network: Network, rows: FloatArray, every: int) -> int:
     """Play as `play` does until `rows` are full of each `every`th decision's features; return how many are."""
     board, seen, kept = world.board, 0, 0
     while kept < len(rows) and advance(world) == DECIDE:
@@ -95,7 +95,7 @@ def _watch(world: World, order: Rule, network: Network, limits: Guardrails, rows
                 for i in range(SIZE):
                     rows[kept, i] = network.inputs[i]
                 kept += 1
-            if take_cheapest(world, choice, order, network, limits):
+            if take_cheapest(world, choice, order, network):
                 break
     return kept
 
@@ -104,4 +104,4 @@ def seen_states(network: Network, case: Case, most: int) -> FloatArray:
     """Return the features of up to so many decisions, [n, SIZE], spread over an episode."""
     rows = np.zeros((most, SIZE))
     every = max(1, len(case.tables.task_duration_s) // most)
-    return rows[: _watch(new_world(case.tables, case.executors), ORDER, network, NO_LIMITS, rows, every)]
+    return rows[: _watch(new_world(case.tables, case.executors), ORDER, network, rows, every)]

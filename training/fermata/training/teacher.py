@@ -19,7 +19,7 @@ from fermata.policy._jit import kernel, part
 from fermata.policy.action import WAIT, any_startable
 from fermata.policy.board import Board
 from fermata.policy.features import SIZE, candidates, features
-from fermata.policy.guardrails import IDLE_POOL, NO_LIMITS, Guardrails, bound
+from fermata.policy.guardrails import IDLE_POOL, NO_LIMITS, bound
 from fermata.policy.heuristics.kernel import Rule, choose, choose_eager
 from fermata.policy.learned import (
     ACTIONS,
@@ -86,21 +86,21 @@ def _base_action(board: Board, base: Base) -> tuple[int, int, int, float]:
 
 
 @kernel
-def _bounded_action(board: Board, base: Base, limits: Guardrails) -> tuple[int, int, int, float]:
-    """Return what the base policy chooses, within the limits."""
+def _bounded_action(board: Board, base: Base) -> tuple[int, int, int, float]:
+    """Return what the base policy chooses, but where it would leave an idle pool waiting for nothing."""
     kind, stage, cap, until_s = _base_action(board, base)
-    kind, stage, cap, until_s, why = bound(board, kind, stage, cap, until_s, limits)
+    kind, stage, cap, until_s, why = bound(board, kind, stage, cap, until_s, NO_LIMITS)
     if why == IDLE_POOL:
         return choose_eager(board, base.rule)
     return kind, stage, cap, until_s
 
 
 @kernel
-def act(world: World, base: Base, limits: Guardrails) -> None:
+def act(world: World, base: Base) -> None:
     """Let the base policy decide until it waits or nothing is startable."""
     board = world.board
     while any_startable(board):
-        kind, stage, cap, until_s = _bounded_action(board, base, limits)
+        kind, stage, cap, until_s = _bounded_action(board, base)
         apply(world, kind, stage, cap, until_s)
         if kind == WAIT:
             return
@@ -113,13 +113,13 @@ def unfold(fork: Fork, future: Future) -> bool:
 
 
 @kernel
-def begin(world: World, picked: int, base: Base, limits: Guardrails) -> None:
+def begin(world: World, picked: int, base: Base) -> None:
     """Take the picked action, and let the base policy decide what else begins now."""
     board = world.board
     kind, stage, cap, until_s = action_of(board, candidates(board, base.order), picked)
     apply(world, kind, stage, cap, until_s)
     if kind != WAIT:
-        act(world, base, limits)
+        act(world, base)
 
 
 @kernel
@@ -137,7 +137,7 @@ def _until_empty(world: World, base: Base) -> int:
         if alone and board.jobs[clock.arrived - 1].arrival_s == board.pool[0].now_s:
             return clock.finished
         came = clock.arrived
-        act(world, base, NO_LIMITS)
+        act(world, base)
     return clock.finished
 
 
@@ -186,11 +186,11 @@ def try_actions(
         if (legal >> picked) & 1:
             if not unfold(forks[picked], future):
                 return False
-            begin(forks[picked].world, picked, base, NO_LIMITS)
+            begin(forks[picked].world, picked, base)
             left[picked] = _until_empty(forks[picked].world, base)
     behind = _furthest_behind(left, legal)
     while behind >= 0:
-        act(forks[behind].world, base, NO_LIMITS)
+        act(forks[behind].world, base)
         left[behind] = _until_empty(forks[behind].world, base)
         behind = _furthest_behind(left, legal)
     for picked in range(len(forks)):
@@ -216,13 +216,13 @@ def look(world: World, order: Rule, x: NDArray[np.float64]) -> int:
 
 
 @kernel
-def _take(world: World, picked: int, base: Base, limits: Guardrails) -> bool:
+def _take(world: World, picked: int, base: Base) -> bool:
     """Take the picked action, or what the base policy chooses if it is -1; tell whether it was a wait."""
     board = world.board
     if picked >= 0:
         kind, stage, cap, until_s = action_of(board, candidates(board, base.order), picked)
     else:
-        kind, stage, cap, until_s = _bounded_action(board, base, limits)
+        kind, stage, cap, until_s = _bounded_action(board, base)
     apply(world, kind, stage, cap, until_s)
     return kind == WAIT
 
@@ -294,7 +294,7 @@ def go_on(
                     return TO_LABEL, legal
             if stand != AT_RANDOM and rng.random() < plan.explore:
                 return AT_RANDOM, legal
-            waits = _take(world, picked if stand == AT_RANDOM else -1, behaviour, NO_LIMITS)
+            waits = _take(world, picked if stand == AT_RANDOM else -1, behaviour)
             stand = BETWEEN
             if waits:
                 break

@@ -147,10 +147,10 @@ def interval(values: FloatArray) -> Interval:
     return found if values.shape[1] > 1 else Interval(found.mean, float("nan"))
 
 
-def _at_most(rows: FeatureRows, jobs: float, in_all: float = np.inf) -> Mask:
-    """Return in which states [states, SIZE] at most so many jobs wait for each executor, and in all."""
+def _at_most(rows: FeatureRows, jobs: float) -> Mask:
+    """Return in which states [states, SIZE] at most so many jobs wait for each executor, and MOST in all."""
     waiting = np.expm1(rows[:, _WAITING]).sum(axis=1)
-    most = np.minimum(jobs * np.exp(rows[:, _EXECUTORS]), in_all)
+    most = np.minimum(jobs * np.exp(rows[:, _EXECUTORS]), MOST)
     few: Mask = waiting <= most + 0.5  # features are in single precision
     return few
 
@@ -163,8 +163,8 @@ def something_runs(rows: FeatureRows) -> Mask:
 
 def possible_by(rows: FeatureRows) -> Mask:
     """Return which actions [states, 3] are possible by what rows [states, SIZE] say, which is not all."""
-    other = (rows[:, _ALTERNATIVE] > 0.5) & (rows[:, _EXECUTORS] > _LONE) & _at_most(rows, THRONG, MOST)
-    return np.column_stack([np.ones(len(rows), np.bool_), other, _at_most(rows, CROWD, MOST)])
+    other = (rows[:, _ALTERNATIVE] > 0.5) & (rows[:, _EXECUTORS] > _LONE) & _at_most(rows, THRONG)
+    return np.column_stack([np.ones(len(rows), np.bool_), other, _at_most(rows, CROWD)])
 
 
 def picks(rows: FeatureRows, costs: FloatArray, margin: float, possible: Mask) -> NDArray[np.intp]:
