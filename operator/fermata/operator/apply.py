@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from fermata.operator import reasons
 from fermata.operator.connection import ClusterError
-from fermata.operator.facts import JobFact, WorkflowFact, job_fact
+from fermata.operator.facts import JobFact, WorkflowFact, job_fact, meta_of
 from fermata.operator.gates import Gates
 from fermata.operator.inflight import InFlight
 from fermata.operator.jobs import RefusedError, build_job, find, start, stop, widen
@@ -352,14 +352,15 @@ class Applier:
             self.refused.setdefault(uid, {})[name] = Refusal(reasons.JOB_DELETED, message)
             return
         # Also of one that was found: whoever takes its labels off again and again is not to be outrun.
-        message = f"its Job is not seen: {trouble or 'somebody takes off the labels that it is given'}"
+        lost = "owner" if found is not None and not meta_of(found).owner_uid else "labels"
+        message = f"its Job is not seen: {trouble or f'somebody takes off the {lost} that it is given'}"
         busy = trouble is not None and trouble.is_trouble
         self._searches[key] = Failure.after(self._searches.get(key), message, self._now(), busy=busy)
         told = message
         if key in self._unanswered:
             told = f"what became of its start is not known: {trouble}"
         elif name in self._store.workflow_jobs.get(uid, {}):
-            told = "its Job had lost its labels, and has them again"
+            told = "its Job had lost its labels or its owner, and has them again"
         log.warning("%s: stage %s: %s", fact.title, name, told)
 
     async def _stop(self, fact: WorkflowFact, job: JobFact, reason: str) -> None:

@@ -14,12 +14,13 @@ from typing import Any
 from fermata.operator import names, reasons
 from fermata.operator.cluster import Cluster
 from fermata.operator.connection import ClusterError, Json
-from fermata.operator.facts import JobFact, WorkflowFact, job_fact, meta_of
+from fermata.operator.facts import JobFact, Meta, WorkflowFact, job_fact, meta_of
 from fermata.operator.lanes import text_of, widened
 from fermata.operator.progress import Refusal, StageView, WorkflowView
 from fermata.operator.times import render
 from fermata.policy.wording import counted
 
+_MARKS = (names.LABEL_POOL, names.LABEL_WORKFLOW, names.LABEL_STAGE)
 # A pod that is evicted, preempted or lost with its node is no failure of its task, and uses up no retry.
 _FAILURE_POLICY = {"rules": [{"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}]}
 
@@ -92,18 +93,21 @@ def build_job(
                 names.ANNOTATION_ESTIMATE: f"{stage.estimate.seconds:.6f}",
                 **slots,
             },
-            "ownerReferences": [
-                {
-                    "apiVersion": names.API_VERSION,
-                    "kind": names.WORKFLOW,
-                    "name": meta.name,
-                    "uid": meta.uid,
-                    "controller": True,
-                    "blockOwnerDeletion": True,
-                }
-            ],
+            "ownerReferences": [_owner(workflow.fact)],
         },
         "spec": spec,
+    }
+
+
+def _owner(fact: WorkflowFact) -> Json:
+    """Return the reference by which a Job is its workflow's, and goes with it."""
+    return {
+        "apiVersion": names.API_VERSION,
+        "kind": names.WORKFLOW,
+        "name": fact.meta.name,
+        "uid": fact.meta.uid,
+        "controller": True,
+        "blockOwnerDeletion": True,
     }
 
 
@@ -150,16 +154,26 @@ def _ours(found: Json, wanted: Json) -> Json:
     """Return a Job that was found under a stage's name if it has that stage's owner, and labels or none: see `find`."""
     meta, labels = meta_of(found), wanted["labels"]
     same = all(meta.labels.get(key, labels[key]) == labels[key] for key in (names.LABEL_POOL, names.LABEL_STAGE))
-    if same and meta.owner_uid == wanted["ownerReferences"][0]["uid"]:
+    if same and _is_of(meta, wanted["ownerReferences"][0]["uid"], labels):
         return found
     message = f"Job {meta.name!r} exists and does not belong to this workflow"
     raise RefusedError(Refusal(reasons.JOB_NAME_TAKEN, message))
 
 
-async def find(cluster: Cluster, fact: WorkflowFact, stage: str, now_s: float) -> Json | None:
-    """Give the Job of a started stage back the labels by which it is seen, and return it; None if it was deleted.
+def _is_of(meta: Meta, owner_uid: str, labels: Mapping[str, str]) -> bool:
+    """Tell whether a Job under the name of a stage's is that one, though admission took its labels or its owner off.
 
-    One that has ended is returned with these labels whether it can be given them or not: nobody has to watch it.
+    Without an owner it is if it has the labels: the controllers of Kubernetes adopt such orphans in the same way.
+    """
+    if meta.owner_uid:
+        return meta.owner_uid == owner_uid
+    return all(meta.labels.get(key) == labels[key] for key in _MARKS)
+
+
+async def find(cluster: Cluster, fact: WorkflowFact, stage: str, now_s: float) -> Json | None:
+    """Give the Job of a started stage back the labels and the owner by which it is seen; None if it was deleted.
+
+    One that has ended is returned with both whether it can be given them or not: nobody has to watch it.
 
     Raises:
         ClusterError: nobody knows yet, or it must not be changed.
@@ -169,12 +183,15 @@ async def find(cluster: Cluster, fact: WorkflowFact, stage: str, now_s: float) -
     try:
         found = await cluster.get_job(meta.namespace, name)
         known = meta_of(found)
-        if known.owner_uid != meta.uid:
+        if not _is_of(known, meta.uid, labels):
             return None
-        labelled = {**found, "metadata": {**found["metadata"], "labels": {**known.labels, **labels}}}
-        if job_fact(labelled, now_s).ended:
-            return labelled
-        return await cluster.patch_job(meta.namespace, name, {"metadata": {"uid": known.uid, "labels": labels}})
+        marks: Json = {"labels": labels}
+        if not known.owner_uid:
+            marks["ownerReferences"] = [*(found["metadata"].get("ownerReferences") or []), _owner(fact)]
+        marked = {**found, "metadata": {**found["metadata"], **marks, "labels": {**known.labels, **labels}}}
+        if job_fact(marked, now_s).ended:
+            return marked
+        return await cluster.patch_job(meta.namespace, name, {"metadata": {"uid": known.uid, **marks}})
     except ClusterError as error:
         if error.reason == "NotFound":
             return None

@@ -137,7 +137,8 @@ MEANINGS: Final[dict[str, dict[str, str]]] = {
         JOB_FAILED: "The stage's Job failed; the message has its reason.",
         JOB_SUSPENDED: "Somebody suspended the stage's Job; it goes on when it is resumed.",
         JOB_UNSEEN: (
-            "The stage's Job has lost its labels and cannot get them back; it keeps its executors until it ends."
+            "The stage's Job has lost its labels or its owner and cannot get them back; it keeps its executors until "
+            "it ends."
         ),
         CHANGE_RETRYING: (
             "The API server does not let the stage's Job run more tasks at once, or be stopped, or its pods pass their "

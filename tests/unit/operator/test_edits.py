@@ -993,6 +993,41 @@ def test_a_job_that_is_stripped_of_its_labels_when_it_is_created_is_looked_for_a
     assert len(world.started) == 2
 
 
+@pytest.mark.parametrize("killed", [False, True])
+@pytest.mark.parametrize("gives_back", [True, False])
+def test_a_job_that_is_stripped_of_its_owner_when_it_is_created_is_given_it_back(
+    killed: bool, gives_back: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    world = World(executors=1)
+    world.server.disowns = True
+    asyncio.run(world.reconciler.reconcile())
+    (job,) = world.server.jobs
+    uid = job["metadata"]["uid"]
+    if killed:  # before the status was written
+        raw = world.server.objects[SHORT]
+        world.server.put(SHORT, {**raw, "status": {}})
+        world.start_operator()
+        asyncio.run(world.reconciler.reconcile())
+    world.server.disowns = not gives_back
+    world.feed("workflows", "uid-next", workflow("next", stage("a")))
+    run_on(world, 31.0)
+    assert (len(world.server.jobs), status_of(world, "p")["busy"]) == (1, 1)
+    (row,) = status_of(world, SHORT)["stages"]
+    if gives_back:
+        (owner,) = world.server.objects[uid]["metadata"]["ownerReferences"]
+        assert (owner["uid"], owner["controller"], owner["blockOwnerDeletion"]) == (SHORT, True, True)
+        assert (row["state"], row["reason"]) == ("Running", "")
+        assert "had lost its labels or its owner, and has them again" in caplog.text
+    else:
+        assert (row["state"], row["reason"]) == ("Running", "JobUnseen")
+        assert row["message"] == "its Job is not seen: somebody takes off the owner that it is given"
+        assert "has them again" not in caplog.text
+    complete(world, "short")
+    run_on(world, 31.0)
+    assert condition(world, SHORT, "Succeeded") == ("True", "AllStagesSucceeded")
+    assert "next" in world.started
+
+
 def test_a_job_that_somebody_else_makes_under_the_name_of_a_stages_job_is_not_stopped() -> None:
     world = begun()
     (job,) = world.server.jobs

@@ -124,12 +124,28 @@ def _start(server: _Server) -> dict[str, Any]:
 EXISTS = ClusterError(409, "AlreadyExists", "it exists")
 
 
-def test_a_job_of_ours_that_exists_is_the_same_start() -> None:
-    existing = job("etl", "a")
+def _orphan(**labels: str) -> dict[str, Any]:
+    """Return the Job of a stage without its owner, with some labels of others."""
+    raw = job("etl", "a")
+    meta = raw["metadata"] | {"labels": raw["metadata"]["labels"] | labels, "ownerReferences": []}
+    return raw | {"metadata": meta}
+
+
+@pytest.mark.parametrize("existing", [job("etl", "a"), _orphan()])
+def test_a_job_of_ours_that_exists_is_the_same_start(existing: dict[str, Any]) -> None:
     assert _start(_Server(EXISTS, existing)) is existing
 
 
-@pytest.mark.parametrize("foreign", [job("another", "a"), job("etl", "b"), {"metadata": {"name": "x"}}])
+FOREIGN = [
+    job("another", "a"),
+    job("etl", "b"),
+    _orphan(**{names.LABEL_WORKFLOW: "another"}),
+    _orphan(**{names.LABEL_STAGE: "b"}),
+    {"metadata": {"name": "x"}},
+]
+
+
+@pytest.mark.parametrize("foreign", FOREIGN)
 def test_a_job_of_somebody_else_is_a_refusal(foreign: dict[str, Any]) -> None:
     with pytest.raises(RefusedError) as caught:
         _start(_Server(EXISTS, foreign))

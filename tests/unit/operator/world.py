@@ -38,6 +38,7 @@ class Server:
         self.clock_s: Callable[[], float] = lambda: 0.0
         self.forbids = False  # whether it refuses all patches of Jobs
         self.strips = False  # whether admission takes all labels off a Job
+        self.disowns = False  # whether it takes the owner off
         self.narrow: int | None = None  # how many tasks at once admission leaves to any Job
         self.room = math.inf  # characters of an object, beyond which none is stored
         self.unread = 0  # how many more times it does not answer what asks for a Job
@@ -66,6 +67,7 @@ class Server:
 
     def _admitted(self, job: dict[str, Any]) -> dict[str, Any]:
         meta = job["metadata"] | ({"labels": {}} if self.strips else {})
+        meta |= {"ownerReferences": []} if self.disowns else {}
         spec = job["spec"] | ({} if self.narrow is None else {"parallelism": self.narrow})
         return {**job, "metadata": meta, "spec": spec}
 
@@ -110,6 +112,7 @@ class Server:
             raise ClusterError(422, "Invalid", "metadata.uid: field is immutable")
         meta = {key: job["metadata"].get(key, {}) | changes.get(key, {}) for key in ("labels", "annotations")}
         spec = job["spec"] | patch.get("spec", {})
+        meta |= {key: changes[key] for key in changes.keys() & {"ownerReferences"}}
         return self.put(name, self._admitted({**job, "metadata": {**job["metadata"], **meta}, "spec": spec}))
 
     async def delete_workflow(self, _ns: str, _name: str, uid: str) -> None:
