@@ -158,14 +158,16 @@ class PoolReconciler:
     def _retell(self, decision: Decision, limits: Guardrails) -> None:
         """Have it told anew who decides, and for how long something may be held, where that has changed.
 
-        Not for a decision that a policy failed at: it decides again in a moment.
+        Not for a decision that a policy failed at: it decides again in a moment. What an earlier operator told is told
+        anew where the pool was edited since.
         """
-        before = self._by
-        if decision.trouble is None:
+        before, fact = self._by, self._fact()
+        if decision.trouble is None or before is None:
             self._by = decision.policy, limits
-        if before is None or before == self._by:
+        edited = fact is not None and fact.status.observed_generation != fact.meta.generation
+        if before == self._by or (before is None and not edited):
             return
-        for uid in self._observer.views if before[0] != decision.policy else self._observer.metering:
+        for uid in self._observer.metering if before and before[0] == decision.policy else self._observer.views:
             self._teller.retell(uid)
 
     def _rooms(self, executors: int, now_s: float) -> dict[StageKey, float]:

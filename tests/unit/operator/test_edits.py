@@ -13,6 +13,7 @@ from tests.unit.operator.world import Holder, World, kind_of
 
 from fermata.operator.connection import ClusterError
 from fermata.operator.inflight import AT_ONCE
+from fermata.operator.reconcile import PoolReconciler
 from fermata.operator.seat import RETRY_LOAD_S
 from fermata.operator.times import parse, render
 from fermata.policy import registry
@@ -1470,6 +1471,24 @@ def test_a_workflow_that_came_while_the_policy_was_asked_is_told_of_once_it_was_
     world.busy = False
     asyncio.run(world.reconciler.reconcile())
     assert status_of(world, "uid-next")["stages"][0]["state"] == "Waiting"
+
+
+@pytest.mark.parametrize("edited", [True, False])
+def test_what_is_held_is_told_anew_by_an_operator_whose_predecessor_saw_no_edit_of_the_pool(edited: bool) -> None:
+    world = begun(maxHoldSeconds=600)
+    before = world.long["message"]
+    assert "at most 10 min more" in before
+    if edited:
+        edit(world, "p", maxHoldSeconds=60)
+    loaded, world.reconciler = world.reconciler._seat, PoolReconciler("pool", world.reconciler._tools)
+    world.reconciler._seat = loaded  # or it would be another policy that decides first
+    run_on(world, 10.0)
+    assert world.long["state"] == "Held"
+    if edited:
+        assert "; at most 59 s more" in world.long["message"]
+        assert condition(world, "uid-long", "Held") == ("True", "HeldByPolicy")
+    else:
+        assert world.long["message"] == before, "its numbers are those of the moment when its reason began"
 
 
 def test_what_was_decided_by_an_earlier_spec_of_a_pool_is_not_told_as_that_of_the_latest() -> None:
