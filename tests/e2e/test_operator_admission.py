@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any
 
 import kubernetes
@@ -99,23 +101,24 @@ def test_a_quota_that_lets_a_stage_have_some_of_its_pods(cluster: Cluster) -> No
     cluster.objects.delete_namespaced_custom_object(GROUP, VERSION, crowded, "workflows", "few-pods")
 
 
-def test_a_mutating_policy_that_keeps_jobs_narrow(cluster: Cluster) -> None:
-    cluster.pool("narrowed", executors=4, policy={"name": "fifo"})
-    group, labels = ("admissionregistration.k8s.io", "v1"), {f"{GROUP}/pool": "narrowed"}
+@contextlib.contextmanager
+def mutating(cluster: Cluster, name: str, pool: str, operations: list[str], spec: str) -> Iterator[None]:
+    """Have a policy set fields of all Jobs of a pool, from when it acts."""
+    group, labels = ("admissionregistration.k8s.io", "v1"), {f"{GROUP}/pool": pool}
     policy = {
         "apiVersion": "/".join(group),
         "kind": "MutatingAdmissionPolicy",
-        "metadata": {"name": "narrow"},
+        "metadata": {"name": name},
         "spec": {
             "matchConstraints": {
                 "objectSelector": {"matchLabels": labels},
-                "resourceRules": [RULE | {"operations": ["CREATE", "UPDATE"]}],
+                "resourceRules": [RULE | {"operations": operations}],
             },
             "reinvocationPolicy": "Never",
             "mutations": [
                 {
                     "patchType": "ApplyConfiguration",
-                    "applyConfiguration": {"expression": "Object{spec: Object.spec{parallelism: 1}}"},
+                    "applyConfiguration": {"expression": f"Object{{spec: Object.spec{{{spec}}}}}"},
                 }
             ],
         },
@@ -123,8 +126,8 @@ def test_a_mutating_policy_that_keeps_jobs_narrow(cluster: Cluster) -> None:
     binding = {
         "apiVersion": "/".join(group),
         "kind": "MutatingAdmissionPolicyBinding",
-        "metadata": {"name": "narrow"},
-        "spec": {"policyName": "narrow"},
+        "metadata": {"name": name},
+        "spec": {"policyName": name},
     }
     try:
         cluster.objects.create_cluster_custom_object(*group, "mutatingadmissionpolicies", policy)
@@ -132,19 +135,43 @@ def test_a_mutating_policy_that_keeps_jobs_narrow(cluster: Cluster) -> None:
         if refused.status != 404:
             raise
         pytest.skip("this API server has no MutatingAdmissionPolicy")
-    cluster.objects.create_cluster_custom_object(*group, "mutatingadmissionpolicybindings", binding)
+    bindings = "mutatingadmissionpolicybindings"
+    cluster.objects.create_cluster_custom_object(*group, bindings, binding)
     body = {
         "metadata": {"generateName": "probe-", "labels": labels},
         "spec": {"parallelism": 4, "template": {"spec": POD}},
     }
-    wait_until(
-        lambda: cluster.batch.create_namespaced_job("default", body, dry_run="All").spec.parallelism == 1,
-        "the policy is never taken up",
-    )
-    cluster.submit("kept-narrow", "narrowed", [stage("a", 600.0, tasks=9)])
-    wait_until(lambda: bool(cluster.jobs("kept-narrow")), "it is not started")
-    cluster.submit("beside-narrow", "narrowed", [stage("a", 0.2)])
-    cluster.wait_for("beside-narrow")  # though what is first in line might have all executors that are free
-    wait_until(
-        lambda: stages_of(cluster.status("kept-narrow"))["a"].get("reason") == "ChangeRetrying", "it does not say so"
-    )
+
+    def acts() -> bool:
+        try:
+            made = cluster.batch.create_namespaced_job("default", body, dry_run="All")
+        except kubernetes.client.ApiException as refused:
+            return refused.status == 422
+        return bool(made.spec.parallelism != 4)
+
+    try:
+        wait_until(acts, "the policy is never taken up")
+        yield
+    finally:
+        cluster.objects.delete_cluster_custom_object(*group, bindings, name)
+
+
+def test_a_mutating_policy_that_keeps_jobs_narrow(cluster: Cluster) -> None:
+    cluster.pool("narrowed", executors=4, policy={"name": "fifo"})
+    with mutating(cluster, "narrow", "narrowed", ["CREATE", "UPDATE"], "parallelism: 1"):
+        cluster.submit("kept-narrow", "narrowed", [stage("a", 600.0, tasks=9)])
+        wait_until(lambda: bool(cluster.jobs("kept-narrow")), "it is not started")
+        cluster.submit("beside-narrow", "narrowed", [stage("a", 0.2)])
+        cluster.wait_for("beside-narrow")  # though what is first in line might have all executors that are free
+        wait_until(
+            lambda: stages_of(cluster.status("kept-narrow"))["a"].get("reason") == "ChangeRetrying",
+            "it does not say so",
+        )
+
+
+def test_a_mutating_policy_that_makes_jobs_invalid(cluster: Cluster) -> None:
+    cluster.pool("spoilt", executors=1, policy={"name": "fifo"})
+    with mutating(cluster, "spoil", "spoilt", ["CREATE"], "parallelism: -1"):
+        cluster.submit("spoilt", "spoilt", [stage("a", 0.2)])
+        waits_for(cluster, "spoilt", "spec.parallelism: Invalid value: -1")
+    cluster.wait_for("spoilt")

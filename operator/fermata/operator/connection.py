@@ -39,10 +39,13 @@ Json = dict[str, Any]
 
 
 class ClusterError(FermataError):
-    """A request that did not succeed: its HTTP status (0: no answer), and a reason where the API server gave one."""
+    """A request that did not succeed: its HTTP status (0: no answer), and a reason where the API server gave one.
 
-    def __init__(self, status: int, reason: str, message: str) -> None:
-        self.status, self.reason, self.message = status, reason, message
+    `fields` are those of an object in which it is invalid, such as `spec.parallelism`.
+    """
+
+    def __init__(self, status: int, reason: str, message: str, fields: tuple[str, ...] = ()) -> None:
+        self.status, self.reason, self.message, self.fields = status, reason, message, fields
         super().__init__(f"{reason or status or 'no answer'}: {message[:300]}")
 
     @property
@@ -293,7 +296,15 @@ def _refusal(status: int, content: bytes) -> ClusterError:
     """Return what the API server said no with: a Status object, or a line of text where nothing is served."""
     said = _parsed(content)
     text = content[:200].decode(errors="replace").strip()
-    return ClusterError(status, str(said.get("reason", "")), str(said.get("message", text)))
+    return ClusterError(status, str(said.get("reason", "")), str(said.get("message", text)), _fields(said))
+
+
+def _fields(said: Json) -> tuple[str, ...]:
+    """Return the fields in which an object is invalid, as a Status names them; what stands before may say anything."""
+    details = said.get("details")
+    causes = details.get("causes") if isinstance(details, dict) else None
+    rows = causes if isinstance(causes, list) else []
+    return tuple(str(row["field"]) for row in rows if isinstance(row, dict) and "field" in row)
 
 
 def _sound(value: Any, content: bytes) -> Json:

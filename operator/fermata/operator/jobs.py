@@ -20,6 +20,8 @@ from fermata.operator.progress import Refusal, StageView, WorkflowView
 from fermata.operator.times import render
 from fermata.policy.wording import counted
 
+# Fields of a Job that may be invalid because of what its workflow says; what that says of others its CRD bounds.
+_GIVEN = ("spec.template", "metadata.annotations")
 _MARKS = (names.LABEL_POOL, names.LABEL_WORKFLOW, names.LABEL_STAGE)
 # A pod that is evicted, preempted or lost with its node is no failure of its task, and uses up no retry.
 _FAILURE_POLICY = {"rules": [{"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}]}
@@ -145,9 +147,14 @@ async def start(cluster: Cluster, job: Mapping[str, Any]) -> Json:
         if error.status == 409 and error.reason == "AlreadyExists":
             return _ours(await cluster.get_job(meta["namespace"], meta["name"]), meta)
         # What the API server says has a reason; what a proxy before it says is no judgement of the Job.
-        if error.status in (400, 413, 422) and error.reason and not error.is_denial:
+        if error.status in (400, 413, 422) and error.reason and not (error.is_denial or _is_spoilt(error)):
             raise RefusedError(Refusal(reasons.JOB_REJECTED, error.message)) from error
         raise
+
+
+def _is_spoilt(error: ClusterError) -> bool:
+    """Tell whether a Job is invalid only where no workflow has a say: admission has made it so, and can be mended."""
+    return bool(error.fields) and not any(field.startswith(_GIVEN) for field in error.fields)
 
 
 def _ours(found: Json, wanted: Json) -> Json:

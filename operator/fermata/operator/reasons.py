@@ -131,7 +131,10 @@ MEANINGS: Final[dict[str, dict[str, str]]] = {
         PARALLELISM_REACHED: "The workflow already runs as many tasks as spec.parallelism allows.",
         STARTING: "The stage's Job is being created, and the API server takes long to answer.",
         START_RETRYING: "The API server did not take the Job; it is tried again.",
-        JOB_REJECTED: "The API server refuses the stage's Job for good, most often because of its template.",
+        JOB_REJECTED: (
+            "The API server refuses the stage's Job for good, most often because of its template, as given or as "
+            "admission has changed it."
+        ),
         JOB_NAME_TAKEN: "A Job of that name exists and belongs to somebody else.",
         JOB_DELETED: "The stage's Job was deleted before it finished; a stage is never started twice.",
         JOB_FAILED: "The stage's Job failed; the message has its reason.",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import nullcontext
 from importlib import metadata
@@ -68,6 +69,26 @@ def test_an_answer_that_is_no_object_is_told_as_the_text_that_it_is() -> None:
     for asked in (Cluster(client).get("/apis/fermata.dev/v1alpha1/workflows"), watch()):
         with pytest.raises(ClusterError, match=r"^404: 404 page not found$"):
             asyncio.run(asked)
+
+
+@pytest.mark.parametrize(
+    ("details", "fields"),
+    [
+        # As an API server of 1.35 says it, of what is invalid and of what a policy made of a Job that is none any more.
+        ({"causes": [{"reason": "FieldValueInvalid", "field": "spec.a"}, {"field": "spec.b"}]}, ("spec.a", "spec.b")),
+        ({"causes": [{"message": "json: cannot unmarshal string into Go struct field"}]}, ()),
+        ({"causes": "spec.a"}, ()),
+        ({"causes": ["spec.a"]}, ()),
+        (["spec.a"], ()),
+        (None, ()),
+    ],
+)
+def test_what_is_invalid_is_known_by_its_fields(details: Any, fields: tuple[str, ...]) -> None:
+    said = json.dumps({"kind": "Status", "reason": "Invalid", "message": "it is invalid", "details": details})
+    client: Any = _Client(422, said.encode())
+    with pytest.raises(ClusterError, match=r"^Invalid: it is invalid$") as told:
+        asyncio.run(Cluster(client).create_job(_JOB))
+    assert told.value.fields == fields
 
 
 @pytest.mark.parametrize(

@@ -176,6 +176,21 @@ def test_what_admission_says_no_to_is_tried_again(status: int, message: str) -> 
         _start(_Server(ClusterError(status, "Invalid", message)))
 
 
+@pytest.mark.parametrize(
+    ("fields", "refused"),
+    [
+        (("spec.parallelism", "metadata.labels"), False),
+        (("spec.parallelism", "spec.template.spec.containers[0].image"), True),
+        (("metadata.annotations",), True),
+    ],
+)
+def test_a_job_that_is_invalid_where_no_workflow_has_a_say_is_tried_again(
+    fields: tuple[str, ...], refused: bool
+) -> None:
+    with pytest.raises(RefusedError if refused else ClusterError):
+        _start(_Server(ClusterError(422, "Invalid", "admission has made nonsense of it", fields)))
+
+
 @pytest.mark.parametrize("status", [400, 413, 422])
 def test_a_refusal_that_is_not_the_api_servers_own_is_tried_again(status: int) -> None:
     page = "<html><body><h1>400 Bad request</h1>Your browser sent an invalid request.</body></html>"
