@@ -185,6 +185,9 @@ class VirtualCluster(Server):
     async def patch_job(self, ns: str, name: str, patch: Raw) -> Raw:
         return self._fill(await super().patch_job(ns, name, patch))
 
+    async def find_pod(self, _ns: str, name: str) -> Raw | None:
+        return self.pods.get(name)
+
     async def patch_pod(self, _ns: str, name: str, patch: Raw) -> Raw:
         pod = self.pods[name]
         if self.now_s < self.shut_s.get(pod["metadata"]["labels"][names.LABEL_WORKFLOW], -math.inf):

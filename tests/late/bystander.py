@@ -37,6 +37,9 @@ class Bystander:
     async def patch_job(self, _namespace: str, name: str, patch: Raw) -> Raw:
         return self._refuse("patch", name, patch)
 
+    async def find_pod(self, namespace: str, name: str) -> Raw | None:
+        return await self.server.find_pod(namespace, name)
+
     async def patch_pod(self, _namespace: str, name: str, patch: Raw) -> Raw:
         return self._refuse("let through", name, patch)
 

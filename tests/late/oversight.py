@@ -51,8 +51,8 @@ class Oversight:
 
     def lets_through(self, pod: Raw) -> None:
         job = self.server.objects["jobs"].get(owner_of(pod))
-        if job is not None and not _is_leaving(job) and not self._is_asked_again(job):
-            self._has_room(job, self._may_go_on(job), 1)
+        if job is not None and not _is_leaving(job):
+            self._has_room(job, self._may_go_on(job), 0 if self._is_asked_again(job) else 1)
 
     def tells(self, workflow: Raw) -> None:
         status = workflow["status"]

@@ -153,6 +153,9 @@ class Server:
         merged = {key: {**job["metadata"].get(key, {}), **meta.get(key, {})} for key in ("labels", "annotations")}
         return self._answer(self.change("jobs", meta["uid"], metadata=merged, spec=spec), lost)
 
+    async def find_pod(self, namespace: str, name: str) -> Raw | None:
+        return copy.deepcopy(self.named("pods", namespace, name))
+
     async def patch_pod(self, namespace: str, name: str, patch: Raw) -> Raw:
         lost, pod, same = self._may_refuse(), self._found("pods", namespace, name), patch["metadata"]
         if {key: pod["metadata"][key] for key in same} != same:

@@ -202,9 +202,9 @@ class Applier:
         for uid, _ in before ^ self._paused:  # why it waits from now on, if it does, is something else
             self._teller.mark(uid)
 
-    async def let_through(self, now_s: float) -> None:
+    async def let_through(self, views: Mapping[str, WorkflowView], now_s: float) -> None:
         """Let the pods through their gates whose turn it is."""
-        await self._requests.send(self.gates.requests(now_s))
+        await self._requests.send(self.gates.requests(views, now_s))
 
     async def find_missing(self, views: Iterable[WorkflowView], now_s: float) -> None:
         """Look for the Jobs of stages that run and are not seen: they were deleted, or have lost their labels.

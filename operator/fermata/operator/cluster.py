@@ -81,6 +81,12 @@ class Cluster(Connection):
         """Merge a patch into a Job."""
         return await self.patch(f"{_jobs(namespace)}/{quote(name)}", patch)
 
+    async def find_pod(self, namespace: str, name: str) -> Json | None:
+        """Read a pod, if there is one of that name; as a list, which is all that the operator may have of pods."""
+        query = {"fieldSelector": f"metadata.name={name}"}
+        found = await self.get(f"/api/v1/namespaces/{quote(namespace)}/pods", query)
+        return next(iter(found.get("items") or []), None)
+
     async def patch_pod(self, namespace: str, name: str, patch: Mapping[str, Any]) -> Json:
         """Merge a patch into a pod."""
         return await self.patch(f"/api/v1/namespaces/{quote(namespace)}/pods/{quote(name)}", patch)

@@ -82,7 +82,7 @@ class PoolReconciler:
         await self._applier.stop_unwanted(self._observer.views.values(), now_s)
         if asked:
             await self._applier.carry_out(asked.plan, self._observer.views, asked.decision.policy, now_s)
-        await self._applier.let_through(now_s)
+        await self._applier.let_through(self._observer.views, now_s)
         await self._observer.observe(now_s)
         # 5. Settle: who is held from now on?
         left = self._settle(asked, now_s)

@@ -168,6 +168,60 @@ def test_a_pod_of_which_nobody_says_whether_it_was_let_through_keeps_its_turn_an
     assert (len(cluster.running), _row(cluster, "wide")["reason"]) == (1, "")
 
 
+@pytest.mark.parametrize("done", [False, True])
+def test_a_pod_whose_workflow_is_suspended_before_anybody_knows_whether_it_was_let_through_is_not_let_through_then(
+    monkeypatch: pytest.MonkeyPatch, done: bool
+) -> None:
+    cluster, unread = _cluster(1, wide=5.0, other=5.0), [ClusterError(429, "TooManyRequests", "later")]
+    let_through, find = cluster.patch_pod, cluster.find_pod
+
+    async def lose(namespace: str, name: str, patch: Raw) -> Raw:
+        if done:
+            with monkeypatch.context() as untold:
+                untold.setattr(cluster.store, "put", lambda *_: None)
+                await let_through(namespace, name, patch)
+        raise ClusterError(500, "InternalError", "failed calling webhook")
+
+    async def look(namespace: str, name: str) -> Raw | None:
+        if unread:
+            raise unread.pop()
+        return await find(namespace, name)
+
+    monkeypatch.setattr(cluster, "find_pod", look)
+    with monkeypatch.context() as patch:
+        patch.setattr(cluster, "patch_pod", lose)
+        _begin(cluster, stage("a", tasks=2))
+    cluster.edit("uid-wide", suspend=True)
+    cluster.now_s += 0.25
+    cluster.store.put("workflows", cluster.put("uid-other", workflow("other", stage("a"))))
+    asyncio.run(cluster._settle())
+    assert len(cluster.jobs) == 1, "its executor is not free while nobody knows"
+    cluster.now_s += 0.5
+    assert asyncio.run(cluster._settle()) <= cluster.now_s, "others may have its executor"
+    asyncio.run(cluster._settle())
+    assert [name.partition("-")[0] for _, name in cluster.running] == ["wide" if done else "other"]
+    assert _row(cluster, "wide")["reason"] == ("" if done else reasons.WAITING_FOR_TURN)
+    cluster.edit("uid-wide", suspend=False)
+    assert set(_run(cluster, {}, 60.0)) == {"wide", "other"}
+
+
+def test_a_pod_that_was_let_through_though_nobody_answered_is_not_told_to_stay_at_its_gate(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cluster = _cluster(2, wide=50.0)
+    let_through = cluster.patch_pod
+
+    async def lose_last(namespace: str, name: str, patch: Raw) -> Raw:
+        made = await let_through(namespace, name, patch)
+        if len(cluster.running) == 2:
+            raise ClusterError(0, "ServerDisconnectedError", "the answer was lost")
+        return made
+
+    monkeypatch.setattr(cluster, "patch_pod", lose_last)
+    _run(cluster, {"wide": (0.0, stage("a", tasks=2))}, 10.0)
+    assert (len(cluster.running), _row(cluster, "wide")["reason"]) == (2, "")
+
+
 def test_one_pod_that_may_not_be_let_through_takes_no_turn_from_another(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster, occupied = _cluster(2, wide=5.0), list[int]()
     let_through = cluster.patch_pod
