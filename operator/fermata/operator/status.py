@@ -29,9 +29,7 @@ Activity = Literal["Running", "Held", "Waiting", "Suspended"]
 
 def activity_of(view: WorkflowView, *, held: bool) -> Activity:
     """Return what an unfinished workflow does now."""
-    running = [stage for stage in view.stages if stage.phase == "Running"]
-    if view.in_gap:
-        return "Held" if held else "Waiting"
+    running = [stage for stage in view.stages if stage.phase == "Running" and not view.in_gap]
     if any(stage.occupied or stage.reason != reasons.JOB_SUSPENDED for stage in running):
         return "Running"
     if running or view.blocked == reasons.SUSPENDED:

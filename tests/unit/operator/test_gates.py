@@ -139,6 +139,18 @@ def test_a_stage_that_has_begun_is_held_while_it_is_the_turn_of_none_of_its_task
     assert (status_then["heldSeconds"], status_then["gapSeconds"]) == (10.0, 10.0), "nothing of it ran meanwhile"
 
 
+def test_a_workflow_that_is_suspended_between_its_tasks_says_that_and_not_that_it_waits() -> None:
+    cluster, made = _cluster(1, wide=5.0), [_workflow("wide", 0.0, stage("a", tasks=2))]
+    edits = [(T0 + 1.0, lambda: cluster.edit("uid-wide", suspend=True))]
+    asyncio.run(cluster.run(made, until_s=T0 + 8.0, edits=edits))
+    told = {row["type"]: (row["status"], row["reason"]) for row in cluster.objects["uid-wide"]["status"]["conditions"]}
+    assert told[reasons.RUNNING] == ("False", reasons.SUSPENDED)
+    assert told[reasons.SUCCEEDED] == ("Unknown", reasons.SUSPENDED)
+    assert _row(cluster, "wide")["reason"] == reasons.SUSPENDED
+    edits = [(T0 + 10.0, lambda: cluster.edit("uid-wide", suspend=False))]
+    assert asyncio.run(cluster.run([], edits=edits)) == {"wide": pytest.approx(T0 + 15.0)}
+
+
 def _begin(cluster: VirtualCluster, row: Raw) -> float:
     """Submit a workflow of one stage now, and return when the operator comes back."""
     cluster.store.put("workflows", cluster.put("uid-wide", workflow("wide", row)))
@@ -200,7 +212,7 @@ def test_a_pod_whose_workflow_is_suspended_before_anybody_knows_whether_it_was_l
     assert asyncio.run(cluster._settle()) <= cluster.now_s, "others may have its executor"
     asyncio.run(cluster._settle())
     assert [name.partition("-")[0] for _, name in cluster.running] == ["wide" if done else "other"]
-    assert _row(cluster, "wide")["reason"] == ("" if done else reasons.WAITING_FOR_TURN)
+    assert _row(cluster, "wide")["reason"] == ("" if done else reasons.SUSPENDED)
     cluster.edit("uid-wide", suspend=False)
     assert set(_run(cluster, {}, 60.0)) == {"wide", "other"}
 
