@@ -26,6 +26,7 @@ from tests.unit.operator.objects import T0
 from fermata.operator import tell
 from fermata.operator.reconcile import PoolReconciler
 from fermata.operator.store import Store
+from fermata.policy.heuristics.base import Heuristic
 
 Raw = dict[str, Any]
 
@@ -143,19 +144,38 @@ async def _with_a_second_one(cluster: Cluster) -> None:
     for _ in range(40):
         await cluster.pass_s(cluster.server.rng.random() * 6.0)
         if cluster.operator.is_quiet:
+            _ask_models(cluster.operator)
+            await cluster.pass_s(0.0)
+        if cluster.operator.is_quiet:
             await _compare(cluster)
+
+
+def _ask_models(operator: LateOperator) -> None:
+    """Have the models of an operator asked now: what they answer depends on when that is."""
+    for pool, reconciler in operator.reconcilers.items():
+        if not isinstance(reconciler._seat.policy, Heuristic):
+            operator.wakes_s[pool] = operator.timeline.now_s
 
 
 async def _compare(cluster: Cluster) -> None:
     """Start a second operator that may not write, and hold its picture against that of the first."""
     first, server = cluster.operator, Bystander(cluster.server)
     second = LateOperator(server, cluster.timeline)
+    _tell_what_came(first, second)
     await second.settle()
     assert not server.asked
     assert first.reconcilers.keys() == second.reconcilers.keys()
     for pool, other in second.reconcilers.items():
         assert _picture(other) == _picture(first.reconcilers[pool])
         other.close()
+
+
+def _tell_what_came(first: LateOperator, second: LateOperator) -> None:
+    """Let a second operator know what came before it: of that some is gone, or may be, and a model judges by it."""
+    for pool in first.reconcilers.keys() & second._dirty.keys():
+        other = second.reconcilers[pool] = PoolReconciler(pool, second._tools)
+        for _, uid, arrival in first.reconcilers[pool]._observer.recent._rows:
+            other._observer.recent.note(uid, arrival)
 
 
 def _picture(reconciler: PoolReconciler) -> Raw:
