@@ -17,6 +17,7 @@ from fermata.operator.arrivals import came_s
 from fermata.operator.asked import Asked, Left
 from fermata.operator.build_state import HoldTimes, build_state, dag_of, takes_part
 from fermata.operator.census import Census
+from fermata.operator.clock import is_put_off
 from fermata.operator.expiry import Expiry
 from fermata.operator.facts import PoolFact
 from fermata.operator.freed import Freed
@@ -35,6 +36,8 @@ from fermata.operator.why import PARALLELISM_REACHED, why_held, why_waiting
 from fermata.policy.decide import corrects_estimates
 from fermata.policy.guardrails import Guardrails
 
+_QUIET_S = 1.0  # after statuses that found the API server in trouble
+
 
 class PoolReconciler:
     """Reconciles the workflows of one pool."""
@@ -51,6 +54,7 @@ class PoolReconciler:
         self._census = Census(pool, tools.store, self._observer, self._applier)
         self._freed = Freed()
         self._by: tuple[str, Guardrails] | None = None  # the policy that acts, and its limits, as people are told
+        self._quiet_until_s = -math.inf  # no workflow is told of, as the API server was in trouble
         self._whole = True  # take in every workflow, not only those that changed
 
     async def reconcile(self) -> float:
@@ -280,15 +284,21 @@ class PoolReconciler:
         return stage is not None and stage.waits
 
     async def _tell_workflows(self, asked: Asked | None, left: Left, now_s: float) -> None:
+        if is_put_off(self._quiet_until_s, now_s, _QUIET_S):
+            self._teller.come_back(self._quiet_until_s)
+            return
         # What has ended comes first: people wait for that, and until it is written each decision looks at it again.
         stale = sorted(self._teller.take_stale(), key=self._goes_on)
         while stale and self._teller.room:
             some, stale = stale[: self._teller.room], stale[self._teller.room :]
             before = self._teller.troubles
             await self._teller.write({uid: partial(self._tell_workflow, uid, asked, left, now_s) for uid in some})
-            # Something happened: deciding comes before telling, and the next round tells the rest. So it does where the
-            # API server is in trouble: to be asked for each of hundreds of statuses would not help it.
-            if self._tools.pending(self.pool) or self._teller.troubles - before > len(some) / 2:
+            # An API server in trouble is not helped by being asked for each of hundreds of statuses, round for round.
+            if self._teller.troubles - before > len(some) / 2:
+                self._quiet_until_s = self._tools.now() + _QUIET_S
+                break
+            # Something happened: deciding comes before telling, and the next round tells the rest.
+            if self._tools.pending(self.pool):
                 break
         self._teller.put_back(stale)
 

@@ -156,6 +156,12 @@ def test_only_an_api_server_in_trouble_is_asked_for_no_more_statuses_in_a_round(
         world.feed("workflows", f"uid-{number}", workflow(str(number), stage("a", estimateSeconds=900)))
     asyncio.run(world.reconciler.reconcile())
     assert len(world.server.denied_s) == told
+    for _ in range(5):  # something happens
+        again_s = asyncio.run(world.reconciler.reconcile())
+    if status == 503:
+        assert (len(world.server.denied_s), again_s) == (told, world.now_s + 1.0), "nor in the next rounds"
+        run_on(world, 1.0)
+        assert len(world.server.denied_s) == 2 * told
 
 
 def test_a_policy_that_denies_statuses_as_too_large_takes_no_stages_from_them() -> None:
