@@ -76,7 +76,8 @@ class StageView:
     @property
     def rests(self) -> bool:
         """Whether it has begun and waits for executors all the same: it is the turn of none of its tasks."""
-        return self.gated and self.job is not None and self.job.begins_more and not self.job.occupied
+        job = self.job
+        return self.gated and job is not None and job.begins_more and not job.occupied and job.succeeded < self.tasks
 
     @property
     def waits(self) -> bool:

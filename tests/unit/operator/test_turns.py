@@ -122,8 +122,10 @@ def test_executors_of_last_tasks_wait_with_their_job_for_what_comes_next() -> No
     raw = _job(5, succeeded=4, active=0)
     raw["status"]["uncountedTerminatedPods"] = {"succeeded": ["pod-4"]}
     pool.store.put("jobs", raw)
-    assert (pool.job.occupied, pool.view().stages[0].rests) == (1, False), "a Job says it in two steps"
-    pool.store.put("jobs", _job(6, succeeded=5, active=0, outcome="Complete"))
+    assert (pool.job.occupied, pool.view().stages[0].rests) == (1, False), "a Job says it in three steps"
+    pool.store.put("jobs", _job(6, succeeded=5, active=0))
+    assert (pool.job.occupied, pool.view().stages[0].rests) == (0, False), "no task of it waits for a turn"
+    pool.store.put("jobs", _job(7, succeeded=5, active=0, outcome="Complete"))
     assert pool.job.occupied == 0
 
 
