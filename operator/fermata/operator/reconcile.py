@@ -369,7 +369,8 @@ class PoolReconciler:
             elif known.room == 0:  # whatever is free: else it would have to be told again whenever that changes
                 whys.waiting[name] = PARALLELISM_REACHED
             elif key in left.held:
-                until_s = asked.plan.holds.get(key, asked.plan.wake_s)
+                # As it was committed to, now or before, and shortened since; else until the policy is asked again.
+                until_s = self._ledger.accounts[key[0]].hold_until_s.get(name, asked.plan.wake_s)
                 limits = asked.decision.limits
                 whys.held[name] = why_held(
                     asked.after, asked.keys.stage_index[key], asked.elsewhere, limits, until_s, asked.argument

@@ -1485,7 +1485,7 @@ def test_what_is_held_is_told_anew_by_an_operator_whose_predecessor_saw_no_edit_
     run_on(world, 10.0)
     assert world.long["state"] == "Held"
     if edited:
-        assert "; at most 59 s more" in world.long["message"]
+        assert world.long["message"].endswith("; at most 59 s more; decided again in 9.0 s")
         assert condition(world, "uid-long", "Held") == ("True", "HeldByPolicy")
     else:
         assert world.long["message"] == before, "its numbers are those of the moment when its reason began"
