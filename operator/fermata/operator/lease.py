@@ -158,6 +158,7 @@ class Lease:
             spec = found.get("spec") or {}
             if trouble := self._taken(spec):
                 return trouble
+            begun_s = self._clock()  # what was asked before may have taken most of the time for which it is held
             try:
                 found = await self._cluster.replace(self._path(found), {**found, "spec": self._spec(spec)})
             except ClusterError as error:

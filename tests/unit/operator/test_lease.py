@@ -64,6 +64,30 @@ def test_it_is_lost_where_it_is_another_one_or_an_earlier_one_and_had_again(how:
     asyncio.run(body())
 
 
+def test_it_is_held_from_the_request_that_renews_it_on_however_long_it_took_to_be_read() -> None:
+    clock_s = 0.0
+
+    class Slow(_Server):
+        async def get(self, path: str) -> dict[str, Any]:
+            nonlocal clock_s
+            clock_s += 4.0
+            return await super().get(path)
+
+    async def body() -> None:
+        nonlocal clock_s
+        server = Slow()
+        await server.create("", {"metadata": {"name": "test", "namespace": "default"}, "spec": {}})
+        lease = Lease(server, "test", "me", ("default",), 15.0, clock=lambda: clock_s)  # type: ignore[arg-type]
+        await lease.acquire()
+        assert clock_s == 8.0, "when it had been read, and written, for which this server reads it again"
+        clock_s = 18.9
+        assert lease.held
+        clock_s = 19.0
+        assert not lease.held
+
+    asyncio.run(body())
+
+
 def test_an_api_server_that_does_not_answer_is_told_as_that(caplog: pytest.LogCaptureFixture) -> None:
     class Silent(_Server):
         async def get(self, _path: str) -> dict[str, Any]:
