@@ -162,6 +162,7 @@ def test_a_finished_workflow_takes_no_more_memory_however_often_somebody_touches
     world = World()
     ended = {"completionTime": render(T0), **DONE}
     world.feed("workflows", "uid-w", workflow("w", stage("a"), ttlSecondsAfterFinished=60, status=ended))
+    world.feed("workflows", "uid-kept", workflow("kept", stage("a"), status=ended))
     for number in range(20):
         world.annotate("uid-w", str(number))
         asyncio.run(world.reconciler.reconcile())
