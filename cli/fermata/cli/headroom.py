@@ -132,10 +132,16 @@ def _with_others(conditions: Conditions, scenarios: str) -> list[tuple[Scenario,
     """Return each scenario, or the trace, with what its futures are made of.
 
     Episodes of a trace are made of its blocks, and of the same blocks a future would know what comes.
+
+    Raises:
+        InputError: there is no such scenario, or a part of the trace makes no load. Where all jobs have come at once
+            each future would have as many more to come at once, and what an action does to those would count.
     """
     from fermata.sim.scenarios import named
+    from fermata.training.own import check_load
 
     if conditions.own is not None:
+        check_load(conditions.own, ("teach", "test"), "no future in which an action could be tried")
         name = Path(conditions.own.path).name
         return [(conditions.scenario(name), replace(conditions, part="teach").scenario(name))]
     names = dict.fromkeys(each.name for name in scenarios.split(",") for each in named(name.strip()))

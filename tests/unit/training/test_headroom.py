@@ -258,6 +258,20 @@ def test_on_a_trace_a_future_is_of_what_came_before(tmp_path: Path, monkeypatch:
     assert not played & future
 
 
+@pytest.mark.parametrize(("first", "last", "where"), [(0, 150, "0% to 50%"), (210, 300, "70% to 100%")])
+def test_on_a_trace_whose_jobs_come_all_at_once_nothing_is_told(
+    first: int, last: int, where: str, tmp_path: Path
+) -> None:
+    file, trace = tmp_path / "mine.jsonl", scenario("express_k2").with_(jobs=300, warm=0).generate(7)
+    trace.job_arrival_s[first:last] = trace.job_arrival_s[first]
+    write_trace(trace, file)
+    few = ["--episode-jobs", "5", "--seeds", "1", "--futures", "16", "--jobs", "1"]
+    done = CliRunner().invoke(app, ["headroom", "eager", "--trace", str(file), "--executors", "2", *few])
+    told = "of the jobs they come all at once or take no time: no future in which an action could be tried"
+    assert isinstance(done.exception, InputError)
+    assert str(done.exception) == f"{file}: from {where} {told}"
+
+
 @pytest.mark.parametrize(
     ("options", "told"),
     [

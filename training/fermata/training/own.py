@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Literal
@@ -74,12 +75,25 @@ def check_teaches(own: OwnTrace) -> None:
             is no text, which a run's configuration has to hold.
     """
     check_text(Path(own.path))
-    parts: tuple[Part, ...] = ("teach", "choose")
+    check_load(own, ("teach", "choose"), "no load to teach at")
+
+
+def check_load(own: OwnTrace, parts: Sequence[Part], otherwise: str) -> None:
+    """Check that the jobs of parts of a trace make a load.
+
+    Args:
+        own: the trace.
+        parts: of it.
+        otherwise: what there is not where they make none.
+
+    Raises:
+        InputError: the jobs of a part come all at once or take no time.
+    """
     for part in parts:
         if not 0.0 < offered_load(part_of(own, part), own.executors[0]) < math.inf:
             first, last = SHARES[part]
             told = f"from {first:.0%} to {last:.0%} of the jobs they come all at once or take no time"
-            raise InputError(f"{told}: no load to teach at", file=own.path)
+            raise InputError(f"{told}: {otherwise}", file=own.path)
 
 
 def check_learns(config: TrainConfig) -> None:
