@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fermata.policy.correction import Correction, corrected_s, learn, learn_order, new_correction, pays
-from fermata.policy.rows import peek
+from fermata.policy.correction import Correction, Lessons, corrected_s, learn, learn_order, new_correction, pays
+from fermata.policy.rows import new_rows, peek
 
 SECONDS = st.floats(1e-3, 1e9)
 
@@ -47,6 +47,27 @@ def test_one_lesson_by_hand() -> None:
     assert corrected_s(_learned([(10.0, 30.0)]), 10.0 * 2.0**1.25) == pytest.approx(10.0 * 2.0**1.25)
 
 
+def test_an_estimate_belongs_to_the_nearest_entry_and_a_lesson_fades_by_hand() -> None:
+    # 1.15 is 0.81 entries above 1.
+    near = math.exp(-0.125)
+    assert corrected_s(_learned([(1.0, 3.0)]), 1.15) == pytest.approx((0.3 * 1.15 + near * 3.0) / (0.3 + near))
+    before = 399.0 / 400.0
+    expected_s = (0.3 * 10.0 + before * 30.0 + 10.0) / (0.3 + before + 1.0)
+    assert corrected_s(_learned([(10.0, 30.0), (10.0, 10.0)]), 10.0) == pytest.approx(expected_s, rel=1e-9)
+
+
+def test_what_takes_no_time_counts_as_a_thousandth_of_a_second() -> None:
+    past = _learned([(10.0, 0.0)])
+    assert corrected_s(past, 10.0) == pytest.approx((0.3 * 10.0 + 0.001) / 1.3)
+    assert peek(past.lessons).given_error == pytest.approx(math.log(1e4))
+    assert peek(_learned([(1e-6, 0.0)]).lessons).given_error == 0.0, "and so does an estimate"
+
+
+def test_how_far_estimates_missed_fades_over_a_hundred_stages() -> None:
+    lessons = peek(_learned([(10.0, 30.0)] * 150 + [(10.0, 10.0)]).lessons)
+    assert lessons.given_error == pytest.approx(0.99 * math.log(3.0))
+
+
 def test_how_far_estimates_and_their_correction_missed_by_hand() -> None:
     lessons = peek(_learned([(10.0, 30.0), (10.0, 10.0)]).lessons)
     expected_s = (0.3 * 10.0 + 30.0) / 1.3  # of the second stage, after the first
@@ -65,6 +86,43 @@ def test_what_a_wrong_order_would_cost_by_hand() -> None:
     # Longer by estimate than the one of 30 s, which is wrong; about as long as the one of 10 s, which is half wrong.
     learn_order(past, 6.0, 9.0, 20.0)
     assert lessons.given_disorder == pytest.approx((1.0 + 0.5 + (10.0 + 0.5 * 10.0) / 20.0) / 3.0)
+
+
+def test_an_order_is_that_among_the_last_fifty_jobs_by_hand() -> None:
+    past = new_correction()
+    learn_order(past, 1.0, 1.0, 100.0)
+    for _ in range(49):
+        learn_order(past, 10.0, 10.0, 10.0)  # in the wrong order with the first one, which took 90 s longer
+    assert peek(past.lessons).given_disorder == pytest.approx(1.0)
+    learn_order(past, 10.0, 10.0, 20.0)  # so is this, by 80 s; with the others, by 10 s each, it is half wrong
+    after = (49.0 + (80.0 + 0.5 * 490.0) / 570.0) / 50.0
+    assert peek(past.lessons).given_disorder == pytest.approx(after)
+    learn_order(past, 10.0, 10.0, 20.0)  # the first one is forgotten
+    assert peek(past.lessons).given_disorder == pytest.approx((50.0 * after + 0.5) / 51.0)
+
+
+def test_jobs_that_took_the_same_say_nothing_of_their_order() -> None:
+    past = new_correction()
+    for given_s in (1.0, 2.0, 3.0):
+        learn_order(past, given_s, given_s, 5.0)
+    assert peek(past.lessons).given_disorder == 0.0
+
+
+@pytest.mark.parametrize(
+    ("errors", "disorders", "expected"),
+    [
+        ((1.0, 0.89), (0.4, 0.4), True),
+        ((1.0, 0.91), (0.4, 0.4), False),  # a tenth less is what it takes
+        ((1.0, 0.5), (0.4, 0.449), True),
+        ((1.0, 0.5), (0.4, 0.451), False),  # a twentieth more, and 0.03
+    ],
+)
+def test_a_correction_counts_as_long_as_it_is_clearly_better_and_not_clearly_worse_in_order(
+    errors: tuple[float, float], disorders: tuple[float, float], expected: bool
+) -> None:
+    known = {"seen": 40, "given_error": errors[0], "corrected_error": errors[1]}
+    known |= {"given_disorder": disorders[0], "corrected_disorder": disorders[1]}
+    assert pays(new_correction()._replace(lessons=new_rows(Lessons, 1, known))) == expected
 
 
 def test_a_correction_that_puts_jobs_in_a_worse_order_does_not_count() -> None:
@@ -102,8 +160,8 @@ def test_right_estimates_are_left_alone() -> None:
 
 
 def test_estimates_that_miss_by_less_than_a_twentieth_are_left_alone() -> None:
-    assert not pays(_learned([(10.0, 10.4)] * 400))
-    assert pays(_learned([(10.0, 10.6)] * 400))
+    assert not pays(_learned([(10.0, 10.5)] * 400))  # ln 1.05 is 0.049
+    assert pays(_learned([(10.0, 10.52)] * 400))
 
 
 def test_chance_that_nobody_can_know_is_left_alone() -> None:
