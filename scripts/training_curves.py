@@ -29,7 +29,7 @@ def scalars(run: Path) -> dict[str, Curve]:
         InputError: the folder holds no logs.
     """
     values: dict[str, dict[int, float]] = {}
-    for file in sorted((run / "tensorboard").glob("events.*")):
+    for file in sorted((run / "tensorboard").rglob("events.*")):
         events = EventAccumulator(str(file), size_guidance={"scalars": 0})
         events.Reload()
         for name in events.Tags()["scalars"]:

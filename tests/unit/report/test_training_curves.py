@@ -24,11 +24,13 @@ def curves_script() -> ModuleType:
 
 
 def test_a_run_s_scalars_become_two_figures(curves_script: ModuleType, tmp_path: Path) -> None:
-    log = SummaryWriter(str(tmp_path / "run" / "tensorboard"))
+    folder = tmp_path / "run" / "tensorboard"
+    fits, log = SummaryWriter(str(folder / "round1")), SummaryWriter(str(folder))
     for step in range(3):
         for name in ("round1/single tasks/loss", "round1/single tasks/held_out_loss", "round1-1/single tasks/loss"):
-            log.add_scalar(name, 1.0 / (step + 1), step)
+            fits.add_scalar(name, 1.0 / (step + 1), step)
         log.add_scalar("search/stages of several tasks", -float(step), step)
+    fits.close()
     log.close()
     curves = curves_script.scalars(tmp_path / "run")
     assert list(curves_script.losses(curves)) == ["round1, single tasks, taught", "round1, single tasks, held out"]

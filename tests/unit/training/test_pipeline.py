@@ -19,6 +19,7 @@ from tests.processes import INTERRUPTED, interruptible
 torch = pytest.importorskip("torch", reason="needs the [training] extra")
 
 from rich.console import Console
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from fermata.operator.envelope import Envelope, envelope_of
 from fermata.policy import registry
@@ -164,6 +165,18 @@ def test_each_try_has_weights_of_its_own_and_the_best_is_kept(smoke_run: Path, t
     assert costs[0] != costs[1]
     assert judge(kept.compiled(config.margin), cases).cost == min(costs)
     assert "network 2, single tasks: " in told.getvalue()
+
+
+def test_a_round_that_is_fitted_again_logs_each_step_once(smoke_run: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    train(_fitted_again(smoke_run, run, tries=2), run)  # as if it had been killed before it wrote the network
+    for number, names in enumerate((["round1"], ["round2", "round2-1"]), 1):
+        logged = EventAccumulator(str(run / "tensorboard" / f"round{number}")).Reload()
+        curves = {f"{name}/single tasks/{kind}" for name in names for kind in ("loss", "held_out_loss")}
+        assert curves <= set(logged.Tags()["scalars"])
+        for name in curves:
+            steps = [each.step for each in logged.Scalars(name)]
+            assert steps == list(range(len(steps)))
 
 
 def test_a_run_gives_the_mean_of_the_kept(smoke_run: Path, tmp_path: Path) -> None:

@@ -28,14 +28,15 @@ class Curves:
     Args:
         run: the folder.
         purge_step: what an earlier process wrote of this step and later ones is shown no more.
+        part: of the run, whose steps are its own; what is shown no more is of it alone.
 
     Raises:
         InputError: the file cannot be written; all methods do.
     """
 
-    def __init__(self, run: Path, purge_step: int | None = None) -> None:
-        folder = run / "tensorboard"
-        folder.mkdir(exist_ok=True)
+    def __init__(self, run: Path, purge_step: int | None = None, part: str = "") -> None:
+        folder = run / "tensorboard" / part
+        folder.mkdir(parents=True, exist_ok=True)
         self._path = folder / f"events.out.tfevents.{time.time():010.0f}.{socket.gethostname()}.{os.getpid()}"
         self._lock = threading.Lock()
         self._write(Event(wall_time=time.time(), file_version=_VERSION))

@@ -95,15 +95,14 @@ def _is_fitted(config: TrainConfig, number: int, run: Path) -> bool:
     return all((run / name).exists() for name in files)
 
 
-def _fit_round(
-    config: TrainConfig, number: int, run: Path, progress: Progress, log: Curves, device: torch.device
-) -> CostNetwork:
+def _fit_round(config: TrainConfig, number: int, run: Path, progress: Progress, device: torch.device) -> CostNetwork:
     """Fit on the labels of all rounds so far, or read the network that an earlier call fitted."""
     path = run / f"network-{number}.pt"
     network = CostNetwork(config.fit.hidden)
     if _is_fitted(config, number, run):
         put_weights(network, read_weights(path), path)
         return network
+    log = Curves(run, 0, f"round{number + 1}")  # all fits of a round begin anew
     labels = read_labels(run, config, number + 1)
     tries = _tries(config, number)
     alike = config.fit.floor is not None  # a fit before these says how sure the labels are
@@ -197,11 +196,12 @@ def _average(network: CostNetwork, config: TrainConfig, run: Path) -> None:
         network.experts[int(expert)] = mean_of(experts)
 
 
-def _search(task: Task, run: Path, progress: Progress, log: Curves) -> Expert:
+def _search(task: Task, run: Path, progress: Progress) -> Expert:
     """Find the expert for a kind of DAGs, or read what an earlier call found; say how it does."""
     expert = finished_expert(task, run)
     if expert is not None:
         return expert
+    log = Curves(run)
     bar = progress.add_task(f"{EXPERTS[task.which]}: generations", total=task.generations)
 
     def on_generation(history: NDArray[np.float64]) -> None:
@@ -238,7 +238,6 @@ def train(config: TrainConfig, run: Path, console: Console | None = None, device
 
 def _train(config: TrainConfig, run: Path, console: Console, fitted_on: torch.device) -> CostNetwork:
     network: CostNetwork | None = None
-    log = Curves(run)
     with shown(console) as progress:
         announce(fitted_on, progress.console)
         for number in range(len(config.rounds)):
@@ -246,11 +245,11 @@ def _train(config: TrainConfig, run: Path, console: Console, fitted_on: torch.de
             # A fit reads the labels of the rounds before it, too.
             if not all(_is_fitted(config, later, run) for later in range(number, len(config.rounds))):
                 _label_round(config, number, compiled, run, progress)
-            network = _fit_round(config, number, run, progress, log, fitted_on)
+            network = _fit_round(config, number, run, progress, fitted_on)
         if network is not None and config.search is not None:
             for which in SEARCHED:
                 task = Task(config, which, network)
-                network.experts[which] = _search(task, run, progress, log)
+                network.experts[which] = _search(task, run, progress)
         if network is not None:
             _average(network, config, run)
     if network is None:
