@@ -16,6 +16,8 @@ from fermata.operator.resources import StageSpec
 from fermata.operator.times import render
 from fermata.policy import earlier_runs as known
 from fermata.policy.earlier_runs import UNKNOWN_S
+from fermata.policy.rows import peek
+from fermata.policy.wording import counted
 
 
 def _finished(
@@ -53,6 +55,86 @@ def test_then_the_family_then_its_class_then_the_pool_then_a_guess() -> None:
     for number, run_s in enumerate((4.0, 5.0, 90.0)):
         estimates.learn_all(_finished(f"etl-{number}", run_s))
     assert estimates.of(meta, _stage()) == (5.0, "median of 3 earlier runs", (4.5, 47.5))  # one slow run moves nothing
+
+
+def test_an_estimate_follows_what_is_learned_later() -> None:
+    estimates, etl, new = Estimates(), meta_of(workflow("etl-9", stage("a"))), meta_of(workflow("new", stage("a")))
+    for number, (run_s, of_family, of_class) in enumerate(((4.0, 4.0, 4.0), (8.0, 6.0, 6.0), (90.0, 8.0, 34.0))):
+        estimates.learn_all(_finished(f"etl-{number}", run_s))
+        assert (estimates.of(etl, _stage()).seconds, estimates.of(new, _stage()).seconds) == (of_family, of_class)
+        of_pool = f"mean of {counted(number + 1, 'stage')} in the pool"
+        assert estimates.of(new, _stage(slots=4))[:2] == (of_class, of_pool)
+
+
+def test_two_runs_have_quartiles_and_one_has_none() -> None:
+    estimates, meta = Estimates(), meta_of(workflow("etl-9", stage("a")))
+    spreads = []
+    for number, run_s in enumerate((4.0, 8.0)):
+        estimates.learn_all(_finished(f"etl-{number}", run_s))
+        spreads.append(estimates.of(meta, _stage()).quartiles)
+    assert spreads == [None, (5.0, 7.0)]
+
+
+def test_what_took_no_time_is_expected_to_take_next_to_none() -> None:
+    estimates = Estimates()
+    estimates.learn_all(_finished("etl-1", 30.0, task_s=0.0))
+    assert estimates.of(meta_of(workflow("etl-2", stage("a"))), _stage()).seconds == 0.001
+    assert estimates.of(meta_of(workflow("new", stage("a"))), _stage()).seconds == 0.001
+
+
+def test_a_class_remembers_the_stages_of_a_workflow_each_and_the_latest_five_hundred() -> None:
+    estimates, new = Estimates(), meta_of(workflow("new", stage("a")))
+    meta = meta_of(workflow("w", stage("a")))
+    estimates.learn(meta, "early", 1, 1000.0, T0)
+    estimates.learn(meta, "later", 1, 500.0, T0 + 1.0)
+    assert estimates.of(new, _stage())[:2] == (750.0, "mean of 2 stages of 1 slot in the pool")
+    for number in range(499):
+        estimates.learn(meta_of(workflow(f"w{number}-x", stage("a"))), "a", 1, 0.0, T0 + 2.0 + number)
+    assert estimates.of(new, _stage())[:2] == (1.0, "mean of 500 stages of 1 slot in the pool")
+
+
+@pytest.mark.parametrize("change", [{"state": "Failed"}, {"runSeconds": None}, {"completionTime": None}])
+def test_a_stage_that_did_not_run_to_its_end_teaches_nothing(change: dict[str, Any]) -> None:
+    estimates = Estimates()
+    row = {"name": "a", "state": "Succeeded", "tasks": 1, "runSeconds": 3.0, "completionTime": render(T0), **change}
+    estimates.learn_all(workflow_fact_of("etl-1", stage("a"), status={**DONE, "stages": [row]}))
+    assert estimates.of(meta_of(workflow("etl-2", stage("a"))), _stage()).seconds == UNKNOWN_S
+
+
+def _jobs(estimates: Estimates) -> list[tuple[float, float, float]]:
+    """What is known of workflows that have ended, executor-seconds: as given, as corrected, and as they took."""
+    jobs = (peek(estimates._correction.jobs, at) for at in range(int(peek(estimates._correction.lessons).jobs)))
+    return [(float(each.given_s), float(each.corrected_s), float(each.took_s)) for each in jobs]
+
+
+def test_the_order_of_workflows_goes_by_the_work_of_their_stages_that_were_given_estimates() -> None:
+    estimates = Estimates()
+    ended = _finished("w", 30.0, tasks=5, slots=4, task_s=30.0)
+    for _ in range(2):  # and only once
+        estimates.learn_all(ended)
+    assert _jobs(estimates) == [(5 * 4 * 10.0, 5 * 4 * 10.0, 5 * 4 * 30.0)]
+
+
+def test_a_workflow_that_failed_or_is_gone_says_nothing_of_the_order() -> None:
+    estimates = Estimates()
+    told = {"tasks": 1, "runSeconds": 3.0, "completionTime": render(T0)}
+    rows = [told | {"name": "a", "state": "Succeeded"}, told | {"name": "b", "state": "Failed"}]
+    estimates.learn_all(workflow_fact_of("w", stage("a"), stage("b"), status={**DONE, "stages": rows}))
+    gone = _finished("gone", 30.0)
+    estimates.learn(gone.meta, "a", 1, 30.0, T0, 10.0)
+    estimates.forget(gone.meta.uid)
+    estimates.learn_all(gone)
+    assert _jobs(estimates) == []
+
+
+def test_all_are_looked_at_again_where_twice_as_many_are_known_or_corrections_begin() -> None:
+    estimates, seen = Estimates(), []
+    estimates.corrects = True
+    for number in range(8):
+        estimates.learn_all(_finished(f"w{number}-x", 20.0, end_s=T0 + number))
+        seen.append(estimates.ripeness)
+    assert seen == [(known, False) for known in (1, 2, 2, 3, 3, 3, 3, 4)]
+    assert _taught(estimates, 60).ripeness == (6, True)
 
 
 def test_what_was_dropped_of_many_that_ended_at_once_is_not_new() -> None:
@@ -255,6 +337,8 @@ def test_a_stage_says_as_much_of_estimates_as_it_has_tasks() -> None:
     estimates = Estimates()
     estimates.learn_all(_measured(60.0, 6.0, "estimateSeconds", tasks=30))
     assert estimates.trust == pytest.approx((0.75 * math.log(10.0), 0.75)), "30 tasks of 40"
+    estimates.learn_all(_measured(60.0, 6.0, "estimateSeconds", T0 + 1.0, tasks=0))  # as somebody wrote
+    assert estimates.trust == pytest.approx((31.0 / 41.0 * math.log(10.0), 31.0 / 41.0)), "of one"
 
 
 def test_a_run_older_than_all_that_are_remembered_is_no_news() -> None:
