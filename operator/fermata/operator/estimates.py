@@ -139,5 +139,5 @@ class Estimates:
         """Return what is expected of a task of which a user says so much."""
         if not self._is_correcting:
             return Estimate(float(given_s), GIVEN)
-        seconds = max(corrected_s(self._correction, float(given_s)), LEAST_S)
+        seconds = corrected_s(self._correction, float(given_s))
         return Estimate(seconds, f"{GIVEN} {given_s}, corrected by what such stages took")
