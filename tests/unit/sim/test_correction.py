@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
+from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,15 +13,20 @@ import pytest
 from fermata.policy.correction import corrected_s, learn, new_correction, pays
 from fermata.policy.decide import Policy, Step, corrects_estimates
 from fermata.policy.graph import job_shape, path_lengths
+from fermata.policy.guardrails import NO_LIMITS
+from fermata.policy.heuristics.srwf import SRWF
 from fermata.policy.registry import load
+from fermata.policy.rows import column, listed, peek
 from fermata.policy.state import ClusterState
+from fermata.sim.engine import DONE
 from fermata.sim.failures import Failures
 from fermata.sim.generate.estimates import Noise, lognormal_noise
 from fermata.sim.scenarios import SCENARIOS, JobClass, Scenario
 from fermata.sim.scenarios.layered import LayeredDags
-from fermata.sim.simulate import Episode, simulate
+from fermata.sim.simulate import Episode, run_rule, simulate
 from fermata.sim.trace import Trace
 from fermata.sim.trace_builder import StageSpec, TraceBuilder
+from fermata.sim.world import World, new_world, tables_of
 
 
 def _noisy(name: str, seed: int, sigma: float = 0.7, **changes: int) -> tuple[Trace, Scenario]:
@@ -115,13 +123,14 @@ def test_estimates_are_those_of_the_lessons_up_to_a_jobs_arrival() -> None:
 @pytest.mark.parametrize("name", ["dag_wide", "dag_tasks"])
 def test_what_follows_from_estimates_follows_from_the_corrected_ones(name: str) -> None:
     trace, some = _noisy(name, 5003, jobs=200)
+    trace = replace(trace, stage_slots=(1 + np.arange(trace.stages) % 2).astype(trace.stage_slots.dtype))
     states, _ = _states(trace, some.executors, load("srwf"))
     state = states[-1]
     jobs, stages = len(state.job_arrival_s), len(state.stage_job)
     assert (state.stage_estimate_s != trace.stage_estimate_s[:stages]).mean() > 0.5
     pointer = trace.parent_ptr[: stages + 1]
     path_s, _ = path_lengths(pointer, trace.parent[: pointer[-1]], state.stage_estimate_s)
-    work_s = np.diff(trace.task_ptr)[:stages] * state.stage_estimate_s
+    work_s = np.diff(trace.task_ptr)[:stages] * trace.stage_slots[:stages] * state.stage_estimate_s
     of_job_s, critical_s, width = job_shape(trace.job_stage_ptr[: jobs + 1], work_s, path_s)
     np.testing.assert_allclose(state.stage_path_s, path_s, rtol=1e-9)
     np.testing.assert_allclose(state.job_work_s, of_job_s, rtol=1e-9)
@@ -144,10 +153,11 @@ def test_jobs_with_moldable_stages_or_stages_that_take_no_time_keep_what_they_we
         builder.add_job(f"j{number}", 10.0 * number, [StageSpec("a", [3.0], estimate_s=1.0)])
     nothing = [StageSpec("a", [0.0], estimate_s=0.0), StageSpec("b", [3.0], ["a"], estimate_s=1.0)]
     builder.add_job("nothing", 700.0, nothing)
+    builder.add_job("nothing-last", 705.0, [nothing[1]._replace(depends_on=[]), nothing[0]._replace(depends_on=["b"])])
     builder.add_job("moldable", 710.0, [StageSpec("a", [3.0], estimate_s=1.0, serial_fraction=0.5)])
     builder.add_job("plain", 720.0, [StageSpec("a", [3.0], estimate_s=1.0)])
     states, _ = _states(builder.finish(), 1, load("srwf"))
-    assert states[-1].job_work_s[-3:].tolist() == pytest.approx([1.0, 1.0, 3.0], rel=0.01)
+    assert states[-1].job_work_s[-4:].tolist() == pytest.approx([1.0, 1.0, 1.0, 3.0], rel=0.01)
 
 
 def test_a_job_with_a_stage_that_takes_next_to_no_time_keeps_what_it_was_given() -> None:
@@ -161,6 +171,61 @@ def test_a_job_with_a_stage_that_takes_next_to_no_time_keeps_what_it_was_given()
     state = states[-1]
     assert state.stage_path_s[-1] == pytest.approx(3e6, rel=0.01)
     assert state.stage_path_s[-3:-1].tolist() == [1e6, 1e6], "a path is never shorter than one below it"
+
+
+def _played(trace: Trace, executors: int, **tables: Any) -> World:
+    """Play an episode whose policy gets estimates corrected, and return what is known at its end."""
+    world = new_world(tables_of(trace, executors, **tables), executors, corrects=True)
+    assert run_rule(world, SRWF.rule, NO_LIMITS) == DONE
+    return world
+
+
+def test_stages_are_kept_in_the_order_of_their_corrected_paths() -> None:
+    trace, some = _noisy("dag_wide", 5003, jobs=200)
+    world = _played(trace, some.executors)
+    path_s, order = column(world.board.stages, "path_s"), np.array(listed(world.by_path, trace.stages))
+    for first, end in pairwise(trace.job_stage_ptr.tolist()):
+        assert sorted(order[first:end]) == list(range(first, end))
+        assert (np.diff(path_s[order[first:end]]) <= 0.0).all()
+    assert (order != tables_of(trace, some.executors).stage_order).any()
+
+
+def test_what_a_job_teaches_by_hand() -> None:
+    builder = TraceBuilder()
+    wide = StageSpec("a", [3.0, 5.0], slots=2, estimate_s=1.0)
+    builder.add_job("one", 0.0, [wide, StageSpec("b", [6.0], ["a"], estimate_s=1.0)])
+    correction = _played(builder.finish(), 4).correction
+    expected_s = (0.3 + 4.0) / 1.3  # of the second stage, after the mean of the first one's tasks
+    job = peek(correction.jobs)
+    assert (job.given_s, job.took_s) == (2 * 2 * 1.0 + 1.0, 2 * (3.0 + 5.0) + 6.0)
+    assert job.corrected_s == pytest.approx(2 * 2 * 1.0 + expected_s)
+    assert peek(correction.lessons).given_error == pytest.approx((math.log(4.0) + math.log(6.0)) / 2.0)
+
+
+@pytest.mark.parametrize(
+    ("changes", "mute", "lessons"),
+    [({}, None, 1), ({"serial_fraction": 0.5}, None, 0), ({"estimate_s": 0.0}, None, 0), ({}, [False, True], 1)],
+)
+def test_what_teaches_nothing_of_the_order_of_jobs(changes: Any, mute: list[bool] | None, lessons: int) -> None:
+    builder = TraceBuilder()
+    stages = [StageSpec("a", [3.0], estimate_s=1.0)._replace(**changes)]
+    if mute is not None:
+        stages.append(StageSpec("b", [3.0], estimate_s=1.0))
+    builder.add_job("one", 0.0, stages)
+    row = peek(_played(builder.finish(), 1, mute=None if mute is None else np.array(mute)).correction.lessons)
+    assert (row.seen, row.jobs) == (lessons, int(not changes and mute is None))
+
+
+def test_a_job_that_fails_teaches_what_its_stages_took_and_nothing_of_the_order() -> None:
+    builder = TraceBuilder()
+    for number in range(40):
+        stages = [StageSpec("a", [3.0], estimate_s=1.0), StageSpec("b", [3.0], ["a"], estimate_s=1.0)]
+        builder.add_job(f"j{number}", 0.0, stages)
+    world = _played(builder.finish(), 1, failures=Failures(0.5, retries=0, seed=1))
+    failed = column(world.job_progress, "failed")
+    row = peek(world.correction.lessons)
+    assert row.jobs == np.sum(failed == 0)
+    assert row.seen > 2 * row.jobs, "the first stage of some that failed"
 
 
 def test_jobs_that_fail_teach_nothing() -> None:
