@@ -96,8 +96,23 @@ def test_a_job_that_outlives_its_estimate_is_expected_to_end_any_moment() -> Non
 
 
 def test_killing_at_the_estimate_frees_the_cores_there() -> None:
-    log = log_of((0, 100, 10, 4), (5, 10, 10, 4))
-    assert starts(log, "fcfs", kill_at_estimate=True) == [0, 10]
+    log = log_of((0, 100, 10, 4), (5, 3, 10, 4), (6, 1, 1, 4))
+    assert starts(log, "fcfs", kill_at_estimate=True) == [0, 10, 13]
+
+
+def test_what_a_schedule_tells_by_hand() -> None:
+    log, chosen = log_of((0, 100, 10, 4), (5, 3, 10, 4)), policy("fcfs", kill_at_estimate=True)
+    schedule = simulate(log, chosen.order, chosen.rules)
+    assert (schedule.wait_s.tolist(), schedule.end_s.tolist()) == ([0, 5], [10, 13])
+    assert (schedule.events, schedule.inspections) == (3, 0), "two submissions, and the end that the second waited for"
+    rejected = replace(schedule, rejected=np.array([2, 5]))
+    assert (rejected.rejections, replace(rejected, warm=1).rejections) == (7, 5)
+
+
+def test_what_decides_as_published_sees_one_event_at_a_time() -> None:
+    log = log_of((0, 100, 100, 4), (0, 1, 1, 4))
+    assert starts(log, "sjf") == [1, 0]
+    assert starts(log, "published-sjf") == [0, 100], "the long one is all there is when it is started"
 
 
 @pytest.mark.parametrize("name", ["published-sjf", "published-saf-backfill"])
@@ -120,6 +135,19 @@ def test_long_jobs_leave_the_reserved_cores_free_unless_the_machine_is_idle() ->
     assert starts(log, "fcfs/skip+reserve:over_s=100,share=0.25") == [0, 1000, 2, 3000]
     # Who overtakes by the published rule does, too: 3 would take the last core.
     assert starts(BLOCKED, "fcfs+published+reserve:over_s=80,share=0.25") == [0, 100, 150, 150]
+
+
+@pytest.mark.parametrize(("share", "cores"), [(0.3, 1), (0.4, 2)])
+def test_a_share_of_the_machine_is_rounded_to_cores(share: float, cores: int) -> None:
+    chosen = policy(f"fcfs/skip+reserve:over_s=100,share={share}")
+    assert config_of(BLOCKED, chosen.order, chosen.rules).reserve_cores == cores
+
+
+@pytest.mark.parametrize(("numbers", "shares"), [((0, 1), [0.0, 1.0]), ((1, 4), [0.25, 1.0]), ((0, 0), [0.0, 0.0])])
+def test_a_partition_is_its_share_of_the_highest_number(numbers: tuple[int, ...], shares: list[float]) -> None:
+    chosen = policy("fcfs")
+    jobs = jobs_of(log_of((0, 1, 1, 1), (0, 1, 1, 1), partitions=numbers), chosen.order, chosen.rules)
+    assert jobs.partition.tolist() == shares
 
 
 @pytest.mark.parametrize(
@@ -231,6 +259,7 @@ def test_an_inspector_of_starts_holds_for_half_a_day_or_nearly_a_whole_one(gap_s
     chosen = policy("fcfs/skip")
     schedule = simulate(log, chosen.order, chosen.rules, rejecting_starts(log))
     assert schedule.start_s[0] == held_s < 24 * 3600.0
+    assert schedule.rejected[0] == held_s / gap_s, "also those that do not count"
 
 
 @pytest.mark.parametrize("name", ["sjf+conservative", "queue-prompt", "window"])
