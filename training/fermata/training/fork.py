@@ -161,7 +161,6 @@ def _new_stage(fork: Fork, world: World, count: int, stage: int) -> int:
 def _copy_pool(fork: Fork, world: World, count: int) -> None:
     """Copy executors, running tasks, lists and counts, renumbered."""
     to, board = fork.world, world.board
-    pool = to.board.pool[0]
     copy_row(to.board.pool, 0, board.pool, 0)
     copy_row(to.clock, 0, world.clock, 0)
     pool = to.board.pool[0]
