@@ -14,7 +14,7 @@ from fermata.operator.names import LABEL_FAMILY
 from fermata.operator.resources import StageSpec, StageStatus
 from fermata.operator.times import parse_or_none
 from fermata.policy.correction import corrected_s, learn, learn_order, new_correction, pays
-from fermata.policy.earlier_runs import LEAST_S, UNKNOWN_S, EarlierRuns, Estimate, Lesson, StageKey, without_run_suffix
+from fermata.policy.earlier_runs import UNKNOWN_S, EarlierRuns, Estimate, Lesson, StageKey, without_run_suffix
 from fermata.policy.estimate_error import after_tasks
 
 GIVEN = "estimateSeconds"
