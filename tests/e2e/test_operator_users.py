@@ -97,7 +97,8 @@ def test_the_cron_job_of_the_example_may_create_its_workflow_and_no_more(cluster
     account = cron_job["spec"]["jobTemplate"]["spec"]["template"]["spec"]["serviceAccountName"]
     theirs = Cluster(_of_account(account, "default", kubeconfig, cluster))
     workflow = yaml.safe_load((NIGHTLY / "workflow.yaml").read_text(encoding="utf-8"))
-    cluster.pool(workflow["spec"]["poolName"], executors=4)
+    workflow["spec"]["poolName"] = "nightly"
+    cluster.pool("nightly", executors=4)
     wait_until(partial(_may_create, theirs, "default"), "the account may not create workflows")
     done = theirs.objects.create_namespaced_custom_object(GROUP, VERSION, "default", "workflows", workflow)
     made = done["metadata"]["name"]

@@ -203,9 +203,7 @@ class _Knative(_Object):
         return {"True": True, "False": False}.get(told)
 
 
-class TaskRun(_Object):
-    """A TaskRun of Tekton, which has one pod, and another for each time that it is tried again."""
-
+class _TektonRun(_Object):
     metadata: Meta
     status: _Knative = _Knative()
 
@@ -213,6 +211,10 @@ class TaskRun(_Object):
     def ended(self) -> bool:
         """Whether it runs no more."""
         return self.status.succeeded is not None
+
+
+class TaskRun(_TektonRun):
+    """A TaskRun of Tekton, which has one pod, and another for each time that it is tried again."""
 
 
 class _Child(_Object):
@@ -230,16 +232,10 @@ class _PipelineRunStatus(_Knative):
     pipeline_spec: _PipelineSpec | None = None
 
 
-class PipelineRun(_Object):
+class PipelineRun(_TektonRun):
     """A PipelineRun of Tekton."""
 
-    metadata: Meta
     status: _PipelineRunStatus = _PipelineRunStatus()
-
-    @property
-    def ended(self) -> bool:
-        """Whether it runs no more."""
-        return self.status.succeeded is not None
 
 
 def is_argo(owner: Owner) -> bool:
