@@ -340,6 +340,15 @@ def test_a_workflow_that_waited_for_no_pod_is_kept_only_where_that_was_asked(tmp
     assert imported(tmp_path, [argo("w", nodes), *objects[1:]]).skipped == {}
 
 
+def test_a_step_that_began_anew_took_what_its_last_pod_did(tmp_path: Path) -> None:
+    first, second = argo_pod("w", "w", 1, 3), argo_pod("w", "w", 5, 9)
+    first["status"]["phase"], second["metadata"]["uid"] = "Failed", "second"
+    nodes = [node("w", "Pod", end=9)]
+    for pods in ([first, second], [second, first]):
+        assert stages(imported(tmp_path, [argo("w", nodes), *pods])) == {"main": ([4.0], [])}
+    assert stages(imported(tmp_path, [argo("w", nodes), first])) == {"main": ([2.0], [])}
+
+
 def test_what_a_cache_answered_had_no_pod(tmp_path: Path) -> None:
     nodes = [node("w", "DAG", "w.a"), node("w.a", "Pod", "w.b", end=10), node("w.b", "Pod", "w.c", end=11)]
     nodes += [node("w.c", "Pod", end=20)]

@@ -95,7 +95,11 @@ def _spans_s(ran: dict[str, Node], pods: Iterable[Pod], *, keep: bool) -> dict[s
     Raises:
         UnfitError: that is not known.
     """
-    by_name = {(pod.metadata.annotations or {}).get(_NODE_NAME): pod.span_s for pod in pods}
+    # Of a step that Argo began anew there may be two; one that did not succeed may be its only one all the same, as
+    # where a sidecar was killed at its end.
+    by_name = {}
+    for pod in sorted(pods, key=lambda pod: pod.status.phase == "Succeeded"):
+        by_name[(pod.metadata.annotations or {}).get(_NODE_NAME)] = pod.span_s
     spans_s = {}
     for key, node in ran.items():
         span_s = by_name.get(node.name)
