@@ -19,7 +19,6 @@ from fermata.sim.trace_builder import StageSpec, mean_duration_s
 
 FAMILY = "fermata.dev/family"
 NO_PODS = "not all of its pods are in the file (--keep-incomplete fills in how long they may have run)"
-
 NOT_A_POD = "waited for something that is no pod"
 
 
