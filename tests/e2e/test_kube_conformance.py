@@ -1684,11 +1684,13 @@ class TestRunning:
         ended = api("GET", f"{pods}/p")["status"]["containerStatuses"][0]["state"]["terminated"]
         assert "expected a number" in ended["message"]
 
-    def test_requests_take_room(self, api: Plain, namespace: str, running: None) -> None:
+    @pytest.mark.parametrize("kind", ["containers", "initContainers"])
+    def test_requests_take_room(self, api: Plain, namespace: str, running: None, kind: str) -> None:
         pods = f"/api/v1/namespaces/{namespace}/pods"
-        large = {"name": "main", "image": "x:1", "resources": {"requests": {"cpu": "3"}}}
+        large = {"name": "large", "image": "x:1", "resources": {"requests": {"cpu": "3"}}}
+        spec = {"containers": [{"name": "main", "image": "x:1"}]} | {kind: [large]}
         for name in ("a", "b"):
-            api("POST", pods, pod(name, {"fermata.dev/sim-seconds": "60"}, containers=[large]))
+            api("POST", pods, pod(name, {"fermata.dev/sim-seconds": "60"}, **spec))
         eventually(lambda: condition(api("GET", f"{pods}/b"), "PodScheduled") == "False")
         waiting = api("GET", f"{pods}/b")
         assert next(item["reason"] for item in waiting["status"]["conditions"]) == "Unschedulable"

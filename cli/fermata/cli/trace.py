@@ -19,6 +19,8 @@ from fermata.policy.errors import InputError
 from fermata.policy.wording import amount, counted
 
 if TYPE_CHECKING:
+    from fermata.sim.importers.base import AsItRan
+    from fermata.sim.importers.executor_size import ExecutorSize
     from fermata.sim.trace import Trace
     from fermata.sim.trace_stats import TraceStats
 
@@ -50,6 +52,14 @@ def import_(
     keep_incomplete: Annotated[bool, typer.Option(help="Keep jobs with missing data, filled in.")] = False,
     exact_estimates: Annotated[bool, typer.Option(help="Estimates are the real durations, not requests.")] = False,
     one_slot: Annotated[bool, typer.Option(help="Every task takes one slot.")] = False,
+    executor: Annotated[
+        str | None,
+        typer.Option(
+            metavar="RESOURCE=QUANTITY",
+            help="What one executor is, as nvidia.com/gpu=1 or cpu=2; a task takes as many as its pod requests"
+            " (kubernetes).",
+        ),
+    ] = None,
     jobs: Annotated[int, typer.Option(min=1, max=MOST_JOBS, help="Jobs to sample (tpch).")] = 200,
     mean_gap_s: Annotated[
         float, typer.Option(min=0.0, help="Mean gap between jobs without arrivals (graphml, tpch, wfcommons).")
@@ -64,6 +74,7 @@ def import_(
     Says what was left out and why.
     """
     from fermata.sim.importers import IMPORTERS, OPTIONS_OF_SOME, ImportOptions
+    from fermata.sim.importers.executor_size import ExecutorSize
     from fermata.sim.trace_builder import MAX_TIME_S
     from fermata.sim.trace_io import write_trace
 
@@ -79,12 +90,16 @@ def import_(
         raise InputError(f"--mean-gap-s: expected 0 to {MAX_TIME_S:g} s, got {mean_gap_s:g}")
     check_apart({"FILE": file, "--out": out})
     check_stream(out)
+    if executor is not None and one_slot:
+        raise InputError("--executor and --one-slot both say how many slots a task takes; expected one of them")
+    size = ExecutorSize.parse(executor, "--executor") if executor is not None else None
     with progress_bar(f"reading {file}") as progress:
         options = ImportOptions(
             limit=limit,
             keep_incomplete=keep_incomplete,
             exact_estimates=exact_estimates,
             one_slot=one_slot,
+            executor=size,
             jobs=jobs,
             mean_gap_s=mean_gap_s,
             seed=seed,
@@ -98,10 +113,19 @@ def import_(
         machine = counted(imported.executors, "processor")
         _say(f"the source's machine had {machine}: use --executors {imported.executors}")
     if imported.as_it_ran is not None:
-        most, jct = counted(imported.as_it_ran.at_once, "task"), amount(imported.as_it_ran.mean_jct_s, 4)
-        _say(f"as they ran, the mean JCT was {jct} s, and at most {most} ran at one time")
+        _say_how_it_ran(imported.as_it_ran, size)
     for reason, count in imported.skipped.items():
         _say(f"{counted(count, 'job')} left out: {reason}")
+
+
+def _say_how_it_ran(ran: AsItRan, executor: ExecutorSize | None) -> None:
+    jct = f"as they ran, the mean JCT was {amount(ran.mean_jct_s, 4)} s"
+    if executor is not None:
+        _say(f"{jct}, and they took at most {counted(ran.at_once, 'executor')} at one time")
+        return
+    _say(f"{jct}, and at most {counted(ran.at_once, 'task')} ran at one time")
+    for name, most in sorted(ran.devices.items()):
+        _say(f"a task requests up to {most:g} of {name}: if these are what is short, use --executor {name}=1")
 
 
 @app.command("export")

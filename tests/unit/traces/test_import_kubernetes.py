@@ -522,6 +522,13 @@ def _places(value: Any, at: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     return [at, *(place for key, each in inner for place in _places(each, (*at, key)))]
 
 
+def sized(name: str, spec: Obj) -> list[Obj]:
+    """A Job and its pod, whose spec both have."""
+    whole, its = ran(name, 0, 1, 5)
+    return [whole | {"spec": {"template": {"spec": spec}}}, its | {"spec": spec}]
+
+
+ASKED = {"requests": {"nvidia.com/gpu": "2"}, "limits": {"cpu": 0.5}}
 WHOLE = {
     "kind": "List",
     "items": [
@@ -530,6 +537,8 @@ WHOLE = {
         *pods_of("w", NODES),
         pipeline("p", PIPELINE, TASKS),
         *steps("p", *STEPS),
+        *sized("b", {"containers": [{"resources": ASKED}], "initContainers": [{"restartPolicy": "Always"}]}),
+        *sized("c", {"containers": [{}], "resources": {"requests": {"cpu": "1"}}, "overhead": {"cpu": "2m"}}),
     ],
 }
 ODD = st.sampled_from(
@@ -568,7 +577,14 @@ def test_whatever_a_field_holds_it_is_read_or_refused(
         assert read_kubernetes(file).trace.jobs >= 1
 
 
-@given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)).map(lambda two: (min(two), max(two))), max_size=8))
-def test_the_most_at_once_are_those_of_some_instant(spans_s: list[tuple[float, float]]) -> None:
+SPANS = st.tuples(st.integers(0, 9), st.integers(0, 9), st.integers(0, 3)).map(
+    lambda of: (min(of[:2]), max(of[:2]), of[2])
+)
+
+
+@given(st.lists(SPANS, max_size=8))
+def test_the_most_at_once_are_those_of_some_instant(spans_s: list[tuple[float, float, int]]) -> None:
     halves = [half / 2 for half in range(20)]
-    assert most_at_once(spans_s) == max(sum(begin <= now < end for begin, end in spans_s) for now in halves)
+    assert most_at_once(spans_s) == max(
+        sum(many * (begin <= now < end) for begin, end, many in spans_s) for now in halves
+    )

@@ -16,7 +16,7 @@ from fermata.sim.importers.wfcommons import read_wfcommons
 
 __all__ = ["IMPORTERS", "OPTIONS_OF_SOME", "ImportOptions", "Imported", "Importer"]
 
-OPTIONS_OF_SOME = frozenset({"keep_incomplete", "jobs", "mean_gap_s", "seed", "sequence"})
+OPTIONS_OF_SOME = frozenset({"executor", "keep_incomplete", "jobs", "mean_gap_s", "seed", "sequence"})
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,8 @@ def _read_graphml(path: str | Path, options: ImportOptions) -> Imported:
 
 
 _LOG, _RUNS = frozenset({"keep_incomplete"}), frozenset({"keep_incomplete", "mean_gap_s", "seed"})
-_SAMPLED = OPTIONS_OF_SOME - {"keep_incomplete"}
+_SAMPLED = frozenset({"jobs", "mean_gap_s", "seed", "sequence"})
+_PODS = _LOG | {"executor"}
 
 IMPORTERS: dict[str, Importer] = {
     each.name: each
@@ -52,7 +53,7 @@ IMPORTERS: dict[str, Importer] = {
         Importer("alibaba", "batch_task.csv of Alibaba's 2018 cluster trace", read_alibaba, _LOG),
         Importer("graphml", "GraphML: graphs of other programs, one file or a folder", _read_graphml, _RUNS),
         Importer("jsonl", "Fermata's own job traces", read_native, frozenset()),
-        Importer("kubernetes", "Jobs, Argo Workflows and Tekton runs, as kubectl prints them", read_kubernetes, _LOG),
+        Importer("kubernetes", "Jobs, Argo Workflows and Tekton runs, as kubectl prints them", read_kubernetes, _PODS),
         Importer("swf", "Standard Workload Format: logs of parallel machines", read_swf, _LOG),
         Importer("tpch", "a folder of Decima's TPC-H queries, sampled", read_tpch, _SAMPLED),
         Importer(

@@ -23,12 +23,13 @@ import gzip
 import re
 import zlib
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from pydantic import TypeAdapter
 
 from fermata.sim.importers.cluster_objects import ArgoWorkflow, Node, Pod
 from fermata.sim.importers.runs import NO_PODS, NOT_A_POD, RanStage, Run, UnfitError, family_of, reached
+from fermata.sim.kube.pod_requests import Requests, most_of
 
 _CRON, _NODE_NAME = "workflows.argoproj.io/cron-workflow", "workflows.argoproj.io/node-name"
 _ON_EXIT = ".onExit"
@@ -60,13 +61,20 @@ def argo_run(workflow: ArgoWorkflow, pods: Iterable[Pod], *, keep: bool) -> Run:
     ran = {key: node for key, node in nodes.items() if node.is_pod_that_ran}
     if not ran:
         raise UnfitError("no pod of it succeeded")
-    spans_s, parents = _spans_s(ran, pods, keep=keep), _parents(nodes, ran)
+    # Of a step that Argo began anew there may be two; one that did not succeed may be its only one all the same, as
+    # where a sidecar was killed at its end.
+    pod_of = {
+        (pod.metadata.annotations or {}).get(_NODE_NAME): pod
+        for pod in sorted(pods, key=lambda pod: pod.status.phase == "Succeeded")
+    }
+    spans_s, parents = _spans_s(ran, pod_of, keep=keep), _parents(nodes, ran)
     if not keep and any(spans_s[key][0] < spans_s[one][1] - _SKEW_S for key in ran for one in parents[key]):
         raise UnfitError("a step of it ran beside one that it depends on, as beside a daemon")
     meta = workflow.metadata
     template = workflow.spec.workflow_template_ref
     maker = meta.label(_CRON) or (template.name if template else None)
-    return Run(meta, family_of(meta, maker), _stages(meta.name, ran, spans_s, parents))
+    requests = {key: pod_of[node.name].spec.requests for key, node in ran.items() if node.name in pod_of}
+    return Run(meta, family_of(meta, maker), _stages(meta.name, ran, spans_s, parents, requests))
 
 
 def _nodes(workflow: ArgoWorkflow) -> dict[str, Node]:
@@ -89,20 +97,15 @@ def _length_s(node: Node) -> float:
     return max(0.0, (node.finished_at - node.started_at).total_seconds())
 
 
-def _spans_s(ran: dict[str, Node], pods: Iterable[Pod], *, keep: bool) -> dict[str, tuple[float, float]]:
+def _spans_s(ran: dict[str, Node], pod_of: Mapping[str | None, Pod], *, keep: bool) -> dict[str, tuple[float, float]]:
     """Return from when to when each node ran, seconds since the epoch.
 
     Raises:
         UnfitError: that is not known.
     """
-    # Of a step that Argo began anew there may be two; one that did not succeed may be its only one all the same, as
-    # where a sidecar was killed at its end.
-    by_name = {}
-    for pod in sorted(pods, key=lambda pod: pod.status.phase == "Succeeded"):
-        by_name[(pod.metadata.annotations or {}).get(_NODE_NAME)] = pod.span_s
     spans_s = {}
     for key, node in ran.items():
-        span_s = by_name.get(node.name)
+        span_s = pod_of[node.name].span_s if node.name in pod_of else None
         if span_s is None and keep and node.finished_at is not None:
             span_s = node.finished_at.timestamp() - _length_s(node), node.finished_at.timestamp()
         if span_s is None:
@@ -139,7 +142,11 @@ def _is_of(node: Node, step: str) -> bool:
 
 
 def _stages(
-    workflow: str, ran: dict[str, Node], spans_s: dict[str, tuple[float, float]], parents: dict[str, set[str]]
+    workflow: str,
+    ran: dict[str, Node],
+    spans_s: dict[str, tuple[float, float]],
+    parents: dict[str, set[str]],
+    requests: Mapping[str, Requests],
 ) -> list[RanStage]:
     """Return pods as stages: those of one fan-out together, if the same comes before and after them."""
     children: dict[str, set[str]] = defaultdict(set)
@@ -161,6 +168,7 @@ def _stages(
             durations_s=[spans_s[key][1] - spans_s[key][0] for key in keys],
             depends_on=sorted({names[parent] for parent in parents[keys[0]]}),
             end_s=max(spans_s[key][1] for key in keys),
+            requests=most_of(requests[key] for key in keys if key in requests),
         )
         for keys in groups.values()
     ]

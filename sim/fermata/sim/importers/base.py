@@ -11,6 +11,8 @@ import numpy as np
 
 from fermata.policy.errors import InputError
 from fermata.sim.files import Progress, shown_name
+from fermata.sim.importers.executor_size import ExecutorSize
+from fermata.sim.kube.pod_requests import Requests
 from fermata.sim.trace import Trace
 from fermata.sim.trace_builder import StageSpec, TraceBuilder
 
@@ -24,6 +26,7 @@ class ImportOptions:
         keep_incomplete: keep jobs with missing data, filled in as the importer documents, rather than skip them.
         exact_estimates: give the scheduler the real durations instead of what users asked for.
         one_slot: let every task take one slot, whatever number of processors the source says.
+        executor: what one executor is, where the source says what tasks requested; None: one task takes one.
         jobs: how many jobs to sample from a source that holds templates rather than a log.
         mean_gap_s: mean time between arrivals for sources without arrivals; 0 lets all jobs arrive at once.
         seed: of what is sampled.
@@ -35,6 +38,7 @@ class ImportOptions:
     keep_incomplete: bool = False
     exact_estimates: bool = False
     one_slot: bool = False
+    executor: ExecutorSize | None = None
     jobs: int = 200
     mean_gap_s: float = 25.0
     seed: int = 0
@@ -51,11 +55,13 @@ class AsItRan:
 
     Args:
         mean_jct_s: from when a job arrived until it had ended, seconds, the mean of all jobs.
-        at_once: the most tasks that ran at one time.
+        at_once: the most executors that were in use at one time.
+        devices: the most that a task requested of each kind of device, such as `nvidia.com/gpu`.
     """
 
     mean_jct_s: float
     at_once: int
+    devices: Requests = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,8 @@ from typing import Any
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
+from fermata.sim.kube.pod_requests import PodSpec
+
 ARGO, TEKTON = "argoproj.io/", "tekton.dev/"  # groups of API versions
 
 
@@ -85,6 +87,7 @@ class Pod(_Object):
     """A pod."""
 
     metadata: Meta
+    spec: PodSpec = PodSpec()
     status: _PodStatus = _PodStatus()
 
     @property
@@ -108,8 +111,13 @@ class _Condition(_Object):
     status: str
 
 
+class _PodTemplate(_Object):
+    spec: PodSpec = PodSpec()
+
+
 class _JobSpec(_Object):
     parallelism: int | None = None
+    template: _PodTemplate = _PodTemplate()
 
 
 class _JobStatus(_Object):

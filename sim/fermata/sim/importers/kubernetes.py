@@ -10,6 +10,8 @@ What becomes of it:
 - skipped: what has not ended, or failed; Jobs that an Argo Workflow or Fermata made, as these are parts of others; and
   Jobs of which pods are missing. With `keep_incomplete` pods that are missing took the mean of the others, or where
   there are none the Job's own time, shared by as many waves as its parallelism makes;
+- a task takes one slot, or with `executor` as many as its pod requests of that resource; then jobs are skipped of which
+  no pod requests any;
 - attempts that failed, priorities, and how many pods of a Job may run at once are left out: a job trace has none.
 """
 
@@ -26,9 +28,11 @@ from typing import TypeVar
 from fermata.sim.importers.argo import argo_run
 from fermata.sim.importers.base import DEFAULTS, AsItRan, Imported, ImportOptions, JobSink
 from fermata.sim.importers.cluster_objects import Job, Pod, TaskRun, is_argo
+from fermata.sim.importers.executor_size import ExecutorSize
 from fermata.sim.importers.kubectl import Objects, read_objects
 from fermata.sim.importers.runs import NO_PODS, RanStage, Run, UnfitError, add_runs, family_of, most_at_once
 from fermata.sim.importers.tekton import pipeline_run, task_run
+from fermata.sim.kube.pod_requests import Requests, most_of
 from fermata.sim.trace_builder import MAX_TASKS, mean_duration_s
 
 _STAGE = "main"  # of a Job, which has but one
@@ -53,14 +57,42 @@ def read_kubernetes(path: str | Path, options: ImportOptions = DEFAULTS) -> Impo
     runs: list[Run] = []
     for make in _makers(objects, pods_of, keep=options.keep_incomplete):
         try:
-            runs.append(make())
+            runs.append(_fit(make(), options.executor))
         except UnfitError as reason:
             sink.skip(str(reason))
     jcts_s = add_runs(sink, runs, options)
     known = objects.jobs.keys() | objects.workflows.keys() | objects.task_runs.keys()
-    spans_s = [pod.span_s for uid in known for pod in pods_of.get(uid, ())]
-    at_once = most_at_once(span_s for span_s in spans_s if span_s is not None)
-    return sink.finish(as_it_ran=AsItRan(fmean(jcts_s), at_once) if jcts_s else None)
+    pods = [pod for uid in known for pod in pods_of.get(uid, ())]
+    at_once = most_at_once(
+        (*pod.span_s, _slots(pod.spec.requests, options.executor)) for pod in pods if pod.span_s is not None
+    )
+    return sink.finish(as_it_ran=AsItRan(fmean(jcts_s), at_once, _devices(pods)) if jcts_s else None)
+
+
+def _fit(run: Run, executor: ExecutorSize | None) -> Run:
+    """Return a run that takes executors.
+
+    Raises:
+        UnfitError: it takes none.
+    """
+    if not any(_slots(stage.requests, executor) for stage in run.stages):
+        raise UnfitError(f"no pod of it requests any {executor.resource if executor else ''}")
+    return run
+
+
+def _slots(requests: Requests, executor: ExecutorSize | None) -> int:
+    """Return how many executors a pod takes: none if it requests nothing of what one consists of."""
+    if executor is None:
+        return 1
+    return executor.slots(requests) if requests.get(executor.resource) else 0
+
+
+def _devices(pods: Iterable[Pod]) -> Requests:
+    """Return the most that a pod requests of each kind of device.
+
+    These are the resources that vendors name, as `nvidia.com/gpu`.
+    """
+    return {name: most for name, most in most_of(pod.spec.requests for pod in pods).items() if "/" in name}
 
 
 def _makers(objects: Objects, pods_of: Mapping[str, list[Pod]], *, keep: bool) -> Iterator[Callable[[], Run]]:
@@ -105,7 +137,8 @@ def _job_run(job: Job, pods: list[Pod], *, keep: bool) -> Run:
     tasks = job.status.succeeded or 0
     if not 1 <= tasks <= MAX_TASKS:
         raise UnfitError("no pod of it succeeded")
-    spans_s = _spans_s(pods)[:tasks]
+    succeeded = [pod for pod in pods if pod.status.phase == "Succeeded"]
+    spans_s = _spans_s(succeeded)[:tasks]
     durations_s = [end_s - start_s for start_s, end_s in spans_s]
     if len(durations_s) < tasks:
         if not keep:
@@ -113,14 +146,16 @@ def _job_run(job: Job, pods: list[Pod], *, keep: bool) -> Run:
         durations_s += [_missing_s(job, tasks, durations_s)] * (tasks - len(durations_s))
     end_s = job.status.completion_time.timestamp() if job.status.completion_time else spans_s[-1][1]
     maker = owner.name if owner is not None else None
-    return Run(job.metadata, family_of(job.metadata, maker), [RanStage(_STAGE, _STAGE, durations_s, (), end_s)])
+    requests = most_of([pod.spec.requests for pod in succeeded] or [job.spec.template.spec.requests])
+    stage = RanStage(_STAGE, _STAGE, durations_s, (), end_s, requests)
+    return Run(job.metadata, family_of(job.metadata, maker), [stage])
 
 
 def _spans_s(pods: list[Pod]) -> list[tuple[float, float]]:
-    """Return when the pods of a Job ran that succeeded, by their end; of several with one index the first."""
+    """Return when pods of a Job ran that succeeded, by their end; of several with one index the first."""
     by_index: dict[str, tuple[float, float]] = {}
     for pod in pods:
-        span_s = pod.span_s if pod.status.phase == "Succeeded" else None
+        span_s = pod.span_s
         index = (pod.metadata.annotations or {}).get(_INDEX, pod.metadata.uid)
         if span_s is not None and (index not in by_index or span_s[1] < by_index[index][1]):
             by_index[index] = span_s

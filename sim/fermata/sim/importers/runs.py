@@ -10,11 +10,13 @@ from __future__ import annotations
 import heapq
 from collections import Counter
 from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from fermata.policy.earlier_runs import EarlierRuns, Lesson, StageKey, without_run_suffix
 from fermata.sim.importers.base import ImportOptions, JobSink
 from fermata.sim.importers.cluster_objects import Meta
+from fermata.sim.importers.executor_size import ExecutorSize
+from fermata.sim.kube.pod_requests import Requests
 from fermata.sim.trace_builder import StageSpec, mean_duration_s
 
 FAMILY = "fermata.dev/family"
@@ -36,6 +38,7 @@ class RanStage:
         durations_s: how long each of its tasks ran, seconds.
         depends_on: names of its parents.
         end_s: when the last one ended, seconds since the epoch.
+        requests: the most that a pod of it requests, of each resource.
     """
 
     name: str
@@ -43,6 +46,11 @@ class RanStage:
     durations_s: Sequence[float]
     depends_on: Sequence[str]
     end_s: float
+    requests: Requests = field(default_factory=dict)
+
+    def slots(self, executor: ExecutorSize | None) -> int:
+        """Return how many executors a task takes: one, unless it is known what an executor is."""
+        return executor.slots(self.requests) if executor is not None else 1
 
 
 @dataclass(frozen=True)
@@ -75,16 +83,8 @@ def add_runs(sink: JobSink, runs: Iterable[Run], options: ImportOptions) -> list
             break
         now_s = run.meta.created_s
         while to_learn and to_learn[0][0] <= now_s:
-            _learn(known, *heapq.heappop(to_learn)[3:])
-        stages = [
-            StageSpec(
-                name=stage.name,
-                durations_s=stage.durations_s,
-                depends_on=stage.depends_on,
-                estimate_s=None if options.exact_estimates else known.of(_key(run, stage), 1).seconds,
-            )
-            for stage in run.stages
-        ]
+            _learn(known, options.executor, *heapq.heappop(to_learn)[3:])
+        stages = [_spec(run, stage, known, options) for stage in run.stages]
         title = f"{run.meta.namespace}/{run.meta.name}"
         seen[title] += 1  # a name may be used again once its object is gone
         job_id = title if seen[title] == 1 else f"{title}/{run.meta.uid}"
@@ -95,18 +95,30 @@ def add_runs(sink: JobSink, runs: Iterable[Run], options: ImportOptions) -> list
     return jcts_s
 
 
-def _learn(known: EarlierRuns, run: Run, stage: RanStage) -> None:
+def _spec(run: Run, stage: RanStage, known: EarlierRuns, options: ImportOptions) -> StageSpec:
+    slots = stage.slots(options.executor)
+    return StageSpec(
+        name=stage.name,
+        durations_s=stage.durations_s,
+        depends_on=stage.depends_on,
+        slots=slots,
+        estimate_s=None if options.exact_estimates else known.of(_key(run, stage), slots).seconds,
+    )
+
+
+def _learn(known: EarlierRuns, executor: ExecutorSize | None, run: Run, stage: RanStage) -> None:
     lesson = Lesson(stage.end_s, f"{run.meta.uid}/{stage.name}", mean_duration_s(stage.durations_s))
-    known.learn(_key(run, stage), 1, lesson)
+    known.learn(_key(run, stage), stage.slots(executor), lesson)
 
 
 def _key(run: Run, stage: RanStage) -> StageKey:
     return StageKey(run.meta.namespace, run.family, stage.kind)
 
 
-def most_at_once(spans_s: Iterable[tuple[float, float]]) -> int:
-    """Return how many of some spans of time overlap at most; one that ends as another begins does not."""
-    changes = sorted(change for start_s, end_s in spans_s for change in ((start_s, 1), (end_s, -1)) if end_s > start_s)
+def most_at_once(spans_s: Iterable[tuple[float, float, int]]) -> int:
+    """Return how many executors are in use at most, by from when to when how many are; an end goes before a start."""
+    ran = [each for each in spans_s if each[1] > each[0]]
+    changes = sorted(change for start_s, end_s, many in ran for change in ((start_s, many), (end_s, -many)))
     most = now = 0
     for _, change in changes:
         now += change

@@ -23,19 +23,20 @@ from typing import Any
 
 from fermata.sim.importers.cluster_objects import PipelineRun, Pod, TaskRun
 from fermata.sim.importers.runs import NO_PODS, NOT_A_POD, RanStage, Run, UnfitError, family_of, reached
+from fermata.sim.kube.pod_requests import Requests, most_of
 
 _PIPELINE, _TASK, _STEP = "tekton.dev/pipeline", "tekton.dev/task", "tekton.dev/pipelineTask"
 _USES = re.compile(r"\$\(tasks\.([^.()]+)\.(?:results|outputs)\b")
 
 
-def task_run(run: TaskRun, pods: Iterable[Pod], *, keep: bool) -> Run:
+def task_run(run: TaskRun, pods: Sequence[Pod], *, keep: bool) -> Run:
     """Return a TaskRun of no PipelineRun as a run.
 
     Raises:
         UnfitError: it can be none.
     """
     _check(run)
-    stage = _stage("main", [_span_s(run, pods, keep=keep)], ())
+    stage = _stage("main", [_span_s(run, pods, keep=keep)], (), most_of(pod.spec.requests for pod in pods))
     return Run(run.metadata, family_of(run.metadata, run.metadata.label(_TASK)), [stage])
 
 
@@ -64,20 +65,23 @@ def pipeline_run(
     if any(len(found[name]) < count for name, count in expected.items()):
         raise UnfitError(NO_PODS)
     spans_s: dict[str, list[tuple[float, float]]] = defaultdict(list)
+    requests: dict[str, list[Requests]] = defaultdict(list)
     for name in expected:
         for each in found[name]:
             if each.status.succeeded:
-                spans_s[name].append(_span_s(each, pods_of.get(each.metadata.uid, ()), keep=keep))
+                pods = pods_of.get(each.metadata.uid, ())
+                spans_s[name].append(_span_s(each, pods, keep=keep))
+                requests[name] += [pod.spec.requests for pod in pods]
     if not spans_s:
         raise UnfitError("no pod of it succeeded")
     parents = _parents(run, spans_s)
-    stages = [_stage(name, sorted(spans_s[name]), parents[name]) for name in spans_s]
+    stages = [_stage(name, sorted(spans_s[name]), parents[name], most_of(requests[name])) for name in spans_s]
     return Run(run.metadata, family_of(run.metadata, run.metadata.label(_PIPELINE)), stages)
 
 
-def _stage(name: str, spans_s: Sequence[tuple[float, float]], parents: Iterable[str]) -> RanStage:
+def _stage(name: str, spans_s: Sequence[tuple[float, float]], parents: Iterable[str], requests: Requests) -> RanStage:
     durations_s = [end_s - begin_s for begin_s, end_s in spans_s]
-    return RanStage(name, name, durations_s, sorted(parents), max(end_s for _, end_s in spans_s))
+    return RanStage(name, name, durations_s, sorted(parents), max(end_s for _, end_s in spans_s), requests)
 
 
 def _check(run: TaskRun | PipelineRun) -> None:

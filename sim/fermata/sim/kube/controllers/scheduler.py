@@ -20,6 +20,7 @@ from fermata.sim.kube.clock import stamp
 from fermata.sim.kube.controllers.work import Recorder, reference
 from fermata.sim.kube.errors import ApiError
 from fermata.sim.kube.patch import STRATEGIC_PATCH
+from fermata.sim.kube.pod_requests import PodSpec
 from fermata.sim.kube.quantity import parse_quantity
 
 if TYPE_CHECKING:
@@ -228,11 +229,7 @@ def _pod_view(pod: Obj) -> _Pod | None:
     meta, spec, status = pod["metadata"], pod["spec"], pod.get("status") or {}
     if not spec.get("nodeName") and spec.get("schedulerName", _NAME) != _NAME:
         return None
-    requests: dict[str, float] = {"pods": 1.0}
-    for container in spec["containers"]:
-        resources = container.get("resources") or {}
-        for name, amount in {**(resources.get("limits") or {}), **(resources.get("requests") or {})}.items():
-            requests[name] = requests.get(name, 0.0) + parse_quantity(amount)
+    requests = {"pods": 1.0, **PodSpec.model_validate(spec).requests}
     conditions = status.get("conditions") or []
     return _Pod(
         ref=(meta["namespace"], meta["name"], meta["uid"]),
