@@ -28,7 +28,7 @@ from fermata.policy.rows import (
     peek,
     unread_rows,
 )
-from fermata.policy.state import IDLE, ClusterState, FloatArray
+from fermata.policy.state import IDLE, ClusterState, FloatArray, IndexArray
 
 
 @dataclass(slots=True)
@@ -67,6 +67,7 @@ class Job:
     width: float = 1.0
     held_s: float = 0.0
     narrow: int = 1  # each of its stages runs one task at a time, and none is moldable
+    slots: int = 1  # the most executors that a task of it takes
     remaining_path_s: float = 0.0  # the longest path from a stage that has not finished to the end of the job
     running_work_s: float = 0.0  # of the remaining work that of the tasks that run, by estimate
     due_s: float = 0.0  # when they are expected to end, summed over the executors that they hold
@@ -138,6 +139,7 @@ def board_of(state: ClusterState) -> Board:
     }
     jobs = {name: getattr(state, f"job_{name}") for name in _JOB}
     jobs |= {"remaining_path_s": _remaining_path_s(state), "narrow": _narrow(state)}
+    jobs |= {"slots": most_slots(state.stage_job, state.stage_slots, len(state.job_arrival_s))}
     jobs |= {"running_work_s": _running_work_s(state), "due_s": _due_s(state)}
     return Board(
         new_rows(Pool, 1, pool),
@@ -159,6 +161,13 @@ def _narrow(state: ClusterState) -> NDArray[np.bool_]:
     narrow = np.ones(len(state.job_arrival_s), np.bool_)
     narrow[state.stage_job[state.stage_max_cap > 1]] = False
     return narrow
+
+
+def most_slots(stage_job: IndexArray, stage_slots: IndexArray, jobs: int) -> IndexArray:
+    """Return the most executors [jobs] that a task of each job takes, by the stages' jobs and slots [stages]."""
+    most = np.ones(jobs, np.int32)
+    np.maximum.at(most, stage_job, stage_slots)
+    return most
 
 
 def _running_work_s(state: ClusterState) -> FloatArray:

@@ -91,8 +91,11 @@ SIZE = len(FEATURES)
 SEVERAL, WIDE = SIZE - 1, FEATURES.index("active jobs with a stage of more than one task, share")
 FeatureRow = NDArray[np.float64] | NDArray[np.float32]  # [SIZE]
 
+# Between the order by work, in which jobs of wide tasks starve beside narrow ones, and that by time, in which narrow
+# ones wait for a pool to be emptied for each wide task.
+PER_SLOT = 0.75
 # Where estimates are rough, two long jobs of about the same work left would take turns, and both end late.
-ORDER = Rule(order=BY_REMAINING_WORK, fill=FILL, hold=NEVER, keep_running=0.15)
+ORDER = Rule(order=BY_REMAINING_WORK, fill=FILL, hold=NEVER, keep_running=0.15, per_slot=PER_SLOT)
 _FAR = 1e4  # ratios above this say no more
 _MOST_RATE = 1e250  # arrivals a second: an infinite rate of none of a kind would be no number
 

@@ -1,10 +1,10 @@
 """An episode under a learned policy.
 
 The same steps as `fermata.policy.decide` takes, in the same order, without the copies that a caller in plain Python
-needs: tests compare the two. What the network's answer would be is known without asking ONNX Runtime in a throng, where
-it would change nothing, and where the same network in compiled code is sure of its pick (`learned.sure_pick`). Where
-one action is hardly cheaper than another, the runtime says which, one decision at a time, so that an answer never
-depends on which others it is asked together with.
+needs: tests compare the two. What comes of the network's answer is known without asking ONNX Runtime in a throng and
+where tasks take several executors, as it would change nothing there, and where the same network in compiled code is
+sure of its pick (`learned.sure_pick`). Where one action is hardly cheaper than another, the runtime says which, one
+decision at a time, so that an answer never depends on which others it is asked together with.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from fermata.policy.learned import (
     pick_in_use,
     sure_pick,
 )
+from fermata.policy.several_slots import several_slots
 from fermata.sim.engine import DECIDE, advance, apply
 from fermata.sim.networks import eager
 from fermata.sim.world import World
@@ -120,6 +121,9 @@ def _go_on(
         outcome = _next_startable(world, waited)
         if outcome != DECIDE:
             return int(outcome)
+        if several_slots(board):
+            waited = take_cheapest(world, manner, costs)
+            continue
         if in_throng(board):
             head = first_stage(board, manner.order)
             apply(world, START, head, one_task_cap(board, head), math.inf)

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fermata.policy.board import Board, Executor, Job, Pool, Stage, state_of
+from fermata.policy.board import Board, Executor, Job, Pool, Stage, most_slots, state_of
 from fermata.policy.correction import Correction, new_correction
 from fermata.policy.graph import job_shape, path_lengths
 from fermata.policy.rows import Indices, Long, Rows, column, first_rows, new_indices, new_rows, new_values, peek
@@ -282,6 +282,7 @@ def _new_board(tables: Tables, executors: int) -> Board:
                 "remaining_path_s": tables.job_critical_path_s,
                 "width": tables.job_width,
                 "narrow": narrow,
+                "slots": most_slots(tables.stage_job, tables.stage_slots, jobs),
             },
         ),
         stages=new_rows(

@@ -27,6 +27,7 @@ from fermata.policy.learned import (
 )
 from fermata.policy.onnx_policy import OnnxPolicy
 from fermata.policy.rows import peek
+from fermata.policy.several_slots import several_slots
 from fermata.policy.together import come_together
 from fermata.sim.batch import Batch, default_manner
 from fermata.sim.metrics import Interval, mean_ci95
@@ -262,6 +263,7 @@ def _possible(worlds: Sequence[World], rows: FeatureRows) -> Mask:
         job = peek(board.stages, choice.head).job
         possible[place, WAIT_FOR_EVENT] &= runs[place] or not math.isinf(choice.wake_s)
         possible[place, WAIT_FOR_EVENT] &= not too_heavy(board, job)
+        possible[place, START_HEAD + 1 :] &= not several_slots(board)  # there the model is not asked
         possible[place, START_HEAD + 1 :] &= not come_together(board, peek(board.jobs, job).remaining_work_s)
     return possible
 
