@@ -1,6 +1,9 @@
 """How a policy does on workloads that nobody chose: of every kind there is, with all parameters drawn at random.
 
-    python scripts/random_workloads.py [POLICY] [--workloads 1500] [--first 0] [--jobs 2]
+    python scripts/random_workloads.py [POLICY] [--workloads 1500] [--first 0] [--jobs 2] [--slots]
+
+With `--slots` the tasks of some jobs take several executors: of so many jobs drawn at random, of the short ones, or of
+the tenth with the most work. Jobs then come as much later as makes the load what it was.
 
 Each workload is played on a few seeds, under the policy and under `sjf` and `srwf`, and the policy is compared with the
 better of the two. Where it is more than a percent behind it is played again on many other seeds, because among so many
@@ -14,6 +17,7 @@ import argparse
 import math
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
@@ -29,6 +33,8 @@ from fermata.sim.generate.sizes import BoundedPareto, Classes, Hyperexponential,
 from fermata.sim.metrics import Interval, paired_percent
 from fermata.sim.scenarios import JobClass, LayeredDags, Recipe, Scenario
 from fermata.sim.simulate import simulate
+from fermata.sim.trace import Trace
+from fermata.sim.trace_jobs import job_work_s
 
 FIRST, AGAIN = range(600_000, 600_004), range(610_000, 610_040)  # seeds
 BASES = ("sjf", "srwf")
@@ -123,20 +129,47 @@ def draw(number: int, most_executors: int) -> Scenario:
     return Scenario(f"random-{number}", executors, jobs, jobs // 10, "SJF", recipe, _draw_noise(rng))
 
 
-def change_pct(policy: str, workload: Scenario, seeds: Sequence[int]) -> Interval:
+class Wide(NamedTuple):
+    """Which jobs of a workload have tasks of several slots: a power of two, each as likely."""
+
+    number: int  # of the workload
+    share: float  # of the jobs that may
+    among: str  # "any", the "short" ones, or the "long" tenth
+
+    @classmethod
+    def draw(cls, number: int) -> Wide:
+        """Return those of the workload of a number; the same on every machine."""
+        rng = np.random.default_rng([number, 2])
+        return cls(number, float(rng.uniform(0.05, 0.8)), str(rng.choice(["any", "short", "long"])))
+
+    def widen(self, trace: Trace, executors: int, seed: int) -> Trace:
+        """Return a trace with such tasks, and with its arrivals stretched by as much as there is more work."""
+        rng, work_s = np.random.default_rng([self.number, seed]), job_work_s(trace)
+        long = work_s >= np.quantile(work_s, 0.9)
+        may = {"any": np.ones(trace.jobs, np.bool_), "short": ~long, "long": long}[self.among]
+        drawn = 2 ** rng.integers(1, max(2, executors.bit_length()), trace.jobs)
+        slots = np.where(may & (rng.random(trace.jobs) < self.share), np.minimum(drawn, executors), 1)
+        moldable = ~np.isnan(trace.stage_serial_fraction)
+        wide = replace(trace, stage_slots=np.where(moldable, 1, slots[trace.stage_job]).astype(np.int32))
+        return replace(wide, job_arrival_s=trace.job_arrival_s * (job_work_s(wide).sum() / work_s.sum()))
+
+
+def change_pct(policy: str, workload: Scenario, seeds: Sequence[int], wide: Wide | None = None) -> Interval:
     """Return the change of the mean JCT against the better base, percent: the mean over seeds, and its 95% interval."""
     jct_s = np.empty((len(seeds), 1 + len(BASES)))
     for row, seed in zip(jct_s, seeds, strict=True):
         trace = workload.generate(seed)
+        if wide is not None:
+            trace = wide.widen(trace, workload.executors, seed)
         for at, name in enumerate((policy, *BASES)):
             row[at] = simulate(trace, workload.executors, load(name)).job_jct_s[workload.warm :].mean()
     return max(paired_percent(jct_s[:, 0], base_s) for base_s in jct_s[:, 1:].T)
 
 
-def _play(policy: str, most_executors: int, number: int) -> Played:
-    workload = draw(number, most_executors)
-    change = change_pct(policy, workload, FIRST).mean
-    again = change_pct(policy, workload, AGAIN) if change > BEHIND_PCT else Interval(math.nan, math.nan)
+def _play(policy: str, most_executors: int, slots: bool, number: int) -> Played:
+    workload, wide = draw(number, most_executors), Wide.draw(number) if slots else None
+    change = change_pct(policy, workload, FIRST, wide).mean
+    again = change_pct(policy, workload, AGAIN, wide) if change > BEHIND_PCT else Interval(math.nan, math.nan)
     return Played(number, workload.executors, change, again)
 
 
@@ -148,9 +181,10 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=0, help="number of the first workload")
     parser.add_argument("--most-executors", type=int, default=24)
     parser.add_argument("--jobs", type=int, default=2, help="processes")
+    parser.add_argument("--slots", action="store_true", help="tasks of some jobs take several executors")
     args = parser.parse_args()
     with ProcessPoolExecutor(args.jobs) as pool:
-        play_one = partial(_play, args.policy, args.most_executors)
+        play_one = partial(_play, args.policy, args.most_executors, args.slots)
         played = list(pool.map(play_one, range(args.first, args.first + args.workloads), chunksize=5))
     changes = np.array([each.change for each in played])
     print(f"{args.policy} on {len(played)} random workloads, against the better of {' and '.join(BASES)}:")
