@@ -112,12 +112,12 @@ def test_a_policy_over_the_queue_by_name_schedules_tasks_of_several_slots(cluste
 def test_a_long_job_is_held_for_a_shorter_one_that_needs_more_executors_than_are_free(cluster: Cluster) -> None:
     cluster.pool("several", executors=4, policy={"name": "default"}, maxHoldSeconds=30)
     cluster.wait_for_pool("several", "PolicyReady", "True")
-    cluster.submit("half", "several", [stage("a", 4, slots=2)])
-    cluster.wait_for("half", "Running", "True")
-    cluster.submit("whole", "several", [stage("a", 0.3, slots=4)])
-    cluster.submit("narrow", "several", [stage("a", 0.3, estimateSeconds=60)])
-    cluster.wait_for("narrow", "Held", "True")
-    whole, narrow = (stages_of(cluster.wait_for(name))["a"] for name in ("whole", "narrow"))
+    cluster.submit("several-half", "several", [stage("a", 4, slots=2)])
+    cluster.wait_for("several-half", "Running", "True")
+    cluster.submit("several-whole", "several", [stage("a", 0.3, slots=4)])
+    cluster.submit("several-narrow", "several", [stage("a", 0.3, estimateSeconds=60)])
+    cluster.wait_for("several-narrow", "Held", "True")
+    whole, narrow = (stages_of(cluster.wait_for(name))["a"] for name in ("several-whole", "several-narrow"))
     assert whole["startTime"] <= narrow["startTime"]
-    told = [message for reason, message in cluster.events("narrow") if reason == STAGE_HELD]
+    told = [message for reason, message in cluster.events("several-narrow") if reason == STAGE_HELD]
     assert any("a job that is a lot shorter waits until enough executors are free" in message for message in told)

@@ -16,6 +16,7 @@ import math
 from fermata.policy._jit import kernel, part
 from fermata.policy.board import Board
 from fermata.policy.features import PER_SLOT, waiting_jobs
+from fermata.policy.heuristics.kernel import is_before
 from fermata.policy.remaining import expected_left_s
 
 SHORTER = 0.3  # of the head's remaining work: what it is held for has less
@@ -70,7 +71,8 @@ def _too_wide(board: Board, head: int) -> int:
         if row.pending <= 0 or row.running >= row.max_cap or row.hold_until_s > now_s:
             continue
         size_s = _size_s(board, stage)
-        if size_s < least_s:
+        # Stages stand in no particular order, so what decides between those of one job must not hang on it.
+        if size_s < least_s or (found >= 0 and size_s == least_s and is_before(board, stage, found)):
             found, least_s = stage, size_s
     return found
 

@@ -112,6 +112,14 @@ def test_few_arrivals_are_not_enough_to_wait_for_more() -> None:
     assert why(seen(state, [(1000.0, 1.0)] * 40), 1) == NOTHING  # not short
 
 
+def test_of_two_stages_of_one_job_it_is_held_for_the_one_that_comes_first_however_they_are_listed() -> None:
+    both = [stage("two", 1.0, slots=2), stage("three", 1.1, slots=3)]
+    state = first_state(trace_of((0.0, [stage("a", 10.0, slots=2)]), (0.0, [stage("b", 100.0)]), (0.0, both)), 3)
+    state = apart(started(state, 0, 1))
+    listed = [state._replace(ready_stages=np.array(order, np.int32)) for order in ([1, 2, 3], [3, 2, 1])]
+    assert [why(each, 1) for each in listed] == [TOO_WIDE, TOO_WIDE]  # three have the longer path, and leave none
+
+
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(1, 3)), min_size=1, max_size=8))
 def test_executors_are_free_when_as_many_tasks_have_ended(tasks: list[tuple[float, int]]) -> None:
     state = pool(*((seconds + 1.0, slots) for seconds, slots in tasks), executors=30, running=len(tasks))
