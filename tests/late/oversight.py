@@ -37,6 +37,8 @@ class Oversight:
         (row,) = (row for row in fact.spec.stages if row.name == key[1])
         for parent in row.depends_on:
             above = self.server.named("jobs", fact.meta.namespace, names.job_name(fact.meta.name, key[0], parent))
+            if above is None and key[0] not in self.server.objects["workflows"]:
+                continue  # it went with its Workflow a moment ago, of which no watch has told yet
             assert above is not None, "before its parents"
             assert above["status"].get("succeeded") == above["spec"]["completions"], "before its parents have ended"
         self._has_room(job, fact, 0 if _is_gated(job) else job["spec"]["parallelism"])
