@@ -1143,8 +1143,9 @@ class TestBuiltins:
         for field, spec in wrong.items():
             refused = api("POST", path, pod("p", **spec))
             assert (refused.code, list(refused.causes)) == (422, [field]), refused.obj
-        odd = main(resources={"requests": {"cpu": "odd"}})
-        assert api("POST", path, pod("p", **odd)).code == 400
+        odd = {"requests": {"cpu": "odd"}}
+        for spec in (main(resources=odd), {"resources": odd}, {"overhead": odd["requests"]}):
+            assert api("POST", path, pod("p", **spec)).code == 400
         made = api("POST", path, pod("p", schedulingGates=[{"name": "a.b/c"}]))
         # What cannot be is refused before a name that is taken.
         assert (made.code, api("POST", path, pod("p", hostname="Bad_")).code) == (201, 422)

@@ -39,6 +39,7 @@ class Pool:
     free: int = 0  # how many of `Board.free` count
     ready: int = 0  # how many of `Board.ready` count
     active: int = 0  # how many of `Board.active` count
+    slots: int = 1  # the most executors that a task of any job takes, of those that are not in sight, too
     recent_begin: int = 0  # entries [recent_begin, recent_end) of the lists of recent arrivals count
     recent_end: int = 0
     estimate_error: float = 0.0
@@ -137,9 +138,10 @@ def board_of(state: ClusterState) -> Board:
         "estimate_error": state.estimate_error,
         "estimate_misses": state.estimate_misses,
     }
+    slots = most_slots(state.stage_job, state.stage_slots, len(state.job_arrival_s))
+    pool["slots"] = slots.max(initial=1)
     jobs = {name: getattr(state, f"job_{name}") for name in _JOB}
-    jobs |= {"remaining_path_s": _remaining_path_s(state), "narrow": _narrow(state)}
-    jobs |= {"slots": most_slots(state.stage_job, state.stage_slots, len(state.job_arrival_s))}
+    jobs |= {"remaining_path_s": _remaining_path_s(state), "narrow": _narrow(state), "slots": slots}
     jobs |= {"running_work_s": _running_work_s(state), "due_s": _due_s(state)}
     return Board(
         new_rows(Pool, 1, pool),

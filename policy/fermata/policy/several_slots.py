@@ -16,7 +16,7 @@ import math
 from fermata.policy._jit import kernel, part
 from fermata.policy.board import Board
 from fermata.policy.features import PER_SLOT, waiting_jobs
-from fermata.policy.heuristics.kernel import is_before
+from fermata.policy.heuristics.kernel import BY_REMAINING_WORK, Rule, is_before, order_key
 from fermata.policy.remaining import expected_left_s
 
 SHORTER = 0.3  # of the head's remaining work: what it is held for has less
@@ -28,12 +28,15 @@ WORDS = (
     "a job that is a lot shorter waits until enough executors are free, and would have to wait for this one, too",
     "more than its wait is worth, shorter jobs are expected before the next executor frees up",
 )
+_BY_SIZE = Rule(order=BY_REMAINING_WORK, per_slot=PER_SLOT)  # as heads are ordered, with nothing off for what runs
 _SEEN = 20  # arrivals, below which nothing is due
 
 
 @kernel
 def several_slots(board: Board) -> bool:
     """Tell whether a task of a job in sight takes several executors."""
+    if board.pool[0].slots <= 1:  # so it is nearly always, and there may be thousands of jobs
+        return False
     for i in range(board.pool[0].active):  # noqa: SIM110 - kernels have no generators
         if board.jobs[board.active[i]].slots > 1:
             return True
@@ -52,16 +55,9 @@ def _left_s(board: Board, executor: int) -> float:
 
 
 @part
-def _size_s(board: Board, stage: int) -> float:
-    """Return the remaining work of a stage's job by its weight, and by its slots as in the order of heads."""
-    job = board.jobs[board.stages[stage].job]
-    return float(job.remaining_work_s / job.slots**PER_SLOT / job.weight)
-
-
-@part
 def _too_wide(board: Board, head: int) -> int:
     """Return the shortest job's stage that does not fit, if it is a lot shorter than the head's; else -1."""
-    found, least_s = -1, SHORTER * _size_s(board, head)
+    found, least_s = -1, SHORTER * order_key(board, head, _BY_SIZE)
     now_s, free = board.pool[0].now_s, board.pool[0].free
     for i in range(board.pool[0].ready):
         stage = board.ready[i]
@@ -70,7 +66,7 @@ def _too_wide(board: Board, head: int) -> int:
             continue
         if row.pending <= 0 or row.running >= row.max_cap or row.hold_until_s > now_s:
             continue
-        size_s = _size_s(board, stage)
+        size_s = order_key(board, stage, _BY_SIZE)
         # Stages stand in no particular order, so what decides between those of one job must not hang on it.
         if size_s < least_s or (found >= 0 and size_s == least_s and is_before(board, stage, found)):
             found, least_s = stage, size_s

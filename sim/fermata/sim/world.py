@@ -267,8 +267,9 @@ def _new_board(tables: Tables, executors: int) -> Board:
     jobs, stages = len(tables.job_arrival_s), len(tables.stage_job)
     narrow = np.ones(jobs, np.bool_)
     narrow[tables.stage_job[tables.stage_max_cap > 1]] = False
+    slots = most_slots(tables.stage_job, tables.stage_slots, jobs)
     return Board(
-        pool=new_rows(Pool, 1, {"free": executors}),
+        pool=new_rows(Pool, 1, {"free": executors, "slots": slots.max(initial=1)}),
         executors=new_rows(Executor, executors),
         jobs=new_rows(
             Job,
@@ -282,7 +283,7 @@ def _new_board(tables: Tables, executors: int) -> Board:
                 "remaining_path_s": tables.job_critical_path_s,
                 "width": tables.job_width,
                 "narrow": narrow,
-                "slots": most_slots(tables.stage_job, tables.stage_slots, jobs),
+                "slots": slots,
             },
         ),
         stages=new_rows(

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from fermata.policy.errors import InputError
 from fermata.sim.kube.pod_requests import Requests
-from fermata.sim.kube.quantity import parse_quantity
+from fermata.sim.kube.quantity import MOST, parse_quantity
 from fermata.sim.trace_builder import MAX_SLOTS
 
 _LEAST = 1e-9  # Kubernetes' quantities have no smaller parts
@@ -36,7 +36,7 @@ class ExecutorSize(NamedTuple):
             amount = parse_quantity(quantity)
         except ValueError:
             amount = 0.0
-        if not resource or not _LEAST <= amount < math.inf:
+        if not resource or not _LEAST <= amount < MOST:
             raise InputError(f"{option} expects RESOURCE=QUANTITY, as nvidia.com/gpu=1 or memory=4Gi, not {text!r}")
         return cls(resource, amount)
 

@@ -75,8 +75,8 @@ def _fit(run: Run, executor: ExecutorSize | None) -> Run:
     Raises:
         UnfitError: it takes none.
     """
-    if not any(_slots(stage.requests, executor) for stage in run.stages):
-        raise UnfitError(f"no pod of it requests any {executor.resource if executor else ''}")
+    if executor is not None and not any(stage.requests.get(executor.resource) for stage in run.stages):
+        raise UnfitError(f"no pod of it requests any {executor.resource}")
     return run
 
 

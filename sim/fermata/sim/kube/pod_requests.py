@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Annotated
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, FiniteFloat
+from pydantic import BaseModel, BeforeValidator, ConfigDict
 from pydantic.alias_generators import to_camel
 
 from fermata.sim.kube.quantity import parse_quantity
 
 Requests = Mapping[str, float]
-_Quantity = Annotated[FiniteFloat, BeforeValidator(parse_quantity)]
+_Quantity = Annotated[float, BeforeValidator(parse_quantity)]
 
 
 class _Part(BaseModel):

@@ -54,6 +54,9 @@ def validate_pod_spec(spec: Any, path: str) -> list[Cause]:
     Args:
         spec: the spec, defaults set.
         path: the field that holds it, such as `spec` or `spec.template.spec`.
+
+    Raises:
+        MistypedError: an amount is no quantity, which is found when an object is read.
     """
     if not isinstance(spec, dict):
         return [Cause(path, "Required value", "FieldValueRequired")]
@@ -66,6 +69,8 @@ def validate_pod_spec(spec: Any, path: str) -> list[Cause]:
     for field in ("initContainers", "containers"):
         for position, container in enumerate(_items(spec.get(field))):
             causes += _validate_container(container, f"{path}.{field}[{position}]", names)
+    causes += _validate_resources(spec.get("resources") or {}, f"{path}.resources")
+    parse_quantities(spec.get("overhead"))
     causes += _validate_volumes(spec, path)
     if spec.get("schedulingGates") and spec.get("nodeName"):
         message = "Forbidden: cannot be set until all schedulingGates have been cleared"
