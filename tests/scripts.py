@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import sys
 from pathlib import Path
 from types import ModuleType
 
@@ -15,5 +16,10 @@ def script(name: str) -> ModuleType:
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    sys.modules[name] = module  # data classes look there for what their annotations mean
+    sys.path.insert(0, str(_FOLDER))  # as when it is run: it may import another one
+    try:
+        spec.loader.exec_module(module)
+    finally:
+        sys.path.remove(str(_FOLDER))
     return module

@@ -6,15 +6,23 @@ The operator decides in plain Python; FERMATA_NO_JIT=1 measures it so.
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 
+import numpy as np
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
+from tests.episodes import first_state, stage, trace_of
+from tests.unit.policy.test_heavy import seen
 
+from fermata.policy.action import START, Action
+from fermata.policy.board import board_of, state_of
 from fermata.policy.decide import Step, decide
 from fermata.policy.guardrails import Guardrails
 from fermata.policy.heuristics.sjf import SJF
 from fermata.policy.registry import load
-from fermata.policy.state import ClusterState
+from fermata.policy.rows import peek
+from fermata.policy.state import RECENT_ARRIVALS, ClusterState
+from fermata.policy.transition import take
 from fermata.sim import learned_loop
 from fermata.sim.scenarios import scenario
 from fermata.sim.simulate import simulate
@@ -71,3 +79,27 @@ def test_a_decision(benchmark: BenchmarkFixture, policy: str) -> None:
     state, chosen = crowded_state(), load(policy)
     steps = benchmark(decide, state, chosen, Guardrails(), SJF)
     assert steps
+
+
+def busy_state(jobs: int, executors: int, widths: Sequence[int]) -> ClusterState:
+    """Return a state with jobs of one task each, of any of these widths; all but sixteen executors are busy."""
+    rng = np.random.default_rng(1)
+    drawn = [stage("a", rng.uniform(10.0, 1000.0), slots=int(rng.choice(widths))) for _ in range(jobs)]
+    board = board_of(first_state(trace_of(*((0.0, [each]) for each in drawn)), executors))
+    for number, each in enumerate(drawn):
+        if peek(board.pool).free >= 16 + each.slots:
+            take(board, Action(START, number, 1))
+    return seen(state_of(board), [(float(work_s), 1.0) for work_s in rng.uniform(5.0, 3000.0, RECENT_ARRIVALS)])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("widths", [(1,), (1, 2, 4, 8)], ids=["of-one", "of-several"])
+@pytest.mark.parametrize(("jobs", "executors"), [(50, 40), (2000, 1000)])
+def test_a_decision_where_tasks_take_several_executors(
+    benchmark: BenchmarkFixture, jobs: int, executors: int, widths: Sequence[int]
+) -> None:
+    """What the scores of widths take, beside tasks of one executor."""
+    state, chosen = busy_state(jobs, executors, widths), load("default")
+    steps = benchmark(decide, state, chosen, Guardrails(), SJF)
+    assert steps
+    benchmark.extra_info["actions"] = len(steps)

@@ -120,4 +120,4 @@ def test_a_long_job_is_held_for_a_shorter_one_that_needs_more_executors_than_are
     whole, narrow = (stages_of(cluster.wait_for(name))["a"] for name in ("several-whole", "several-narrow"))
     assert whole["startTime"] <= narrow["startTime"]
     told = [message for reason, message in cluster.events("several-narrow") if reason == STAGE_HELD]
-    assert any("a job that is a lot shorter waits until enough executors are free" in message for message in told)
+    assert any("a job that does not fit yet would have to wait for this one, too" in message for message in told)

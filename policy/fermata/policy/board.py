@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,7 +28,10 @@ from fermata.policy.rows import (
     peek,
     unread_rows,
 )
+from fermata.policy.slot_weights import SLOT_FEATURES, SLOT_WEIGHTS, WIDTHS
 from fermata.policy.state import IDLE, ClusterState, FloatArray, IndexArray
+
+_SLOT_WEIGHTS = new_values(np.array(SLOT_WEIGHTS))  # nobody writes to them
 
 
 @dataclass(slots=True)
@@ -107,6 +110,11 @@ class Board(NamedTuple):
     free: Indices  # executors
     active: Indices  # jobs
     ready: Indices  # stages
+    # Of `fermata.policy.several_slots`:
+    first: Indices  # room for the first stage of each width
+    seen: Values  # room for what is read of a stage
+    left_s: Values  # room for how long each busy executor is expected to be
+    slot_weights: Values  # by which stages are scored
 
 
 _EXECUTOR = ("free_at_s", "stage", "job")
@@ -155,7 +163,18 @@ def board_of(state: ClusterState) -> Board:
         new_indices(state.free_executors),
         new_indices(state.active_jobs),
         new_indices(state.ready_stages),
+        **slot_memory(state.executors),
     )
+
+
+def slot_memory(executors: int) -> dict[str, Any]:
+    """Return what a board has for tasks of several executors: its last four fields."""
+    return {
+        "first": new_indices(np.zeros(WIDTHS)),
+        "seen": new_values(np.zeros(SLOT_FEATURES)),
+        "left_s": new_values(np.zeros(executors)),
+        "slot_weights": _SLOT_WEIGHTS,
+    }
 
 
 def _narrow(state: ClusterState) -> NDArray[np.bool_]:

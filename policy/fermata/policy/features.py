@@ -25,6 +25,7 @@ from fermata.policy.forecast import forecast
 from fermata.policy.heuristics.kernel import BY_REMAINING_WORK, FILL, NEVER, Rule, first_stage, is_before
 from fermata.policy.remaining import expected_left_s
 from fermata.policy.rows import column, listed, read_rows
+from fermata.policy.several_slots import best_stage, several_slots
 from fermata.policy.state import ClusterState
 
 SCHEMA = "fermata.head-alternative-wait/7"
@@ -91,11 +92,8 @@ SIZE = len(FEATURES)
 SEVERAL, WIDE = SIZE - 1, FEATURES.index("active jobs with a stage of more than one task, share")
 FeatureRow = NDArray[np.float64] | NDArray[np.float32]  # [SIZE]
 
-# Between the order by work, in which jobs of wide tasks starve beside narrow ones, and that by time, in which narrow
-# ones wait for a pool to be emptied for each wide task.
-PER_SLOT = 0.75
 # Where estimates are rough, two long jobs of about the same work left would take turns, and both end late.
-ORDER = Rule(order=BY_REMAINING_WORK, fill=FILL, hold=NEVER, keep_running=0.15, per_slot=PER_SLOT)
+ORDER = Rule(order=BY_REMAINING_WORK, fill=FILL, hold=NEVER, keep_running=0.15)
 _FAR = 1e4  # ratios above this say no more
 _MOST_RATE = 1e250  # arrivals a second: an infinite rate of none of a kind would be no number
 
@@ -116,6 +114,8 @@ class Candidates(NamedTuple):
     alternative: int
     wake_s: float  # when a wait would be reconsidered at the latest; inf: not before the next event
     completions: Completions
+    # Where tasks take several executors: of starting the head, which is the best there; waiting scores 0. Else inf.
+    score: float = math.inf
 
 
 @inlined
@@ -158,9 +158,12 @@ def _completions(board: Board) -> Completions:
 @kernel
 def candidates(board: Board, order: Rule) -> Candidates:
     """Return the head, the alternative and the wake-up of a wait; the head is -1 if nothing is startable."""
-    head = first_stage(board, order)
+    if several_slots(board):
+        head, score = best_stage(board)
+    else:
+        head, score = first_stage(board, order), math.inf
     if head < 0:
-        return Candidates(-1, -1, math.inf, Completions(math.inf, math.inf, math.inf, 0.0))
+        return Candidates(-1, -1, math.inf, Completions(math.inf, math.inf, math.inf, 0.0), math.inf)
     unit = board.jobs[board.stages[head].job].remaining_work_s
     alternative, least = -1, math.inf
     for i in range(board.pool[0].ready):
@@ -183,7 +186,7 @@ def candidates(board: Board, order: Rule) -> Candidates:
     # A task that overruns its estimate says nothing of when it ends, and a time that is not after now is no wake-up.
     if completions.first_s == 0.0 or not wake_s > now_s:
         wake_s = math.inf
-    return Candidates(head, alternative, wake_s, completions)
+    return Candidates(head, alternative, wake_s, completions, score)
 
 
 @part

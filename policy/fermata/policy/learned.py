@@ -24,7 +24,6 @@ from fermata.policy.features import FEATURES, SEVERAL, WIDE, Candidates, Feature
 from fermata.policy.guardrails import divided_cap
 from fermata.policy.heavy import too_heavy
 from fermata.policy.heuristics.kernel import Rule
-from fermata.policy.several_slots import NOTHING, held_for, several_slots
 from fermata.policy.together import come_together
 
 START_HEAD, START_ALTERNATIVE, WAIT_FOR_EVENT = range(3)
@@ -137,10 +136,12 @@ def pick_in_use(board: Board, choice: Candidates, costs: FloatArray, margin: flo
     Unlike `choose_learned`, which the teacher follows into whatever it leads to, this never waits in a crowd: holds
     that save time are made with few jobs waiting, and a network that is wrong about one rare state must not be able to
     keep a pool in it. Where jobs like the head come together it is started, too, and where it weighs too much to wait.
-    Where tasks take several executors costs say nothing, and a rule decides.
+    Where tasks take several executors costs say nothing: there the head is what scores best, and held if waiting scores
+    more.
     """
-    if several_slots(board):
-        return WAIT_FOR_EVENT if held_for(board, choice.head) != NOTHING else START_HEAD
+    if choice.score < math.inf:
+        may_wait = board.pool[0].free < len(board.executors)
+        return WAIT_FOR_EVENT if may_wait and choice.score <= 0.0 else START_HEAD
     if in_throng(board):
         return START_HEAD
     picked = pick(board, choice, costs, margin, waiting_jobs(board) <= CROWD * len(board.executors))

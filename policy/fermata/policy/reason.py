@@ -21,7 +21,7 @@ from fermata.policy.decide import Step
 from fermata.policy.errors import ModelError
 from fermata.policy.features import FEATURES, SEVERAL, WIDE, observe_board
 from fermata.policy.learned import ACTIONS, EXPERTS, START_HEAD, WAIT_FOR_EVENT, expert_for
-from fermata.policy.several_slots import WORDS, held_for, several_slots
+from fermata.policy.several_slots import WORDS, why_held
 from fermata.policy.state import ClusterState
 from fermata.policy.transition import take
 
@@ -294,8 +294,8 @@ def words_for_wait(policy: object, state: ClusterState, steps: Sequence[Step]) -
     choice, row = observe_board(board)
     if choice.head < 0:
         return ""
-    if several_slots(board):
-        return WORDS[held_for(board, choice.head)]
+    if choice.score < math.inf:
+        return WORDS[why_held(board, choice.head)]
     try:
         found = reason_of(policy, row)
     except ModelError:

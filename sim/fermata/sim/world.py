@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fermata.policy.board import Board, Executor, Job, Pool, Stage, most_slots, state_of
+from fermata.policy.board import Board, Executor, Job, Pool, Stage, most_slots, slot_memory, state_of
 from fermata.policy.correction import Correction, new_correction
 from fermata.policy.graph import job_shape, path_lengths
 from fermata.policy.rows import Indices, Long, Rows, column, first_rows, new_indices, new_rows, new_values, peek
@@ -306,6 +306,7 @@ def _new_board(tables: Tables, executors: int) -> Board:
         free=new_indices(np.arange(executors)[::-1]),
         active=new_indices(np.zeros(jobs)),
         ready=new_indices(np.zeros(stages)),
+        **slot_memory(executors),
     )
 
 

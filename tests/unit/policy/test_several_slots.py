@@ -1,4 +1,4 @@
-"""Tasks of several executors: what the shipped model holds for them, by rule, and that it pays."""
+"""Tasks of several executors: what is read of them, what is started and held by its scores, and that it pays."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.episodes import apart, first_state, stage, started, trace_of
+from tests.episodes import apart, first_state, random_trace, stage, startable_stages, started, states_of, trace_of
 from tests.unit.policy.test_heavy import seen
 
 from fermata.policy.action import START, WAIT
@@ -19,7 +19,21 @@ from fermata.policy.guardrails import NO_LIMITS
 from fermata.policy.heuristics.sjf import SJF
 from fermata.policy.reason import words_for_wait
 from fermata.policy.registry import load
-from fermata.policy.several_slots import DUE, NOTHING, SHORTER, TOO_WIDE, WORDS, enough_after_s, held_for, several_slots
+from fermata.policy.rows import new_values
+from fermata.policy.several_slots import (
+    OTHER,
+    SHORTER_DUE,
+    TOO_WIDE,
+    UNITS,
+    WEIGHTS,
+    WORDS,
+    Best,
+    best_stage,
+    several_slots,
+    why_held,
+)
+from fermata.policy.slot_features import NAMES, SHORTER, SIZE, enough_after_s
+from fermata.policy.slot_weights import SLOT_FEATURES, SLOT_WEIGHTS
 from fermata.policy.state import ClusterState
 from fermata.sim.metrics import paired_percent
 from fermata.sim.simulate import simulate
@@ -36,88 +50,192 @@ def pool(*jobs: tuple[float, int], executors: int = 4, running: int = 1) -> Clus
     return apart(state)
 
 
-def decided(state: ClusterState) -> tuple[int, int]:
-    (step, *_) = decide(state, DEFAULT, NO_LIMITS, SJF)
-    return step.action.kind, step.action.stage
+def read(state: ClusterState, of: int) -> dict[str, float]:
+    """What is read of a stage, by name."""
+    board = board_of(state)
+    why_held(board, of)
+    return dict(zip(NAMES, board.seen, strict=True))
 
 
-def why(state: ClusterState, head: int) -> int:
-    return int(held_for(board_of(state), head))
+def best(state: ClusterState, **weights: float) -> Best:
+    """The best stage, by weights of features with spaces written `_`; by the shipped ones if none are given."""
+    board = board_of(state)
+    if weights:
+        given = np.zeros(WEIGHTS)
+        for name, weight in weights.items():
+            given[NAMES.index(name.replace("_", " "))] = weight
+        board = board._replace(slot_weights=new_values(given))
+    found = best_stage(board)
+    return Best(int(found[0]), float(found[1]))
+
+
+def test_there_are_as_many_weights_as_are_read() -> None:
+    assert (len(SLOT_WEIGHTS), SIZE) == (WEIGHTS, SLOT_FEATURES)
+    assert len(set(NAMES)) == SIZE
 
 
 @pytest.mark.parametrize(
-    ("running", "head", "blocked", "expected"),
+    ("running", "head", "blocked", "delays", "shorter"),
     [
-        ((10, 2), (100, 1), (10, 4), TOO_WIDE),  # two free ones, and in 10 s the four that the shorter job needs
-        ((10, 2), (100, 1), (10, 3), NOTHING),  # then there will be one to spare
-        ((10, 2), (100, 2), (10, 3), TOO_WIDE),  # but not two
-        ((10, 2), (9, 1), (1, 4), NOTHING),  # it will be done by then
-        ((10, 2), (100, 1), (31, 4), NOTHING),  # hardly shorter, by the executors that it takes
-        ((101, 2), (100, 1), (10, 4), NOTHING),  # it will be done before there are four
-        ((10, 2), (100, 1), (10, 2), NOTHING),  # it fits
+        ((10, 2), (100, 1), (10, 4), 1, 1),  # two free ones, and in 10 s the four that the shorter job needs
+        ((10, 2), (100, 1), (10, 3), 0, 0),  # then there will be one to spare
+        ((10, 2), (100, 2), (10, 3), 1, 1),  # but not two
+        ((10, 2), (9, 1), (1, 4), 0, 0),  # it will be done by then
+        ((10, 2), (100, 1), (31, 4), 1, 0),  # hardly shorter, by the executors that it takes
+        ((101, 2), (100, 1), (10, 4), 0, 0),  # it will be done before there are four
+        ((10, 2), (100, 1), (10, 2), 0, 0),  # it fits
     ],
 )
-def test_a_longer_job_is_held_where_it_takes_what_a_shorter_one_needs(
-    running: tuple[float, int], head: tuple[float, int], blocked: tuple[float, int], expected: int
+def test_a_longer_job_delays_one_that_does_not_fit_if_it_takes_what_that_one_needs(
+    running: tuple[float, int], head: tuple[float, int], blocked: tuple[float, int], delays: float, shorter: float
 ) -> None:
-    assert why(pool(running, head, blocked), 1) == expected
+    found = read(pool(running, head, blocked), 1)
+    assert found["delays the one that does not fit"] == delays
+    assert found["delays a much shorter one that does not fit"] == shorter
 
 
 def test_shorter_is_by_work_over_a_power_of_the_executors_and_by_weight() -> None:
-    least_s = SHORTER * 100.0
-    blocked_s = least_s * 4**0.75 / 4
-    assert why(pool((10, 2), (100, 1), (blocked_s * 0.999, 4)), 1) == TOO_WIDE
-    assert why(pool((10, 2), (100, 1), (blocked_s * 1.001, 4)), 1) == NOTHING
+    blocked_s = SHORTER * 100.0 * 4**0.75 / 4
+    name = "delays a much shorter one that does not fit"
+    assert read(pool((10, 2), (100, 1), (blocked_s * 0.999, 4)), 1)[name] == 1
+    assert read(pool((10, 2), (100, 1), (blocked_s * 1.001, 4)), 1)[name] == 0
     heavy = pool((10, 2), (100, 1), (blocked_s * 1.9, 4))
-    assert why(heavy._replace(job_weight=np.array([1.0, 1.0, 2.0])), 1) == TOO_WIDE
-    assert why(heavy._replace(job_weight=np.array([1.0, 2.0, 2.0])), 1) == NOTHING
+    assert read(heavy._replace(job_weight=np.array([1.0, 1.0, 2.0])), 1)[name] == 1
+    assert read(heavy._replace(job_weight=np.array([1.0, 2.0, 2.0])), 1)[name] == 0
 
 
-def test_what_cannot_start_is_no_reason_to_hold() -> None:
+def test_what_is_read_of_a_stage() -> None:
+    state = pool((10, 2), (100, 1), (10, 4))._replace(now_s=4.0)
+    state = state._replace(recent_arrival_s=np.array([-36.0, -20.0, 0.0]), recent_work_s=np.array([20.0, 100.0, 40.0]))
+    found = read(state, 1)
+    assert found == pytest.approx(
+        {
+            "work over the least of what waits": 0.5 * math.log(100 / 40),
+            "work over its width, over the least of what waits": 0.5 * math.log(100 / 10),
+            "width, log": 0.0,
+            "width": 0.25,
+            "free executors beside it": 0.25,
+            "takes all that are free": 0.0,
+            "delays a much shorter one that does not fit": 1.0,
+            "delays the one that does not fit": 1.0,
+            "its size over that of the one it delays": 0.5 * math.log(100 / (40 / 4**0.75)),
+            "time until that one fits / task": math.log1p(6 / 100),
+            "width of the one that does not fit": 1.0,
+            "many shorter jobs due": 0.0,
+            "shorter jobs due before the next completion": 0.0,
+            "waiting jobs": math.log1p(2) / 3,
+            "waiting work over the pool / task": math.log1p(140 / 4 / 100) / 3,
+            "load by recent arrivals": 2 / 3 * 160 / 40 / 4,
+            "next completion / task": math.log1p(6 / 100) / 2,
+            "its job has an executor": 0.0,
+            "it waits / task": math.log1p(4 / 100) / 3,
+            "the one that does not fit waits / its task": math.log1p(4 / 10) / 3,
+            "error of recent estimates": 0.0,
+            "pending tasks": math.log1p(1) / 3,
+            "path / longest path left of its job": 1.0,
+            "log executors": math.log(4) / 3,
+            "shorter jobs due during its task": 0.0,
+            "one": 1.0,
+        }
+    )
+
+
+def test_what_cannot_start_delays_nobody_and_is_not_delayed() -> None:
     state = pool((10, 2), (100, 1), (10, 4))
-    assert why(state._replace(stage_hold_until_s=np.array([-math.inf, -math.inf, 99.0])), 1) == NOTHING
-    assert why(state._replace(stage_pending=np.array([0, 1, 0], np.int32)), 1) == NOTHING
+    one = "width of the one that does not fit"
+    assert read(state, 1)[one] == 1.0
+    assert read(state._replace(stage_hold_until_s=np.array([-math.inf, -math.inf, 99.0])), 1)[one] == 0.0
+    assert read(state._replace(stage_pending=np.array([0, 1, 0], np.int32)), 1)[one] == 0.0
     capped = state._replace(stage_running=np.array([1, 0, 1], np.int32), stage_max_cap=np.array([1, 1, 1], np.int32))
-    assert why(capped, 1) == NOTHING
+    assert read(capped, 1)[one] == 0.0
     small = state._replace(stage_slots=np.array([2, 1, 5], np.int32))  # as where the pool was made smaller
-    assert why(small, 1) == NOTHING
+    assert read(small, 1)[one] == 0.0
 
 
 def test_a_task_that_overruns_says_nothing_of_when_there_will_be_enough() -> None:
     late = pool((10, 2), (100, 1), (10, 4))._replace(now_s=11.0)
-    assert why(late, 1) == NOTHING
-    assert why(late._replace(estimate_error=0.3), 1) == TOO_WIDE  # estimates are rough, so it is still expected to end
-
-
-def test_where_nothing_runs_everything_fits_and_nothing_is_held() -> None:
-    assert why(pool((100, 1), (10, 4), running=0), 0) == NOTHING
+    assert read(late, 1)["delays the one that does not fit"] == 0.0
+    rough = late._replace(estimate_error=0.3)  # so it is still expected to end
+    assert read(rough, 1)["delays the one that does not fit"] == 1.0
 
 
 @pytest.mark.parametrize(
-    ("every", "longs", "free_after", "expected"),
-    [(20, 1, 0, DUE), (2000, 1, 0, NOTHING), (20, 25, 0, NOTHING), (20, 1, 1, NOTHING)],
+    ("every", "longs", "beside", "many"), [(20, 1, 0, 1), (2000, 1, 0, 0), (20, 25, 0, 0), (20, 1, 1, 0)]
 )
-def test_the_last_executors_are_kept_for_short_jobs_that_are_due(
-    every: float, longs: int, free_after: int, expected: int
-) -> None:
-    state = pool((1000, 2), *[(1000, 2)] * longs, executors=4 + free_after)
+def test_shorter_jobs_are_due_by_recent_arrivals(every: float, longs: int, beside: int, many: float) -> None:
+    state = pool((1000, 2), *[(1000, 2)] * longs, executors=4 + beside)
     state = seen(state._replace(now_s=1.0), [(10.0, 1.0)] * 40)
     state = state._replace(recent_arrival_s=state.now_s - every * np.arange(40.0, 0.0, -1.0))
-    assert why(state, 1) == expected
+    found = read(state, 1)
+    assert found["many shorter jobs due"] == many
+    assert found["shorter jobs due before the next completion"] == pytest.approx(math.log1p(999.0 / every))
+    assert found["shorter jobs due during its task"] == pytest.approx(math.log1p(1000.0 / every) / 2)
 
 
-def test_few_arrivals_are_not_enough_to_wait_for_more() -> None:
+def test_few_arrivals_say_nothing_of_more() -> None:
     state = pool((1000, 2), (1000, 2))._replace(now_s=1.0)
-    assert [why(seen(state, [(10.0, 1.0)] * many), 1) for many in (19, 20)] == [NOTHING, DUE]
-    assert why(seen(state, [(1000.0, 1.0)] * 40), 1) == NOTHING  # not short
+    name = "shorter jobs due before the next completion"
+    assert [read(seen(state, [(10.0, 1.0)] * many), 1)[name] > 0.0 for many in (19, 20)] == [False, True]
+    assert read(seen(state, [(1000.0, 1.0)] * 40), 1)[name] == 0.0  # not short
 
 
-def test_of_two_stages_of_one_job_it_is_held_for_the_one_that_comes_first_however_they_are_listed() -> None:
+def test_of_each_width_the_least_work_may_start_and_of_all_the_best_score() -> None:
+    state = pool((60, 1), (10, 2), (20, 2), (50, 1), (5, 4), executors=5)
+    assert best(state, one=1.0) == Best(1, 1.0)  # all scores are the same: the earlier job
+    assert best(state, width=1.0) == Best(4, 0.8)
+    assert best(state, width=-1.0) == Best(3, -0.2)  # the second job of two is not asked about
+    heavy = state._replace(job_weight=np.array([1.0, 1.0, 9.0, 1.0, 1.0]))
+    assert best(heavy, one=1.0).stage == 2
+    assert best(pool((60, 3), (9, 3), executors=5), one=1.0) == Best(-1, -math.inf)  # it does not fit
+
+
+def test_a_score_is_a_line_and_some_bends() -> None:
+    state = pool((10, 2), (100, 1), (10, 4))
+    weights = np.random.default_rng(3).standard_normal(WEIGHTS)
+    found = best_stage(board_of(state)._replace(slot_weights=new_values(weights)))
+    x = np.array(list(read(state, 1).values()))
+    units = weights[SIZE:].reshape(UNITS, SIZE + 1)
+    score = weights[:SIZE] @ x + units[:, SIZE] @ np.maximum(units[:, :SIZE] @ x, 0.0)
+    assert found == pytest.approx((1, score))
+
+
+def several(seed: int, executors: int) -> list[ClusterState]:
+    """States of an episode of random jobs, with something to start and tasks of several executors in sight."""
+    states = states_of(random_trace(seed, executors), executors, DEFAULT)
+    return [each for each in states if startable_stages(each) and several_slots(board_of(each))]
+
+
+@given(st.integers(0, 10**6), st.integers(2, 9))
+def test_what_is_best_hangs_on_no_order_and_on_no_unit(seed: int, executors: int) -> None:
+    rng = np.random.default_rng(seed)
+    for state in several(seed, executors)[:20]:
+        found = best(state)
+        assert found.stage in startable_stages(state)
+        mixed = state._replace(
+            ready_stages=rng.permutation(state.ready_stages), active_jobs=rng.permutation(state.active_jobs)
+        )
+        assert best(mixed) == pytest.approx(found, rel=1e-9, abs=1e-9)
+        times = [name for name in state._fields if name.endswith("_s")]
+        slower = state._replace(**{name: getattr(state, name) * 64.0 for name in times})
+        assert best(slower) == pytest.approx(found, rel=1e-6, abs=1e-6)
+
+
+def test_where_nothing_runs_something_starts_whatever_it_scores() -> None:
+    idle = pool((100, 1), (10, 4), running=0)
+    board = board_of(idle)
+    choice = candidates(board._replace(slot_weights=new_values(np.full(WEIGHTS, -1.0))), ORDER)
+    assert choice.score < 0.0
+    (step, *_) = decide(idle, DEFAULT, NO_LIMITS, SJF)
+    assert step.action.kind == START
+
+
+def test_of_two_stages_of_one_job_the_one_that_comes_first_is_delayed_however_they_are_listed() -> None:
     both = [stage("two", 1.0, slots=2), stage("three", 1.1, slots=3)]
     state = first_state(trace_of((0.0, [stage("a", 10.0, slots=2)]), (0.0, [stage("b", 100.0)]), (0.0, both)), 3)
     state = apart(started(state, 0, 1))
     listed = [state._replace(ready_stages=np.array(order, np.int32)) for order in ([1, 2, 3], [3, 2, 1])]
-    assert [why(each, 1) for each in listed] == [TOO_WIDE, TOO_WIDE]  # three have the longer path, and leave none
+    # Three have the longer path, and leave none.
+    assert [read(each, 1)["width of the one that does not fit"] for each in listed] == [1.0, 1.0]
 
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(1, 3)), min_size=1, max_size=8))
@@ -129,20 +247,24 @@ def test_executors_are_free_when_as_many_tasks_have_ended(tasks: list[tuple[floa
     assert found == ends_s
 
 
-def test_the_model_goes_by_the_rule_wherever_a_task_in_sight_takes_several_executors() -> None:
+def test_the_model_goes_by_scores_wherever_a_task_in_sight_takes_several_executors() -> None:
     held = pool((10, 2), (100, 1), (10, 4))
     assert several_slots(board_of(held))
-    assert decided(held) == (WAIT, -1)
     steps = decide(held, DEFAULT, NO_LIMITS, SJF)
+    assert [step.action.kind for step in steps] == [WAIT]
     assert words_for_wait(DEFAULT, held, steps) == WORDS[TOO_WIDE]
-    assert decided(pool((10, 2), (100, 1), (31, 4))) == (START, 1)
+    (step, *_) = decide(pool((10, 2), (100, 1), (300, 4)), DEFAULT, NO_LIMITS, SJF)
+    assert (step.action.kind, step.action.stage) == (START, 1)
     assert not several_slots(board_of(pool((10, 1), (100, 1))))
+    assert candidates(board_of(pool((10, 1), (100, 1))), ORDER).score == math.inf
 
 
-def test_the_head_is_the_job_with_the_least_work_over_a_power_of_its_executors() -> None:
-    state = pool((4.0, 4), (6.0, 2), (11.0, 1), executors=8, running=0)  # 16, 12 and 11 executor-seconds
-    assert int(candidates(board_of(state), ORDER).head) == 0
-    assert int(candidates(board_of(state), ORDER._replace(per_slot=0.0)).head) == 2
+def test_why_something_is_held_is_told() -> None:
+    assert why_held(board_of(pool((10, 2), (100, 1), (10, 4))), 1) == TOO_WIDE
+    waits = pool((1000, 2), (1000, 2))._replace(now_s=1.0)
+    assert why_held(board_of(waits), 1) == OTHER
+    assert why_held(board_of(seen(waits, [(10.0, 1.0)] * 40)), 1) == SHORTER_DUE
+    assert len(WORDS) == 3
 
 
 def gpus(seed: int, slots: tuple[int, int, int], executors: int, load_: float = 0.7) -> Trace:

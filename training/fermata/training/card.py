@@ -32,7 +32,7 @@ def model_card(name: str, digest: str, metadata: Mapping[str, Any], config: Trai
         "A Fermata policy: it estimates what starting the shortest job, starting a longer one, or waiting for the next",
         "event would cost, and takes the cheapest. Where a state is far from what it was taught, it starts the job",
         "with the least remaining work, as `srwf` does. On more executors than taught, leaving it has to save more.",
-        "Where a task in sight takes several executors it is not asked: there a rule of Fermata's decides.",
+        "Where a task in sight takes several executors it is not asked: there Fermata's own scores decide.",
         "",
         f"- file: `{name}.onnx`, sha256 `{digest}`",
         f"- feature schema `{metadata['schema']}`, {len(metadata['features'])} features, margin {metadata['margin']:g}",

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fermata.policy._jit import kernel
-from fermata.policy.board import Board, Executor, Job, Pool, Stage
+from fermata.policy.board import Board, Executor, Job, Pool, Stage, slot_memory
 from fermata.policy.correction import copy_correction, new_correction
 from fermata.policy.rows import Indices, copy_row, new_indices, new_rows, new_values
 from fermata.policy.state import IDLE, RECENT_ARRIVALS
@@ -53,6 +53,7 @@ def new_fork(executors: int, room: Room) -> Fork:
         free=new_indices(np.zeros(executors)),
         active=new_indices(np.zeros(room.jobs)),
         ready=new_indices(np.zeros(room.stages)),
+        **slot_memory(executors),
     )
     world = World(
         board=board,

@@ -46,7 +46,8 @@ def case_of(scenario: Scenario, seed: int) -> Case:
 def take_cheapest(world: World, choice: Candidates, order: Rule, network: Network) -> bool:
     """Take what the policy in use would, given the features in `network.inputs`; tell whether it was a wait."""
     board = world.board
-    forward(network, network.inputs)
+    if choice.score == math.inf:  # else costs are not asked about
+        forward(network, network.inputs)
     kind, stage, cap, until_s = cheapest(board, choice, network.costs, network.margin)
     kind, stage, cap, until_s, why = bound(board, kind, stage, cap, until_s, NO_LIMITS)
     if why == IDLE_POOL:
@@ -61,7 +62,8 @@ def decide_all(world: World, order: Rule, network: Network) -> None:
     board = world.board
     while any_startable(board):
         choice = candidates(board, order)
-        features(board, choice, network.inputs)
+        if choice.score == math.inf:
+            features(board, choice, network.inputs)
         if take_cheapest(world, choice, order, network):
             return
 

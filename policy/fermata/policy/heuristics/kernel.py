@@ -51,9 +51,6 @@ class Rule(NamedTuple):
     # BY_REMAINING_WORK: of a job that runs what has passed of its tasks does not count, and where its stages run
     # one task at a time this share of the rest does not either.
     keep_running: float = 0.0
-    # BY_REMAINING_WORK: divided by this power of the executors that a task of the job takes at the most. 0 is by work,
-    # 1 by the time that it takes one task at a time.
-    per_slot: float = 0.0
 
 
 # Of the fields that a user may set.
@@ -93,8 +90,6 @@ def order_key(board: Board, stage: int, rule: Rule) -> float:
             left_s = max(job.due_s - job.running * board.pool[0].now_s, 0.0)
             passed_s = max(job.running_work_s - left_s, 0.0)
             work_s = (1.0 - rule.keep_running * job.narrow) * max(work_s - passed_s, 0.0)
-        if rule.per_slot > 0.0 and job.slots > 1:
-            work_s /= job.slots**rule.per_slot
         return float(work_s / job.weight)
     if rule.order == BY_CRITICAL_PATH:
         return float(job.remaining_path_s / job.weight)
