@@ -2,10 +2,10 @@
 
 The head is the startable stage that shortest-remaining-work-first would start, where of a job that runs what has passed
 of its tasks is not left, and if its stages run one task at a time 15% of the rest do not count; the alternative is the
-first one whose job has more than twice the head's remaining work. Times and sizes are divided by the head's remaining
-work (`unit`), so one network serves seconds and hours, few executors and many. No feature needs more than a state. How
-long the head has been held is left out on purpose: a network that reads its own past decisions runs away from what it
-was taught.
+first one whose job has more than twice the head's remaining work. Where tasks take several executors the head is what
+scores best (`several_slots`). Times and sizes are divided by the head's remaining work (`unit`), so one network serves
+seconds and hours, few executors and many. No feature needs more than a state. How long the head has been held is left
+out on purpose: a network that reads its own past decisions runs away from what it was taught.
 
 A change of meaning, order or number of features is a new `SCHEMA`.
 """

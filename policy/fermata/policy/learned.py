@@ -140,8 +140,8 @@ def pick_in_use(board: Board, choice: Candidates, costs: FloatArray, margin: flo
     more.
     """
     if choice.score < math.inf:
-        may_wait = board.pool[0].free < len(board.executors)
-        return WAIT_FOR_EVENT if may_wait and choice.score <= 0.0 else START_HEAD
+        runs = choice.completions.first_s < math.inf  # else there may be nothing to wait for
+        return WAIT_FOR_EVENT if runs and choice.score <= 0.0 else START_HEAD
     if in_throng(board):
         return START_HEAD
     picked = pick(board, choice, costs, margin, waiting_jobs(board) <= CROWD * len(board.executors))

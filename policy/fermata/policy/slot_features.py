@@ -62,7 +62,7 @@ class Facts(NamedTuple):
     """What all stages of a state are read against."""
 
     blocked: int  # the stage that would come first of those that do not fit; -1: none
-    fits_s: float  # until enough executors are expected to be free for it
+    fits_s: float  # until enough executors are expected to be free for it; inf: nobody knows
     spare: int  # executors that are free then beside those that it takes
     blocked_size_s: float
     least_work_s: float  # of what waits
@@ -234,7 +234,8 @@ def facts_of(board: Board) -> Facts:
     fits_s, spare, blocked_size_s, least_work_s, least_time_s = 0.0, 0, math.inf, math.inf, math.inf
     if blocked >= 0:
         slots = board.stages[blocked].slots
-        fits_s = _least(board.left_s, busy, slots - pool.free - 1)
+        # Executors may be neither free nor known to run something.
+        fits_s = _least(board.left_s, busy, slots - pool.free - 1) if slots - pool.free <= busy else math.inf
         spare = pool.free - slots
         for i in range(busy):
             spare += 1 if board.left_s[i] <= fits_s else 0

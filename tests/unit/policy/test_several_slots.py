@@ -17,6 +17,7 @@ from fermata.policy.decide import decide
 from fermata.policy.features import ORDER, candidates
 from fermata.policy.guardrails import NO_LIMITS
 from fermata.policy.heuristics.sjf import SJF
+from fermata.policy.learned import cheapest
 from fermata.policy.reason import words_for_wait
 from fermata.policy.registry import load
 from fermata.policy.rows import new_values
@@ -152,6 +153,13 @@ def test_what_cannot_start_delays_nobody_and_is_not_delayed() -> None:
     assert read(small, 1)[one] == 0.0
 
 
+def test_where_it_is_not_known_when_there_will_be_enough_nobody_is_delayed() -> None:
+    state = pool((10, 2), (100, 1), (10, 4))
+    lost = state._replace(free=1, free_executors=state.free_executors[:1])  # one executor neither runs nor is free
+    assert read(lost, 1)["delays the one that does not fit"] == 0.0
+    assert best(lost).stage == 1
+
+
 def test_a_task_that_overruns_says_nothing_of_when_there_will_be_enough() -> None:
     late = pool((10, 2), (100, 1), (10, 4))._replace(now_s=11.0)
     assert read(late, 1)["delays the one that does not fit"] == 0.0
@@ -225,8 +233,10 @@ def test_where_nothing_runs_something_starts_whatever_it_scores() -> None:
     board = board_of(idle)
     choice = candidates(board._replace(slot_weights=new_values(np.full(WEIGHTS, -1.0))), ORDER)
     assert choice.score < 0.0
-    (step, *_) = decide(idle, DEFAULT, NO_LIMITS, SJF)
-    assert step.action.kind == START
+    lost = idle._replace(free=3, free_executors=idle.free_executors[:3])  # the fourth neither runs nor is free
+    for state in (idle, lost):
+        board = board_of(state)._replace(slot_weights=new_values(np.full(WEIGHTS, -1.0)))
+        assert cheapest(board, candidates(board, ORDER), np.zeros(3), 0.0)[0] == START
 
 
 def test_of_two_stages_of_one_job_the_one_that_comes_first_is_delayed_however_they_are_listed() -> None:
