@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import argparse
 import math
+import sys
 import time
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import cache
 from itertools import repeat
@@ -34,6 +35,7 @@ from fermata.policy.rows import column, new_values
 from fermata.policy.several_slots import UNITS, WEIGHTS
 from fermata.policy.slot_features import NAMES, SIZE
 from fermata.sim.network_file import read_network
+from fermata.sim.processes import Workers
 from fermata.sim.simulate import simulate
 from fermata.sim.trace import Trace
 from fermata.sim.world import new_world, tables_of
@@ -147,7 +149,7 @@ def beginning(seed: int) -> FloatArray:
 class _Search:
     """A search, from one generation to the next."""
 
-    def __init__(self, pool: ProcessPoolExecutor, generations: int, seed: int) -> None:
+    def __init__(self, pool: Executor, generations: int, seed: int) -> None:
         self.pool, self.generations = pool, generations
         self.random, self.began = np.random.default_rng(seed), time.perf_counter()
         self.strategy = Evolution(beginning(seed), PAIRS, SIGMA, RATE)
@@ -230,13 +232,17 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("policy/fermata/policy/slot_weights.py"))
     args = parser.parse_args()
     args.run.mkdir(parents=True, exist_ok=True)
-    with ProcessPoolExecutor(args.jobs) as pool:
+    with Workers(args.jobs) as pool:
         search = _Search(pool, args.generations, args.seed)
-        kept = Kept(args.run / "state.pt")
+        kept = Kept(args.run / f"seed-{args.seed}-of-{args.generations}.pt")  # of another search nothing is taken up
         to_the_end(search, args.generations, _State, kept, lambda row: print(row, flush=True))
     args.out.write_text(text_of(search.best), encoding="utf-8")
     print(f"wrote {args.out}: cost {search.least:+.4f} on the workloads that choose")
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except KeyboardInterrupt:
+        print("interrupted; the same command goes on", file=sys.stderr)
+        sys.exit(130)

@@ -72,7 +72,7 @@ def test_what_is_slower_costs_more_than_what_is_as_much_faster() -> None:
     assert cost == pytest.approx([more, more, 0.004])
 
 
-def test_what_is_written_are_the_weights_as_they_were_judged(tmp_path: Path) -> None:
+def test_what_is_written_are_the_weights_as_they_were_judged() -> None:
     weights = search_several_slots.rounded(np.random.default_rng(1).standard_normal(len(SLOT_WEIGHTS)))
     read: dict[str, Any] = {}
     exec(search_several_slots.text_of(weights), read)
