@@ -12,11 +12,16 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
 from fermata.policy._jit import kernel, part
 from fermata.policy.board import Board
 from fermata.policy.heuristics.kernel import is_before
 from fermata.policy.slot_features import DELAYS, DUE, SIZE, describe, facts_of
 from fermata.policy.slot_weights import WIDTHS
+
+FloatArray = NDArray[np.float64]
 
 UNITS = 8  # in the hidden layer
 WEIGHTS = SIZE + UNITS * (SIZE + 1)  # of the features, then of each unit: those of its inputs, and its own
@@ -75,6 +80,19 @@ def best_stage(board: Board) -> Best:
         if best < 0 or score > most or (score == most and is_before(board, stage, best)):
             best, most = stage, score
     return Best(best, most)
+
+
+@kernel
+def read_choices(board: Board, rows: FloatArray) -> int:
+    """Write what is read of the stages that could be started, [WIDTHS, SIZE]; return how many of them there are."""
+    facts, found = facts_of(board), 0
+    for width in range(WIDTHS):
+        if board.first[width] >= 0:
+            describe(board, facts, board.first[width])
+            for i in range(SIZE):
+                rows[found, i] = board.seen[i]
+            found += 1
+    return found
 
 
 @kernel

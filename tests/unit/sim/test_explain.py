@@ -14,16 +14,21 @@ import pytest
 from tests.models import linear_model
 
 from fermata.cli.main import run
+from fermata.policy.action import WAIT, any_startable
 from fermata.policy.decide import Step
 from fermata.policy.errors import InputError
 from fermata.policy.features import FEATURES, ORDER, SIZE, candidates
 from fermata.policy.guardrails import Guardrails
+from fermata.policy.heuristics.kernel import choose_eager
 from fermata.policy.learned import ACTIONS, WAIT_FOR_EVENT, action_of, pick_in_use
 from fermata.policy.onnx_policy import OnnxPolicy
 from fermata.policy.reason import GROUPS
 from fermata.policy.registry import load
+from fermata.policy.several_slots import best_stage, read_choices, several_slots
+from fermata.policy.slot_features import NAMES
+from fermata.policy.slot_weights import WIDTHS
 from fermata.policy.state import ClusterState
-from fermata.sim.engine import DECIDE, apply
+from fermata.sim.engine import DECIDE, advance, apply
 from fermata.sim.experiment import figures_of
 from fermata.sim.explain import Explanation, States, Workload, collect, explain
 from fermata.sim.explain.chapter import chapter_of
@@ -32,6 +37,7 @@ from fermata.sim.explain.distributions import Distribution, cumulative, distance
 from fermata.sim.explain.explanation import Behaviour
 from fermata.sim.explain.figures import LINEAR, behaviour, dependence_on_next, permutation, where_it_holds
 from fermata.sim.explain.importance import Importance, permuted
+from fermata.sim.explain.scored import scores
 from fermata.sim.explain.states import interval
 from fermata.sim.generate.estimates import read_noise
 from fermata.sim.learned_loop import next_decision
@@ -130,6 +136,60 @@ def test_what_it_does_is_what_it_did(
     assert mine.taken[0, 0].tolist() == taken.tolist()
     assert np.bincount(mine.picked, minlength=len(ACTIONS)).tolist() == taken.tolist()
     assert taken[WAIT_FOR_EVENT] > waits
+
+
+def wide(seed: int) -> Trace:
+    """Jobs of which every other takes one executor, and the others two or four, of four."""
+    trace = EXPRESS.generate(seed)
+    slots = np.array([1, 2, 1, 4], np.int32)[np.arange(trace.stages) % 4]
+    return replace(trace, stage_slots=slots, job_arrival_s=trace.job_arrival_s * 1.3)
+
+
+def test_where_tasks_take_several_executors_what_it_does_is_told_as_it_did_it() -> None:
+    policy, waits = default(), 0
+
+    def see(_: ClusterState, steps: tuple[Step, ...]) -> None:
+        nonlocal waits
+        waits += any(step.action.kind == WAIT for step in steps)
+
+    mine = collect(policy, [Workload("wide", 4, wide)], [3], Guardrails(), 10_000)
+    episode = simulate(wide(3), 4, policy, observer=see)
+    assert mine.outcomes[0][0].avg_jct_s == figures_of(episode, 0)["avg_jct_s"]
+    assert mine.taken[0, 0].tolist() == [600 - mine.taken[0, 0, 1], mine.taken[0, 0, 1], waits]
+    assert waits > 50
+    assert np.bincount(mine.picked, minlength=len(ACTIONS)).tolist() == mine.taken[0, 0].tolist()
+    assert mine.scored.mean() > 0.5
+    assert (mine.held & mine.scored).sum() > 50
+
+
+def test_scores_are_those_of_the_policy() -> None:
+    world = new_world(tables_of(wide(3), 4), 4, corrects=True)
+    seen, rows = 0, np.zeros((WIDTHS, len(NAMES)))
+    while seen < 200 and advance(world) == DECIDE:
+        while any_startable(world.board) and several_slots(world.board):
+            own = rows[: read_choices(world.board, rows)]
+            assert best_stage(world.board)[1] == pytest.approx(scores(own).max(), rel=1e-9, abs=1e-9)
+            seen += 1
+            apply(world, *choose_eager(world.board, ORDER))
+        while any_startable(world.board):
+            apply(world, *choose_eager(world.board, ORDER))
+    assert seen == 200
+
+
+def test_the_choices_between_widths_depend_on_what_is_read_of_stages() -> None:
+    found = explain(default(), [Workload("wide", 4, wide), WORKLOADS[0]], [3, 4], most=200, top=0)
+    assert found.scored == tuple(sorted(found.scored, key=lambda each: -each.changed.mean))
+    assert {each.name for each in found.scored} == set(NAMES[:-1])
+    assert 0.02 < found.scored[0].changed.mean <= 1.0
+    same = next(each for each in found.scored if each.name == "log executors")
+    assert same.changed == (0.0, 0.0)  # it is, throughout
+    chapter = chapter_of(found)
+    assert "scores" in [drawing.name for drawing in chapter.drawings]
+    assert len(chapter.tables[2].rows) == len(NAMES) - 1
+    assert any(f"In {found.states.scored.sum()} states a task in sight" in note for note in chapter.notes)
+    assert found.as_dict()["scored_states"] == found.states.scored.sum()
+    assert len(found.as_dict()["scored"]) == len(NAMES) - 1
+    assert not a_long_is_the_head(found.states)[found.states.scored].any()
 
 
 def test_the_sample_is_even(states: States) -> None:

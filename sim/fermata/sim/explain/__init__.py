@@ -3,8 +3,8 @@
 It needs ONNX Runtime and no torch: whatever is to be known of a model is known from what it answers.
 
 Reading order: `states` (episodes, and what was seen in them), `importance`, `distributions` and `dependence` (what
-follows), `graph` (the same of graph policies), `explanation` (all of it, for one model), `figures` and `chapter` (the
-drawings and the report's part).
+follows), `scored` (the same where scores decide), `graph` (the same of graph policies), `explanation` (all of it, for
+one model), `figures` and `chapter` (the drawings and the report's part).
 """
 
 from __future__ import annotations

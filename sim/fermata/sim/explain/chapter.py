@@ -29,6 +29,8 @@ def chapter_of(found: Explanation, *, seeded: bool = True) -> Chapter:
     drawings = [figures.permutation(found.features)] if _some_decide(found) else []
     if tried:
         drawings.append(figures.worth(tried))
+    if found.scored:
+        drawings.append(figures.scored(found.scored))
     if dependence.on_next:
         drawings.append(figures.dependence_on_next(dependence.on_next))
     if dependence.on_longs:
@@ -42,7 +44,7 @@ def chapter_of(found: Explanation, *, seeded: bool = True) -> Chapter:
         name=f"What {found.name} learned",
         lead=_lead(found, seeded),
         drawings=drawings,
-        tables=[_behaviour_table(found, seeded), _importance_table(found)],
+        tables=[_behaviour_table(found, seeded), _importance_table(found), *_scored_tables(found)],
         notes=_notes(found, seeded),
     )
 
@@ -84,6 +86,13 @@ def _notes(found: Explanation, seeded: bool) -> list[str]:
             "named with their level and dealt out anew among all its rows. How many jobs wait cannot be changed "
             "without other jobs in the graph, so no dependence on it is drawn; nor were whole episodes run without "
             "an input."
+        )
+    if found.scored:
+        notes.append(
+            f"In {counted(int(found.states.scored.sum()), 'state')} a task in sight takes several executors. There "
+            "the model is not asked: what could be started is scored, by weights that all learned policies share, and "
+            "the best is started, or nothing if waiting is better. No feature of the model changes a decision there, "
+            "and the dependence of the hold is of other states."
         )
     if found.dependence.states:
         notes.append(
@@ -132,6 +141,18 @@ def _importance_table(found: Explanation) -> Table:
         rows,
         folded=True,
     )
+
+
+def _scored_tables(found: Explanation) -> list[Table]:
+    if not found.scored:
+        return []
+    rows = [[each.name, _with_interval(each.changed, 100.0, ".2f", "%")] for each in found.scored]
+    told = "Choices changed where it is dealt out anew among all stages that could be started in a workload's states."
+    return [
+        Table(
+            "Everything that is read of stages where they are scored", told, ["", "choices changed"], rows, folded=True
+        )
+    ]
 
 
 def _with_interval(found: Interval, scale: float, form: str, unit: str = "") -> str:

@@ -95,11 +95,14 @@ def with_longs(rows: FeatureRows, number: int) -> FeatureRows:
 
 
 def a_long_is_the_head(states: States) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
-    """Return in which states the next completion may be waited for and most arrivals are under half the head."""
+    """Return in which states costs decide whether to wait for the next completion, and most arrivals are short.
+
+    Short: under half the head.
+    """
     mostly_short: np.ndarray[tuple[int, ...], np.dtype[np.bool_]] = (
         states.rows[:, _AT["share of arrivals under half a unit"]] > 0.5
     )
-    return mostly_short & states.may_wait_for_next
+    return mostly_short & states.may_wait_for_next & ~states.scored
 
 
 def dependence(policy: OnnxPolicy, states: States) -> Dependence:

@@ -18,6 +18,7 @@ from fermata.sim.explain.dependence import Curve, Dependence, dependence
 from fermata.sim.explain.distributions import Distribution, distributions
 from fermata.sim.explain.graph import collect_graphs, dependence_on_next, permuted_inputs
 from fermata.sim.explain.importance import Importance, jct_without, permuted
+from fermata.sim.explain.scored import permuted_scores
 from fermata.sim.explain.states import States, Workload, collect, interval, places_of
 from fermata.sim.json_values import only_finite
 from fermata.sim.metrics import Interval
@@ -48,6 +49,7 @@ class Explanation:
     importance: tuple[Importance, ...]  # features, the most important first, then groups, likewise
     distributions: tuple[Distribution, ...]  # the most telling first
     dependence: Dependence
+    scored: tuple[Importance, ...] = ()  # what scores depend on where tasks take several executors, likewise
 
     @property
     def features(self) -> list[Importance]:
@@ -70,6 +72,8 @@ class Explanation:
             "scenarios": {each.name: _behaviour(each) for each in self.behaviour},
             "importance": [_importance(each) for each in self.features],
             "groups": [_importance(each) for each in self.groups],
+            "scored_states": int(self.states.scored.sum()),
+            "scored": [_importance(each) for each in self.scored],
             "distributions": [_distribution(each) for each in self.distributions],
             "dependence": {
                 "states": self.dependence.states,
@@ -159,6 +163,7 @@ def explain(
         importance=tuple(tested),
         distributions=tuple(distributions(states)),
         dependence=dependence(policy, states),
+        scored=tuple(permuted_scores(states)),
     )
 
 

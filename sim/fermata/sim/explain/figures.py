@@ -106,6 +106,20 @@ def permutation(features: Sequence[Importance]) -> Drawing:
     )
 
 
+def scored(read: Sequence[Importance]) -> Drawing:
+    """Draw how many choices change where something that is read of stages is dealt out anew; see `explain.scored`."""
+    rows = [(each.name, each.changed) for each in read[:_MOST_BARS]]
+    return Drawing(
+        "scores",
+        "What the choices between widths depend on",
+        "Where a task in sight takes several executors, what could be started is scored. Share of the choices there "
+        "that change where something that is read of stages is dealt out anew among those of a workload, the "
+        f"{len(rows)} largest{_where_known('; with 95% intervals over seeds', [each for _, each in rows])}.",
+        "Share of choices that change without each number that is read of stages",
+        _bars(rows, "percent of choices changed", shares=True),
+    )
+
+
 def worth(tried: Sequence[Importance]) -> Drawing:
     """Draw what the mean JCT does where a model reads the median of a feature, or of a group, instead of it.
 

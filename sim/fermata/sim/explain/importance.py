@@ -25,7 +25,7 @@ from fermata.sim.explain.states import MOST_SHIFT, FeatureRows, Place, States, i
 from fermata.sim.metrics import Interval
 from fermata.sim.trace import FloatArray
 
-_DEALS = 3  # permutations of each feature, averaged
+DEALS = 3  # permutations of each feature, averaged
 
 
 @dataclass(frozen=True)
@@ -51,30 +51,30 @@ def permuted(
 ) -> list[Importance]:
     """Return the importance of every feature and group by permutation, without the JCTs; the groups come last."""
     rng = np.random.default_rng(0)
-    deals = [_deal(states.workload, rng) for _ in range(_DEALS)]
+    deals = [deal(states.workload, rng) for _ in range(DEALS)]
     tried = subjects()
     found = []
     for done, (name, columns, group) in enumerate(tried, 1):
         changed, shift = np.zeros(len(states.rows)), np.zeros(len(states.rows))
-        for deal in deals:
+        for dealt in deals:
             rows = states.rows.copy()
-            rows[:, columns] = states.rows[deal][:, columns]
+            rows[:, columns] = states.rows[dealt][:, columns]
             now, then = _answers(policy, states, rows)
-            changed += then / _DEALS
-            shift += now / _DEALS
-        shift[~states.may_wait] = np.nan
+            changed += then / DEALS
+            shift += now / DEALS
+        shift[~states.may_wait | states.scored] = np.nan
         found.append(Importance(name, columns, group, states.over_seeds(changed), states.over_seeds(shift)))
         progress(done / len(tried))
     return found
 
 
-def _deal(workload: NDArray[np.intp], rng: np.random.Generator) -> NDArray[np.intp]:
-    """Return a permutation of the states that leaves every state in its workload."""
-    deal = np.arange(len(workload))
+def deal(workload: NDArray[np.intp], rng: np.random.Generator) -> NDArray[np.intp]:
+    """Return a permutation of states, or of what stands in them, that leaves each in its workload [states]."""
+    dealt = np.arange(len(workload))
     for number in np.unique(workload):
         where = np.flatnonzero(workload == number)
-        deal[where] = rng.permutation(where)
-    return deal
+        dealt[where] = rng.permutation(where)
+    return dealt
 
 
 def _answers(policy: OnnxPolicy, states: States, rows: FeatureRows) -> tuple[FloatArray, FloatArray]:

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from fermata.policy.board import Board
 from fermata.policy.errors import InputError
 from fermata.policy.features import FEATURES, ORDER, SIZE, candidates
 from fermata.policy.guardrails import Guardrails
@@ -24,10 +25,13 @@ from fermata.policy.learned import (
     START_HEAD,
     THRONG,
     WAIT_FOR_EVENT,
+    pick_in_use,
 )
 from fermata.policy.onnx_policy import OnnxPolicy
 from fermata.policy.rows import peek
-from fermata.policy.several_slots import several_slots
+from fermata.policy.several_slots import read_choices, several_slots
+from fermata.policy.slot_features import SIZE as SLOT_SIZE
+from fermata.policy.slot_weights import WIDTHS
 from fermata.policy.together import come_together
 from fermata.sim.batch import Batch, default_manner
 from fermata.sim.metrics import Interval, mean_ci95
@@ -37,7 +41,7 @@ from fermata.sim.world import World, new_world, results, tables_of
 
 FeatureRows = NDArray[np.float32]  # [states, SIZE]
 Mask = NDArray[np.bool_]
-See = Callable[[NDArray[np.intp], FeatureRows, FloatArray, Mask], None]  # episodes, rows, costs, what is possible
+_NOTHING_READ = np.zeros((0, SLOT_SIZE))
 
 _EXECUTORS = FEATURES.index("log executors")
 _WAITING = [
@@ -48,7 +52,21 @@ _LONE = math.log(1.5)  # log executors of one executor are below, of several abo
 _ALTERNATIVE, _FREE_SHARE = FEATURES.index("alternative exists"), FEATURES.index("free share")
 _MISSES = FEATURES.index("misses of recent estimates")
 _PROGRESS_EVERY = 200  # steps
+_NO_COSTS = np.zeros(len(ACTIONS))
 MOST_SHIFT = 1.0  # mean JCTs; what a model says beyond is its distrust of a state that it was not taught
+
+
+class Decisions(NamedTuple):
+    """Decisions of several episodes, one of each."""
+
+    episode: NDArray[np.intp]
+    rows: FeatureRows
+    costs: FloatArray
+    possible: Mask
+    choices: list[FloatArray]  # what is scored of each; empty where costs decide
+
+
+See = Callable[[Decisions], None]
 
 
 @dataclass(frozen=True)
@@ -102,6 +120,13 @@ class States:
     seed: NDArray[np.intp]  # [states] index into seeds
     taken: NDArray[np.int64]  # [workloads, seeds, 3] how often each action was taken, of all decisions
     outcomes: tuple[tuple[Outcome, ...], ...]  # [workloads][seeds]
+    # [states] what was scored, [stages, SLOT_SIZE], where tasks take several executors; there costs decide nothing.
+    choices: tuple[FloatArray, ...] = ()
+
+    @property
+    def scored(self) -> Mask:
+        """In which states scores decided, and not costs."""
+        return np.array([len(each) > 0 for each in self.choices] or np.zeros(len(self.rows)), np.bool_)
 
     @property
     def held(self) -> Mask:
@@ -219,7 +244,7 @@ def run_places(
         policy: that decides.
         places: the episodes.
         limits: on its holding.
-        see: told the features and costs of every decision, and which actions are possible.
+        see: told of every decision.
         change: changes a copy of the features before the model reads them; told which episodes they are of.
         progress: told the share of the jobs that have finished, 0 to 1.
 
@@ -246,7 +271,7 @@ def run_places(
             change(where, rows)
         costs[where] = policy.costs(rows)
         if see is not None:
-            see(where, rows, costs[where], _possible([worlds[each] for each in where], rows))
+            see(Decisions(where, rows, costs[where], *_possible([worlds[each] for each in where], rows)))
         batch.step(costs)
         steps += 1
         if steps % _PROGRESS_EVERY == 0:
@@ -254,18 +279,30 @@ def run_places(
     return [_outcome(policy, world, place) for world, place in zip(worlds, places, strict=True)]
 
 
-def _possible(worlds: Sequence[World], rows: FeatureRows) -> Mask:
-    """Return which actions [decisions, 3] are possible; where nothing runs, a wait only as long as it has an end."""
+def _possible(worlds: Sequence[World], rows: FeatureRows) -> tuple[Mask, list[FloatArray]]:
+    """Return which actions [decisions, 3] are possible, and what is scored of each decision.
+
+    Where nothing runs, a wait is only as long as it has an end; where scores decide, only what they say is.
+    """
     possible, runs = possible_by(rows), something_runs(rows)
-    for place in np.flatnonzero(possible[:, START_HEAD + 1 :].any(axis=1)).tolist():
-        board = worlds[place].board
-        choice = candidates(board, ORDER)
-        job = peek(board.stages, choice.head).job
-        possible[place, WAIT_FOR_EVENT] &= runs[place] or not math.isinf(choice.wake_s)
-        possible[place, WAIT_FOR_EVENT] &= not too_heavy(board, job)
-        possible[place, START_HEAD + 1 :] &= not several_slots(board)  # there the model is not asked
-        possible[place, START_HEAD + 1 :] &= not come_together(board, peek(board.jobs, job).remaining_work_s)
-    return possible
+    choices = [_NOTHING_READ] * len(worlds)
+    for place, world in enumerate(worlds):
+        board = world.board
+        if peek(board.pool).slots > 1 and several_slots(board):
+            choices[place], possible[place] = _read_choices(board), False
+            possible[place, pick_in_use(board, candidates(board, ORDER), _NO_COSTS, 0.0)] = True
+        elif possible[place, START_HEAD + 1 :].any():
+            choice = candidates(board, ORDER)
+            job = peek(board.stages, choice.head).job
+            possible[place, WAIT_FOR_EVENT] &= runs[place] or not math.isinf(choice.wake_s)
+            possible[place, WAIT_FOR_EVENT] &= not too_heavy(board, job)
+            possible[place, START_HEAD + 1 :] &= not come_together(board, peek(board.jobs, job).remaining_work_s)
+    return possible, choices
+
+
+def _read_choices(board: Board) -> FloatArray:
+    found = np.zeros((WIDTHS, SLOT_SIZE))
+    return found[: read_choices(board, found)]
 
 
 def _share(world: World, trace: Trace) -> float:
@@ -295,17 +332,21 @@ def collect(
     """
     places = places_of(workloads, seeds)
     kept, could = np.zeros((len(places), most, SIZE), np.float32), np.zeros((len(places), most, len(ACTIONS)), np.bool_)
+    choices: list[dict[int, FloatArray]] = [{} for _ in places]
     seen = np.zeros(len(places), np.int64)
     taken = np.zeros((len(places), len(ACTIONS)), np.int64)
     rng = np.random.default_rng(0)  # the sample is the same at every call
 
-    def see(where: NDArray[np.intp], rows: FeatureRows, costs: FloatArray, possible: Mask) -> None:
-        taken[where, picks(rows, costs, policy.margin, possible)] += 1
+    def see(of: Decisions) -> None:
+        where = of.episode
+        taken[where, picks(of.rows, of.costs, policy.margin, of.possible)] += 1
         at = seen[where]
         full = at >= most
         at[full] = np.floor(rng.random(int(full.sum())) * (at[full] + 1)).astype(np.int64)
         keep = at < most
-        kept[where[keep], at[keep]], could[where[keep], at[keep]] = rows[keep], possible[keep]
+        kept[where[keep], at[keep]], could[where[keep], at[keep]] = of.rows[keep], of.possible[keep]
+        for each in np.flatnonzero(keep).tolist():
+            choices[where[each]][at[each]] = of.choices[each]
         seen[where] += 1
 
     outcomes = run_places(policy, places, limits, see=see, progress=progress)
@@ -326,4 +367,5 @@ def collect(
         seed=np.repeat([each.seed for each in places], number),
         taken=taken.reshape(len(workloads), len(seeds), len(ACTIONS)),
         outcomes=tuple(tuple(outcomes[row * len(seeds) : (row + 1) * len(seeds)]) for row in range(len(workloads))),
+        choices=tuple(each[at] for each, count in zip(choices, number.tolist(), strict=True) for at in range(count)),
     )
