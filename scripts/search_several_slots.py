@@ -47,12 +47,12 @@ from fermata.training.play import play
 FloatArray = NDArray[np.float64]
 
 MOST_EXECUTORS = 24
-SHORTENED = 2  # episodes of the search have so many times fewer jobs
-SEARCHED, CHOSEN = (10_000, 1_000_000), range(3000, 3200)  # numbers of workloads
+SHORTENED = 2  # episodes of the first half of a search have so many times fewer jobs
+SEARCHED, CHOSEN = (10_000, 1_000_000), range(3000, 3300)  # numbers of workloads
 CHOSEN_SEED, SEEDS = 620_000, (1_000_000, 2_000_000)
 EPISODES, PAIRS, SIGMA, RATE = 48, 12, 0.15, 0.06
 BEHIND, ALLOWED = 8.0, 0.005  # what a logarithm above `ALLOWED` counts more by
-JUDGE_EVERY = 10
+JUDGE_EVERY = 20
 
 
 class Episode(NamedTuple):
@@ -60,6 +60,7 @@ class Episode(NamedTuple):
 
     number: int
     seed: int
+    shortened: int = 1  # it has so many times fewer jobs
 
 
 class Judged(NamedTuple):
@@ -100,7 +101,7 @@ def _network() -> Network:
 def _trace(episode: Episode) -> tuple[Trace, int]:
     """Return the jobs of an episode, and its executors."""
     workload = draw(episode.number, MOST_EXECUTORS)
-    jobs = workload.with_(jobs=workload.jobs // SHORTENED).generate(episode.seed)
+    jobs = workload.with_(jobs=workload.jobs // episode.shortened).generate(episode.seed)
     return Wide.draw(episode.number).widen(jobs, workload.executors, episode.seed), workload.executors
 
 
@@ -179,7 +180,8 @@ class _Search:
 
     def step(self) -> None:
         numbers, seeds = (self.random.integers(*bounds, EPISODES) for bounds in (SEARCHED, SEEDS))
-        episodes = [Episode(int(number), int(seed)) for number, seed in zip(numbers, seeds, strict=True)]
+        shortened = SHORTENED if 2 * self.steps_done < self.generations else 1
+        episodes = [Episode(int(number), int(seed), shortened) for number, seed in zip(numbers, seeds, strict=True)]
         found = self._play(episodes, self.strategy.candidates(self.random))
         self.strategy.learn(costs(found), RATE * max(0.1, 1.0 - self.steps_done / self.generations))
         self.mean = 0.9 * self.mean + 0.1 * self.strategy.centre
@@ -225,7 +227,7 @@ def text_of(weights: FloatArray) -> str:
 def main() -> None:
     """Search, or go on with a search, and write what was found."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--generations", type=int, default=90)
+    parser.add_argument("--generations", type=int, default=200)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--jobs", type=int, default=2, help="processes")
     parser.add_argument("--run", type=Path, default=Path("runs/several-slots"), help="folder that keeps the search")

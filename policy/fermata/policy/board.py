@@ -112,6 +112,7 @@ class Board(NamedTuple):
     ready: Indices  # stages
     # Of `fermata.policy.several_slots`:
     first: Indices  # room for the first stage of each width
+    many: Indices  # room for how many tasks wait of each width
     seen: Values  # room for what is read of a stage
     left_s: Values  # room for how long each busy executor is expected to be
     slot_weights: Values  # by which stages are scored
@@ -168,9 +169,10 @@ def board_of(state: ClusterState) -> Board:
 
 
 def slot_memory(executors: int) -> dict[str, Any]:
-    """Return what a board has for tasks of several executors: its last four fields."""
+    """Return what a board has for tasks of several executors: its last five fields."""
     return {
         "first": new_indices(np.zeros(WIDTHS)),
+        "many": new_indices(np.zeros(WIDTHS)),
         "seen": new_values(np.zeros(SLOT_FEATURES)),
         "left_s": new_values(np.zeros(executors)),
         "slot_weights": _SLOT_WEIGHTS,

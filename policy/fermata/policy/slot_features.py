@@ -17,6 +17,7 @@ from fermata.policy.heuristics.kernel import BY_REMAINING_WORK, Rule, is_before,
 from fermata.policy.remaining import expected_left_s
 from fermata.policy.rows import Values
 from fermata.policy.slot_weights import WIDTHS
+from fermata.policy.together import come_together
 
 NAMES = (
     "work over the least of what waits",  # log, half of it
@@ -44,6 +45,12 @@ NAMES = (
     "path / longest path left of its job",
     "log executors",  # a third of it
     "shorter jobs due during its task",  # log, half of it
+    "executors beside it that nothing fills",  # share of the pool
+    "jobs like its own come together",  # as batches do
+    "executors asked for / pool",  # log, a third of it
+    "those asked for by what does not fit",  # share of all that are asked for
+    "work of the one that does not fit, over the least of what waits",  # log, half of it
+    "time of the one that does not fit, over the least of what waits",  # log, half of it
     "one",
 )
 SIZE = len(NAMES)
@@ -68,6 +75,8 @@ class Facts(NamedTuple):
     least_work_s: float  # of what waits
     least_time_s: float  # the same over widths
     completion_s: float  # until the next one; inf: nothing runs
+    asked: int  # executors, by all tasks that wait and may start
+    asked_in_vain: int  # those by tasks that do not fit
     waiting: int  # jobs without an executor
     waiting_work_s: float
     load: float
@@ -105,32 +114,53 @@ def _width(slots: int) -> int:
 
 
 @part
-def _first_of_each_width(board: Board) -> int:
-    """List in `board.first` the first stage that fits of each width, -1 if none; return the first that does not fit."""
+def _first_of_each_width(board: Board) -> tuple[int, int, int]:
+    """List in `board.first` the first stage that fits of each width, -1 if none, and in `board.many` their tasks.
+
+    Returns the first stage that does not fit, and how many executors what waits, and what of it does not fit, ask for.
+    """
     for width in range(WIDTHS):
-        board.first[width] = -1
-    blocked, least_s = -1, math.inf
+        board.first[width], board.many[width] = -1, 0
+    blocked, least_s, asked, in_vain = -1, math.inf, 0, 0
     now_s, free = board.pool[0].now_s, board.pool[0].free
     for i in range(board.pool[0].ready):
         stage = board.ready[i]
         row = board.stages[stage]
         if row.pending <= 0 or row.running >= row.max_cap or row.hold_until_s > now_s or row.ready_s > now_s:
             continue
+        if row.slots > len(board.executors):  # a pool may have been made too small for a stage
+            continue
+        tasks = min(row.pending, row.max_cap - row.running)
+        asked += tasks * row.slots
         if row.slots > free:
-            if row.slots <= len(board.executors):  # a pool may have been made too small for a stage
-                size = size_s(board, stage)
-                # Stages stand in no particular order, so what decides between equal ones must not hang on it.
-                if size < least_s or (size == least_s and is_before(board, stage, blocked)):
-                    blocked, least_s = stage, size
+            in_vain += tasks * row.slots
+            size = size_s(board, stage)
+            # Stages stand in no particular order, so what decides between equal ones must not hang on it.
+            if size < least_s or (size == least_s and is_before(board, stage, blocked)):
+                blocked, least_s = stage, size
             continue
         width = _width(row.slots)
+        board.many[width] += tasks
         other = board.first[width]
         if other >= 0:
             work, others = work_s(board, stage), work_s(board, other)
             if work > others or (work == others and not is_before(board, stage, other)):
                 continue
         board.first[width] = stage
-    return blocked
+    return blocked, asked, in_vain
+
+
+@part
+def _unfilled(board: Board, stage: int) -> int:
+    """Return how many of the free executors nothing that waits would fill beside a task of a stage, widest first."""
+    left, own = board.pool[0].free - board.stages[stage].slots, _width(board.stages[stage].slots)
+    for i in range(WIDTHS):
+        width = WIDTHS - 1 - i
+        first = board.first[width]
+        if first >= 0:
+            slots = board.stages[first].slots
+            left -= slots * min(board.many[width] - (1 if width == own else 0), left // slots)
+    return int(left)
 
 
 @part
@@ -227,7 +257,8 @@ def _waiting(board: Board) -> tuple[int, float]:
 def facts_of(board: Board) -> Facts:
     """Return what all stages are read against, and list in `board.first` those that can be started."""
     pool = board.pool[0]
-    blocked, busy = _first_of_each_width(board), _list_left_s(board)
+    blocked, asked, in_vain = _first_of_each_width(board)
+    busy = _list_left_s(board)
     completion_s = math.inf
     for i in range(busy):
         completion_s = min(completion_s, board.left_s[i])
@@ -256,6 +287,8 @@ def facts_of(board: Board) -> Facts:
         least_work_s,
         least_time_s,
         completion_s,
+        asked,
+        in_vain,
         waiting,
         waiting_work_s,
         _load(board),
@@ -277,19 +310,34 @@ def _shorter_a_second(board: Board, stage: int) -> float:
 
 
 @part
+def _describe_delay(board: Board, facts: Facts, stage: int) -> float:
+    """Write what is read of the one that does not fit; return 1 if it is much shorter and a stage delays it, else 0."""
+    pool, row, seen = board.pool[0], board.stages[stage], board.seen
+    for i in (6, 7, 8, 9, 10, 19, 29, 30):
+        seen[i] = 0.0
+    if facts.blocked < 0:
+        return 0.0
+    other, work = board.stages[facts.blocked], work_s(board, facts.blocked)
+    if row.slots > facts.spare and row.estimate_s > facts.fits_s > 0.0:
+        size = size_s(board, stage)
+        seen[6] = 1.0 if facts.blocked_size_s < SHORTER * size else 0.0
+        seen[7] = 1.0
+        seen[8] = 0.5 * _log_ratio(size / facts.blocked_size_s)
+        seen[9] = _log1p(facts.fits_s / max(row.estimate_s, _NEAR))
+    seen[10] = other.slots / len(board.executors)
+    seen[19] = _log1p((pool.now_s - other.ready_s) / max(other.estimate_s, _NEAR)) / 3.0
+    seen[29] = 0.5 * _log_ratio(work / facts.least_work_s)
+    seen[30] = 0.5 * _log_ratio(work / other.slots / facts.least_time_s)
+    return float(seen[6])
+
+
+@part
 def describe(board: Board, facts: Facts, stage: int) -> None:
     """Write the features of a stage that fits into `board.seen`, [SIZE]; see NAMES."""
     pool, row, seen, executors = board.pool[0], board.stages[stage], board.seen, len(board.executors)
     job = board.jobs[row.job]
-    task_s, work, size = max(row.estimate_s, _NEAR), work_s(board, stage), size_s(board, stage)
-    delays, shorter, ratio, fits, blocked_width, blocked_waits = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
-    if facts.blocked >= 0:
-        other = board.stages[facts.blocked]
-        blocked_width = other.slots / executors
-        blocked_waits = _log1p((pool.now_s - other.ready_s) / max(other.estimate_s, _NEAR)) / 3.0
-        if row.slots > facts.spare and row.estimate_s > facts.fits_s > 0.0:
-            delays, shorter = 1.0, 1.0 if facts.blocked_size_s < SHORTER * size else 0.0
-            ratio, fits = 0.5 * _log_ratio(size / facts.blocked_size_s), _log1p(facts.fits_s / task_s)
+    task_s, work = max(row.estimate_s, _NEAR), work_s(board, stage)
+    shorter = _describe_delay(board, facts, stage)
     rate = _shorter_a_second(board, stage)
     due = rate * min(facts.completion_s, task_s)
     many = _log1p(due + shorter) > NEEDED + EACH_WAITS * math.log1p(facts.waiting)
@@ -299,11 +347,6 @@ def describe(board: Board, facts: Facts, stage: int) -> None:
     seen[3] = row.slots / executors
     seen[4] = (pool.free - row.slots) / executors
     seen[5] = 1.0 if pool.free == row.slots else 0.0
-    seen[6] = shorter
-    seen[7] = delays
-    seen[8] = ratio
-    seen[9] = fits
-    seen[10] = blocked_width
     seen[11] = 1.0 if many and pool.free == row.slots < executors else 0.0
     seen[12] = _log1p(due)
     seen[13] = math.log1p(facts.waiting) / 3.0
@@ -312,10 +355,13 @@ def describe(board: Board, facts: Facts, stage: int) -> None:
     seen[16] = _log1p(facts.completion_s / task_s) / 2.0
     seen[17] = 1.0 if job.running > 0 else 0.0
     seen[18] = _log1p((pool.now_s - row.ready_s) / task_s) / 3.0
-    seen[19] = blocked_waits
     seen[20] = pool.estimate_error
     seen[21] = math.log1p(row.pending) / 3.0
     seen[22] = row.path_s / max(job.remaining_path_s, row.path_s, _NEAR)
     seen[23] = math.log(executors) / 3.0
     seen[24] = _log1p(rate * task_s) / 2.0
-    seen[25] = 1.0
+    seen[25] = _unfilled(board, stage) / executors
+    seen[26] = 1.0 if come_together(board, job.remaining_work_s) else 0.0
+    seen[27] = _log1p(facts.asked / executors) / 3.0
+    seen[28] = facts.asked_in_vain / max(facts.asked, 1)
+    seen[31] = 1.0

@@ -136,9 +136,60 @@ def test_what_is_read_of_a_stage() -> None:
             "path / longest path left of its job": 1.0,
             "log executors": math.log(4) / 3,
             "shorter jobs due during its task": 0.0,
+            "executors beside it that nothing fills": 0.25,
+            "jobs like its own come together": 0.0,
+            "executors asked for / pool": math.log1p(5 / 4) / 3,
+            "those asked for by what does not fit": 4 / 5,
+            "work of the one that does not fit, over the least of what waits": 0.0,
+            "time of the one that does not fit, over the least of what waits": 0.0,
             "one": 1.0,
         }
     )
+
+
+def test_what_does_not_fit_is_read_against_the_least_of_what_waits_whether_it_is_delayed_or_not() -> None:
+    found = read(pool((200, 2), (10, 1), (30, 4)), 1)  # done by then
+    assert found["delays the one that does not fit"] == 0.0
+    assert found["work of the one that does not fit, over the least of what waits"] == 0.5 * math.log(120 / 10)
+    assert found["time of the one that does not fit, over the least of what waits"] == 0.5 * math.log(30 / 10)
+    assert found["those asked for by what does not fit"] == 4 / 5
+
+
+@pytest.mark.parametrize(
+    ("waiting", "unfilled"),
+    [
+        ([3], 4),  # of seven that are free
+        ([3, 3], 1),
+        ([3, 3, 1], 0),
+        ([3, 2, 2, 2], 0),
+        ([3, 2, 1], 1),
+        ([3, 4, 1], 0),  # the widest first
+        ([3, 9, 1], 3),  # that one does not fit at all
+        ([7, 1], 0),
+    ],
+)
+def test_executors_beside_a_stage_are_filled_by_what_waits(waiting: list[int], unfilled: int) -> None:
+    state = pool((10, 3), *((100, slots) for slots in waiting), executors=10)
+    assert read(state, 1)["executors beside it that nothing fills"] == unfilled / 10
+
+
+def test_tasks_fill_up_to_the_cap_of_their_stage() -> None:
+    state = pool((10, 4), (100, 1), (100, 2), executors=10)
+    many = state._replace(stage_pending=np.array([0, 9, 2], np.int32), stage_max_cap=np.array([1, 2, 9], np.int32))
+    assert read(many, 1)["executors beside it that nothing fills"] == 0.0  # six are free: one, another, and twice two
+    assert read(many, 1)["executors asked for / pool"] == math.log1p(6 / 10) / 3
+    assert read(many, 2)["executors beside it that nothing fills"] == 0.0
+    none_left = many._replace(stage_max_cap=np.array([1, 1, 9], np.int32))
+    assert read(none_left, 1)["executors beside it that nothing fills"] == 0.1
+
+
+def test_jobs_like_its_own_come_together_in_batches() -> None:
+    state = pool((10, 2), (100, 1), (100, 1))._replace(now_s=2000.0)
+    name = "jobs like its own come together"
+    for batch, together in ((1, 0.0), (12, 1.0)):
+        jobs = [1000.0 * (number // batch) for number in range(48)]
+        recent = {"recent_arrival_s": np.array(jobs) - 60_000.0, "recent_work_s": np.full(48, 100.0)}
+        assert read(state._replace(**recent, recent_weight=np.ones(48)), 1)[name] == together
 
 
 def test_what_cannot_start_delays_nobody_and_is_not_delayed() -> None:

@@ -17,7 +17,7 @@ from fermata.sim.world import new_world, tables_of
 from fermata.training.hpc.runs import Kept, to_the_end
 
 search_several_slots = script("search_several_slots")
-EPISODE = search_several_slots.Episode(3012, 1)  # two executors, and short
+EPISODE = search_several_slots.Episode(3012, 1, 20)  # two executors, and short
 
 
 class Here:

@@ -91,8 +91,8 @@ def _notes(found: Explanation, seeded: bool) -> list[str]:
         notes.append(
             f"In {counted(int(found.states.scored.sum()), 'state')} a task in sight takes several executors. There "
             "the model is not asked: what could be started is scored, by weights that all learned policies share, and "
-            "the best is started, or nothing if waiting is better. No feature of the model changes a decision there, "
-            "and the dependence of the hold is of other states."
+            "the best is started, which counts as the head, or nothing if waiting is better. No feature of the model "
+            "changes a decision there, and the dependence of the hold is of other states."
         )
     if found.dependence.states:
         notes.append(
