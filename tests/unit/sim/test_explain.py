@@ -37,7 +37,7 @@ from fermata.sim.explain.distributions import Distribution, cumulative, distance
 from fermata.sim.explain.explanation import Behaviour
 from fermata.sim.explain.figures import LINEAR, behaviour, dependence_on_next, permutation, where_it_holds
 from fermata.sim.explain.importance import Importance, permuted
-from fermata.sim.explain.scored import scores
+from fermata.sim.explain.scored import chosen, scores
 from fermata.sim.explain.states import interval
 from fermata.sim.generate.estimates import read_noise
 from fermata.sim.learned_loop import next_decision
@@ -174,6 +174,12 @@ def test_scores_are_those_of_the_policy() -> None:
         while any_startable(world.board):
             apply(world, *choose_eager(world.board, ORDER))
     assert seen == 200
+
+
+def test_of_each_state_the_best_stage_is_chosen_or_none() -> None:
+    of_stages = np.array([1.0, 3.0, -1.0, -2.0, 0.0, -1.0, -0.5, 2.0, 2.0])
+    many, runs = np.array([2, 2, 1, 2, 2]), np.array([True, True, True, False, True])
+    assert chosen(of_stages, many, runs).tolist() == [1, -1, -1, 6, 7]
 
 
 def test_the_choices_between_widths_depend_on_what_is_read_of_stages() -> None:

@@ -35,7 +35,7 @@ def permuted_scores(states: States) -> list[Importance]:
         return []
     rows, many = np.concatenate([states.choices[i] for i in where]), np.array([len(states.choices[i]) for i in where])
     runs, workload = something_runs(states.rows[where]), np.repeat(states.workload[where], many)
-    before, random, found = _chosen(scores(rows), many, runs), np.random.default_rng(0), []
+    before, random, found = chosen(scores(rows), many, runs), np.random.default_rng(0), []
     deals = [deal(workload, random) for _ in range(DEALS)]
     for column, name in enumerate(NAMES[:-1]):  # the last is the constant
         changed = np.full(len(states.rows), np.nan)
@@ -43,17 +43,14 @@ def permuted_scores(states: States) -> list[Importance]:
         for dealt in deals:
             others = rows.copy()
             others[:, column] = rows[dealt, column]
-            changed[where] += (_chosen(scores(others), many, runs) != before) / DEALS
+            changed[where] += (chosen(scores(others), many, runs) != before) / DEALS
         found.append(Importance(name, (), False, states.over_seeds(changed), _UNKNOWN))
     return sorted(found, key=lambda each: -each.changed.mean)
 
 
-def _chosen(of_stages: FloatArray, many: NDArray[np.int64], runs: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """Return which of the stages of each state [states] is started, or that none is."""
-    ends = np.cumsum(many)
-    chosen = np.empty(len(many), np.int64)
-    for state, (end, number) in enumerate(zip(ends.tolist(), many.tolist(), strict=True)):
-        own = of_stages[end - number : end]
-        best = int(own.argmax())
-        chosen[state] = _WAIT if runs[state] and own[best] <= 0.0 else best
-    return chosen
+def chosen(of_stages: FloatArray, many: NDArray[np.int64], runs: NDArray[np.bool_]) -> NDArray[np.intp]:
+    """Return which of all stages is started in each state [states], or that none is."""
+    first = np.cumsum(many) - many
+    most = np.maximum.reduceat(of_stages, first)
+    best = np.where(of_stages == np.repeat(most, many), np.arange(len(of_stages)), len(of_stages))
+    return np.where(runs & (most <= 0.0), _WAIT, np.minimum.reduceat(best, first))

@@ -302,7 +302,7 @@ def _possible(worlds: Sequence[World], rows: FeatureRows) -> tuple[Mask, list[Fl
 
 def _read_choices(board: Board) -> FloatArray:
     found = np.zeros((WIDTHS, SLOT_SIZE))
-    return found[: read_choices(board, found)]
+    return found[: read_choices(board, found)].copy()  # few of the rows are used, and many states are kept
 
 
 def _share(world: World, trace: Trace) -> float:
