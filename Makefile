@@ -100,6 +100,8 @@ results: ## The shipped model's tables in docs/results.md: benchmark, wrong esti
 	$(PY) scripts/random_workloads.py --first 1500
 	$(PY) scripts/random_workloads.py --slots --first 6000
 	$(PY) scripts/random_workloads.py fifo --slots
+	$(PY) scripts/random_workloads_paused.py --slots
+	$(PY) scripts/random_workloads_paused.py --slots 7440 6669 7400 6888 7296 6204 7476 6268 6352
 	$(EVALUATE) --scenarios $(SOME) --noise class-flips=0.2
 	$(EVALUATE) --scenarios $(SOME) --noise lognormal=0.3
 	$(EVALUATE) --scenarios $(SOME) --noise lognormal=0.3 --corrections none

@@ -1,0 +1,165 @@
+"""What the operator's replays make of random workloads: where a policy costs, its holding is paused.
+
+    python scripts/random_workloads_paused.py [--slots] [--first 6000] [--workloads 1500] [--every 10] [--jobs 2]
+    python scripts/random_workloads_paused.py [--slots] NUMBER [NUMBER ...]
+
+Workloads are those of `scripts/random_workloads.py`; the first command plays every tenth of them, the second one those
+of the numbers, all on one seed. After every 50 arrivals the block before is replayed as the operator replays it
+(`fermata.operator.holding`), and while that says that the policy costs, shortest first acts in its place. Replays know
+of each job what it took, also of those that are not finished then, which a pool has to go on by estimates for. Compares
+the mean JCT with the better of `sjf` and `srwf`, without the replays and with them.
+"""
+
+from __future__ import annotations
+
+import argparse
+from bisect import bisect_right
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+from random_workloads import AGAIN, BASES, Wide, draw
+
+from fermata.operator.holding import (
+    BLOCK,
+    BLOCKS,
+    REMEMBERED,
+    TAIL,
+    WARM,
+    Block,
+    Situation,
+    compare,
+    paused_after,
+    savings,
+)
+from fermata.operator.past import PastJob, PastStage
+from fermata.policy.action import Action
+from fermata.policy.board import Board
+from fermata.policy.decide import BoardPolicy, Policy, corrects_estimates
+from fermata.policy.guardrails import NO_LIMITS
+from fermata.policy.heuristics.sjf import SJF
+from fermata.policy.registry import load
+from fermata.policy.rows import peek
+from fermata.sim.simulate import simulate
+from fermata.sim.trace import Trace
+from fermata.sim.trace_builder import specs_of
+
+BEHIND_PCT, FAR_PCT = 1.0, 5.0
+
+
+class Change(NamedTuple):
+    """The change of the mean JCT against the better of the simple policies, percent."""
+
+    number: int
+    alone: float
+    weighed: float
+    paused: float  # share of the jobs that arrived meanwhile
+
+
+@dataclass(frozen=True)
+class Pausing(BoardPolicy):
+    """A policy that another one stands in for from some times on, and no longer from others."""
+
+    policy: BoardPolicy
+    base: BoardPolicy
+    times_s: Sequence[float]  # ascending: of the first on the base acts, of the second on the policy again, and so on
+
+    @property
+    def name(self) -> str:
+        """Name of the policy that is paused."""
+        return self.policy.name
+
+    def act(self, board: Board) -> Action:
+        """Return the action of the one whose turn it is."""
+        paused = bisect_right(self.times_s, peek(board.pool).now_s) % 2 == 1
+        return (self.base if paused else self.policy).act(board)
+
+
+def past_jobs(trace: Trace) -> list[PastJob]:
+    """Return the jobs of a trace as an operator remembers them once they are finished."""
+    return [
+        PastJob(
+            float(arrival_s), f"{job:06d}", trace.job_ids[job], float(trace.job_weight[job]), _stages(trace, job), 0.0
+        )
+        for job, arrival_s in enumerate(trace.job_arrival_s)
+    ]
+
+
+def _stages(trace: Trace, job: int) -> tuple[PastStage, ...]:
+    specs = specs_of(trace, job)
+    place = {each.name: number for number, each in enumerate(specs)}
+    stages = []
+    for each in specs:
+        mean_s, tasks = float(np.mean(each.durations_s)), len(each.durations_s)
+        parents = tuple(place[name] for name in each.depends_on)
+        stages.append(PastStage(each.name, parents, tasks, each.slots, tasks, mean_s, each.estimate_s or mean_s))
+    return tuple(stages)
+
+
+def pauses(jobs: Sequence[PastJob], situation: Situation) -> list[float]:
+    """Return when holding is paused, when it is allowed again, and so on: seconds, ascending."""
+    blocks, paused, times_s = list[Block](), False, list[float]()
+    for end in range(WARM + BLOCK + TAIL, len(jobs) + 1, BLOCK):
+        known = jobs[max(0, end - REMEMBERED) : end]
+        # It asks for the time only to give up after some seconds, which on a busy machine would be chance.
+        blocks = [*blocks, compare(situation, known, len(known) - BLOCK - TAIL, lambda: 0.0)][-BLOCKS:]
+        if paused_after(savings(blocks), paused=paused) != paused:
+            paused = not paused
+            times_s.append(known[-1].arrival_s)
+    return times_s
+
+
+def play(policy: str, slots: bool, number: int, most_executors: int = 24) -> Change:
+    """Play the workload of a number without the operator's replays and with them."""
+    workload, seed = draw(number, most_executors), AGAIN[0]
+    trace, executors = workload.generate(seed), workload.executors
+    if slots:
+        trace = Wide.draw(number).widen(trace, executors, seed)
+    own = load(policy)
+    times_s = pauses(past_jobs(trace), Situation(own, SJF, SJF, NO_LIMITS, executors, sticky=False))
+
+    def jct_s(of: Policy) -> float:
+        episode = simulate(trace, executors, of, corrects=corrects_estimates(own) if of is weighed else None)
+        return float(episode.job_jct_s[workload.warm :].mean())
+
+    weighed = Pausing(own, SJF, times_s)
+    base_s = min(jct_s(load(name)) for name in BASES)
+    changes = (100.0 * (jct_s(each) / base_s - 1.0) for each in (own, weighed))
+    return Change(number, *changes, float((np.searchsorted(times_s, trace.job_arrival_s, "right") % 2).mean()))
+
+
+def _told(name: str, changes: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> str:
+    counts = ((changes < -BEHIND_PCT).sum(), (changes > BEHIND_PCT).sum(), (changes > FAR_PCT).sum())
+    told = "over 1% faster in {}, slower in {}, over 5% slower in {}".format(*counts)
+    return f"  {name}: mean JCT {changes.mean():+.2f}%; {told}; the worst {changes.max():+.1f}%"
+
+
+def main() -> None:
+    """Play all workloads and print what came of it."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("numbers", nargs="*", type=int, help="of workloads; all others are left out then")
+    parser.add_argument("--policy", default="default")
+    parser.add_argument("--first", type=int, default=6000, help="number of the first workload")
+    parser.add_argument("--workloads", type=int, default=1500)
+    parser.add_argument("--every", type=int, default=10)
+    parser.add_argument("--jobs", type=int, default=2, help="processes")
+    parser.add_argument("--slots", action="store_true", help="tasks of some jobs take several executors")
+    args = parser.parse_args()
+    numbers = args.numbers or range(args.first, args.first + args.workloads, args.every)
+    with ProcessPoolExecutor(args.jobs) as pool:
+        played = list(pool.map(partial(play, args.policy, args.slots), numbers))
+    print(f"{args.policy} on {len(played)} random workloads, one seed, against the better of {' and '.join(BASES)}:")
+    print(_told("without replays", np.array([each.alone for each in played])))
+    print(_told("with the operator's replays", np.array([each.weighed for each in played])))
+    paused = sum(each.paused > 0.0 for each in played)
+    print(f"  paused in {paused}, for {100 * np.mean([each.paused for each in played]):.1f}% of all jobs")
+    for each in played if args.numbers else ():
+        told = f"{each.alone:+.1f}%, with replays {each.weighed:+.1f}%; paused for {100 * each.paused:.0f}% of its jobs"
+        print(f"  random-{each.number}: {told}")
+
+
+if __name__ == "__main__":
+    main()
