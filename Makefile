@@ -98,6 +98,7 @@ results: ## The shipped model's tables in docs/results.md: benchmark, wrong esti
 	$(PY) scripts/best_known.py
 	$(PY) scripts/random_workloads.py
 	$(PY) scripts/random_workloads.py --first 1500
+	$(PY) scripts/random_workloads_paused.py --first 1500
 	$(PY) scripts/random_workloads.py --slots --first 6000
 	$(PY) scripts/random_workloads.py fifo --slots
 	$(PY) scripts/random_workloads_paused.py --slots
