@@ -15,15 +15,16 @@ from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor
+import sys
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.random import Generator
 
+from fermata.cli.progress import progress_bar
 from fermata.policy.registry import load
 from fermata.sim.generate.arrivals import Arrivals, Bursty, Periodic, Piecewise, Poisson
 from fermata.sim.generate.estimates import Noise
@@ -31,10 +32,13 @@ from fermata.sim.generate.mix import Mix
 from fermata.sim.generate.one_stage import OneStage
 from fermata.sim.generate.sizes import BoundedPareto, Classes, Hyperexponential, Lognormal, Sizes
 from fermata.sim.metrics import Interval, paired_percent
+from fermata.sim.processes import Workers
 from fermata.sim.scenarios import JobClass, LayeredDags, Recipe, Scenario
 from fermata.sim.simulate import simulate
 from fermata.sim.trace import Trace
 from fermata.sim.trace_jobs import job_work_s
+
+T = TypeVar("T")
 
 FIRST, AGAIN = range(600_000, 600_004), range(610_000, 610_040)  # seeds
 BASES = ("sjf", "srwf")
@@ -173,6 +177,25 @@ def _play(policy: str, most_executors: int, slots: bool, number: int) -> Played:
     return Played(number, workload.executors, change, again)
 
 
+def play_all(play: Callable[[int], T], numbers: Sequence[int], processes: int) -> list[T]:
+    """Return what a function says of each number, found by several processes."""
+    found = []
+    with Workers(processes) as pool, progress_bar("playing random workloads") as progress:
+        for each in pool.map(play, numbers):
+            found.append(each)
+            progress(len(found) / len(numbers))
+    return found
+
+
+def run(main: Callable[[], None]) -> None:
+    """Run a script, and end it without a traceback on Ctrl-C."""
+    try:
+        main()
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        sys.exit(130)
+
+
 def main() -> None:
     """Play all workloads and print what came of it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -183,9 +206,8 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=2, help="processes")
     parser.add_argument("--slots", action="store_true", help="tasks of some jobs take several executors")
     args = parser.parse_args()
-    with ProcessPoolExecutor(args.jobs) as pool:
-        play_one = partial(_play, args.policy, args.most_executors, args.slots)
-        played = list(pool.map(play_one, range(args.first, args.first + args.workloads), chunksize=5))
+    play_one = partial(_play, args.policy, args.most_executors, args.slots)
+    played = play_all(play_one, range(args.first, args.first + args.workloads), args.jobs)
     changes = np.array([each.change for each in played])
     print(f"{args.policy} on {len(played)} random workloads, against the better of {' and '.join(BASES)}:")
     print(f"  mean JCT {changes.mean():+.2f}%; median {np.median(changes):+.2f}%", end="")
@@ -198,4 +220,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

@@ -15,13 +15,12 @@ from __future__ import annotations
 import argparse
 from bisect import bisect_right
 from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
 import numpy as np
-from random_workloads import AGAIN, BASES, Wide, draw
+from random_workloads import AGAIN, BASES, Wide, draw, play_all, run
 
 from fermata.operator.holding import (
     BLOCK,
@@ -149,8 +148,7 @@ def main() -> None:
     parser.add_argument("--slots", action="store_true", help="tasks of some jobs take several executors")
     args = parser.parse_args()
     numbers = args.numbers or range(args.first, args.first + args.workloads, args.every)
-    with ProcessPoolExecutor(args.jobs) as pool:
-        played = list(pool.map(partial(play, args.policy, args.slots), numbers))
+    played = play_all(partial(play, args.policy, args.slots), numbers, args.jobs)
     print(f"{args.policy} on {len(played)} random workloads, one seed, against the better of {' and '.join(BASES)}:")
     print(_told("without replays", np.array([each.alone for each in played])))
     print(_told("with the operator's replays", np.array([each.weighed for each in played])))
@@ -162,4 +160,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run(main)
