@@ -43,6 +43,7 @@ T = TypeVar("T")
 FIRST, AGAIN = range(600_000, 600_004), range(610_000, 610_040)  # seeds
 BASES = ("sjf", "srwf")
 BEHIND_PCT = 1.0
+MOST_EXECUTORS = 24
 
 
 class Played(NamedTuple):
@@ -158,13 +159,17 @@ class Wide(NamedTuple):
         return replace(wide, job_arrival_s=trace.job_arrival_s * (job_work_s(wide).sum() / work_s.sum()))
 
 
+def trace_of(workload: Scenario, seed: int, wide: Wide | None) -> Trace:
+    """Return the jobs of a workload; with `wide` tasks of some take several slots."""
+    trace = workload.generate(seed)
+    return trace if wide is None else wide.widen(trace, workload.executors, seed)
+
+
 def change_pct(policy: str, workload: Scenario, seeds: Sequence[int], wide: Wide | None = None) -> Interval:
     """Return the change of the mean JCT against the better base, percent: the mean over seeds, and its 95% interval."""
     jct_s = np.empty((len(seeds), 1 + len(BASES)))
     for row, seed in zip(jct_s, seeds, strict=True):
-        trace = workload.generate(seed)
-        if wide is not None:
-            trace = wide.widen(trace, workload.executors, seed)
+        trace = trace_of(workload, seed, wide)
         for at, name in enumerate((policy, *BASES)):
             row[at] = simulate(trace, workload.executors, load(name)).job_jct_s[workload.warm :].mean()
     return max(paired_percent(jct_s[:, 0], base_s) for base_s in jct_s[:, 1:].T)
@@ -202,7 +207,7 @@ def main() -> None:
     parser.add_argument("policy", nargs="?", default="default")
     parser.add_argument("--workloads", type=int, default=1500)
     parser.add_argument("--first", type=int, default=0, help="number of the first workload")
-    parser.add_argument("--most-executors", type=int, default=24)
+    parser.add_argument("--most-executors", type=int, default=MOST_EXECUTORS)
     parser.add_argument("--jobs", type=int, default=2, help="processes")
     parser.add_argument("--slots", action="store_true", help="tasks of some jobs take several executors")
     args = parser.parse_args()

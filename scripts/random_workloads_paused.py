@@ -20,7 +20,7 @@ from functools import partial
 from typing import NamedTuple
 
 import numpy as np
-from random_workloads import AGAIN, BASES, Wide, draw, play_all, run
+from random_workloads import AGAIN, BASES, BEHIND_PCT, MOST_EXECUTORS, Wide, draw, play_all, run, trace_of
 
 from fermata.operator.holding import (
     BLOCK,
@@ -46,7 +46,7 @@ from fermata.sim.simulate import simulate
 from fermata.sim.trace import Trace
 from fermata.sim.trace_builder import specs_of
 
-BEHIND_PCT, FAR_PCT = 1.0, 5.0
+FAR_PCT = 5.0
 
 
 class Change(NamedTuple):
@@ -111,12 +111,10 @@ def pauses(jobs: Sequence[PastJob], situation: Situation) -> list[float]:
     return times_s
 
 
-def play(policy: str, slots: bool, number: int, most_executors: int = 24) -> Change:
+def play(policy: str, slots: bool, number: int) -> Change:
     """Play the workload of a number without the operator's replays and with them."""
-    workload, seed = draw(number, most_executors), AGAIN[0]
-    trace, executors = workload.generate(seed), workload.executors
-    if slots:
-        trace = Wide.draw(number).widen(trace, executors, seed)
+    workload = draw(number, MOST_EXECUTORS)
+    trace, executors = trace_of(workload, AGAIN[0], Wide.draw(number) if slots else None), workload.executors
     own = load(policy)
     times_s = pauses(past_jobs(trace), Situation(own, SJF, SJF, NO_LIMITS, executors, sticky=False))
 
@@ -147,6 +145,8 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=2, help="processes")
     parser.add_argument("--slots", action="store_true", help="tasks of some jobs take several executors")
     args = parser.parse_args()
+    if min(args.workloads, args.every, args.jobs) < 1 or min(args.first, *args.numbers, 0) < 0:
+        parser.error("expected --workloads, --every and --jobs of at least 1, and no number below 0")
     numbers = args.numbers or range(args.first, args.first + args.workloads, args.every)
     played = play_all(partial(play, args.policy, args.slots), numbers, args.jobs)
     print(f"{args.policy} on {len(played)} random workloads, one seed, against the better of {' and '.join(BASES)}:")

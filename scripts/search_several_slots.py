@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from random_workloads import Wide, draw
+from random_workloads import MOST_EXECUTORS, Wide, draw, trace_of
 
 from fermata.policy.board import Board
 from fermata.policy.features import ORDER
@@ -46,7 +46,6 @@ from fermata.training.play import play
 
 FloatArray = NDArray[np.float64]
 
-MOST_EXECUTORS = 24
 SHORTENED = 2  # episodes of the first half of a search have so many times fewer jobs
 SEARCHED, CHOSEN = (10_000, 1_000_000), range(3000, 3300)  # numbers of workloads
 CHOSEN_SEED, SEEDS = 620_000, (1_000_000, 2_000_000)
@@ -101,8 +100,8 @@ def _network() -> Network:
 def _trace(episode: Episode) -> tuple[Trace, int]:
     """Return the jobs of an episode, and its executors."""
     workload = draw(episode.number, MOST_EXECUTORS)
-    jobs = workload.with_(jobs=workload.jobs // episode.shortened).generate(episode.seed)
-    return Wide.draw(episode.number).widen(jobs, workload.executors, episode.seed), workload.executors
+    shorter = workload.with_(jobs=workload.jobs // episode.shortened)
+    return trace_of(shorter, episode.seed, Wide.draw(episode.number)), workload.executors
 
 
 def _scored_by(board: Board, weights: FloatArray) -> Board:
