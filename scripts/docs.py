@@ -31,6 +31,7 @@ from fermata.training.graph.config import GraphConfig, read_any
 from fermata.training.hpc.config import InspectorConfig
 from fermata.training.hpc.search_config import InspectorSearchConfig, QueueConfig
 from fermata.training.hpc.window_config import WindowConfig
+from fermata.training.slots.config import ScoresConfig
 from fermata.training.spark.config import AllocationConfig
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -83,6 +84,7 @@ TRAINING_KINDS: dict[str, type[BaseModel]] = {
     "Rollout teacher": TrainConfig,
     "Graph policies": GraphConfig,
     "Allocation on Spark": AllocationConfig,
+    "Scores for tasks of several executors": ScoresConfig,
     "`fermata hpc train --method ppo`": InspectorConfig,
     "`fermata hpc train --method search`": InspectorSearchConfig,
     "`fermata hpc train --method queue`": QueueConfig,

@@ -17,7 +17,6 @@ import sys
 import time
 from concurrent.futures import Executor
 from dataclasses import dataclass
-from functools import cache
 from itertools import repeat
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,23 +25,14 @@ import numpy as np
 from numpy.typing import NDArray
 from random_workloads import MOST_EXECUTORS, Wide, draw, trace_of
 
-from fermata.policy.board import Board
-from fermata.policy.features import ORDER
-from fermata.policy.heuristics.srwf import SRWF
-from fermata.policy.learned import Network
-from fermata.policy.registry import shipped_model
-from fermata.policy.rows import column, new_values
 from fermata.policy.several_slots import UNITS, WEIGHTS
 from fermata.policy.slot_features import NAMES, SIZE
-from fermata.sim.network_file import read_network
 from fermata.sim.processes import Workers
-from fermata.sim.simulate import simulate
 from fermata.sim.trace import Trace
-from fermata.sim.world import new_world, tables_of
 from fermata.training.files import unfitting
 from fermata.training.hpc.evolution import Evolution
 from fermata.training.hpc.runs import Kept, to_the_end
-from fermata.training.play import play
+from fermata.training.slots.episodes import log_ratios
 
 FloatArray = NDArray[np.float64]
 
@@ -92,11 +82,6 @@ class _State:
     wall_s: float
 
 
-@cache
-def _network() -> Network:
-    return read_network(shipped_model())
-
-
 def _trace(episode: Episode) -> tuple[Trace, int]:
     """Return the jobs of an episode, and its executors."""
     workload = draw(episode.number, MOST_EXECUTORS)
@@ -104,24 +89,12 @@ def _trace(episode: Episode) -> tuple[Trace, int]:
     return trace_of(shorter, episode.seed, Wide.draw(episode.number)), workload.executors
 
 
-def _scored_by(board: Board, weights: FloatArray) -> Board:
-    return board._replace(slot_weights=new_values(weights))
-
-
 def logarithms(episode: Episode, candidates: FloatArray) -> FloatArray:
     """Return the logarithm of the mean JCT under each of the weights over that under srwf; NaN of a lone executor."""
     trace, executors = _trace(episode)
     if executors < 2:
         return np.full(len(candidates), math.nan)
-    tables, warm, found = tables_of(trace, executors), trace.jobs // 10, np.empty(len(candidates))
-    base_s = simulate(trace, executors, SRWF).job_jct_s[warm:].mean()
-    for i, weights in enumerate(candidates):
-        world = new_world(tables, executors, corrects=True)
-        world = world._replace(board=_scored_by(world.board, weights))
-        play(world, ORDER, _network())
-        jct_s = column(world.job_progress, "completion_s") - trace.job_arrival_s
-        found[i] = math.log(float(jct_s[warm:].mean()) / base_s)
-    return found
+    return log_ratios(trace, executors, candidates)
 
 
 def costs(found: FloatArray) -> FloatArray:

@@ -23,11 +23,16 @@ def export_onnx(
     beside: Annotated[
         Path | None,
         typer.Option(
-            parser=path, help="Of an allocation: write it beside the network of this model, one file for both."
+            parser=path,
+            help="Of an allocation: write it beside the network of this model, one file for both. Of scores for tasks "
+            "of several executors: the model that gets them; by default the shipped one.",
         ),
     ] = None,
 ) -> None:
-    """Export a trained policy as ONNX, checked against torch."""
+    """Export a trained policy as ONNX, checked against torch.
+
+    Scores for tasks of several executors become part of a model that is there already.
+    """
     from fermata.cli.extras import need
     from fermata.cli.options import check_apart, check_model, check_output
 
@@ -45,6 +50,9 @@ def export_onnx(
 
     kept = None if scores is None else _read_scores(scores)
     method = _method(run)
+    if method == "scores":
+        _export_scores(run, out, beside, card, kept)
+        return
     trainer, exporter = {
         None: (train, export),
         "evolution": (spark_train, spark_export),
@@ -53,7 +61,7 @@ def export_onnx(
     if method == "evolution" and card is not None:
         raise InputError("an allocation has no card; fermata policy info shows the metadata", file=card)
     if method != "evolution" and beside is not None:
-        raise InputError("--beside is for runs that allocate executors", file=run)
+        raise InputError("--beside is for runs that allocate executors, or that search for scores", file=run)
     if (beside is not None or card is not None) and is_pipe_or_device(out):
         raise InputError("--beside and --card read the model again; expected the name of a file", file=out)
     metadata = exporter.metadata_of(config, kept)
@@ -76,6 +84,21 @@ def export_onnx(
         # The model's name is its file's, which need be no text.
         write_bytes(card, text.encode(errors="backslashreplace"))
         print(f"{card}: model card")
+
+
+def _export_scores(
+    run: Path, out: Path, beside: Path | None, card: Path | None, kept: dict[str, object] | None
+) -> None:
+    """Export a run that searched for scores."""
+    from fermata.policy.registry import shipped_model
+    from fermata.training.slots.export import export_beside, metadata_of
+    from fermata.training.slots.train import read_run
+
+    if card is not None:
+        raise InputError("scores have no card; fermata policy info shows the metadata", file=card)
+    config, weights = read_run(run)
+    export_beside(weights, metadata_of(config, kept), shipped_model() if beside is None else beside, out)
+    print(f"{out}: {'default' if beside is None else beside}, with scores of its own for tasks of several executors")
 
 
 def _method(run: Path) -> str | None:

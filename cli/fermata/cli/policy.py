@@ -22,12 +22,14 @@ def info(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Check a policy as the operator would, and say what it is."""
+    from fermata.policy.allocation_policy import PART as ALLOCATION
     from fermata.policy.allocation_policy import AllocationPolicy
     from fermata.policy.graph_policy import GraphPolicy
     from fermata.policy.heuristics.base import Heuristic
     from fermata.policy.onnx_policy import OnnxPolicy
     from fermata.policy.queue_policy import QueuePolicy
     from fermata.policy.registry import load
+    from fermata.policy.slot_scores import PART as SCORES
 
     loaded = load(policy)
     facts: dict[str, object] = {"name": loaded.name}
@@ -35,8 +37,9 @@ def info(
         facts |= {"kind": "heuristic", "summary": loaded.summary, "parameters": loaded.settings()}
     if isinstance(loaded, OnnxPolicy | GraphPolicy | QueuePolicy | AllocationPolicy):
         told = {key: value for key, value in loaded.metadata.items() if key != "theta"}  # its weights, once more
-        if isinstance(told.get("allocation"), dict):
-            told["allocation"] = {key: value for key, value in told["allocation"].items() if key != "theta"}
+        for part in (ALLOCATION, SCORES):
+            if isinstance(told.get(part), dict):
+                told[part] = {key: value for key, value in told[part].items() if key != "theta"}
         facts |= {"kind": "onnx", "sha256": loaded.digest, **told}
     if as_json:
         print(json.dumps(facts))

@@ -14,9 +14,10 @@ from fermata.cli.options import check_folder, location, path
 if TYPE_CHECKING:
     from fermata.training.config import TrainConfig
     from fermata.training.graph.config import GraphConfig
+    from fermata.training.slots.config import ScoresConfig
     from fermata.training.spark.config import AllocationConfig
 
-    Settings = TrainConfig | GraphConfig | AllocationConfig
+    Settings = TrainConfig | GraphConfig | AllocationConfig | ScoresConfig
 
 app = typer.Typer(add_completion=False)
 
@@ -27,7 +28,10 @@ def train(
     out: Annotated[Path, typer.Option(parser=path, help="Folder of the run; a run that is there is resumed.")],
     config: Annotated[
         str | None,
-        typer.Option(help="YAML file, or a shipped configuration's name; by default quick, or with --trace own."),
+        typer.Option(
+            help="YAML file, or a shipped configuration's name; by default quick, or with --trace own, or own-slots "
+            "where tasks take several executors."
+        ),
     ] = None,
     trace: Annotated[
         str | None, typer.Option(help="A job trace of one's own to be good on, instead of random scenarios.")
@@ -67,20 +71,19 @@ def train(
     from fermata.policy.errors import InputError
 
     need("training", *(() if ray is None else ("ray",)))
-    from fermata.training.graph.config import GraphConfig, read_any
+    from fermata.training.graph.config import GraphConfig
+    from fermata.training.slots.config import ScoresConfig
     from fermata.training.spark.config import AllocationConfig
 
     # What trains imports torch, for seconds: what is wrong is said before.
     check_folder(out)
-    default = "quick" if trace is None else "own"
-    settings = _on_own(read_any(default if config is None else config), trace, executors)
+    settings = _settings(config, trace, executors)
     if processes is not None:
         settings = settings.model_copy(update={"processes": processes})
     if isinstance(settings, AllocationConfig):
         if tpch_dir is None or ray is not None:
             raise InputError(f"{settings.name!r} needs --tpch-dir DIR, the folder with 2g/adj_mat_1.npy, and no --ray")
-        if device not in ("auto", "cpu"):
-            raise InputError(f"--device {device}: {settings.name!r} is searched for by playing episodes, on no GPU")
+        _check_played(settings, ray, device)
         from fermata.training.spark.train import train as search_allocation
 
         search_allocation(settings, out, tpch_dir)
@@ -90,6 +93,11 @@ def train(
         from fermata.training.graph.train import train as learn_on_graphs
 
         learn_on_graphs(settings, out, ray=ray, device=device)
+    elif isinstance(settings, ScoresConfig):
+        _check_played(settings, ray, device)
+        from fermata.training.slots.train import train as search_scores
+
+        search_scores(settings, out)
     elif ray is not None:
         raise InputError(f"--ray is for graph policies, and {settings.name!r} is a configuration of the teacher")
     else:
@@ -99,29 +107,47 @@ def train(
     print(f"trained; next: fermata export-onnx {shlex.quote(str(out))} --out policy.onnx")
 
 
-def _on_own(settings: Settings, trace: str | None, executors: str | None) -> Settings:
-    """Return a configuration whose episodes are of one's own trace, if one is given.
+def _check_played(settings: AllocationConfig | ScoresConfig, ray: str | None, device: str) -> None:
+    """Check that nothing is asked of a search on episodes that only networks have.
 
     Raises:
-        InputError: an option is missing, the configuration takes no trace, or the trace cannot be used.
+        InputError: it is.
+    """
+    from fermata.policy.errors import InputError
+
+    if ray is not None:
+        raise InputError(f"--ray is for graph policies, and {settings.name!r} is searched for by playing episodes")
+    if device not in ("auto", "cpu"):
+        raise InputError(f"--device {device}: {settings.name!r} is searched for by playing episodes, on no GPU")
+
+
+def _settings(config: str | None, trace: str | None, executors: str | None) -> Settings:
+    """Return the configuration that is meant, whose episodes are of one's own trace if one is given.
+
+    Raises:
+        InputError: it cannot be read, an option is missing, it takes no trace, or the trace cannot be used.
     """
     from fermata.cli.options import span
     from fermata.policy.errors import InputError
     from fermata.training.config import TrainConfig
-    from fermata.training.own import check_learns, check_teaches, own_trace
+    from fermata.training.graph.config import read_any
+    from fermata.training.own import check_learns, check_teaches, own_trace, takes_several
+    from fermata.training.slots.config import ScoresConfig
     from fermata.training.spark.config import AllocationConfig
 
+    given = None if config is None else read_any(config)
     if trace is None:
         if executors is not None:
             raise InputError("--executors is of a --trace; a configuration has its own")
-        return settings
+        return given or read_any("quick")
     if executors is None:
         raise InputError("--trace needs --executors, the size of the pool, or from and to")
-    if isinstance(settings, AllocationConfig) or getattr(settings, "scenario", None) is not None:
-        raise InputError(f"--trace is for configurations of random scenarios; {settings.name!r} has jobs of its own")
     own = own_trace(trace, span(executors, "--executors"))
     check_teaches(own)
+    settings = given or read_any("own-slots" if takes_several(own) else "own")
+    if isinstance(settings, AllocationConfig) or getattr(settings, "scenario", None) is not None:
+        raise InputError(f"--trace is for configurations of random scenarios; {settings.name!r} has jobs of its own")
     taught = settings.model_copy(update={"workloads": settings.workloads.model_copy(update={"own": own})})
-    if isinstance(taught, TrainConfig):
+    if isinstance(taught, TrainConfig | ScoresConfig):
         check_learns(taught)
     return taught

@@ -7,19 +7,24 @@ A network answers anything, and with confidence; far from what it has seen its a
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fermata.policy.board import Board, board_of
 from fermata.policy.decide import Policy
 from fermata.policy.errors import ModelError
-from fermata.policy.features import FEATURES, SIZE, observe
+from fermata.policy.features import FEATURES, SIZE, observe_board
 from fermata.policy.state import ClusterState
 
 KEY = "envelope"
 _NAMED = 3  # features that a message names
+
+
+def _as_it_is(board: Board) -> Board:
+    return board
 
 
 class Envelope(NamedTuple):
@@ -27,10 +32,11 @@ class Envelope(NamedTuple):
 
     low: NDArray[np.float64]  # [features]
     high: NDArray[np.float64]  # [features]
+    scored: Callable[[Board], Board] = _as_it_is  # puts a model's own scores on a board: what is its head there
 
     def outside(self, state: ClusterState) -> str:
         """Return which features of a state lie outside, for people; empty if none does, or nothing can be started."""
-        choice, row = observe(state)
+        choice, row = observe_board(self.scored(board_of(state)))
         if choice.head < 0:
             return ""
         names = [FEATURES[i] for i in np.flatnonzero(~((row >= self.low) & (row <= self.high)))]
@@ -51,7 +57,7 @@ def envelope_of(policy: Policy) -> Envelope | None:
     low, high = (_bounds(raw, side, policy.name) for side in ("low", "high"))
     if not (low <= high).all():
         raise ModelError(f"policy {policy.name!r}: its envelope has a low above its high")
-    return Envelope(low, high)
+    return Envelope(low, high, getattr(policy, "scored", _as_it_is))
 
 
 def _bounds(raw: Any, side: str, name: str) -> NDArray[np.float64]:

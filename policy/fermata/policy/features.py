@@ -353,9 +353,9 @@ def features(board: Board, choice: Candidates, out: FeatureRow) -> None:
 
 
 @kernel
-def _observe(board: Board, order: Rule, out: FeatureRow) -> Candidates:
+def _observe(board: Board, order: Rule, always: bool, out: FeatureRow) -> Candidates:
     choice = candidates(board, order)
-    if choice.head >= 0:
+    if choice.head >= 0 and (always or choice.score == math.inf):
         features(board, choice, out)
     return choice
 
@@ -369,12 +369,15 @@ def _read_ahead(board: Board) -> None:
     read_rows(board.executors)
 
 
-def observe_board(board: Board) -> tuple[Candidates, NDArray[np.float32]]:
-    """Return the candidates on a board and its features, float32 [SIZE] (zeros if nothing is startable)."""
+def observe_board(board: Board, *, always: bool = True) -> tuple[Candidates, NDArray[np.float32]]:
+    """Return the candidates on a board and its features, float32 [SIZE] (zeros if nothing is startable).
+
+    With `always` off they are zeros where scores decide, too: there nobody asks a network.
+    """
     if not COMPILED:
         _read_ahead(board)
     out = np.zeros(SIZE)
-    choice = _observe(board, ORDER, out)
+    choice = _observe(board, ORDER, always, out)
     return choice, out.astype(np.float32)
 
 

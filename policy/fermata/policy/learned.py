@@ -24,6 +24,7 @@ from fermata.policy.features import FEATURES, SEVERAL, WIDE, Candidates, Feature
 from fermata.policy.guardrails import divided_cap
 from fermata.policy.heavy import too_heavy
 from fermata.policy.heuristics.kernel import Rule
+from fermata.policy.rows import Values
 from fermata.policy.together import come_together
 
 START_HEAD, START_ALTERNATIVE, WAIT_FOR_EVENT = range(3)
@@ -53,7 +54,8 @@ class Network(NamedTuple):
 
     Arrays begin with the dimension of the experts, and the smaller ones are filled up. Weights are [experts, inputs
     times outputs], packed: those of an input to each output one after another, and of networks side by side only those
-    within one. The last four are scratch memory: kernels allocate nothing.
+    within one. Its scores decide where tasks take several executors. The last four are scratch memory: kernels allocate
+    nothing.
     """
 
     mean: FloatArray
@@ -68,10 +70,15 @@ class Network(NamedTuple):
     members: IndexArray  # [experts] networks side by side of which an expert is the mean
     margin: float  # in mean JCTs: how much cheaper an action must look before the head is not started
     reach: float  # log executors beyond which leaving the head must save more; see `reach_of`
+    slot_weights: Values  # of the scores; see `fermata.policy.several_slots`
     inputs: FloatArray
     hidden1: FloatArray
     hidden2: FloatArray
     costs: FloatArray
+
+    def scored(self, board: Board) -> Board:
+        """Return the same board, on which stages are scored by this network's weights."""
+        return board._replace(slot_weights=self.slot_weights)
 
 
 def reach_of(taught_executors: float) -> float:

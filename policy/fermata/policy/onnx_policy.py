@@ -1,8 +1,8 @@
 """A learned policy through ONNX Runtime: one file, checked before it is used, that runs no code of its own.
 
 The file takes `features` [decisions, SIZE] and gives `cost` [decisions, 3] (`fermata.policy.learned`); its metadata
-says which feature schema it was trained for, its margin, for how many executors at most it is, and where it comes
-from.
+says which feature schema it was trained for, its margin, for how many executors at most it is, where it comes from, and
+may have scores of its own for tasks of several executors (`slot_scores`).
 """
 
 from __future__ import annotations
@@ -24,10 +24,13 @@ from fermata.policy.errors import ModelError
 from fermata.policy.features import SCHEMA, SIZE, observe_board
 from fermata.policy.learned import ACTIONS, EXECUTORS, START_HEAD, cheapest, dearer, reach_of
 from fermata.policy.onnx_file import MAX_MODEL_BYTES, RUNTIME_ERRORS, OnnxFile, first_line, open_onnx
+from fermata.policy.rows import Values, new_values
+from fermata.policy.slot_scores import weights_in
 
 INPUT, OUTPUT = "features", "cost"
 ACTION_SPACE = "wait"
 TAUGHT_EXECUTORS = "taught_executors"  # in the metadata
+_UNASKED = np.zeros(len(ACTIONS))
 
 __all__ = ["ACTION_SPACE", "INPUT", "MAX_MODEL_BYTES", "OUTPUT", "OnnxPolicy"]
 
@@ -41,6 +44,7 @@ class OnnxPolicy(BoardPolicy):
     margin: float  # mean JCTs
     taught_executors: float  # the most that it was taught on; inf: any
     metadata: Mapping[str, Any]
+    slot_weights: Values = field(repr=False)  # of the scores where tasks take several executors
     content: bytes = field(repr=False)  # of the file
     session: ort.InferenceSession
     corrects_estimates: ClassVar[bool] = True  # a hold is a bet on lengths
@@ -72,7 +76,10 @@ class OnnxPolicy(BoardPolicy):
         taught = metadata.get(TAUGHT_EXECUTORS, math.inf)
         if not isinstance(taught, int | float) or not taught >= 1:
             raise ModelError(f"{path}: {TAUGHT_EXECUTORS} {taught!r} in its metadata is not a number of at least 1")
-        policy = cls(path.stem, file.digest, float(margin), float(taught), metadata, file.content, file.session)
+        weights = new_values(weights_in(str(path), metadata))
+        policy = cls(
+            path.stem, file.digest, float(margin), float(taught), metadata, weights, file.content, file.session
+        )
         policy.dry_run(path)
         return policy
 
@@ -114,12 +121,17 @@ class OnnxPolicy(BoardPolicy):
             raise ModelError(f"policy {self.name!r} answered with a number that is not finite")
         return costs
 
+    def scored(self, board: Board) -> Board:
+        """Return the same board, on which stages are scored by this model's weights."""
+        return board._replace(slot_weights=self.slot_weights)
+
     def act(self, board: Board) -> Action:
-        """Return the cheapest action by the model.
+        """Return the cheapest action by the model, or where tasks take several executors what its scores say.
 
         Raises:
             ModelError: the model fails or answers NaN.
         """
-        choice, row = observe_board(board)
-        costs = self.costs(row[np.newaxis])[0]
+        board = self.scored(board)
+        choice, row = observe_board(board, always=False)
+        costs = self.costs(row[np.newaxis])[0] if choice.score == math.inf else _UNASKED
         return Action(*cheapest(board, choice, costs, self.margin))

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fermata.policy.action import WAIT
-from fermata.policy.board import board_of
+from fermata.policy.board import Board, board_of
 from fermata.policy.decide import Step
 from fermata.policy.errors import ModelError
 from fermata.policy.features import FEATURES, SEVERAL, WIDE, observe_board
@@ -43,6 +43,10 @@ class Estimator(Protocol):
 
     def costs(self, rows: NDArray[np.float32]) -> NDArray[np.float64]:
         """Return the costs [decisions, 3] of features [decisions, SIZE]."""
+        ...
+
+    def scored(self, board: Board) -> Board:
+        """Return the same board, on which stages are scored by this policy's weights."""
         ...
 
 
@@ -288,7 +292,7 @@ def words_for_wait(policy: object, state: ClusterState, steps: Sequence[Step]) -
         or steps[-1].action.kind != WAIT
     ):
         return ""
-    board = board_of(state)
+    board = policy.scored(board_of(state))
     for step in steps[:-1]:
         take(board, step.action)
     choice, row = observe_board(board)

@@ -35,7 +35,7 @@ from fermata.policy.learned import (
 from fermata.policy.several_slots import several_slots
 from fermata.sim.engine import DECIDE, advance, apply
 from fermata.sim.networks import eager
-from fermata.sim.world import World
+from fermata.sim.world import World, scored_by
 
 if TYPE_CHECKING:
     from fermata.policy.onnx_policy import OnnxPolicy
@@ -156,6 +156,7 @@ def run_network(
     world: World, order: Rule, policy: OnnxPolicy, limits: Guardrails, fallback: Rule, report: Callable[[], object]
 ) -> int:
     """Run an episode to its end and return what the last `advance` said; `report` is called now and then."""
+    world = scored_by(policy, world)
     x, row = np.zeros(SIZE), np.zeros((1, SIZE), np.float32)
     costs, manner = np.zeros(len(ACTIONS)), Manner(order, policy.margin, limits, fallback)
     twin = _compiled_twin(policy)

@@ -67,7 +67,7 @@ def _network_of(policy: OnnxPolicy) -> Network:
         raise otherwise
     doubles = [tuple(array.astype(np.float64) for array in expert) for expert in experts]
     members = [_members(expert[4]) for expert in doubles]
-    network = side_by_side(doubles, policy.margin, members, reach_of(policy.taught_executors))
+    network = side_by_side(doubles, policy.margin, members, reach_of(policy.taught_executors), policy.slot_weights)
     if not _answers_alike(network, policy):
         raise otherwise
     return network

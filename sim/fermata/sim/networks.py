@@ -11,12 +11,18 @@ from numpy.typing import NDArray
 
 from fermata.policy.features import SIZE
 from fermata.policy.learned import ACTIONS, EXPERTS, Network
+from fermata.policy.rows import Values, new_values
+from fermata.policy.slot_scores import SHIPPED
 
 FloatArray = NDArray[np.float64]
 
 
 def side_by_side(
-    experts: Sequence[tuple[FloatArray, ...]], margin: float, members: Sequence[int], reach: float = math.inf
+    experts: Sequence[tuple[FloatArray, ...]],
+    margin: float,
+    members: Sequence[int],
+    reach: float = math.inf,
+    slot_weights: Values | None = None,
 ) -> Network:
     """Return experts as one compiled network.
 
@@ -26,6 +32,7 @@ def side_by_side(
         margin: of the network.
         members: of each expert.
         reach: log executors beyond which leaving the head must save more.
+        slot_weights: of the scores where tasks take several executors; those that ship by default.
     """
     mean, scale, weight1, bias1, weight2, bias2, weight3, bias3 = (
         _stacked(each) for each in zip(*map(_packed, experts, members), strict=True)
@@ -33,7 +40,8 @@ def side_by_side(
     units = np.array([(len(each[3]), len(each[5])) for each in experts])
     layers = (mean, scale, weight1, bias1, weight2, bias2, weight3, bias3)
     scratch = (np.empty(each.shape[1]) for each in (mean, bias1, bias2, bias3))
-    return Network(*layers, units, np.array(members), margin, reach, *scratch)
+    scores = new_values(SHIPPED) if slot_weights is None else slot_weights
+    return Network(*layers, units, np.array(members), margin, reach, scores, *scratch)
 
 
 def eager() -> Network:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -214,6 +214,19 @@ def _children(trace: Trace) -> tuple[IntArray, IndexArray]:
     child_ptr[1:] = np.cumsum(np.bincount(trace.parent, minlength=trace.stages))
     owner = np.repeat(np.arange(trace.stages, dtype=np.int32), np.diff(trace.parent_ptr))
     return child_ptr, owner[np.argsort(trace.parent, kind="stable")]
+
+
+class _Scoring(Protocol):
+    """A policy or a network with scores for tasks of several executors."""
+
+    def scored(self, board: Board) -> Board:
+        """Return the same board with its weights."""
+        ...
+
+
+def scored_by(policy: _Scoring, world: World) -> World:
+    """Return the same world, on whose board stages are scored by a policy's weights."""
+    return world._replace(board=policy.scored(world.board))
 
 
 def new_world(tables: Tables, executors: int, *, corrects: bool = False) -> World:

@@ -26,6 +26,7 @@ from fermata.policy.reason import GROUPS
 from fermata.policy.registry import load
 from fermata.policy.several_slots import best_stage, read_choices, several_slots
 from fermata.policy.slot_features import NAMES
+from fermata.policy.slot_scores import SHIPPED
 from fermata.policy.slot_weights import WIDTHS
 from fermata.policy.state import ClusterState
 from fermata.sim.engine import DECIDE, advance, apply
@@ -168,7 +169,7 @@ def test_scores_are_those_of_the_policy() -> None:
     while seen < 200 and advance(world) == DECIDE:
         while any_startable(world.board) and several_slots(world.board):
             own = rows[: read_choices(world.board, rows)]
-            assert best_stage(world.board)[1] == pytest.approx(scores(own).max(), rel=1e-9, abs=1e-9)
+            assert best_stage(world.board)[1] == pytest.approx(scores(own, SHIPPED).max(), rel=1e-9, abs=1e-9)
             seen += 1
             apply(world, *choose_eager(world.board, ORDER))
         while any_startable(world.board):

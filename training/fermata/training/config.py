@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from importlib import resources
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, TypeVar
+from typing import Annotated, Any, Literal, Protocol, Self, TypeVar
 
 import yaml
 from pydantic import BaseModel, Field, ValidationError, model_validator
@@ -230,7 +230,15 @@ class TrainConfig(Whole):
         return digest_of(self, self.workloads, {"processes"})
 
 
-def digest_of(config: BaseModel, workloads: Workloads, leave_out: set[str]) -> str:
+class _MayHaveOwn(Protocol):
+    """What has a trace of one's own, or none."""
+
+    @property
+    def own(self) -> OwnTrace | None:
+        """Return it."""
+
+
+def digest_of(config: BaseModel, workloads: _MayHaveOwn, leave_out: set[str]) -> str:
     """Return the sha256 over a configuration, hex, without fields that do not change what is learned.
 
     Where the trace lies is one of them; what is in it is not.

@@ -46,7 +46,7 @@ from fermata.sim.networks import eager
 from fermata.sim.scenarios import Scenario
 from fermata.sim.simulate import simulate
 from fermata.sim.trace import Trace
-from fermata.sim.world import World, new_world, tables_of
+from fermata.sim.world import World, new_world, scored_by, tables_of
 from fermata.training.fork import fork_for, splice
 from fermata.training.play import decide_all, play
 from fermata.training.teacher import arrivals_of, look, moment_of
@@ -204,12 +204,13 @@ class Prober:
         """Take an episode of a scenario, what its futures are made of, and the policy to look into."""
         executors, trace = scenario.executors, scenario.generate(seed)
         library = others.with_(jobs=_LIBRARY_JOBS).generate(_STREAM + seed)
-        self._world = new_world(tables_of(trace, executors), executors, corrects=corrects)
+        self._world = scored_by(network, new_world(tables_of(trace, executors), executors, corrects=corrects))
         self._library = new_world(tables_of(library, executors), executors)
         self._ratios = _ratios(library)
         self._arrivals = arrivals_of(self._library)
         larger = max(trace, library, key=lambda each: each.tasks / each.jobs)  # jobs of another part of a trace may be
-        self._fork = fork_for(larger, executors, effort.horizon)
+        fork = fork_for(larger, executors, effort.horizon)
+        self._fork = fork._replace(world=scored_by(network, fork.world))
         self.trace, self._network, self._effort = trace, network, effort
         self._rng = np.random.default_rng([seed, _STREAM])
         self.asked, self.other, self.saved_s = 0, 0, 0.0
@@ -293,7 +294,7 @@ def room_in(
     prober = Prober(scenario, others, seed, network, effort, corrects)
     prober.play()
     trace, executors = prober.trace, scenario.executors
-    world = new_world(tables_of(trace, executors), executors, corrects=corrects)
+    world = scored_by(network, new_world(tables_of(trace, executors), executors, corrects=corrects))
     play(world, ORDER, network)
     jct_s = column(world.job_progress, "completion_s") - trace.job_arrival_s
     base_jct_s = simulate(trace, executors, SRWF).job_jct_s

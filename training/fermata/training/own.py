@@ -26,6 +26,7 @@ from fermata.sim.trace_io import check_fits, read_trace
 from fermata.sim.trace_jobs import select_jobs
 from fermata.training.config import OwnTrace, TrainConfig, Workloads
 from fermata.training.files import check_text
+from fermata.training.slots.config import ScoresConfig
 
 Part = Literal["teach", "choose", "test", "all"]
 SHARES: dict[Part, tuple[float, float]] = {
@@ -96,14 +97,28 @@ def check_load(own: OwnTrace, parts: Sequence[Part], otherwise: str) -> None:
             raise InputError(f"{told}: {otherwise}", file=own.path)
 
 
-def check_learns(config: TrainConfig) -> None:
+def takes_several(own: OwnTrace) -> bool:
+    """Tell whether tasks of the jobs that teach take several executors.
+
+    Raises:
+        InputError: as `part_of`.
+    """
+    return bool(part_of(own, "teach").stage_slots.max(initial=1) > 1)
+
+
+def check_learns(config: TrainConfig | ScoresConfig) -> None:
     """Check that a configuration learns something from the trace that it is given, if it is given one.
 
     Raises:
-        InputError: its jobs are DAGs, and there is no search for a rule for their kind.
+        InputError: its jobs are DAGs, and there is no search for a rule for their kind; or scores are what is searched
+            for, and no task takes several executors.
     """
     own = config.workloads.own
-    if own is not None and own.kind > 0 and config.generations(own.kind) == 0:
+    if isinstance(config, ScoresConfig):
+        if own is not None and not takes_several(own):
+            told = "no task of the first half takes several executors"
+            raise InputError(f"{told}, so {config.name!r} would learn nothing here; --config own does", file=own.path)
+    elif own is not None and own.kind > 0 and config.generations(own.kind) == 0:
         told = f"{config.name!r} searches for no rule for {EXPERTS[own.kind]} (search.generations)"
         raise InputError(f"{told}, so it would learn nothing here; --config own does", file=own.path)
 

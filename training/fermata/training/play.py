@@ -20,7 +20,7 @@ from fermata.sim.engine import DECIDE, advance, apply
 from fermata.sim.metrics import over_base
 from fermata.sim.scenarios import Scenario
 from fermata.sim.simulate import simulate
-from fermata.sim.world import Tables, World, new_world, tables_of
+from fermata.sim.world import Tables, World, new_world, scored_by, tables_of
 
 FloatArray = NDArray[np.float64]
 
@@ -75,9 +75,14 @@ def play(world: World, order: Rule, network: Network) -> None:
         decide_all(world, order, network)
 
 
+def _world_of(network: Network, case: Case) -> World:
+    """Return an episode before its first event, as a network sees it."""
+    return scored_by(network, new_world(case.tables, case.executors))
+
+
 def log_ratio(network: Network, case: Case) -> float:
     """Return the logarithm of the mean JCT under a network over the base's; below zero is better."""
-    world = new_world(case.tables, case.executors)
+    world = _world_of(network, case)
     play(world, ORDER, network)
     jobs = len(case.tables.job_work_s)
     jct_s = column(world.job_progress, "completion_s", jobs) - column(world.board.jobs, "arrival_s", jobs)
@@ -106,4 +111,4 @@ def seen_states(network: Network, case: Case, most: int) -> FloatArray:
     """Return the features of up to so many decisions, [n, SIZE], spread over an episode."""
     rows = np.zeros((most, SIZE))
     every = max(1, len(case.tables.task_duration_s) // most)
-    return rows[: _watch(new_world(case.tables, case.executors), ORDER, network, rows, every)]
+    return rows[: _watch(_world_of(network, case), ORDER, network, rows, every)]

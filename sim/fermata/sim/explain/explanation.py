@@ -163,7 +163,7 @@ def explain(
         importance=tuple(tested),
         distributions=tuple(distributions(states)),
         dependence=dependence(policy, states),
-        scored=tuple(permuted_scores(states)),
+        scored=tuple(permuted_scores(states, np.array(policy.slot_weights))),
     )
 
 

@@ -11,31 +11,34 @@ from numpy.typing import NDArray
 
 from fermata.policy.several_slots import UNITS
 from fermata.policy.slot_features import NAMES, SIZE
-from fermata.policy.slot_weights import SLOT_WEIGHTS
 from fermata.sim.explain.importance import DEALS, Importance, deal
 from fermata.sim.explain.states import States, something_runs
 from fermata.sim.metrics import Interval
 from fermata.sim.trace import FloatArray
 
 _WAIT = -1
-_WEIGHTS = np.array(SLOT_WEIGHTS)
 _UNKNOWN = Interval(float("nan"), float("nan"))
 
 
-def scores(rows: FloatArray) -> FloatArray:
+def scores(rows: FloatArray, weights: FloatArray) -> FloatArray:
     """Return the scores [stages] of what is read of them [stages, SIZE]: as in `fermata.policy.several_slots`."""
-    units = _WEIGHTS[SIZE:].reshape(UNITS, SIZE + 1)
-    return np.asarray(rows @ _WEIGHTS[:SIZE] + np.maximum(rows @ units[:, :SIZE].T, 0.0) @ units[:, SIZE])
+    units = weights[SIZE:].reshape(UNITS, SIZE + 1)
+    return np.asarray(rows @ weights[:SIZE] + np.maximum(rows @ units[:, :SIZE].T, 0.0) @ units[:, SIZE])
 
 
-def permuted_scores(states: States) -> list[Importance]:
-    """Return the importance of all that is read of stages, the most important first; none where no scores decided."""
+def permuted_scores(states: States, weights: FloatArray) -> list[Importance]:
+    """Return the importance of all that is read of stages, the most important first; none where no scores decided.
+
+    Args:
+        states: of a model.
+        weights: [WEIGHTS] of its scores.
+    """
     where = np.flatnonzero(states.scored)
     if not len(where):
         return []
     rows, many = np.concatenate([states.choices[i] for i in where]), np.array([len(states.choices[i]) for i in where])
     runs, workload = something_runs(states.rows[where]), np.repeat(states.workload[where], many)
-    before, random, found = chosen(scores(rows), many, runs), np.random.default_rng(0), []
+    before, random, found = chosen(scores(rows, weights), many, runs), np.random.default_rng(0), []
     deals = [deal(workload, random) for _ in range(DEALS)]
     for column, name in enumerate(NAMES[:-1]):  # the last is the constant
         changed = np.full(len(states.rows), np.nan)
@@ -43,7 +46,7 @@ def permuted_scores(states: States) -> list[Importance]:
         for dealt in deals:
             others = rows.copy()
             others[:, column] = rows[dealt, column]
-            changed[where] += (chosen(scores(others), many, runs) != before) / DEALS
+            changed[where] += (chosen(scores(others, weights), many, runs) != before) / DEALS
         found.append(Importance(name, (), False, states.over_seeds(changed), _UNKNOWN))
     return sorted(found, key=lambda each: -each.changed.mean)
 

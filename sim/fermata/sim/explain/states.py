@@ -37,7 +37,7 @@ from fermata.sim.batch import Batch, default_manner
 from fermata.sim.metrics import Interval, mean_ci95
 from fermata.sim.simulate import StuckError
 from fermata.sim.trace import FloatArray, Trace
-from fermata.sim.world import World, new_world, results, tables_of
+from fermata.sim.world import World, new_world, results, scored_by, tables_of
 
 FeatureRows = NDArray[np.float32]  # [states, SIZE]
 Mask = NDArray[np.bool_]
@@ -252,14 +252,7 @@ def run_places(
         ModelError: the model fails or answers NaN.
         StuckError: it waits although nothing will happen any more.
     """
-    worlds = [
-        new_world(
-            tables_of(each.trace, each.executors, sticky=each.sticky),
-            each.executors,
-            corrects=policy.corrects_estimates,
-        )
-        for each in places
-    ]
+    worlds = [_world_of(policy, each) for each in places]
     manner = default_manner(policy.margin, SJF.rule)._replace(limits=limits)
     batch = Batch(iter(worlds), len(worlds), manner)
     costs = np.zeros((len(worlds), len(ACTIONS)))
@@ -277,6 +270,12 @@ def run_places(
         if steps % _PROGRESS_EVERY == 0:
             progress(sum(_share(world, place.trace) for world, place in zip(worlds, places, strict=True)) / len(places))
     return [_outcome(policy, world, place) for world, place in zip(worlds, places, strict=True)]
+
+
+def _world_of(policy: OnnxPolicy, place: Place) -> World:
+    """Return an episode before its first event."""
+    tables = tables_of(place.trace, place.executors, sticky=place.sticky)
+    return scored_by(policy, new_world(tables, place.executors, corrects=policy.corrects_estimates))
 
 
 def _possible(worlds: Sequence[World], rows: FeatureRows) -> tuple[Mask, list[FloatArray]]:

@@ -15,6 +15,7 @@ from fermata.training.config import TrainConfig, Workloads, digest_of, read_raw,
 from fermata.training.fields import PROCESSES, SEED, Count, Positive, Rate, Section, Seed, Share, Whole, Width
 from fermata.training.graph.objectives import Objective
 from fermata.training.graph.scenarios import named
+from fermata.training.slots.config import ScoresConfig
 from fermata.training.spark.config import AllocationConfig
 
 _MOST_SHOWN = 80  # characters of a method
@@ -209,7 +210,7 @@ class GraphConfig(Whole):
         return digest_of(self, self.workloads, {"processes", "checkpoint_every"})
 
 
-def read_any(source: str) -> TrainConfig | GraphConfig | AllocationConfig:
+def read_any(source: str) -> TrainConfig | GraphConfig | AllocationConfig | ScoresConfig:
     """Read a configuration, shipped or a YAML file: its `method` says of what kind; the teacher's has none.
 
     Raises:
@@ -221,7 +222,9 @@ def read_any(source: str) -> TrainConfig | GraphConfig | AllocationConfig:
     method = raw["method"]
     if method == "evolution":
         return validated(AllocationConfig, raw, path)
+    if method == "scores":
+        return validated(ScoresConfig, raw, path)
     if method in ("reinforce", "ppo"):
         return validated(GraphConfig, raw, path)
-    expected = "reinforce, ppo or evolution, or no method for the rollout teacher"
+    expected = "reinforce, ppo, evolution or scores, or no method for the rollout teacher"
     raise InputError(f"method: expected {expected}; got {method!r:.{_MOST_SHOWN}}", file=path)

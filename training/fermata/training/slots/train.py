@@ -1,0 +1,209 @@
+"""A training run of scores: an evolution strategy, resumable.
+
+It begins at the scores that ship, or where shortest first is better at that: what holds too much there is far from any
+good way to hold.
+
+The folder holds the configuration, the state of the search after each generation, and TensorBoard's logs. Random
+numbers follow from the seed and the generation, so a run that was killed goes on as if it had not been. What is kept is
+what does best on jobs that teach nothing: the mean of the search at one of its looks, the scores that ship, or shortest
+first without a hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import nullcontext
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from rich.console import Console
+
+from fermata.policy.errors import InputError
+from fermata.policy.several_slots import UNITS, WEIGHTS
+from fermata.policy.slot_features import NAMES, SIZE
+from fermata.policy.slot_scores import SHIPPED
+from fermata.sim.processes import Workers
+from fermata.training.curves import Curves
+from fermata.training.files import CONFIG_FILE, claim, locked, read_arrays, read_note, unfitting, write_arrays
+from fermata.training.hpc.evolution import Evolution, single
+from fermata.training.own import Part
+from fermata.training.progress import shown
+from fermata.training.slots.config import ScoresConfig
+from fermata.training.slots.episodes import played
+
+STATE_FILE = "search.npz"
+_SAVED = ("generation", "centre", "moment", "spread", "mean", "best", "least", "kept")  # of a state
+_AVERAGE = 0.9  # of the mean centre, a generation
+_LAST = 0.1  # of the rate, at the end
+_AS_SHIPPED, _SHORTEST = -2, -1  # instead of the generation that is kept
+_NEVER_HELD = 10.0  # above what that feature can take away
+
+FloatArray = NDArray[np.float64]
+
+
+class _State(NamedTuple):
+    """Where a run is."""
+
+    generation: int
+    search: Evolution
+    mean: FloatArray
+    best: FloatArray
+    least: float  # logarithm of the mean JCT over that of srwf under the best, on the episodes that choose
+    kept: int  # the generation that the best is of, or what it is instead
+
+
+def shortest_first() -> FloatArray:
+    """Return the weights of shortest remaining work first, of what fits, and without a hold."""
+    weights = np.zeros(WEIGHTS)
+    weights[NAMES.index("work over the least of what waits")] = -1.0
+    weights[NAMES.index("one")] = _NEVER_HELD
+    return weights
+
+
+def beginning_at_shortest() -> FloatArray:
+    """Return the same, with the units of the scores that ship, which lead nowhere yet."""
+    weights = shortest_first()
+    units = SHIPPED[SIZE:].reshape(UNITS, SIZE + 1).copy()
+    units[:, SIZE] = 0.0
+    weights[SIZE:] = units.ravel()
+    return weights
+
+
+def train(config: ScoresConfig, run: Path, console: Console | None = None) -> FloatArray:
+    """Run, or go on with, a training run and return its best weights.
+
+    Args:
+        config: what to do; it has a trace.
+        run: folder of the run; created if it is not there.
+        console: where progress is shown; standard error by default.
+
+    Raises:
+        InputError: the configuration has no trace, `run` holds a run of another one or a damaged file, another process
+            is at work there, or the trace is gone or has changed.
+    """
+    if config.workloads.own is None:
+        raise InputError(f"{config.name!r} learns on a trace of one's own; expected --trace and --executors")
+    with locked(run):
+        claim(run, config, ours)
+        return _train(config, run, console or Console(stderr=True))
+
+
+def _train(config: ScoresConfig, run: Path, console: Console) -> FloatArray:
+    state, total = _read_state(config, run), config.search.generations
+    # A run that goes on begins by judging the generation at which it was left once more.
+    log = Curves(run, purge_step=state.generation)
+    with shown(console) as bar, nullcontext() if config.processes == 1 else Workers(config.processes) as workers:
+        task = bar.add_task("generations", total=total, completed=state.generation)
+        while True:
+            if state.generation % config.search.judge_every == 0 or state.generation == total:
+                state = _judge(state, config, workers, log, bar.console)
+                _write_state(state, run)
+            if state.generation == total:
+                break
+            state = _step(state, config, workers)
+            _write_state(state, run)
+            bar.advance(task)
+        bar.console.print(_verdict(state), soft_wrap=True)
+    return state.best
+
+
+def _play(
+    workers: Workers | None, config: ScoresConfig, part: Part, first: int, many: int, weights: FloatArray
+) -> FloatArray:
+    """Return the mean logarithms [weights] of so many episodes, from a number on."""
+    play, numbers = partial(played, config, part, candidates=weights), range(first, first + many)
+    found = map(play, numbers) if workers is None else workers.map(play, numbers)
+    return np.asarray(np.array(list(found)).mean(axis=0))
+
+
+def _step(state: _State, config: ScoresConfig, workers: Workers | None) -> _State:
+    """Play one generation."""
+    search, generation = config.search, state.generation
+    candidates = state.search.candidates(np.random.default_rng([config.seed, generation]))
+    costs = _play(workers, config, "teach", generation * search.episodes, search.episodes, candidates)
+    state.search.learn(costs, search.rate * max(_LAST, 1.0 - generation / search.generations))
+    mean = _AVERAGE * state.mean + (1.0 - _AVERAGE) * state.search.centre
+    return state._replace(generation=generation + 1, mean=mean)
+
+
+def _judge(state: _State, config: ScoresConfig, workers: Workers | None, log: Curves, console: Console) -> _State:
+    """Look at the mean of the search, and at first at what it has to be better than; keep the best so far."""
+    tried = {state.generation: single(state.mean)}
+    if state.generation == 0:
+        tried = {_AS_SHIPPED: SHIPPED, _SHORTEST: shortest_first()}
+    found = _play(workers, config, "choose", 0, config.search.judged, np.array(list(tried.values())))
+    for (kept, weights), cost in zip(tried.items(), found.tolist(), strict=True):
+        if kept >= 0:
+            log.add_scalar("scores", _percent(cost), kept)
+        if kept < 0 or cost < state.least:
+            console.print(f"{_name(kept)}: {_percent(cost):+.1f}% against srwf on jobs that choose", soft_wrap=True)
+        if cost < state.least:
+            state = state._replace(best=weights, least=cost, kept=kept)
+    if state.generation == 0 and state.kept == _SHORTEST:
+        search = _search_from(beginning_at_shortest(), config)
+        state = state._replace(search=search, mean=search.centre)
+    return state
+
+
+def _search_from(weights: FloatArray, config: ScoresConfig) -> Evolution:
+    return Evolution(weights, config.search.pairs, config.search.sigma, config.search.rate)
+
+
+def _percent(cost: float) -> float:
+    return float(100.0 * np.expm1(cost))
+
+
+def _name(kept: int) -> str:
+    names = {_AS_SHIPPED: "the scores that ship", _SHORTEST: "shortest first, without a hold"}
+    return names.get(kept, f"generation {kept}")
+
+
+def _verdict(state: _State) -> str:
+    """Say what is kept."""
+    if state.kept >= 0:
+        return f"kept: generation {state.kept}; compare it with default on the rest of the trace (fermata evaluate)"
+    return f"kept: {_name(state.kept)}: on the jobs that choose nothing that was found is better"
+
+
+def ours(noted: bytes) -> bool:
+    """Tell whether a noted configuration is of this kind."""
+    return b'"method": "scores"' in noted
+
+
+def _read_state(config: ScoresConfig, run: Path) -> _State:
+    path = run / STATE_FILE
+    evolution = _search_from(SHIPPED, config)
+    if not path.exists():
+        return _State(0, evolution, evolution.centre, SHIPPED, np.inf, _AS_SHIPPED)
+    found = read_arrays(path, _SAVED)
+    if {found[name].shape for name in _SAVED} != {(), SHIPPED.shape}:
+        raise unfitting(path)
+    generation, kept = int(found["generation"]), int(found["kept"])
+    if not _AS_SHIPPED <= kept <= generation <= config.search.generations:
+        raise unfitting(path)
+    evolution.resume(found["centre"], found["moment"], found["spread"], generation)
+    return _State(generation, evolution, found["mean"], found["best"], float(found["least"]), kept)
+
+
+def _write_state(state: _State, run: Path) -> None:
+    values: Sequence[object] = (state.generation, *state.search.state(), *state[2:])
+    write_arrays(run / STATE_FILE, dict(zip(_SAVED, values, strict=True)))
+
+
+def read_run(run: Path) -> tuple[ScoresConfig, FloatArray]:
+    """Return the configuration and the best weights of a finished run.
+
+    Raises:
+        InputError: there is no finished run in this folder.
+    """
+    note = run / CONFIG_FILE
+    if not note.exists() or not ours(note.read_bytes()):
+        raise InputError("is not a training run of scores", file=run)
+    config = read_note(note, ScoresConfig)
+    state = _read_state(config, run)
+    if not np.isfinite(state.least) or state.generation < config.search.generations:
+        raise InputError("this run is not finished; go on with it by fermata train", file=run)
+    return config, state.best
