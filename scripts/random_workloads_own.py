@@ -1,6 +1,6 @@
 """What scores of one's own are worth: each of some random workloads teaches a model its own, on a trace of 2,000 jobs.
 
-    python scripts/random_workloads_own.py [--first 7500] [--workloads 40] [--jobs 2]
+    python scripts/random_workloads_own.py [--first 7500] [--workloads 24] [--jobs 2]
     python scripts/random_workloads_own.py NUMBER [NUMBER ...]
 
 Workloads are those of `scripts/random_workloads.py --slots`; the second command plays those of the numbers. They are
@@ -95,7 +95,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("numbers", nargs="*", type=int, help="of workloads; all others are left out then")
     parser.add_argument("--first", type=int, default=7500, help="number of the first workload")
-    parser.add_argument("--workloads", type=int, default=40)
+    parser.add_argument("--workloads", type=int, default=24)
     parser.add_argument("--jobs", type=int, default=2, help="processes")
     args = parser.parse_args()
     if min(args.workloads, args.jobs) < 1 or min(args.first, *args.numbers, 0) < 0:

@@ -16,7 +16,7 @@ import pytest
 
 from fermata.cli.main import run
 from fermata.policy.errors import InputError
-from fermata.policy.features import SEVERAL
+from fermata.policy.features import FEATURES, SEVERAL
 from fermata.policy.learned import WAIT_FOR_EVENT
 from fermata.policy.registry import load
 from fermata.sim.metrics import mean_ci95
@@ -187,6 +187,19 @@ def test_a_trace_of_dags_teaches_what_decides_dags(tmp_path: Path, monkeypatch: 
     search_episodes.numbered_case.cache_clear()
     assert {search_episodes.numbered_case(config, pods.which, number).executors for number in range(8)} == {4}
     assert names[1:] == ["own"] * 8
+
+
+def test_where_tasks_take_several_executors_a_network_has_nothing_to_learn(tmp_path: Path) -> None:
+    pytest.importorskip("torch", reason="needs the [training] extra")
+    from fermata.training.train import train
+
+    trace = scenario("express_k2").with_(jobs=400, warm=0).generate(5)
+    write_trace(replace(trace, stage_slots=np.full(trace.stages, 2, np.int32)), tmp_path / "two.jsonl")
+    config = smoke_on(own_trace(str(tmp_path / "two.jsonl"), (2, 2)))
+    with np.load(label_unit(config, Unit(0, 0), None, tmp_path)) as file:
+        assert file["x"].shape == (0, len(FEATURES))
+    with pytest.raises(InputError, match=r"run: there was no decision to learn from: .* \(own-slots learns of these\)"):
+        train(config, tmp_path / "run")
 
 
 def rewritten(path: Path, change: Callable[[list[dict[str, Any]]], None]) -> str:

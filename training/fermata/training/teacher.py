@@ -33,6 +33,7 @@ from fermata.policy.learned import (
     forward,
 )
 from fermata.policy.rows import column, peek
+from fermata.policy.several_slots import several_slots
 from fermata.sim.engine import DECIDE, advance, apply
 from fermata.sim.world import World
 from fermata.training.fork import Fork, splice
@@ -251,9 +252,11 @@ def _interest(behaviour: Base, plan: Plan, legal: int, x: FloatArray) -> float:
 
 @part
 def _is_sampled(world: World, behaviour: Base, plan: Plan, rng: np.random.Generator, legal: int, x: FloatArray) -> bool:
-    """Draw whether to label a decision; one without a choice never is."""
+    """Draw whether to label a decision; one without a choice never is, nor one in which no network is asked."""
     drawn = rng.random()
     if drawn >= plan.sample or legal & (legal - 1) == 0 or world.clock[0].arrived < plan.warm:
+        return False
+    if several_slots(world.board):
         return False
     return drawn < plan.sample * _interest(behaviour, plan, legal, x)
 

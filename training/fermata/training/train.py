@@ -104,6 +104,9 @@ def _fit_round(config: TrainConfig, number: int, run: Path, progress: Progress, 
         return network
     log = Curves(run, 0, f"round{number + 1}")  # all fits of a round begin anew
     labels = read_labels(run, config, number + 1)
+    if not len(labels.x):
+        told = "there was no decision to learn from: where a task in sight takes several executors none is a network's"
+        raise InputError(f"{told} (own-slots learns of these), and where nothing waits none has a choice", file=run)
     tries = _tries(config, number)
     alike = config.fit.floor is not None  # a fit before these says how sure the labels are
     steps = len(config.taught) * config.fit.epochs  # of one fit, at the most

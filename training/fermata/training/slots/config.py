@@ -21,10 +21,10 @@ class OnTrace(Section):
 class Search(Section):
     """The evolution strategy."""
 
-    generations: int = Field(120, ge=0, description="Steps of the search.")
+    generations: int = Field(80, ge=0, description="Steps of the search.")
     pairs: int = Field(12, ge=1, description="Mirrored perturbations a generation.")
-    sigma: Positive = Field(0.12, description="Size of a perturbation.")
-    rate: Positive = Field(0.05, description="Adam's step at first; it falls linearly to a tenth.")
+    sigma: Positive = Field(0.2, description="Size of a perturbation.")
+    rate: Positive = Field(0.08, description="Adam's step at first; it falls linearly to a tenth.")
     episodes: int = Field(16, ge=1, description="Episodes of a generation, which all perturbations play.")
     jobs: int = Field(600, ge=100, le=MAX_JOBS, description="Jobs of an episode; fewer of jobs of many tasks.")
     judged: int = Field(32, ge=1, description="Episodes that choose, of jobs that teach nothing.")
