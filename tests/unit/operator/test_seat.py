@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.episodes import MostChildren, first_state, one_stage_jobs
+from tests.episodes import MostChildren, first_state, one_stage_jobs, started, trace_of
+from tests.episodes import stage as task
 from tests.unit.operator.objects import T0, stage, workflow_fact_of
 
 from fermata.operator import reasons
@@ -27,10 +28,13 @@ from fermata.operator.seat import RETRY_LOAD_S, Decision, Seat, Verdict, limits_
 from fermata.operator.view import view
 from fermata.policy import registry
 from fermata.policy.action import HOLD, START, Action
+from fermata.policy.board import Board
 from fermata.policy.dag import Dag
 from fermata.policy.errors import ModelError
-from fermata.policy.features import SIZE
+from fermata.policy.features import FEATURES, SIZE
 from fermata.policy.guardrails import IDLE_POOL
+from fermata.policy.rows import new_values
+from fermata.policy.several_slots import WEIGHTS
 from fermata.policy.state import ClusterState
 
 SPEC = ExecutorPoolSpec(executors=2, decision_deadline_seconds=60)  # Numba may compile in the first decision
@@ -194,6 +198,28 @@ def test_a_state_that_the_model_was_not_taught_is_left_to_the_fallback() -> None
     assert f"and {SIZE - 4} more" in seat.verdict.message
     labels = {"pool": "pool", "reason": reasons.OUT_OF_DISTRIBUTION}
     assert metrics.registry.get_sample_value("fermata_fallbacks_total", labels) == 1
+
+
+class _Scoring(_Taught):
+    """The same, with scores of its own for tasks of several executors: of work over the least of what waits."""
+
+    def __init__(self, high: list[float], weight: float) -> None:
+        super().__init__([-math.inf] * SIZE, high)
+        self._weights = np.zeros(WEIGHTS)
+        self._weights[0] = weight
+
+    def scored(self, board: Board) -> Board:
+        return board._replace(slot_weights=new_values(self._weights))
+
+
+def test_where_scores_choose_the_head_an_envelope_is_of_what_they_choose() -> None:
+    jobs = trace_of(*((0.0, [task("a", seconds, slots=slots)]) for seconds, slots in ((100, 1), (1, 2), (1000, 1))))
+    state = started(first_state(jobs, 4), 0, 1)
+    high = [math.inf] * SIZE
+    high[FEATURES.index("next completion / unit")] = math.log(10.0)  # the short job is a hundredth of what runs
+    shortest, longest = (envelope_of(_Scoring(high, weight)) for weight in (-1.0, 1.0))
+    assert shortest.outside(state) == "next completion / unit"
+    assert longest.outside(state) == ""
 
 
 @pytest.mark.parametrize(

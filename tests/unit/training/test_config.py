@@ -98,9 +98,9 @@ SMOKE = shipped_configs()["smoke"].read_text()
         ),
         (
             ("seed: 1", "method: reinforc"),
-            ": method: expected reinforce, ppo or evolution, or no method for the",
+            ": method: expected reinforce, ppo, evolution or scores, or no method for the",
         ),
-        (("seed: 1", "method: [ppo]"), ": method: expected reinforce, ppo or evolution, or no method for the"),
+        (("seed: 1", "method: [ppo]"), ": method: expected reinforce, ppo, evolution or scores, or no method for the"),
         (("[2, 3]", "[3, 2]"), ": workloads.executors: expected the lower end first, got 3 and 2"),
         (("[2, 3]", "[0, 2]"), ": workloads.executors.0: Input should be greater than or equal to 1, got 0"),
         (("[60, 100]", "[60, 600]"), ": teacher: expected a library of twice the horizon, got 1000 and 600"),
