@@ -1,6 +1,6 @@
 # The whole workflow. Every target does its own set-up, so `make demo` in a fresh clone is enough.
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-slow lint types layers check format bench bench-local bench-operator docs crds train results results-papers inspectors queue-policies study-hpc windows-hpc results-hpc clean
+.PHONY: help venv demo test test-slow lint types layers check format bench bench-local bench-operator docs crds train results results-own results-papers inspectors queue-policies study-hpc windows-hpc results-hpc clean
 
 PY := .venv/bin/python
 # Workers of the test run; WITHOUT_TORCH=1 leaves out the [training] extra, and its tests are then skipped.
@@ -134,6 +134,11 @@ results: ## The shipped model's tables in docs/results.md: benchmark, wrong esti
 	$(EVALUATE) --scenarios $(DAGS) --set load=0.9
 	for executors in 12 20 40; do for load in 0.7 0.9; do \
 	  $(EVALUATE) --scenarios $(LARGER) --set executors=$$executors --set load=$$load || exit 1; done; done
+
+results-own: ## What random workloads with tasks of several executors teach themselves, in docs/results.md; an hour
+	@scripts/bootstrap dev,training
+	$(PY) scripts/random_workloads_own.py
+	$(PY) scripts/random_workloads_own.py 7440 6669 7400 6888 7296 6204 7476 6268 6352
 
 PAPERS := runs/papers
 ABLATE := $(PY) -m fermata.cli ablate --seeds 2000-2007 --processes 1 --json

@@ -4,7 +4,8 @@ There shortest first has a fault that it has nowhere else. A job that needs seve
 are free, and each longer one that takes those makes it wait for another whole task; where such jobs keep coming it
 starves. And what goes first decides how many executors stand idle beside it. So what could be started is scored, one
 stage for each width (`slot_features`), by a small network whose weights were searched for on whole episodes
-(`slot_weights`): the best one starts, unless waiting, which scores 0, is better.
+(`slot_weights`, or those that a model's file has, `slot_scores`): the best one starts, unless waiting, which scores 0,
+is better.
 """
 
 from __future__ import annotations

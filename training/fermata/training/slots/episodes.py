@@ -29,11 +29,12 @@ from fermata.training.slots.config import ScoresConfig
 
 FloatArray = NDArray[np.float64]
 
-_WARM = 10  # a tenth of the jobs is not counted
+_WARM = 10  # the first jobs, one in so many, are not counted
 _STREAMS: dict[Part, int] = {"teach": 3_000_000, "choose": 4_000_000}  # of random numbers, apart from each other
 _FEWER_ABOVE = 3.0  # tasks a job, from which on an episode has fewer jobs
 _LEAST_JOBS = 200
 _MOST = 1.0  # of a logarithm: one episode gone wrong is no worse than that
+_LEAST = 1e-9  # of a ratio: where only jobs that take no time are counted, one may be 0
 
 
 class Scores(NamedTuple):
@@ -68,7 +69,7 @@ def log_ratios(trace: Trace, executors: int, candidates: FloatArray) -> FloatArr
         world = scored_by(Scores(weights), new_world(tables, executors, corrects=True))
         play(world, ORDER, _shipped())
         jct_s = column(world.job_progress, "completion_s") - trace.job_arrival_s
-        found[i] = math.log(over_base(float(jct_s[warm:].mean()), base_s))
+        found[i] = math.log(max(over_base(float(jct_s[warm:].mean()), base_s), _LEAST))
     return found
 
 
