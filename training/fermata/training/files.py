@@ -186,6 +186,29 @@ def read_note(path: Path, kind: type[M]) -> M:
         raise InputError(told, file=path) from error
 
 
+def note_of(run: Path, kind: type[M], ours: Callable[[bytes], bool], what: str) -> M:
+    """Read the configuration of a run of one kind.
+
+    Args:
+        run: its folder.
+        kind: of the configuration.
+        ours: tells by what is noted whether that is a run of this kind.
+        what: is trained by it, for people.
+
+    Raises:
+        InputError: the folder holds no such run, or what is noted is damaged.
+    """
+    note = run / CONFIG_FILE
+    if not note.exists() or not ours(note.read_bytes()):
+        raise InputError(f"is not a training run of {what}", file=run)
+    return read_note(note, kind)
+
+
+def unfinished(run: Path) -> InputError:
+    """Return the error of a run of which nothing can be exported yet."""
+    return InputError("this run is not finished; go on with it by fermata train", file=run)
+
+
 def claim(run: Path, config: Whole, ours: Callable[[bytes], bool]) -> None:
     """Note the configuration of a run in its folder, or check that it is the one that is noted there.
 

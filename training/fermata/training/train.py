@@ -37,6 +37,7 @@ from fermata.training.files import (
     read_arrays,
     read_note,
     read_weights,
+    unfinished,
     unfitting,
     write_weights,
 )
@@ -271,9 +272,8 @@ def read_run(run: Path) -> tuple[TrainConfig, CostNetwork]:
         raise InputError("is not a training run: it has no config.json; expected the --out of fermata train", file=run)
     config = read_note(note, TrainConfig)
     last = len(config.rounds) - 1
-    unfinished = InputError("this run is not finished; go on with it by fermata train", file=run)
     if not _is_fitted(config, last, run):
-        raise unfinished
+        raise unfinished(run)
     network = CostNetwork(config.fit.hidden)
     path = run / f"network-{last}.pt"
     put_weights(network, read_weights(path), path)
@@ -281,7 +281,7 @@ def read_run(run: Path) -> tuple[TrainConfig, CostNetwork]:
         for index in SEARCHED:
             expert = finished_expert(Task(config, index, network), run)
             if expert is None:
-                raise unfinished
+                raise unfinished(run)
             # A rule was found under one margin, and is used under another.
             network.experts[index] = under_margin(expert, config.margin_of_rule(index), config.exported_margin)
     _average(network, config, run)

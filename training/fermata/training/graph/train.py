@@ -18,7 +18,6 @@ import torch
 from rich.console import Console
 from rich.progress import Progress
 
-from fermata.policy.errors import InputError
 from fermata.policy.graph_actions import NO_IDLING
 from fermata.policy.graph_state import join
 from fermata.training.curves import Curves
@@ -31,6 +30,7 @@ from fermata.training.files import (
     put_weights,
     read_note,
     read_weights,
+    unfinished,
     unfitting,
     write_weights,
 )
@@ -214,7 +214,7 @@ def read_run(run: Path) -> tuple[GraphConfig, GraphNetwork]:
     config = read_note(run / CONFIG_FILE, GraphConfig)
     path = run / NETWORK_FILE
     if not path.exists():
-        raise InputError("this run is not finished; go on with it by fermata train", file=run)
+        raise unfinished(run)
     network = GraphNetwork(config.network)
     put_weights(network, read_weights(path), path)
     return config, network.eval()

@@ -27,7 +27,7 @@ from fermata.policy.slot_features import NAMES, SIZE
 from fermata.policy.slot_scores import SHIPPED
 from fermata.sim.processes import Workers
 from fermata.training.curves import Curves
-from fermata.training.files import CONFIG_FILE, claim, locked, read_arrays, read_note, unfitting, write_arrays
+from fermata.training.files import claim, locked, note_of, read_arrays, unfinished, unfitting, write_arrays
 from fermata.training.hpc.evolution import Evolution, single
 from fermata.training.own import Part
 from fermata.training.progress import shown
@@ -199,11 +199,8 @@ def read_run(run: Path) -> tuple[ScoresConfig, FloatArray]:
     Raises:
         InputError: there is no finished run in this folder.
     """
-    note = run / CONFIG_FILE
-    if not note.exists() or not ours(note.read_bytes()):
-        raise InputError("is not a training run of scores", file=run)
-    config = read_note(note, ScoresConfig)
+    config = note_of(run, ScoresConfig, ours, "scores")
     state = _read_state(config, run)
     if not np.isfinite(state.least) or state.generation < config.search.generations:
-        raise InputError("this run is not finished; go on with it by fermata train", file=run)
+        raise unfinished(run)
     return config, state.best

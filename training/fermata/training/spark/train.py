@@ -17,11 +17,10 @@ from numpy.typing import NDArray
 from rich.console import Console
 
 from fermata.policy.allocation import ANSWERS, DECIMA_FEATURES, FEATURES, FULL, HIDDEN, LAYER, LINEAR, PARAMETERS, SIZE
-from fermata.policy.errors import InputError
 from fermata.sim.processes import Workers
 from fermata.sim.spark.episode import check_data
 from fermata.training.curves import Curves
-from fermata.training.files import CONFIG_FILE, claim, locked, read_arrays, read_note, unfitting, write_arrays
+from fermata.training.files import claim, locked, note_of, read_arrays, unfinished, unfitting, write_arrays
 from fermata.training.hpc.evolution import Evolution, single
 from fermata.training.progress import shown
 from fermata.training.spark.config import AllocationConfig
@@ -187,11 +186,8 @@ def read_run(run: Path) -> tuple[AllocationConfig, FloatArray]:
     Raises:
         InputError: there is no finished run in this folder.
     """
-    note = run / CONFIG_FILE
-    if not note.exists() or not ours(note.read_bytes()):
-        raise InputError("is not a training run of an allocation", file=run)
-    config = read_note(note, AllocationConfig)
+    config = note_of(run, AllocationConfig, ours, "an allocation")
     state = _read_state(config, run)
     if not np.isfinite(state.least) or state.generation < config.search.generations:
-        raise InputError("this run is not finished; go on with it by fermata train", file=run)
+        raise unfinished(run)
     return config, state.best
