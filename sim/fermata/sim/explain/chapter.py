@@ -90,9 +90,9 @@ def _notes(found: Explanation, seeded: bool) -> list[str]:
     if found.scored:
         notes.append(
             f"In {counted(int(found.states.scored.sum()), 'state')} a task in sight takes several executors. There "
-            "the model is not asked: what could be started is scored, by weights that all learned policies share, and "
-            "the best is started, which counts as the head, or nothing if waiting is better. No feature of the model "
-            "changes a decision there, and the dependence of the hold is of other states."
+            "the network is not asked: what could be started is scored, by the weights that ship or by those of the "
+            "model's file, and the best is started, which counts as the head, or nothing if waiting is better. No "
+            "feature of the network changes a decision there, and the dependence of the hold is of other states."
         )
     if found.dependence.states:
         notes.append(
