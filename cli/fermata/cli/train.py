@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -95,6 +96,9 @@ def train(
         learn_on_graphs(settings, out, ray=ray, device=device)
     elif isinstance(settings, ScoresConfig):
         _check_played(settings, ray, device)
+        if config is None:
+            told = "tasks take several executors there: scores for them are searched for (--config own-slots)"
+            print(f"{trace}: {told}", file=sys.stderr)
         from fermata.training.slots.train import train as search_scores
 
         search_scores(settings, out)

@@ -307,6 +307,20 @@ def test_the_command_line_trains_exports_and_evaluates(
     assert load_model("again.onnx").digest == load_model("mine.onnx").digest
 
 
+def test_who_names_no_configuration_is_told_which_one_such_a_trace_gets(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[ScoresConfig] = []
+    monkeypatch.setattr(trainer, "train", lambda config, out: asked.append(config))
+    command = ["train", "--trace", str(file), "--executors", "4", "--out", str(tmp_path / "run")]
+    answer = CliRunner().invoke(app, command)
+    assert (answer.exit_code, [each.name for each in asked]) == (0, ["own-slots"])
+    assert answer.stderr == (
+        f"{file}: tasks take several executors there: scores for them are searched for (--config own-slots)\n"
+    )
+    assert CliRunner().invoke(app, [*command, "--config", "own-slots"]).stderr == ""
+
+
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
