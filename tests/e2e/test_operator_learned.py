@@ -7,6 +7,7 @@ import shutil
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 from tests.operator_rig import GROUP, VERSION, Cluster, condition_of, stage, stages_of, wait_until
 from tests.real_plane import JOBS
@@ -15,6 +16,9 @@ from fermata.operator.reasons import STAGE_HELD
 from fermata.policy import registry
 from fermata.policy.action import START, WAIT
 from fermata.policy.record import loads, replay
+from fermata.policy.several_slots import WEIGHTS
+from fermata.policy.slot_features import NAMES
+from fermata.policy.slot_scores import SCHEMA
 
 pytestmark = pytest.mark.e2e
 
@@ -121,3 +125,28 @@ def test_a_long_job_is_held_for_a_shorter_one_that_needs_more_executors_than_are
     assert whole["startTime"] <= narrow["startTime"]
     told = [message for reason, message in cluster.events("several-narrow") if reason == STAGE_HELD]
     assert any("a job that does not fit yet would have to wait for this one, too" in message for message in told)
+
+
+def test_a_model_with_scores_of_its_own_goes_by_them(cluster: Cluster, folder: Path, tmp_path: Path) -> None:
+    pytest.importorskip("onnx", reason="needs onnx, of the [sim] extra")
+    from fermata.training.slots.export import export_beside
+
+    weights, path = np.zeros(WEIGHTS), tmp_path / "eager.onnx"
+    weights[NAMES.index("one")] = 1.0  # whatever it is, starting it is better than waiting
+    export_beside(weights, {"schema": SCHEMA}, registry.shipped_model(), path)
+    model = {"path": str(path), "sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
+    cluster.pool("scored", executors=4, policy={"model": model}, maxHoldSeconds=30)
+    cluster.wait_for_pool("scored", "PolicyReady", "True")
+    cluster.submit("scored-half", "scored", [stage("a", 4, slots=2)])
+    cluster.wait_for("scored-half", "Running", "True")
+    # As above, where the scores that ship hold the narrow one.
+    cluster.submit("scored-whole", "scored", [stage("a", 0.3, slots=4)])
+    cluster.submit("scored-narrow", "scored", [stage("a", 0.3, estimateSeconds=60)])
+    narrow, whole = (cluster.wait_for(name) for name in ("scored-narrow", "scored-whole"))
+    assert narrow["heldSeconds"] == 0.0
+    assert stages_of(narrow)["a"]["startTime"] < stages_of(whole)["a"]["startTime"]
+    records = [loads(line) for line in (folder / "decisions.jsonl").read_text().splitlines()]
+    decided = [record for record in records if record.labels["pool"] == ["scored"]]
+    assert {record.policy for record in decided} == {"eager"}
+    for record in decided:
+        assert replay(record, registry.load(path), registry.load("sjf")) == record.steps
