@@ -1,7 +1,7 @@
 """What scores of one's own are worth: each of some random workloads teaches a model its own, on a trace of 2,000 jobs.
 
-    python scripts/random_workloads_own.py [--first 7500] [--workloads 24] [--jobs 2]
-    python scripts/random_workloads_own.py NUMBER [NUMBER ...]
+    python scripts/random_workloads_own.py [--first 7500] [--workloads 24] [--seed 1] [--jobs 2]
+    python scripts/random_workloads_own.py [--seed 1] NUMBER [NUMBER ...]
 
 Workloads are those of `scripts/random_workloads.py --slots`; the second command plays those of the numbers. They are
 taught as by `fermata train --trace` where tasks take several executors. The shipped model then plays other seeds of the
@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import tempfile
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -48,8 +49,13 @@ class Changes(NamedTuple):
     apart: Interval  # own scores against those that ship
 
 
-def taught(number: int) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]] | None:
-    """Return the weights that a workload teaches, or None if no task of the trace's first half takes several slots."""
+def taught(seed: int, number: int) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]] | None:
+    """Return the weights that a workload teaches, or None if no task of the trace's first half takes several slots.
+
+    Args:
+        seed: of the training.
+        number: of the workload.
+    """
     workload = draw(number, MOST_EXECUTORS)
     config = read_any("own-slots")
     assert isinstance(config, ScoresConfig)
@@ -59,13 +65,13 @@ def taught(number: int) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]] | N
         own = own_trace(str(path), (workload.executors, workload.executors))
         if not takes_several(own):
             return None
-        config = config.model_copy(update={"workloads": OnTrace(own=own), "processes": 1})
+        config = config.model_copy(update={"workloads": OnTrace(own=own), "seed": seed, "processes": 1})
         return train(config, Path(folder) / "run", Console(quiet=True))
 
 
-def play(number: int) -> Changes | None:
+def play(seed: int, number: int) -> Changes | None:
     """Teach scores on a workload, and play it with them; None if it has nothing to teach."""
-    weights = taught(number)
+    weights = taught(seed, number)
     if weights is None:
         return None
     workload, shipped = draw(number, MOST_EXECUTORS), load("default")
@@ -96,12 +102,13 @@ def main() -> None:
     parser.add_argument("numbers", nargs="*", type=int, help="of workloads; all others are left out then")
     parser.add_argument("--first", type=int, default=7500, help="number of the first workload")
     parser.add_argument("--workloads", type=int, default=24)
+    parser.add_argument("--seed", type=int, default=1, help="of the trainings")
     parser.add_argument("--jobs", type=int, default=2, help="processes")
     args = parser.parse_args()
-    if min(args.workloads, args.jobs) < 1 or min(args.first, *args.numbers, 0) < 0:
+    if min(args.workloads, args.jobs) < 1 or min(args.first, args.seed, *args.numbers, 0) < 0:
         parser.error("expected --workloads and --jobs of at least 1, and no number below 0")
     numbers = args.numbers or range(args.first, args.first + args.workloads)
-    played = [each for each in play_all(play, numbers, args.jobs) if each is not None]
+    played = [each for each in play_all(partial(play, args.seed), numbers, args.jobs) if each is not None]
     print(f"{len(played)} random workloads, {len(SEEDS)} seeds each, against the better of {' and '.join(BASES)}:")
     print(_told("scores that ship", [each.shipped for each in played]))
     print(_told("scores of its own", [each.own for each in played]))

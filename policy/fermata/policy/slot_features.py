@@ -3,7 +3,7 @@
 Of the stages that fit, only the first by work of each width can be started, where a width is a power of two and what is
 below the next one; of those that do not fit one counts, the one that would come first. Times and sizes are read against
 each other or against the stage's own estimate, so these numbers have no unit, either. A change of meaning, order or
-number needs other weights (`slot_weights`).
+number needs other weights (`slot_weights`) and another schema of those in models' files (`slot_scores`).
 """
 
 from __future__ import annotations

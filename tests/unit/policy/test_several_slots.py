@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 
 import numpy as np
@@ -34,6 +35,7 @@ from fermata.policy.several_slots import (
     why_held,
 )
 from fermata.policy.slot_features import NAMES, SHORTER, SIZE, enough_after_s
+from fermata.policy.slot_scores import SCHEMA
 from fermata.policy.slot_weights import SLOT_FEATURES, SLOT_WEIGHTS
 from fermata.policy.state import ClusterState
 from fermata.sim.metrics import paired_percent
@@ -73,6 +75,12 @@ def best(state: ClusterState, **weights: float) -> Best:
 def test_there_are_as_many_weights_as_are_read() -> None:
     assert (len(SLOT_WEIGHTS), SIZE) == (WEIGHTS, SLOT_FEATURES)
     assert len(set(NAMES)) == SIZE
+
+
+def test_what_is_read_is_what_the_schema_of_models_scores_stands_for() -> None:
+    # Who changes what is read raises the schema, too: a model's own scores were found for what it read.
+    names = hashlib.sha256("\n".join(NAMES).encode()).hexdigest()
+    assert (SCHEMA, names[:16]) == ("fermata.slot-scores/2", "8dacaf2e5dc53305")
 
 
 @pytest.mark.parametrize(

@@ -28,9 +28,9 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_is_taught_is_the_better_beginning_where_nothing_is_searched() -> None:
-    weights = own.taught(TWO_EXECUTORS)
+    weights = own.taught(1, TWO_EXECUTORS)
     assert any(np.array_equal(weights, each) for each in (SHIPPED, shortest_first()))
-    found = own.play(TWO_EXECUTORS)
+    found = own.play(1, TWO_EXECUTORS)
     assert found.kept in ("shipped", "shortest first")
     assert (found.kept == "shipped") == (found.apart.mean == 0.0 == found.apart.ci95)
     assert (found.kept == "shipped") == (found.own == found.shipped)
@@ -38,13 +38,13 @@ def test_what_is_taught_is_the_better_beginning_where_nothing_is_searched() -> N
 
 def test_other_scores_are_played_with(monkeypatch: pytest.MonkeyPatch) -> None:
     longest = -shortest_first()
-    monkeypatch.setattr(own, "taught", lambda number: np.where(longest == -10.0, 10.0, longest))
-    found = own.play(TWO_EXECUTORS)
+    monkeypatch.setattr(own, "taught", lambda *_: np.where(longest == -10.0, 10.0, longest))
+    found = own.play(1, TWO_EXECUTORS)
     assert found.kept == "own"
     assert found.apart.mean > 5.0
     assert found.own.mean > found.shipped.mean
 
 
 def test_a_lone_executor_has_nothing_to_teach() -> None:
-    assert own.taught(ONE_EXECUTOR) is None
-    assert own.play(ONE_EXECUTOR) is None
+    assert own.taught(1, ONE_EXECUTOR) is None
+    assert own.play(1, ONE_EXECUTOR) is None
