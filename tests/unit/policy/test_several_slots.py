@@ -43,6 +43,7 @@ from fermata.sim.simulate import simulate
 from fermata.sim.trace import Trace
 
 DEFAULT = load("default")
+NEXT_TO_NOTHING = 1e-6  # seconds: what is left of a job by rounding is read against a least time, which has a unit
 
 
 def pool(*jobs: tuple[float, int], executors: int = 4, running: int = 1) -> ClusterState:
@@ -282,6 +283,8 @@ def test_what_is_best_hangs_on_no_order_and_on_no_unit(seed: int, executors: int
             ready_stages=rng.permutation(state.ready_stages), active_jobs=rng.permutation(state.active_jobs)
         )
         assert best(mixed) == pytest.approx(found, rel=1e-9, abs=1e-9)
+        if state.job_remaining_work_s[state.active_jobs].min() < NEXT_TO_NOTHING:
+            continue
         times = [name for name in state._fields if name.endswith("_s")]
         slower = state._replace(**{name: getattr(state, name) * 64.0 for name in times})
         assert best(slower) == pytest.approx(found, rel=1e-6, abs=1e-6)
