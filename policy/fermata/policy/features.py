@@ -20,13 +20,12 @@ from numpy.typing import NDArray
 
 from fermata.policy._jit import COMPILED, inlined, kernel, part
 from fermata.policy.action import startable
-from fermata.policy.board import Board, board_of
+from fermata.policy.board import Board
 from fermata.policy.forecast import forecast
 from fermata.policy.heuristics.kernel import BY_REMAINING_WORK, FILL, NEVER, Rule, first_stage, is_before
 from fermata.policy.remaining import expected_left_s
 from fermata.policy.rows import column, listed, read_rows
 from fermata.policy.several_slots import best_stage, several_slots
-from fermata.policy.state import ClusterState
 
 SCHEMA = "fermata.head-alternative-wait/7"
 
@@ -379,8 +378,3 @@ def observe_board(board: Board, *, always: bool = True) -> tuple[Candidates, NDA
     out = np.zeros(SIZE)
     choice = _observe(board, ORDER, always, out)
     return choice, out.astype(np.float32)
-
-
-def observe(state: ClusterState) -> tuple[Candidates, NDArray[np.float32]]:
-    """Return the candidates of a state and its features, float32 [SIZE] (zeros if nothing is startable)."""
-    return observe_board(board_of(state))

@@ -20,7 +20,7 @@ from tests.episodes import (
 from fermata.policy.action import any_startable
 from fermata.policy.board import board_of
 from fermata.policy.decide import decide
-from fermata.policy.features import FEATURES, SIZE, observe
+from fermata.policy.features import FEATURES, SIZE, Candidates, observe_board
 from fermata.policy.graph import job_shape
 from fermata.policy.guardrails import Guardrails
 from fermata.policy.registry import load
@@ -34,6 +34,10 @@ from fermata.sim.simulate import simulate
 from fermata.sim.world import new_world, tables_of, view
 
 TIMES = [name for name in ClusterState._fields if name.endswith("_s")]
+
+
+def observe(state: ClusterState) -> tuple[Candidates, np.ndarray]:
+    return observe_board(board_of(state))
 
 
 def in_other_units(state: ClusterState, factor: float) -> ClusterState:

@@ -27,8 +27,8 @@ from fermata.policy.slot_features import NAMES, SIZE
 from fermata.policy.slot_scores import SHIPPED
 from fermata.sim.processes import Workers
 from fermata.training.curves import Curves
-from fermata.training.files import claim, locked, note_of, read_arrays, unfinished, unfitting, write_arrays
-from fermata.training.hpc.evolution import Evolution, single
+from fermata.training.files import claim, locked, note_of, unfinished, unfitting, write_arrays
+from fermata.training.hpc.evolution import Evolution, single, taken_up
 from fermata.training.own import Part
 from fermata.training.progress import shown
 from fermata.training.slots.config import ScoresConfig
@@ -178,13 +178,10 @@ def _read_state(config: ScoresConfig, run: Path) -> _State:
     evolution = _search_from(SHIPPED, config)
     if not path.exists():
         return _State(0, evolution, evolution.centre, SHIPPED, np.inf, _AS_SHIPPED)
-    found = read_arrays(path, _SAVED)
-    if {found[name].shape for name in _SAVED} != {(), SHIPPED.shape}:
-        raise unfitting(path)
+    found = taken_up(evolution, path, _SAVED, config.search.generations)
     generation, kept = int(found["generation"]), int(found["kept"])
-    if not _AS_SHIPPED <= kept <= generation <= config.search.generations:
+    if not _AS_SHIPPED <= kept <= generation:
         raise unfitting(path)
-    evolution.resume(found["centre"], found["moment"], found["spread"], generation)
     return _State(generation, evolution, found["mean"], found["best"], float(found["least"]), kept)
 
 

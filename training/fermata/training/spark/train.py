@@ -20,8 +20,8 @@ from fermata.policy.allocation import ANSWERS, DECIMA_FEATURES, FEATURES, FULL, 
 from fermata.sim.processes import Workers
 from fermata.sim.spark.episode import check_data
 from fermata.training.curves import Curves
-from fermata.training.files import claim, locked, note_of, read_arrays, unfinished, unfitting, write_arrays
-from fermata.training.hpc.evolution import Evolution, single
+from fermata.training.files import claim, locked, note_of, unfinished, write_arrays
+from fermata.training.hpc.evolution import Evolution, single, taken_up
 from fermata.training.progress import shown
 from fermata.training.spark.config import AllocationConfig
 from fermata.training.spark.episodes import Case, cost_in, cost_of, judged_cases, log_ratios
@@ -167,11 +167,7 @@ def _read_state(config: AllocationConfig, run: Path) -> _State:
     evolution = Evolution(start, search.pairs, search.sigma, search.rate)
     if not path.exists():
         return _State(0, evolution, evolution.centre, evolution.centre, np.inf)
-    found = read_arrays(path, _SAVED)
-    shapes = {found[name].shape for name in _SAVED}
-    if shapes != {(), start.shape} or not 0 <= found["generation"] <= search.generations:
-        raise unfitting(path)
-    evolution.resume(found["centre"], found["moment"], found["spread"], int(found["generation"]))
+    found = taken_up(evolution, path, _SAVED, search.generations)
     return _State(int(found["generation"]), evolution, found["mean"], found["best"], float(found["least"]))
 
 
