@@ -20,7 +20,6 @@ from fermata.policy.wording import amount, counted
 
 if TYPE_CHECKING:
     from fermata.sim.importers.base import AsItRan
-    from fermata.sim.importers.executor_size import ExecutorSize
     from fermata.sim.trace import Trace
     from fermata.sim.trace_stats import TraceStats
 
@@ -39,7 +38,7 @@ Seed = Annotated[int, typer.Option(min=0, help="Seed of everything that is drawn
 def import_(
     context: typer.Context,
     format_: Annotated[
-        str, typer.Argument(metavar="FORMAT", help="alibaba, graphml, jsonl, kubernetes, swf, tpch or wfcommons.")
+        str, typer.Argument(metavar="FORMAT", help="alibaba, csv, graphml, jsonl, kubernetes, swf, tpch or wfcommons.")
     ],
     file: Annotated[
         str,
@@ -50,6 +49,18 @@ def import_(
     out: Out,
     limit: Annotated[int | None, typer.Option(min=1, help="Stop after this many jobs.")] = None,
     keep_incomplete: Annotated[bool, typer.Option(help="Keep jobs with missing data, filled in.")] = False,
+    column: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="KEY=NAME",
+            help="In which column of a table something is: arrival, duration, start, end, slots, tasks, estimate,"
+            " family, weight or id (csv).",
+        ),
+    ] = None,
+    where: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=VALUE", help="Only rows with this value in this column; may be repeated (csv)."),
+    ] = None,
     exact_estimates: Annotated[bool, typer.Option(help="Estimates are the real durations, not requests.")] = False,
     one_slot: Annotated[bool, typer.Option(help="Every task takes one slot.")] = False,
     executor: Annotated[
@@ -75,6 +86,7 @@ def import_(
     """
     from fermata.sim.importers import IMPORTERS, OPTIONS_OF_SOME, ImportOptions
     from fermata.sim.importers.executor_size import ExecutorSize
+    from fermata.sim.importers.tables import columns_of, values_of
     from fermata.sim.trace_builder import MAX_TIME_S
     from fermata.sim.trace_io import write_trace
 
@@ -93,6 +105,7 @@ def import_(
     if executor is not None and one_slot:
         raise InputError("--executor and --one-slot both say how many slots a task takes; expected one of them")
     size = ExecutorSize.parse(executor, "--executor") if executor is not None else None
+    columns, wanted = columns_of(column or [], "--column"), values_of(where or [], "--where")
     with progress_bar(f"reading {file}") as progress:
         options = ImportOptions(
             limit=limit,
@@ -100,6 +113,8 @@ def import_(
             exact_estimates=exact_estimates,
             one_slot=one_slot,
             executor=size,
+            columns=columns,
+            where=wanted,
             jobs=jobs,
             mean_gap_s=mean_gap_s,
             seed=seed,
@@ -113,14 +128,14 @@ def import_(
         machine = counted(imported.executors, "processor")
         _say(f"the source's machine had {machine}: use --executors {imported.executors}")
     if imported.as_it_ran is not None:
-        _say_how_it_ran(imported.as_it_ran, size)
+        _say_how_it_ran(imported.as_it_ran)
     for reason, count in imported.skipped.items():
         _say(f"{counted(count, 'job')} left out: {reason}")
 
 
-def _say_how_it_ran(ran: AsItRan, executor: ExecutorSize | None) -> None:
+def _say_how_it_ran(ran: AsItRan) -> None:
     jct = f"as they ran, the mean JCT was {amount(ran.mean_jct_s, 4)} s"
-    if executor is not None:
+    if ran.executors:
         _say(f"{jct}, and they took at most {counted(ran.at_once, 'executor')} at one time")
         return
     _say(f"{jct}, and at most {counted(ran.at_once, 'task')} ran at one time")

@@ -199,9 +199,16 @@ def test_an_export_says_what_it_left_out(tmp_path: Path) -> None:
     [
         (["stats", "none.jsonl"], "none.jsonl: cannot read it: No such file or directory"),
         (
-            ["import", "csv", "x", "--out", "y"],
-            "no format 'csv'; there are: alibaba, graphml, jsonl, kubernetes, swf, tpch, wfcommons",
+            ["import", "parquet", "x", "--out", "y"],
+            "no format 'parquet'; there are: alibaba, csv, graphml, jsonl, kubernetes, swf, tpch, wfcommons",
         ),
+        (["import", "swf", "x", "--column", "id=a", "--out", "-"], "--column does not apply to swf"),
+        (["import", "alibaba", "x", "--where", "a=b", "--out", "-"], "--where does not apply to alibaba"),
+        (
+            ["import", "csv", "x", "--column", "gpus=a", "--out", "-"],
+            "--column expects KEY=NAME with a KEY of arrival,",
+        ),
+        (["import", "csv", "x", "--where", "state", "--out", "-"], "--where expects NAME=VALUE, as state=COMPLETED,"),
         (["import", "tpch", ".", "--mean-gap-s", "inf", "--out", "-"], "--mean-gap-s: expected 0 to 1e+15 s, got inf"),
         (
             ["import", "tpch", ".", "--sequence", "decima", "--seed", "4294967296", "--out", "-"],

@@ -64,7 +64,9 @@ def test_a_task_takes_as_many_executors_as_its_pod_requests(tmp_path: Path) -> N
     found = imported(tmp_path, items, BY_GPU)
     assert list(zip(found.trace.job_ids, found.trace.stage_slots, strict=True)) == [("team/wide", 8), ("team/one", 1)]
     assert found.skipped == {f"no pod of it requests any {GPU}": 1}
-    assert found.as_it_ran == AsItRan(mean_jct_s=(19 + 8) / 2, at_once=64 + 8 + 4 + 1, devices={GPU: 64})
+    assert found.as_it_ran == AsItRan(
+        mean_jct_s=(19 + 8) / 2, at_once=64 + 8 + 4 + 1, executors=True, devices={GPU: 64}
+    )
     by_cpu = imported(tmp_path, items, ImportOptions(executor=ExecutorSize("cpu", 40)))
     assert list(zip(by_cpu.trace.job_ids, by_cpu.trace.stage_slots, strict=True)) == [("team/one", 3), ("team/none", 2)]
     everything = imported(tmp_path, items)

@@ -11,12 +11,15 @@ from fermata.sim.importers.base import Imported, ImportOptions
 from fermata.sim.importers.kubernetes import read_kubernetes
 from fermata.sim.importers.native import read_native
 from fermata.sim.importers.swf import read_swf
+from fermata.sim.importers.tables import read_table
 from fermata.sim.importers.tpch import read_tpch
 from fermata.sim.importers.wfcommons import read_wfcommons
 
 __all__ = ["IMPORTERS", "OPTIONS_OF_SOME", "ImportOptions", "Imported", "Importer"]
 
-OPTIONS_OF_SOME = frozenset({"executor", "keep_incomplete", "jobs", "mean_gap_s", "seed", "sequence"})
+OPTIONS_OF_SOME = frozenset(
+    {"column", "where", "executor", "keep_incomplete", "jobs", "mean_gap_s", "seed", "sequence"}
+)
 
 
 @dataclass(frozen=True)
@@ -45,12 +48,13 @@ def _read_graphml(path: str | Path, options: ImportOptions) -> Imported:
 
 _LOG, _RUNS = frozenset({"keep_incomplete"}), frozenset({"keep_incomplete", "mean_gap_s", "seed"})
 _SAMPLED = frozenset({"jobs", "mean_gap_s", "seed", "sequence"})
-_PODS = _LOG | {"executor"}
+_PODS, _TABLE = _LOG | {"executor"}, _LOG | {"column", "where"}
 
 IMPORTERS: dict[str, Importer] = {
     each.name: each
     for each in (
         Importer("alibaba", "batch_task.csv of Alibaba's 2018 cluster trace", read_alibaba, _LOG),
+        Importer("csv", "a table of jobs, one row each: as of Slurm's sacct, or a database", read_table, _TABLE),
         Importer("graphml", "GraphML: graphs of other programs, one file or a folder", _read_graphml, _RUNS),
         Importer("jsonl", "Fermata's own job traces", read_native, frozenset()),
         Importer("kubernetes", "Jobs, Argo Workflows and Tekton runs, as kubectl prints them", read_kubernetes, _PODS),

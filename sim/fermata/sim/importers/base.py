@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -27,6 +27,8 @@ class ImportOptions:
         exact_estimates: give the scheduler the real durations instead of what users asked for.
         one_slot: let every task take one slot, whatever number of processors the source says.
         executor: what one executor is, where the source says what tasks requested; None: one task takes one.
+        columns: names of the columns of a table, by what is in them (`fermata.sim.importers.tables`).
+        where: of the rows of a table only those that have one of these values, by the name of the column.
         jobs: how many jobs to sample from a source that holds templates rather than a log.
         mean_gap_s: mean time between arrivals for sources without arrivals; 0 lets all jobs arrive at once.
         seed: of what is sampled.
@@ -39,6 +41,8 @@ class ImportOptions:
     exact_estimates: bool = False
     one_slot: bool = False
     executor: ExecutorSize | None = None
+    columns: Mapping[str, str] = field(default_factory=dict)
+    where: Mapping[str, Set[str]] = field(default_factory=dict)
     jobs: int = 200
     mean_gap_s: float = 25.0
     seed: int = 0
@@ -55,12 +59,14 @@ class AsItRan:
 
     Args:
         mean_jct_s: from when a job arrived until it had ended, seconds, the mean of all jobs.
-        at_once: the most executors that were in use at one time.
+        at_once: the most tasks that ran at one time, or where it is known what an executor is, the most in use.
+        executors: whether it is executors that `at_once` counts.
         devices: the most that a task requested of each kind of device, such as `nvidia.com/gpu`.
     """
 
     mean_jct_s: float
     at_once: int
+    executors: bool = False
     devices: Requests = field(default_factory=dict)
 
 

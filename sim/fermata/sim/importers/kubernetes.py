@@ -66,7 +66,8 @@ def read_kubernetes(path: str | Path, options: ImportOptions = DEFAULTS) -> Impo
     at_once = most_at_once(
         (*pod.span_s, _slots(pod.spec.requests, options.executor)) for pod in pods if pod.span_s is not None
     )
-    return sink.finish(as_it_ran=AsItRan(fmean(jcts_s), at_once, _devices(pods)) if jcts_s else None)
+    counts = options.executor is not None
+    return sink.finish(as_it_ran=AsItRan(fmean(jcts_s), at_once, counts, _devices(pods)) if jcts_s else None)
 
 
 def _fit(run: Run, executor: ExecutorSize | None) -> Run:

@@ -73,17 +73,34 @@ def family_of(meta: Meta, maker: str | None) -> str:
     return meta.label(FAMILY) or maker or without_run_suffix(meta.name)
 
 
+class SoFar:
+    """What had ended by the time at which a job arrived, as one after the other arrives."""
+
+    def __init__(self) -> None:
+        self._known = EarlierRuns()
+        self._ahead: list[tuple[Lesson, StageKey, int]] = []
+
+    def by(self, now_s: float) -> EarlierRuns:
+        """Return what is known at a time, which is never before the one asked for last."""
+        while self._ahead and self._ahead[0][0].end_s <= now_s:
+            lesson, key, slots = heapq.heappop(self._ahead)
+            self._known.learn(key, slots, lesson)
+        return self._known
+
+    def add(self, key: StageKey, slots: int, lesson: Lesson) -> None:
+        """Take a stage that is known from its end on."""
+        heapq.heappush(self._ahead, (lesson, key, slots))
+
+
 def add_runs(sink: JobSink, runs: Iterable[Run], options: ImportOptions) -> list[float]:
     """Add runs as jobs, in order of arrival, the first at 0; return the JCT that each had, seconds."""
     ordered = sorted(runs, key=lambda run: (run.meta.created_s, run.meta.namespace, run.meta.name))
-    known, to_learn = EarlierRuns(), list[tuple[float, str, str, Run, RanStage]]()
-    seen, jcts_s = Counter[str](), list[float]()
+    so_far, seen, jcts_s = SoFar(), Counter[str](), list[float]()
     for run in ordered:
         if sink.full:
             break
         now_s = run.meta.created_s
-        while to_learn and to_learn[0][0] <= now_s:
-            _learn(known, options.executor, *heapq.heappop(to_learn)[3:])
+        known = so_far.by(now_s)
         stages = [_spec(run, stage, known, options) for stage in run.stages]
         title = f"{run.meta.namespace}/{run.meta.name}"
         seen[title] += 1  # a name may be used again once its object is gone
@@ -91,7 +108,8 @@ def add_runs(sink: JobSink, runs: Iterable[Run], options: ImportOptions) -> list
         sink.add(job_id, now_s - ordered[0].meta.created_s, stages)
         jcts_s.append(max(stage.end_s for stage in run.stages) - now_s)
         for stage in run.stages:
-            heapq.heappush(to_learn, (stage.end_s, run.meta.uid, stage.name, run, stage))
+            lesson = Lesson(stage.end_s, f"{run.meta.uid}/{stage.name}", mean_duration_s(stage.durations_s))
+            so_far.add(_key(run, stage), stage.slots(options.executor), lesson)
     return jcts_s
 
 
@@ -104,11 +122,6 @@ def _spec(run: Run, stage: RanStage, known: EarlierRuns, options: ImportOptions)
         slots=slots,
         estimate_s=None if options.exact_estimates else known.of(_key(run, stage), slots).seconds,
     )
-
-
-def _learn(known: EarlierRuns, executor: ExecutorSize | None, run: Run, stage: RanStage) -> None:
-    lesson = Lesson(stage.end_s, f"{run.meta.uid}/{stage.name}", mean_duration_s(stage.durations_s))
-    known.learn(_key(run, stage), stage.slots(executor), lesson)
 
 
 def _key(run: Run, stage: RanStage) -> StageKey:
