@@ -52,6 +52,7 @@ class VirtualCluster(Server):
         self._refill_s: dict[str, float] = {}  # by uid of Jobs that make no pods now: until when
         self.leads = True
         self.shut_for = "Forbidden"
+        self.quota: dict[str, int] = {}  # by workflow: how many pods of it may be at once
         self.shut_s: dict[str, float] = {}  # by workflow: until when nobody may let a pod of it through
         self._news = True
         self._pool = self.put("p", {"metadata": {"name": "pool", "uid": "p", "generation": 1}, "spec": pool})
@@ -208,6 +209,7 @@ class VirtualCluster(Server):
         present, made = sum(_owner(pod) == uid for pod in self.pods.values()), status["made"]
         if uid in self._refill_s:
             wanted = present
+        wanted = min(wanted, self.quota.get(spec["template"]["metadata"]["labels"][names.LABEL_WORKFLOW], wanted))
         missing = wanted - present
         for index in range(made, made + missing):
             name, template = f"{uid}-{index}", spec["template"]

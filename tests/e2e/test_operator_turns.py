@@ -18,6 +18,7 @@ from tests.operator_rig import (
     stages_of,
     wait_until,
 )
+from tests.processes import fermata
 
 pytestmark = pytest.mark.e2e
 
@@ -56,6 +57,25 @@ def test_what_is_short_comes_between_the_tasks_of_a_wide_stage(cluster: Cluster,
     assert (row["succeeded"], row["failed"]) == (6, 0)
     if give_back == "Task":  # else with what a Job controller takes from one task to the next
         assert row["taskSeconds"] == pytest.approx(2.0, abs=0.7)
+
+
+def test_what_is_held_between_its_tasks_is_explained_and_can_be_released(cluster: Cluster, kubeconfig: Path) -> None:
+    at = ("--kubeconfig", str(kubeconfig))
+    policy = {"name": "sjf-hold:tau=1,split=2"}
+    cluster.pool("turns-held", executors=2, policy=policy, giveBack="Task", maxHoldSeconds=300)
+    assert fermata("release-all", "turns-held", *at).returncode == 0
+    cluster.submit("long-held", "turns-held", [stage("a", 60.0)])
+    cluster.wait_for("long-held", "Running", "True")
+    cluster.submit("wide-held", "turns-held", [stage("a", 2.0, tasks=3)])
+    cluster.wait_for("wide-held", "Running", "True")
+    assert fermata("release-all", "turns-held", "--undo", *at).returncode == 0
+    cluster.wait_for("wide-held", "Held", "True")
+    assert cluster.status("wide-held")["policy"] == policy["name"]
+    told = fermata("explain", "wide-held", *at).stdout
+    for line in ("held for", "alternative: started now", "at the latest (maxHoldSeconds 300)", "to start it: fermata"):
+        assert line in told
+    assert fermata("release", "wide-held", "a", *at).stdout == "stage a: released, it was held\n"
+    assert stages_of(cluster.wait_for("wide-held"))["a"]["succeeded"] == 3
 
 
 def test_between_its_tasks_a_workflow_waits_and_says_so(cluster: Cluster) -> None:

@@ -67,11 +67,13 @@ def _told(raw: dict[str, Any], stages: list[str], *, undo: bool) -> list[str]:
     rows = {row["name"]: row for row in (raw.get("status") or {}).get("stages") or []}
     lines = []
     for name in stages or stage_names(raw):
-        state = str(rows.get(name, {}).get("state", "Pending"))
-        if state in ("Running", "Succeeded", "Failed", "Skipped"):
+        row = rows.get(name, {})
+        state = str(row.get("state", "Pending"))
+        held = state == "Held" or bool(row.get("heldSince"))  # between two of its tasks a stage runs, and is held
+        if state in ("Running", "Succeeded", "Failed", "Skipped") and not held:
             lines.append(f"stage {name}: {state.lower()} already")
         elif undo:
             lines.append(f"stage {name}: may be held again")
         else:
-            lines.append(f"stage {name}: released" + (", it was held" if state == "Held" else ""))
+            lines.append(f"stage {name}: released" + (", it was held" if held else ""))
     return lines

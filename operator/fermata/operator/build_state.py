@@ -307,15 +307,17 @@ def _lanes(stage: StageView, pods: Mapping[str, Mapping[str, PodFact]], now_s: f
     if not stage.occupied or stage.job is None:
         return []
     length_s = stage.estimate.seconds
+    # What has not got on for long is late, and not about to begin: nobody would be held for ever for its end.
+    about_s = min(stage.job.start_s, now_s) if stage.job.amiss(now_s) else now_s
     # Another clock may say that a pod begins in a moment.
     begun = sorted(
-        min(pod.start_s, now_s) if pod.start_s is not None else now_s
+        min(pod.start_s, now_s) if pod.start_s is not None else about_s
         for pod in pods.get(stage.job.meta.uid, {}).values()
         if not pod.gated
     )[: stage.occupied]
     # Between a Job and its pods there is a moment; a task without a pod began with its Job, or is about to. Once
     # one has failed it is about to begin anew, maybe minutes later.
-    unseen_s = now_s if stage.job.succeeded or stage.job.failed else min(stage.job.start_s, now_s)
+    unseen_s = about_s if stage.job.succeeded or stage.job.failed else min(stage.job.start_s, now_s)
     begun += [unseen_s] * (stage.occupied - len(begun))
     ends_s = sorted(start_s + length_s for start_s in begun)
     return ends_s if stage.job.gated else sorted(given_back_s(ends_s, stage.pending, length_s, now_s))

@@ -17,6 +17,9 @@ from fermata.operator.times import parse_or_none
 from fermata.operator.why import seconds
 from fermata.policy.wording import counted
 
+# Why a stage waits that has begun and gives its executors back after each task.
+_BETWEEN = (reasons.HELD_BY_POLICY, reasons.EXECUTORS_BUSY, reasons.PARALLELISM_REACHED, reasons.WAITING_FOR_TURN)
+
 
 def explain(workflow: WorkflowFact, pool: PoolFact | str, stage: str | None, now_s: float) -> list[str]:
     """Return the story of a workflow, or of one of its stages.
@@ -107,21 +110,26 @@ def _stage_lines(row: StageStatus, workflow: WorkflowFact, pool: PoolFact | None
         lines.append(f"  started {waited}, at most {at_once} at once, as Job {row.job_name}")
     if row.run_seconds is not None:
         lines.append(f"  ran {row.run_seconds:.1f} s")
-    if row.state not in ("Held", "Waiting") and (row.reason or row.message):
+    if not _waits(row) and (row.reason or row.message):
         lines.append(f"  {row.reason}: {row.message or reasons.MEANING.get(row.reason, '')}")
     return lines
 
 
+def _waits(row: StageStatus) -> bool:
+    """Tell whether a stage could be given executors and has none: before it began, or between its tasks."""
+    return row.state in ("Held", "Waiting") or (row.state == "Running" and not row.active and row.reason in _BETWEEN)
+
+
 def _waiting_lines(row: StageStatus, workflow: WorkflowFact, pool: PoolFact | None, now_s: float) -> list[str]:
     """Return why a ready stage does not run, and what would have happened otherwise."""
-    if row.state not in ("Held", "Waiting"):
+    if not _waits(row):
         return []
     # The status keeps the message that it began with, or that an edit left: its numbers are not of now, as below.
     told = f", as last told: {row.message}" if row.message else f": {reasons.MEANING.get(row.reason, '')}"
     lines = [f"  {row.reason}{told}"]
     if row.name in workflow.released:
         lines.append("  released: it is not held any more")
-    if row.state == "Held":
+    if row.state == "Held" or row.held_since is not None:
         held_s = (row.held_seconds or 0.0) + _since(row.held_since, now_s)
         lines.append(f"  held for {seconds(held_s)} so far")
         until_s = parse_or_none(row.hold_until)
@@ -160,7 +168,8 @@ def _limits(
 def _length_s(row: StageStatus, workflow: WorkflowFact, pool: PoolFact) -> float:
     """Return how long a stage would take on the executors that are free now, as wide as its workflow may be."""
     spec = next((stage for stage in workflow.spec.stages if stage.name == row.name), None) if workflow.spec else None
-    slots, tasks = (spec.slots, spec.tasks) if spec else (1, max(row.tasks, 1))
+    slots, tasks = (spec.slots, spec.tasks) if spec else (1, row.tasks)
+    tasks = max(tasks - row.succeeded, 1)
     free = max(pool.status.executors - pool.status.busy, 0)
     own = workflow.spec.parallelism if workflow.spec else None
     room = tasks if own is None else own - sum(other.active for other in workflow.status.stages)

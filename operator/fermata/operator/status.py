@@ -124,7 +124,7 @@ def without_stages(status: Mapping[str, Any]) -> dict[str, Any]:
 
 def _policy(view: WorkflowView, policy: str) -> str:
     """Return which policy made the latest decision about a workflow; `policy` is asked about it if it may start."""
-    if not view.blocked and any(stage.phase == "Ready" for stage in view.stages):
+    if not view.blocked and any(stage.waits for stage in view.stages):
         return policy or view.fact.status.policy or ""
     jobs = [stage.job for stage in view.stages if stage.job is not None and stage.job.policy]
     latest = max(jobs, key=lambda job: job.start_s, default=None)

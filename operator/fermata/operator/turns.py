@@ -58,7 +58,7 @@ class Turns:
             self._owed.pop(uid, None)
         number, total_s = self._ended.get(uid, (0, 0.0))
         task_s = total_s / number if number else None
-        lacks_ready = job.begins_more and job.ready < min(begun, left)
+        lacks_ready = job.begins_more and job.ready < min(begun + owed, left)
         idle_s = min(job.idle_s, now_s) if lacks_ready else math.inf
         unsettled = max(job.active - present, 0) + job.uncounted
         absent = max(left - begun - unsettled - at_gate, 0) if lacks_pods else 0

@@ -347,6 +347,21 @@ def test_a_stage_without_pods_is_expected_to_end_after_its_estimate(executors: i
     assert state.executor_free_at_s[0] == NOW + 6
 
 
+@pytest.mark.parametrize("failed", [0, 1])
+@pytest.mark.parametrize(("idle_s", "left_s"), [(59.0, 10.0), (60.0, -64.0)])
+def test_a_task_that_has_not_begun_for_long_is_late_and_not_about_to_begin(
+    failed: int, idle_s: float, left_s: float
+) -> None:
+    # Its pod waits for a node, or is to be made again: whoever waits for its end must not wait for ever.
+    fact = workflow_fact_of("w", stage("a"), now_s=NOW)
+    assert fact.spec is not None
+    made = replace(job_fact_of("w", "a", NOW, start_s=NOW - 74, failed=failed), ready=0, idle_s=NOW - idle_s)
+    seen = view(fact, fact.spec, {"a": made}, {}, {}, Estimates(), NOW)
+    pending = pod_fact({"metadata": {"uid": "p"}, "status": {"phase": "Pending"}}, NOW)
+    state, _ = _build([seen], pods={} if failed else {made.meta.uid: {"p": pending}})
+    assert state.executor_free_at_s[0] - NOW == left_s
+
+
 def test_the_edges_of_a_state_are_those_of_its_workflows_in_the_order_of_its_stages() -> None:
     views = [
         _view("late", stage("b", "a"), stage("a"), arrival_s=T0 + 5.25),

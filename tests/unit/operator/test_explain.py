@@ -8,6 +8,7 @@ import pytest
 from tests.unit.operator.objects import T0, Raw, stage, workflow, workflow_fact_of
 
 from fermata.cli.clusters import expect_stage
+from fermata.operator import reasons
 from fermata.operator.explain import explain
 from fermata.operator.facts import pool_fact
 from fermata.operator.times import render
@@ -99,6 +100,28 @@ def test_a_held_stage_starts_when_the_first_limit_is_reached(limits: dict[str, i
     conditions = [_condition("Accepted", "True", "Valid"), _condition("Succeeded", "Unknown", "Held")]
     lines = _explained({"conditions": conditions, "stages": [row]}, **limits)
     assert [line.strip() for line in lines if "at the latest" in line] == ([told] if told else [])
+
+
+def test_a_stage_that_is_held_between_its_tasks_is_told_of_as_one_before_them() -> None:
+    row = {
+        "name": "a", "state": "Running", "reason": "HeldByPolicy", "tasks": 5, "succeeded": 2, "estimateSeconds": 60,
+        "startTime": render(T0 + 1.0), "readyTime": render(T0), "heldSince": render(T0 + 70.0), "heldSeconds": 20.0,
+    }  # fmt: skip
+    accepted = [_condition("Accepted", "True", "Valid")]
+    fact = workflow_fact_of("w", stage("a", tasks=5), status={"conditions": accepted, "stages": [row]})
+    pool = {"metadata": {"name": "pool"}, "spec": {"executors": 2, "maxHoldSeconds": 600}, "status": {"executors": 2}}
+    told = explain(fact, pool_fact(pool), None, T0 + 100.0)
+    at = told.index(f"  HeldByPolicy: {reasons.MEANING[reasons.HELD_BY_POLICY]}")
+    assert told[at + 1 : at + 5] == [
+        "  held for 50 s so far",
+        "  alternative: started now it would be done in about 120 s, and its executors busy until then",
+        "  starts in 9 min at the latest (maxHoldSeconds 600)",
+        "  to start it: fermata release w a -n default",
+    ]
+    waits = {**row, "reason": "ExecutorsBusy", "heldSince": None, "message": "needs 1 executor, 0 of 2 free"}
+    told = _explained({"conditions": accepted, "stages": [waits]})
+    assert "  ExecutorsBusy, as last told: needs 1 executor, 0 of 2 free" in told
+    assert not any("held for" in line for line in told)
 
 
 def test_of_a_committed_hold_its_end_is_told() -> None:

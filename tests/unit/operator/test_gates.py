@@ -81,6 +81,17 @@ def test_a_pod_that_was_let_through_and_does_not_get_ready_is_told_of() -> None:
     assert _row(cluster, "stuck")["reason"] == reasons.NO_POD_READY
 
 
+@pytest.mark.parametrize(("pods", "reason"), [(0, reasons.NO_POD_READY), (1, reasons.PODS_NOT_READY)])
+def test_a_stage_that_has_executors_for_more_pods_than_it_may_have_says_so(pods: int, reason: str) -> None:
+    cluster = _cluster(3, few=500.0)
+    cluster.quota["few"] = cluster.ready = pods
+    _run(cluster, {"few": (0.0, stage("a", tasks=2))}, 59.0)
+    assert _row(cluster, "few")["reason"] == ""
+    _run(cluster, {}, 100.0)
+    row = _row(cluster, "few")
+    assert (row["reason"], row["active"]) == (reason, 2)
+
+
 def test_a_job_that_another_operator_made_and_let_pods_of_through_is_given_no_turn_twice() -> None:
     cluster = _cluster(3, wide=5.0)
     cluster.denied_s = []  # nothing is told of it
