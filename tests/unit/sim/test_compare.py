@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from fermata.policy.errors import InputError
+from fermata.policy.registry import load
 from fermata.sim.compare.episodes import mean_jct_bound
 from fermata.sim.compare.outcome import Comparison
 from fermata.sim.compare.run import Point, Sample, Unit, Workload, run_unit, run_units, units_of
@@ -17,6 +18,7 @@ from fermata.sim.experiment import Setting
 from fermata.sim.report.holds import HoldEffect
 from fermata.sim.report.numbers import ClassRow, above_bound_percent, class_rows
 from fermata.sim.scenarios import scenario
+from fermata.sim.simulate import simulate
 from fermata.sim.trace_builder import StageSpec, TraceBuilder, one_stage_trace
 
 SETTINGS = [Setting(name, 2, warm=2) for name in ("sjf", "sjf-hold:tau=60,split=30")]
@@ -277,7 +279,16 @@ def test_a_bound_holds_for_jobs_of_any_kind(jobs: list[list[StageSpec]], executo
 def test_a_bound_is_the_best_where_every_job_is_one_task() -> None:
     found = mean_jct_bound(one_stage_trace([0.0, 0.0], [0.25, 0.5]), 1)
     assert found == ("mean busy times of jobs that cannot be preempted", pytest.approx(0.5))
-    assert mean_jct_bound(one_stage_trace([0.0, 0.0], [4.0, 0.0]), 1) is None, "it is not proven for those"
+
+
+@pytest.mark.parametrize(
+    ("length_s", "bound_s"), [([4.0, 0.0], 2.0), ([0.25, 0.0, 0.5], 1.0 / 3.0), ([0.0, 0.0], None)]
+)
+def test_jobs_without_work_take_nothing_from_the_others(length_s: list[float], bound_s: float | None) -> None:
+    trace = one_stage_trace([0.0] * len(length_s), length_s)
+    found = mean_jct_bound(trace, 1)
+    assert (found and found[1]) == (bound_s and pytest.approx(bound_s))
+    assert float(simulate(trace, 1, load("sjf")).job_jct_s.mean()) >= (bound_s or 0.0)
 
 
 def test_all_seeds_count_in_the_numbers() -> None:

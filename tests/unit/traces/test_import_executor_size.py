@@ -75,6 +75,15 @@ def test_a_task_takes_as_many_executors_as_its_pod_requests(tmp_path: Path) -> N
     assert everything.as_it_ran.devices == {GPU: 64}
 
 
+def test_what_ran_at_one_time_is_what_the_jobs_of_the_trace_took(tmp_path: Path) -> None:
+    parts = [pod(name, (JOB, "mixed"), 0, 9) for name in "abc"]  # which request no GPU, and take one executor each
+    mixed = [job("mixed", 0, succeeded=4), *parts, *asking([pod("d", (JOB, "mixed"), 0, 9)], gpu=2)]
+    wide = asking([job("wide", 1, succeeded=1), pod("w", (JOB, "wide"), 1, 9)], gpu=16)
+    for limit, at_once in ((None, 3 + 2 + 16), (1, 3 + 2)):
+        options = ImportOptions(executor=BY_GPU.executor, limit=limit)
+        assert (imported(tmp_path, [*mixed, *wide], options).as_it_ran or AsItRan(0.0, 0)).at_once == at_once
+
+
 def test_pods_that_are_gone_requested_what_their_template_says(tmp_path: Path) -> None:
     gone = job("gone", 0, succeeded=2, end=30)
     limited = {"containers": [{"resources": {"limits": {GPU: "2"}}}]}  # the API server makes a request of it in pods

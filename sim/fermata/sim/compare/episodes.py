@@ -69,16 +69,19 @@ def _rests(episode: Episode, stage: int) -> tuple[FloatArray, FloatArray]:
 def mean_jct_bound(trace: Trace, executors: int) -> tuple[str, float] | None:
     """Return what no schedule's mean JCT over all jobs of a trace can go below, and how that is known.
 
-    None where a job has no work, to which the bounds do not apply.
+    The bounds apply to jobs that have work. Whatever has none takes no executor and no time from these, and its JCT is
+    not below 0. None where no job has any.
 
     Source: `fermata.policy.theory.bounds`.
     """
     shapes: JobShapes = job_shapes(trace, executors)
-    if not np.all(shapes.work_s > 0.0):
+    works = shapes.work_s > 0.0
+    if not works.any():
         return None
+    arrival_s, work_s, share = trace.job_arrival_s[works], shapes.work_s[works], float(works.mean())
     one_task = trace.tasks == trace.stages == trace.jobs and bool(np.all(trace.stage_slots == 1))
     if one_task and bool(np.all(np.isnan(trace.stage_serial_fraction))):
-        bound_s = lower_bound_s(trace.job_arrival_s, shapes.work_s, executors)
+        bound_s = share * lower_bound_s(arrival_s, work_s, executors)
         return "mean busy times of jobs that cannot be preempted", bound_s
-    pooled_s = float(pooled_srpt_jct_s(trace.job_arrival_s, shapes.work_s, executors).mean())
+    pooled_s = share * float(pooled_srpt_jct_s(arrival_s, work_s, executors).mean())
     return "pooled SRPT, and critical paths", max(pooled_s, float(shapes.critical_path_s.mean()))

@@ -4,7 +4,7 @@ Source: https://github.com/alibaba/clusterdata/blob/master/cluster-trace-v2018/t
 instance_num, job_name, task_type, status, start_time, end_time, plan_cpu, plan_mem.
 
 What becomes of it:
-- the rows of one job_name are one job; each row is a stage with `instance_num` tasks;
+- the rows of one job_name are one job; each row is a stage with `instance_num` tasks, or one if it does not say;
 - `M2_1` is number 2 and depends on number 1, `J4_2_3` on 2 and 3; a part that is no number ends the list; any other
   name (`task_...`, `MergeTask`) depends on nothing;
 - every task of a stage takes end_time - start_time, the only duration in this table, and one slot;

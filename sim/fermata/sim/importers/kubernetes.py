@@ -63,11 +63,16 @@ def read_kubernetes(path: str | Path, options: ImportOptions = DEFAULTS) -> Impo
     jcts_s = add_runs(sink, runs, options)
     known = objects.jobs.keys() | objects.workflows.keys() | objects.task_runs.keys()
     pods = [pod for uid in known for pod in pods_of.get(uid, ())]
+    whole_of = _wholes(objects)
     at_once = most_at_once(
-        (*pod.span_s, _slots(pod.spec.requests, options.executor)) for pod in pods if pod.span_s is not None
+        (*pod.span_s, options.executor.slots(pod.spec.requests) if options.executor is not None else 1)
+        for uid in known
+        if whole_of.get(uid, uid) in jcts_s
+        for pod in pods_of.get(uid, ())
+        if pod.span_s is not None
     )
     counts = options.executor is not None
-    return sink.finish(as_it_ran=AsItRan(fmean(jcts_s), at_once, counts, _devices(pods)) if jcts_s else None)
+    return sink.finish(as_it_ran=AsItRan(fmean(jcts_s.values()), at_once, counts, _devices(pods)) if jcts_s else None)
 
 
 def _fit(run: Run, executor: ExecutorSize | None) -> Run:
@@ -81,11 +86,10 @@ def _fit(run: Run, executor: ExecutorSize | None) -> Run:
     return run
 
 
-def _slots(requests: Requests, executor: ExecutorSize | None) -> int:
-    """Return how many executors a pod takes: none if it requests nothing of what one consists of."""
-    if executor is None:
-        return 1
-    return executor.slots(requests) if requests.get(executor.resource) else 0
+def _wholes(objects: Objects) -> dict[str, str]:
+    """Return of which PipelineRun each TaskRun is a part, by uid."""
+    owners = ((uid, run.metadata.controller) for uid, run in objects.task_runs.items())
+    return {uid: owner.uid for uid, owner in owners if owner is not None and owner.uid in objects.pipeline_runs}
 
 
 def _devices(pods: Iterable[Pod]) -> Requests:
@@ -102,12 +106,11 @@ def _makers(objects: Objects, pods_of: Mapping[str, list[Pod]], *, keep: bool) -
         yield partial(_job_run, job, pods_of.get(uid, []), keep=keep)
     for uid, workflow in objects.workflows.items():
         yield partial(argo_run, workflow, pods_of.get(uid, []), keep=keep)
-    parts = _by_owner(objects.task_runs.values())
+    parts, whole_of = _by_owner(objects.task_runs.values()), _wholes(objects)
     for uid, whole in objects.pipeline_runs.items():
         yield partial(pipeline_run, whole, parts.get(uid, []), pods_of, keep=keep)
     for uid, alone in objects.task_runs.items():
-        owner = alone.metadata.controller
-        if owner is None or owner.uid not in objects.pipeline_runs:
+        if uid not in whole_of:
             yield partial(task_run, alone, pods_of.get(uid, []), keep=keep)
 
 

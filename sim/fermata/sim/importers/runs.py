@@ -92,10 +92,10 @@ class SoFar:
         heapq.heappush(self._ahead, (lesson, key, slots))
 
 
-def add_runs(sink: JobSink, runs: Iterable[Run], options: ImportOptions) -> list[float]:
-    """Add runs as jobs, in order of arrival, the first at 0; return the JCT that each had, seconds."""
+def add_runs(sink: JobSink, runs: Iterable[Run], options: ImportOptions) -> dict[str, float]:
+    """Add runs as jobs, in order of arrival, the first at 0; return the JCT that each had by its uid, seconds."""
     ordered = sorted(runs, key=lambda run: (run.meta.created_s, run.meta.namespace, run.meta.name))
-    so_far, seen, jcts_s = SoFar(), Counter[str](), list[float]()
+    so_far, seen, jcts_s = SoFar(), Counter[str](), dict[str, float]()
     for run in ordered:
         if sink.full:
             break
@@ -106,7 +106,7 @@ def add_runs(sink: JobSink, runs: Iterable[Run], options: ImportOptions) -> list
         seen[title] += 1  # a name may be used again once its object is gone
         job_id = title if seen[title] == 1 else f"{title}/{run.meta.uid}"
         sink.add(job_id, now_s - ordered[0].meta.created_s, stages)
-        jcts_s.append(max(stage.end_s for stage in run.stages) - now_s)
+        jcts_s[run.meta.uid] = max(stage.end_s for stage in run.stages) - now_s
         for stage in run.stages:
             lesson = Lesson(stage.end_s, f"{run.meta.uid}/{stage.name}", mean_duration_s(stage.durations_s))
             so_far.add(_key(run, stage), stage.slots(options.executor), lesson)
