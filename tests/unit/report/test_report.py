@@ -307,6 +307,20 @@ def test_milliseconds_and_decades_are_told_as_well_as_minutes() -> None:
         assert words in huge
 
 
+@pytest.mark.parametrize("jct_s", [0.02, 3.0, 1800.0, 176_178.0, 6_200_000.0])
+def test_the_numbers_below_a_chart_do_not_run_into_each_other_however_long_jobs_are(jct_s: float) -> None:
+    runs = [Run(name, [schedule([share * jct_s] * 3)]) for name, share in (("sjf", 1.0), ("fifo", 0.4))]
+    (view,) = views_of(Report("t", "l", [Section("s", "", runs, "sjf")]))
+    for drawing in view.drawings:
+        figure = drawing.draw(LIGHT)
+        figure.draw_without_rendering()
+        for axes in figure.axes:
+            first, last = axes.get_xlim()
+            labels = [tick.label1 for tick in axes.xaxis.get_major_ticks() if first <= tick.get_loc() <= last]
+            boxes = [label.get_window_extent() for label in labels if label.get_visible() and label.get_text()]
+            assert all(right.x0 - left.x1 > 4.0 for left, right in pairwise(boxes)), drawing.name
+
+
 @pytest.mark.parametrize("change_s", [0.003, 0.04, 3.0, 400.0])
 def test_differences_of_any_size_have_a_scale(change_s: float) -> None:
     runs = [Run("sjf", [schedule([10.0, 20.0, 30.0])]), Run("learned", [schedule([10.0, 20.0 + change_s, 30.0])])]

@@ -260,6 +260,7 @@ def jct_split(names: Sequence[str], figures: Sequence[Mapping[str, float]]) -> D
         axes.invert_yaxis()
         axes.margins(x=0.16)
         axes.set_xlim(left=0.0)
+        axes.locator_params(axis="x", nbins=5)  # of a mean of days each is six digits wide
         axes.set_xlabel("mean seconds a job")
         axes.grid(axis="x")
         looks = zip(("wait", "held", "run"), palette.looks(palette.muted), strict=True)
