@@ -134,7 +134,8 @@ def import_(
 
 
 def _say_how_it_ran(ran: AsItRan) -> None:
-    jct = f"as they ran, the mean JCT was {amount(ran.mean_jct_s, 4)} s"
+    known = "" if ran.jobs is None else f" ({counted(ran.jobs, 'job')}; of the others nothing says when they started)"
+    jct = f"as they ran{known}, the mean JCT was {amount(ran.mean_jct_s, 4)} s"
     if ran.executors:
         _say(f"{jct}, and they took at most {counted(ran.at_once, 'executor')} at one time")
         return

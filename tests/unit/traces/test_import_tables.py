@@ -70,8 +70,9 @@ def test_only_rows_with_one_of_the_values_of_each_column_are_of_the_table(tmp_pa
     wanted = values_of(["state=COMPLETED", "state=FAILED", "user=ann"], "--where")
     found = imported(tmp_path, GPUS, ImportOptions(columns=COLUMNS, where=wanted))
     assert (list(found.trace.job_ids), found.skipped) == (["10", "7"], {"takes no executor": 1})
-    with pytest.raises(InputError, match=r"jobs.csv: no usable jobs: there is nothing in it"):
-        imported(tmp_path, GPUS, ImportOptions(columns=COLUMNS, where={"state": frozenset({"done"})}))
+    with pytest.raises(InputError, match=r"jobs.csv: no row has state=done or over and user=ann"):
+        where = values_of(["state=over", "state=done", "user=ann"], "--where")
+        imported(tmp_path, GPUS, ImportOptions(columns=COLUMNS, where=where))
 
 
 def test_what_sacct_prints_is_such_a_table(tmp_path: Path) -> None:
@@ -101,6 +102,44 @@ def test_a_family_is_known_by_its_runs_that_had_ended(tmp_path: Path) -> None:
     assert found.trace.stage_estimate_s.tolist() == [60.0, 60.0, 10.0, 10.0, 8.5, 10.0 - 1.5, ended, ended]
 
 
+def test_a_run_whose_estimate_somebody_gave_is_learned_from_all_the_same(tmp_path: Path) -> None:
+    text = "arrival_s,duration_s,estimate_s,family\n0,36,864,a\n50,36,864,a\n100,36,UNLIMITED,a\n200,,9,a\n300,5,,a\n"
+    kept = imported(tmp_path, text, ImportOptions(keep_incomplete=True)).trace
+    assert kept.stage_estimate_s.tolist() == [864.0, 864.0, 36.0, 9.0, 36.0]
+
+
+def test_a_run_is_known_from_its_end_on_whatever_it_took(tmp_path: Path) -> None:
+    text = "arrival_s,start_s,duration_s,end_s,family\n0,0,100,5000,a\n200,200,100,6000,a\n5500,5500,1,,a\n"
+    found = imported(tmp_path, text, ImportOptions())
+    assert found.trace.stage_estimate_s.tolist() == [60.0, 60.0, 100.0]
+    assert found.as_it_ran == AsItRan((5000 + 5800 + 1) / 3, 2, executors=True)
+
+
+def test_how_jobs_did_is_told_of_those_that_are_known_to_have_started(tmp_path: Path) -> None:
+    text = "arrival_s,start_s,duration_s,slots\n0,5,10,4\n1,,10,2\n2,6,10,2\n9,8,10,1\n"
+    found = imported(tmp_path, text, ImportOptions())
+    assert (found.as_it_ran, found.skipped) == (
+        AsItRan(14.5, 6, executors=True, jobs=2),
+        {"started before it arrived": 1},
+    )
+    narrow = imported(tmp_path, text, ImportOptions(one_slot=True)).as_it_ran
+    assert narrow is not None
+    assert narrow.at_once == 2
+
+
+def test_the_header_is_read_as_rows_are(tmp_path: Path) -> None:
+    spaced = '"arrival_s", "duration_s"\n0, 5\n'
+    assert jobs(imported(tmp_path, spaced, ImportOptions())) == [("2", 0.0, 5.0, 1)]
+    german = 'Auftrag;"Start, UTC";"Dauer, s"\na;0;5\n'
+    columns = {"id": "Auftrag", "arrival": "Start, UTC", "duration": "Dauer, s"}
+    assert jobs(imported(tmp_path, german, ImportOptions(columns=columns))) == [("a", 0.0, 5.0, 1)]
+
+
+def test_a_row_without_an_id_cannot_have_that_of_another(tmp_path: Path) -> None:
+    found = imported(tmp_path, "id,arrival_s,duration_s\n3,0,1\n,1,1\n", ImportOptions())
+    assert list(found.trace.job_ids) == ["3", "line 3"]
+
+
 def test_without_names_columns_are_called_as_in_job_traces(tmp_path: Path) -> None:
     header = ",".join(DEFAULT_NAMES.values())
     found = imported(tmp_path, f"{header}\n3,4,3,7,2,0.5,9,2.5,j,f\n1,1,1,2,1,3,1,1,k,f\n", ImportOptions())
@@ -128,6 +167,9 @@ def test_columns_may_be_apart_by_several_signs_and_cells_be_quoted(tmp_path: Pat
         ("arrival_s,end_s\n1,2\n", 1, "no column says how long jobs took; expected --column duration=NAME, or start="),
         ("arrival_s,duration_s,id,id\n1,2,3,4\n", 1, "it has several columns 'id'"),
         ("arrival_s,duration_s\n1,2\n3\n", 3, "expected 2 columns as in the header, found 1"),
+        ('arrival_s,duration_s,id\n1,2,"a\n3,4,b\n5,6,c"\n', 2, "a quote that is never closed takes in whole lines"),
+        ("arrival_s\rduration_s\r1\r2\r", 1, "expected a header line: new-line character seen in unquoted field"),
+        ("x" * 140_000, 1, "expected a header line: field larger than field limit"),
         ("arrival_s,duration_s\n1,2\n\n3,4,5\n", 4, "expected 2 columns as in the header, found 3"),
         (
             "arrival_s,duration_s\nsoon,2\n",
@@ -202,7 +244,9 @@ def test_a_time_in_days_hours_and_minutes_is_that_number_of_seconds(seconds: flo
 def test_dates_are_in_utc_unless_they_say_otherwise() -> None:
     same = {moment_of(word, "t") for word in ("2026-11-30T08:00:00", "2026-11-30 08:00:00Z", "2026-11-30 09:00+01:00")}
     assert len(same) == 1
-    assert not moment_of("20261130", "t").dated
+    # Many a number could be read as a date: as hours of a day, and as a day of the year 1512.
+    numbers = ("20261130", "20201130.08", "1512010112345.0")
+    assert [moment_of(number, "t") for number in numbers] == [(float(number), False) for number in numbers]
 
 
 def test_the_command_imports_a_compressed_table_and_says_how_it_ran(tmp_path: Path) -> None:

@@ -61,12 +61,14 @@ class AsItRan:
         mean_jct_s: from when a job arrived until it had ended, seconds, the mean of all jobs.
         at_once: the most tasks that ran at one time, or where it is known what an executor is, the most in use.
         executors: whether it is executors that `at_once` counts.
+        jobs: of how many jobs that is known; None: of all.
         devices: the most that a task requested of each kind of device, such as `nvidia.com/gpu`.
     """
 
     mean_jct_s: float
     at_once: int
     executors: bool = False
+    jobs: int | None = None
     devices: Requests = field(default_factory=dict)
 
 

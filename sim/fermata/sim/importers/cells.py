@@ -57,16 +57,15 @@ def moment_of(word: str, what: str) -> Moment:
     >>> moment_of("86400", "t").seconds, moment_of("1970-01-02 01:00:00+01:00", "t").seconds
     (86400.0, 86400.0)
     """
+    try:  # at first, as many a number can be read as a date, too
+        return Moment(number_of(word, what), dated=False)
+    except ValueError:
+        pass
     try:
         date = datetime.fromisoformat(word)
-    except ValueError:
-        date = None
-    if date is None or word.isdigit():  # a number of eight digits is a date, too
-        try:
-            return Moment(number_of(word, what), dated=False)
-        except ValueError as error:
-            told = f"{what} must be a number of seconds, or a date as 2026-11-30 14:05:00, not {shown(word)}"
-            raise ValueError(told) from error
+    except ValueError as error:
+        told = f"{what} must be a number of seconds, or a date as 2026-11-30 14:05:00, not {shown(word)}"
+        raise ValueError(told) from error
     return Moment((date if date.tzinfo else date.replace(tzinfo=UTC)).timestamp(), dated=True)
 
 

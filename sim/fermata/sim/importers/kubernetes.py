@@ -72,7 +72,9 @@ def read_kubernetes(path: str | Path, options: ImportOptions = DEFAULTS) -> Impo
         if pod.span_s is not None
     )
     counts = options.executor is not None
-    return sink.finish(as_it_ran=AsItRan(fmean(jcts_s.values()), at_once, counts, _devices(pods)) if jcts_s else None)
+    return sink.finish(
+        as_it_ran=AsItRan(fmean(jcts_s.values()), at_once, counts, devices=_devices(pods)) if jcts_s else None
+    )
 
 
 def _fit(run: Run, executor: ExecutorSize | None) -> Run:

@@ -5,24 +5,26 @@ What becomes of a row:
   column that is called as in job traces (`DEFAULT_NAMES`), if there is one;
 - `arrival` is needed, and either `duration` or both `start` and `end`. Without `slots` each task takes one executor,
   without `tasks` there is one; executors in parts (`0.5`) are rounded up;
-- times are numbers of seconds from any origin, or dates in ISO 8601, in UTC unless they say otherwise; the first job
-  arrives at 0. How long is a number of seconds, or as Slurm and Python write it: `1-02:03:04`, `1 day, 2:03:04`;
-- the estimate is in `estimate`. Without that column it is the duration, or with `family`, which says what runs of the
-  same thing have in common, what Fermata would have known (`fermata.sim.importers.runs`): a job's duration from its end
-  on, and where no column has that, from when it would have ended had it not waited;
+- times are numbers of seconds from any origin, or dates in ISO 8601, in UTC unless they say otherwise; what can be a
+  number is one. The first job arrives at 0. How long is a number of seconds, or as Slurm and Python write it:
+  `1-02:03:04`, `1 day, 2:03:04`;
+- the estimate is in `estimate`. Without that it is the duration, or with `family`, which says what runs of the same
+  thing have in common, what Fermata would have known (`fermata.sim.importers.runs`): a job's duration from its end on,
+  and where no column says when that was, from when it would have ended had it not waited;
 - skipped: rows without an arrival, a duration or a number of executors (empty, or a word such as `Unknown` or `NULL`),
-  rows that end before they start, and those that take no executor. With `keep_incomplete` a duration that is not known
-  is 0 s, and a number of executors that is not known 1;
+  rows that start before they arrive or end before they start, and those that take no executor. With `keep_incomplete` a
+  duration that is not known is 0 s, and a number of executors that is not known 1;
 - rows of which a column has none of the values in `ImportOptions.where` are not of the table that was asked for: they
   are not counted.
 
-Columns are apart by commas, bars, semicolons or tabs: by that of which the header has most.
+Columns are apart by commas, bars, semicolons or tabs: by that of which the header has most, outside quotes.
 """
 
 from __future__ import annotations
 
 import csv
 import math
+import re
 from collections.abc import Iterator, Mapping, Set
 from pathlib import Path
 from statistics import fmean
@@ -52,8 +54,9 @@ DEFAULT_NAMES = {
 KEYS = tuple(DEFAULT_NAMES)
 
 _STAGE = "run"
-_APART = ",|;\t"
-_MISSING = frozenset({"", "-", "\\n", "n/a", "na", "nan", "nat", "none", "null", "unknown", "unlimited"})
+_APART, _QUOTED = ",|;\t", re.compile(r'"[^"]*"')
+_MISSING = frozenset({"", "-", "\\n", "n/a", "na", "nan", "nat", "none", "null", "partition_limit"})
+_MISSING |= {"unknown", "unlimited"}
 
 _T = TypeVar("_T")
 
@@ -64,7 +67,8 @@ class _Row(NamedTuple):
     id: str
     arrival_s: float
     start_s: float | None
-    duration_s: float
+    ended_s: float | None
+    duration_s: float | None
     tasks: int
     slots: int
     estimate_s: float | None
@@ -73,9 +77,16 @@ class _Row(NamedTuple):
     line: int
 
     @property
+    def takes_s(self) -> float:
+        """How long it takes: no time, if that is not known."""
+        return self.duration_s or 0.0
+
+    @property
     def end_s(self) -> float:
         """When it had ended, or would have if it had not waited."""
-        return (self.arrival_s if self.start_s is None else self.start_s) + self.duration_s
+        if self.ended_s is not None:
+            return self.ended_s
+        return (self.arrival_s if self.start_s is None else self.start_s) + self.takes_s
 
 
 class _SkipError(Exception):
@@ -137,9 +148,12 @@ def read_table(path: str | Path, options: ImportOptions = DEFAULTS) -> Imported:
             raise InputError(str(error), file=shown_name(path), line=line) from error
         if len(rows) == options.limit:
             break
+    if table.passed_over and not rows and options.where:
+        wanted = " and ".join(f"{name}={' or '.join(sorted(values))}" for name, values in options.where.items())
+        raise InputError(f"no row has {wanted}", file=shown_name(path))
     rows.sort(key=lambda row: row.arrival_s)
     _add(rows, sink, options)
-    return sink.finish(as_it_ran=_as_it_ran(rows))
+    return sink.finish(as_it_ran=_as_it_ran(rows, options))
 
 
 def _add(rows: list[_Row], sink: JobSink, options: ImportOptions) -> None:
@@ -147,26 +161,32 @@ def _add(rows: list[_Row], sink: JobSink, options: ImportOptions) -> None:
     so_far = SoFar()
     for row in rows:
         estimate_s = row.estimate_s
-        if row.family is not None and estimate_s is None:
-            key = StageKey("", row.family or f"line {row.line}", _STAGE)
-            estimate_s = so_far.by(row.arrival_s).of(key, row.slots).seconds
-            so_far.add(key, row.slots, Lesson(row.end_s, row.id, row.duration_s))
+        slots = 1 if options.one_slot else row.slots
+        if row.family is not None:
+            key = StageKey("", row.family, _STAGE)
+            if estimate_s is None:
+                estimate_s = so_far.by(row.arrival_s).of(key, slots).seconds
+            if row.duration_s is not None:
+                so_far.add(key, slots, Lesson(row.end_s, row.id, row.duration_s))
         stage = StageSpec(
             name=_STAGE,
-            durations_s=[row.duration_s] * row.tasks,
-            slots=1 if options.one_slot else row.slots,
+            durations_s=[row.takes_s] * row.tasks,
+            slots=slots,
             estimate_s=None if options.exact_estimates else estimate_s,
         )
         sink.add(row.id, row.arrival_s - rows[0].arrival_s, [stage], row.line, weight=row.weight)
 
 
-def _as_it_ran(rows: list[_Row]) -> AsItRan | None:
-    """Return how jobs did, if it is known of all when they started."""
-    started = [(row, row.start_s) for row in rows if row.start_s is not None]
-    if not rows or len(started) < len(rows):
+def _as_it_ran(rows: list[_Row], options: ImportOptions) -> AsItRan | None:
+    """Return how those jobs did of which it is known when they started and ended, if there are any."""
+    ran = [(row, row.start_s) for row in rows if row.start_s is not None and row.duration_s is not None]
+    if not ran:
         return None
-    at_once = most_at_once((start_s, row.end_s, row.tasks * row.slots) for row, start_s in started)
-    return AsItRan(fmean(row.end_s - row.arrival_s for row in rows), at_once, executors=True)
+    at_once = most_at_once(
+        (start_s, row.end_s, row.tasks * (1 if options.one_slot else row.slots)) for row, start_s in ran
+    )
+    mean_jct_s = fmean(row.end_s - row.arrival_s for row, _ in ran)
+    return AsItRan(mean_jct_s, at_once, executors=True, jobs=None if len(ran) == len(rows) else len(ran))
 
 
 class _Table:
@@ -178,10 +198,14 @@ class _Table:
         header = next(lines, None)
         if header is None:
             raise InputError("there is nothing in it; expected a header line", file=self._name)
-        apart = max(_APART, key=header.count)
-        self._header = [name.strip() for name in next(csv.reader([header], delimiter=apart))]
-        self._reader = csv.reader(lines, delimiter=apart, skipinitialspace=True, strict=True)
-        self._lines = lines
+        self._apart = max(_APART, key=_QUOTED.sub("", header).count)
+        try:
+            names = next(csv.reader([header], delimiter=self._apart, skipinitialspace=True))
+        except csv.Error as error:
+            raise InputError(f"expected a header line: {error}", file=self._name, line=1) from error
+        self._header = [name.strip() for name in names]
+        self._reader = csv.reader(lines, delimiter=self._apart, skipinitialspace=True, strict=True)
+        self._lines, self.passed_over = lines, 0
         self._at = self._places(options.columns)
         self._dated: bool | None = None
 
@@ -225,8 +249,13 @@ class _Table:
             if len(words) != len(self._header):
                 found = f"expected {counted(len(self._header), 'column')} as in the header, found {len(words)}"
                 raise InputError(found, file=self._name, line=line)
+            if any("\n" in word and word.count(self._apart) >= len(self._header) - 1 > 0 for word in words):
+                found = "a quote that is never closed takes in whole lines; expected quotes in pairs"
+                raise InputError(found, file=self._name, line=line)
             if all(words[place] in values for place, values in wanted):
                 yield line, words
+            else:
+                self.passed_over += 1
 
     def row(self, words: list[str], line: int) -> _Row:
         """Return what a row says.
@@ -237,10 +266,13 @@ class _Table:
         """
         arrival = self._known(self._moment(words, "arrival"), "unknown arrival")
         start, end = self._moment(words, "start"), self._moment(words, "end")
+        if start is not None and start < arrival:
+            raise _SkipError("started before it arrived")
         return _Row(
-            id=self._word(words, "id") or str(line),
+            id=self._word(words, "id") or (f"line {line}" if "id" in self._at else str(line)),
             arrival_s=arrival,
             start_s=start,
+            ended_s=end,
             duration_s=self._duration_s(words, start, end),
             tasks=self._count(words, "tasks"),
             slots=self._count(words, "slots"),
@@ -251,7 +283,7 @@ class _Table:
         )
 
     def _family(self, words: list[str]) -> str | None:
-        """Return what runs of the same thing have in common; None if no column says so, '' if this row does not."""
+        """Return what runs of the same thing have in common; None if no column says so. Empty is a family, too."""
         return (self._word(words, "family") or "") if "family" in self._at else None
 
     def _word(self, words: list[str], key: str) -> str | None:
@@ -283,13 +315,15 @@ class _Table:
         word = self._word(words, key)
         return None if word is None else seconds_of(word, self._what(key))
 
-    def _duration_s(self, words: list[str], start_s: float | None, end_s: float | None) -> float:
+    def _duration_s(self, words: list[str], start_s: float | None, end_s: float | None) -> float | None:
         duration_s = self._seconds(words, "duration")
         if duration_s is None and start_s is not None and end_s is not None:
             duration_s = end_s - start_s
-        if duration_s is not None and duration_s < 0.0:
+        if duration_s is None and not self._keep:
+            raise _SkipError("unknown duration")
+        if (duration_s or 0.0) < 0.0 or (start_s is not None and end_s is not None and end_s < start_s):
             raise _SkipError("ended before it started")
-        return self._known(0.0 if duration_s is None and self._keep else duration_s, "unknown duration")
+        return duration_s
 
     def _count(self, words: list[str], key: str) -> int:
         """Return how many tasks there are, or executors a task takes; 1 if no column says so."""
