@@ -70,8 +70,8 @@ def test_only_rows_with_one_of_the_values_of_each_column_are_of_the_table(tmp_pa
     wanted = values_of(["state=COMPLETED", "state=FAILED", "user=ann"], "--where")
     found = imported(tmp_path, GPUS, ImportOptions(columns=COLUMNS, where=wanted))
     assert (list(found.trace.job_ids), found.skipped) == (["10", "7"], {"takes no executor": 1})
+    where = values_of(["state=over", "state=done", "user=ann"], "--where")
     with pytest.raises(InputError, match=r"jobs.csv: no row has state=done or over and user=ann"):
-        where = values_of(["state=over", "state=done", "user=ann"], "--where")
         imported(tmp_path, GPUS, ImportOptions(columns=COLUMNS, where=where))
 
 

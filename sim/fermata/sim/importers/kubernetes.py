@@ -71,10 +71,10 @@ def read_kubernetes(path: str | Path, options: ImportOptions = DEFAULTS) -> Impo
         for pod in pods_of.get(uid, ())
         if pod.span_s is not None
     )
-    counts = options.executor is not None
-    return sink.finish(
-        as_it_ran=AsItRan(fmean(jcts_s.values()), at_once, counts, devices=_devices(pods)) if jcts_s else None
-    )
+    if not jcts_s:
+        return sink.finish()
+    of_executors = options.executor is not None
+    return sink.finish(as_it_ran=AsItRan(fmean(jcts_s.values()), at_once, of_executors, devices=_devices(pods)))
 
 
 def _fit(run: Run, executor: ExecutorSize | None) -> Run:
