@@ -1,6 +1,6 @@
 # The whole workflow. Every target does its own set-up, so `make demo` in a fresh clone is enough.
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-slow lint types layers check format bench bench-local bench-operator docs crds train results results-own results-papers inspectors queue-policies study-hpc windows-hpc results-hpc clean
+.PHONY: help venv demo test test-slow lint types layers check format bench bench-local bench-operator docs crds train results results-own results-gpu results-papers inspectors queue-policies study-hpc windows-hpc results-hpc clean
 
 PY := .venv/bin/python
 # Workers of the test run; WITHOUT_TORCH=1 leaves out the [training] extra, and its tests are then skipped.
@@ -100,6 +100,7 @@ results: ## The shipped model's tables in docs/results.md: benchmark, wrong esti
 	$(PY) scripts/random_workloads.py --first 1500
 	$(PY) scripts/random_workloads_paused.py --first 1500
 	$(PY) scripts/random_workloads.py --slots --first 6000
+	$(PY) scripts/random_workloads.py --slots --first 7524 --workloads 500 --most-executors 128
 	$(PY) scripts/random_workloads.py fifo --slots
 	$(PY) scripts/random_workloads_paused.py --slots
 	$(PY) scripts/random_workloads_paused.py --slots 7440 6669 7400 6888 7296 6204 7476 6268 6352
@@ -139,6 +140,11 @@ results-own: ## What random workloads with tasks of several executors teach them
 	@scripts/bootstrap dev,training
 	$(PY) scripts/random_workloads_own.py
 	$(PY) scripts/random_workloads_own.py 7440 6669 7400 6888 7296 6204 7476 6268 6352
+
+results-gpu: ## The jobs of a real GPU cluster, in docs/results.md, which says where PHILLY=philly.csv is; a quarter of an hour
+	@scripts/bootstrap dev
+	$(PY) scripts/gpu_jobs.py $(PHILLY)
+	$(PY) scripts/gpu_jobs.py $(PHILLY) --load 0.7
 
 PAPERS := runs/papers
 ABLATE := $(PY) -m fermata.cli ablate --seeds 2000-2007 --processes 1 --json

@@ -38,7 +38,7 @@ from fermata.sim.simulate import simulate
 from fermata.sim.trace import Trace
 from fermata.sim.trace_jobs import job_work_s
 
-T = TypeVar("T")
+T, U = TypeVar("T"), TypeVar("U")
 
 FIRST, AGAIN = range(600_000, 600_004), range(610_000, 610_040)  # seeds
 BASES = ("sjf", "srwf")
@@ -182,13 +182,15 @@ def _play(policy: str, most_executors: int, slots: bool, number: int) -> Played:
     return Played(number, workload.executors, change, again)
 
 
-def play_all(play: Callable[[int], T], numbers: Sequence[int], processes: int) -> list[T]:
-    """Return what a function says of each number, found by several processes."""
+def play_all(
+    play: Callable[[U], T], units: Sequence[U], processes: int, what: str = "playing random workloads"
+) -> list[T]:
+    """Return what a function says of each number or name, found by several processes."""
     found = []
-    with Workers(processes) as pool, progress_bar("playing random workloads") as progress:
-        for each in pool.map(play, numbers):
+    with Workers(processes) as pool, progress_bar(what) as progress:
+        for each in pool.map(play, units):
             found.append(each)
-            progress(len(found) / len(numbers))
+            progress(len(found) / len(units))
     return found
 
 

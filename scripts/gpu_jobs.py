@@ -1,0 +1,162 @@
+"""How a policy does on the jobs of a real GPU cluster, in each of its virtual clusters.
+
+    python scripts/gpu_jobs.py philly.csv [--policy default] [--load 0.9] [--jobs 2]
+
+The table has one row a job: `timestamp`, `duration`, `num_gpus` and `cluster`, as Microsoft's Philly log in one table
+(docs/results.md says where it is). An executor is a GPU, and a job one task that takes several of them. Of each virtual
+cluster with enough jobs the pool is the smallest in nodes of eight GPUs that fits every job and whose load is at most
+`--load`. The policy is compared with `srwf` (shortest first: jobs have one stage) and with `fifo`, with exact estimates
+and with ones that are off: on episodes of a thousand jobs, in blocks of the log, and on the whole log from some job on,
+as a circle. There also with the operator's replays, as `scripts/random_workloads_paused.py` makes them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import math
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from random_workloads import play_all, run
+from random_workloads_paused import Pausing, past_jobs, pauses
+
+from fermata.operator.holding import Situation
+from fermata.policy.decide import Policy, corrects_estimates
+from fermata.policy.guardrails import NO_LIMITS
+from fermata.policy.heuristics.sjf import SJF
+from fermata.policy.registry import load
+from fermata.sim.generate.estimates import Noise
+from fermata.sim.importers import ImportOptions
+from fermata.sim.importers.tables import read_table
+from fermata.sim.metrics import Interval, mean_ci95
+from fermata.sim.scenarios import Scenario
+from fermata.sim.scenarios.blocks import TraceBlocks, offered_load
+from fermata.sim.simulate import simulate
+from fermata.sim.trace import FloatArray, Trace
+from fermata.sim.trace_jobs import job_work_s
+
+Measure = Callable[[str, Trace, int], list[float]]
+
+COLUMNS = {"arrival": "timestamp", "duration": "duration", "slots": "num_gpus"}
+CLUSTER = "cluster"
+BASES = ("srwf", "fifo")
+NOISE = {"exact": None, "off": Noise("lognormal", 0.7)}
+SEEDS, WHOLE = range(2000, 2040), range(2000, 2006)  # of episodes in blocks; of the whole log
+JOBS, LEAST_JOBS, NODE = 1000, 300, 8  # of an episode; of a virtual cluster; GPUs of a node
+
+
+class Played(NamedTuple):
+    """What became of a virtual cluster: changes of the mean JCT by estimates, percent."""
+
+    name: str
+    jobs: int
+    executors: int
+    load: float
+    wide: FloatArray  # of jobs of several GPUs, and of all: how many, and their GPU time
+    blocks: dict[str, FloatArray]  # [seeds, bases]
+    whole: dict[str, FloatArray]  # [seeds, 2] against srwf: without replays and with them
+
+
+def clusters(table: Path) -> list[str]:
+    """Return the virtual clusters that have enough jobs, those with most first."""
+    with table.open(encoding="utf-8", newline="") as lines:
+        found = Counter(row[CLUSTER] for row in csv.DictReader(lines))
+    return [name for name, jobs in found.most_common() if jobs >= LEAST_JOBS]
+
+
+def pool_of(trace: Trace, most: float) -> int:
+    """Return how many GPUs the smallest pool has in which the load is at most `most` and every job fits."""
+    needed = max(offered_load(trace, 1) / most, float(trace.stage_slots.max()))
+    return NODE * math.ceil(needed / NODE)
+
+
+def mean_jct_s(trace: Trace, executors: int, policy: Policy, corrects: bool | None = None) -> float:
+    """Return the mean JCT of all jobs but the first tenth, seconds."""
+    return float(simulate(trace, executors, policy, corrects=corrects).job_jct_s[trace.jobs // 10 :].mean())
+
+
+def _percent(jct_s: float, base_s: float) -> float:
+    return 100.0 * (jct_s / base_s - 1.0)
+
+
+def against_bases(policy: str, trace: Trace, executors: int) -> list[float]:
+    """Return the change against each base, percent."""
+    ours_s = mean_jct_s(trace, executors, load(policy))
+    return [_percent(ours_s, mean_jct_s(trace, executors, load(base))) for base in BASES]
+
+
+def with_replays(policy: str, trace: Trace, executors: int) -> list[float]:
+    """Return the change against the first base, percent: without replays, and with the operator's."""
+    own = load(policy)
+    weighed = Pausing(own, SJF, pauses(past_jobs(trace), Situation(own, SJF, SJF, NO_LIMITS, executors, sticky=False)))
+    base_s = mean_jct_s(trace, executors, load(BASES[0]))
+    weighed_s = mean_jct_s(trace, executors, weighed, corrects_estimates(own))
+    return [_percent(mean_jct_s(trace, executors, own), base_s), _percent(weighed_s, base_s)]
+
+
+def play(table: Path, policy: str, most: float, name: str) -> Played:
+    """Play a virtual cluster."""
+    trace = read_table(table, ImportOptions(columns=COLUMNS, where={CLUSTER: frozenset({name})})).trace
+    executors = pool_of(trace, most)
+    episodes = Scenario(name, executors, min(JOBS, trace.jobs), 0, "SRWF", TraceBlocks(trace))
+    turned = Scenario(name, executors, trace.jobs, 0, "SRWF", TraceBlocks(trace, block=trace.jobs))
+
+    def found(measure: Measure, scenario: Scenario, noise: Noise | None, seeds: range) -> FloatArray:
+        drawn = [replace(scenario, estimates=noise).generate(seed) for seed in seeds]
+        return np.array([measure(policy, each, executors) for each in drawn])
+
+    blocks = {kind: found(against_bases, episodes, noise, SEEDS) for kind, noise in NOISE.items()}
+    whole = {kind: found(with_replays, turned, noise, WHOLE) for kind, noise in NOISE.items()}
+    several, work_s = trace.stage_slots > 1, job_work_s(trace)
+    wide = np.array([[several.sum(), work_s[several].sum()], [trace.jobs, work_s.sum()]])
+    return Played(name, trace.jobs, executors, offered_load(trace, executors), wide, blocks, whole)
+
+
+def _told(found: Interval) -> str:
+    return f"{found.mean:+.1f} ± {found.ci95:.1f}"
+
+
+def _row(name: str, facts: list[str], blocks: dict[str, FloatArray], whole: dict[str, FloatArray]) -> str:
+    cells = [_told(mean_ci95(part[kind][:, at])) for part in (blocks, whole) for at in (0, 1) for kind in NOISE]
+    return f"| {' | '.join([name, *facts, *cells])} |"
+
+
+def _mean(found: list[dict[str, FloatArray]]) -> dict[str, FloatArray]:
+    return {kind: np.mean([each[kind] for each in found], axis=0) for kind in NOISE}
+
+
+def main() -> None:
+    """Play all virtual clusters and print a table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("table", type=Path)
+    parser.add_argument("--policy", default="default")
+    parser.add_argument("--load", type=float, default=0.9, help="at most so high in each pool")
+    parser.add_argument("--jobs", type=int, default=2, help="processes")
+    args = parser.parse_args()
+    if not 0.0 < args.load <= 2.0 or args.jobs < 1:
+        parser.error("expected a --load above 0, up to 2, and --jobs of at least 1")
+    played = play_all(
+        partial(play, args.table, args.policy, args.load), clusters(args.table), args.jobs, "playing virtual clusters"
+    )
+    kinds = [f"{base}, {kind}" for base in BASES for kind in NOISE]
+    kinds += [f"whole log, {BASES[0]}, {kind}{more}" for more in ("", ", with replays") for kind in NOISE]
+    titles = ["cluster", "jobs", "GPUs", "load", *kinds]
+    several, everything = np.sum([each.wide for each in played], axis=0)
+    share, of_time = several / everything
+    print(f"{everything[0]:,.0f} jobs; {share:.1%} take several GPUs, and {of_time:.1%} of the GPU time")
+    print(f"{args.policy}: change of the mean JCT, percent")
+    print(f"| {' | '.join(titles)} |")
+    for each in played:
+        facts = [f"{each.jobs:,}", f"{each.executors}", f"{each.load:.2f}"]
+        print(_row(f"`{each.name}`", facts, each.blocks, each.whole))
+    print(_row("mean", ["", "", ""], _mean([each.blocks for each in played]), _mean([each.whole for each in played])))
+
+
+if __name__ == "__main__":
+    run(main)
