@@ -110,6 +110,24 @@ def test_a_stream_runs_to_its_end_and_is_reported(folder: Path, monkeypatch: pyt
     assert (folder / "kept" / "decisions.jsonl").stat().st_size > 0
 
 
+def test_what_a_killed_one_left_is_nobodys_control_plane_and_one_that_is_up_is_not_taken(folder: Path) -> None:
+    kept = folder / "kept"
+    (kept / "kube").mkdir(parents=True)
+    left = {"pid": os.getpid(), "url": "http://127.0.0.1:9", "slots": 2, "nodes": 1}
+    (kept / "kube" / "state.json").write_text(json.dumps(left))
+    (kept / "kube" / "kubeconfig").write_text("")
+    first = Demo(folder, "--dir", str(kept))
+    _wait_until(lambda: len(first.family()) == 3 and (kept / "decisions.jsonl").is_file(), "it does not start")
+    second = Demo(folder, "--dir", str(kept), "--report", str(folder / "second.html"))
+    code, _, err = second.end()
+    assert code == 1
+    assert "a control plane is already up here" in err
+    assert "Traceback" not in err
+    first.process.send_signal(signal.SIGINT)
+    code, _, err = first.end()
+    assert code == 130, err
+
+
 @pytest.mark.parametrize(
     ("number", "code"),
     [

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["local_kube"]
 pytestmark = pytest.mark.e2e
 kubernetes = pytest.importorskip("kubernetes")
+OVER = ("Succeeded", "Failed")
 
 
 @pytest.fixture
@@ -189,6 +190,59 @@ def test_local_commands_run_and_their_output_is_served() -> None:
     text, found = asyncio.run(drive())
     assert text == "index 0 me\n"
     assert found["status"]["phase"] == "Succeeded"
+
+
+def test_dollars_in_a_local_command_are_as_in_a_cluster_and_what_is_not_known_here_is_told() -> None:
+    async def drive() -> tuple[str, list[str]]:
+        async with ControlPlane(Options(allow_local_commands=True)) as plane, Client(plane.url) as client:
+            pods = "/api/v1/namespaces/default/pods"
+            sources: list[dict[str, Any]] = [
+                {"env": [{"name": "G", "value": "hi"}, {"name": "REF", "value": "$(G)-$$(G)-$(my-none)"}]},
+                {"env": [{"name": "C", "valueFrom": {"configMapKeyRef": {"name": "c", "key": "k"}}}]},
+                {"envFrom": [{"configMapRef": {"name": "c"}}]},
+            ]
+            told = []
+            for number, source in enumerate(sources):
+                manifest = pod(f"p{number}", {"fermata.dev/run-local": "true"})
+                manifest["spec"]["containers"][0] |= source | {"command": ["sh", "-c", 'echo "$REF" $$(echo $(G))']}
+                await client.create(pods, manifest)
+                await until(client, f"{pods}/p{number}", lambda found: found["status"]["phase"] in OVER)
+                (status,) = (await client.get(f"{pods}/p{number}"))["status"]["containerStatuses"]
+                told.append(status["state"]["terminated"].get("message", ""))
+            return (await client.get(f"{pods}/p0/log"))["text"], told
+
+    text, told = asyncio.run(drive())
+    assert text == "hi-$(G)-$(my-none) hi\n"
+    assert told == ["", *(f"a local run does not know variables of {kind}" for kind in ("configMapKeyRef", "envFrom"))]
+
+
+def test_a_deletion_that_fails_is_left_and_the_next_ones_are_carried_out() -> None:
+    async def drive() -> None:
+        async with ControlPlane(Options(controllers=False)) as plane, Client(plane.url) as client:
+            space, maps = "/api/v1/namespaces/default", "/api/v1/namespaces/default/configmaps"
+            owner = {"apiVersion": "v1", "kind": "Node", "name": "gone", "uid": "nope"}
+            await client.patch(space, {"metadata": {"ownerReferences": [owner]}})
+            for name in ("a", "b"):
+                await client.create(maps, {"metadata": {"name": name}})
+            uid = (await client.get(f"{maps}/a"))["metadata"]["uid"]
+            mine = {"apiVersion": "v1", "kind": "ConfigMap", "name": "a", "uid": uid}
+            await client.patch(f"{maps}/b", {"metadata": {"ownerReferences": [mine]}})
+            await client.delete(f"{maps}/a")
+            async with asyncio.timeout(30):
+                while len((await client.get(maps))["items"]) > 1:
+                    await asyncio.sleep(0.01)
+
+    asyncio.run(drive())
+
+
+def test_a_definition_whose_column_cannot_be_read_is_refused(official: Any) -> None:
+    extensions = kubernetes.client.ApiextensionsV1Api(official)
+    bad = json.loads(json.dumps(WIDGET_CRD))
+    bad["spec"]["versions"][0]["additionalPrinterColumns"][0]["jsonPath"] = "spec.size"
+    with pytest.raises(kubernetes.client.ApiException) as refused:
+        extensions.create_custom_resource_definition(bad)
+    assert refused.value.status == 422
+    assert "additionalPrinterColumns[0].jsonPath" in refused.value.body
 
 
 def test_what_a_local_command_leaves_goes_with_its_pod(tmp_path: Path) -> None:

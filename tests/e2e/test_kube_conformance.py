@@ -1457,6 +1457,28 @@ class TestJobs:
         assert reasons["Failed"] == "BackoffLimitExceeded"
         assert found["status"]["failed"] == 2
 
+    @pytest.mark.parametrize("limit", [0, 1])  # a kubelet waits ten seconds before the first restart, then longer
+    def test_containers_that_are_restarted_in_vain_fail_their_job(
+        self, api: Plain, namespace: str, running: None, limit: int
+    ) -> None:
+        path = f"/apis/batch/v1/namespaces/{namespace}/jobs"
+        annotations = {"fermata.dev/sim-seconds": "0.01", "fermata.dev/sim-exit-code": "3"}
+        made = job("j", annotations, backoffLimit=limit)
+        made["spec"]["template"]["spec"]["restartPolicy"] = "OnFailure"
+        api("POST", path, made)
+        eventually(lambda: condition(api("GET", f"{path}/j"), "Failed") == "True")
+        reasons = {item["type"]: item["reason"] for item in api("GET", f"{path}/j")["status"]["conditions"]}
+        assert reasons["Failed"] == "BackoffLimitExceeded"
+
+    def test_indexes_that_are_cut_off_do_not_count(self, api: Plain, namespace: str, running: None) -> None:
+        path = f"/apis/batch/v1/namespaces/{namespace}/jobs"
+        spec = {"completions": 4, "parallelism": 4, "completionMode": "Indexed"}
+        api("POST", path, job("j", {"fermata.dev/sim-seconds": "3,3,0.01,0.01"}, **spec))
+        eventually(lambda: api("GET", f"{path}/j")["status"].get("completedIndexes") == "2,3")
+        api("PATCH", f"{path}/j", {"spec": {"completions": 2, "parallelism": 2}}, kind=MERGE)
+        eventually(lambda: condition(api("GET", f"{path}/j"), "Complete") == "True")
+        assert api("GET", f"{path}/j")["status"]["completedIndexes"] == "0,1"
+
     @pytest.mark.parametrize(
         ("spec", "expected"),
         [

@@ -53,14 +53,15 @@ class Children:
         """Return where a process writes."""
         return self._folder / f"{name}.log"
 
-    async def start(self, name: str, *arguments: str) -> None:
-        """Start `python ARGUMENT...`."""
+    async def start(self, name: str, *arguments: str) -> int:
+        """Start `python ARGUMENT...` and return its process id, which stays when it becomes that program."""
         tie = [sys.executable, "-m", "fermata.sim.demo.tied", str(os.getpid()), sys.executable]
         with self.log_of(name).open("wb") as log:
             process = await asyncio.create_subprocess_exec(
                 *tie, *arguments, stdin=asyncio.subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
             )
         self._running.append((name, process))
+        return process.pid
 
     def check(self) -> None:
         """Make sure that all of them run.

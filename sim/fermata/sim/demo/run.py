@@ -13,6 +13,7 @@ from fermata.policy.errors import FermataError
 from fermata.sim.demo.children import Children
 from fermata.sim.demo.follow import POOLS, WORKFLOWS, Follower, Span, WorkflowView
 from fermata.sim.kube.client import Client
+from fermata.sim.kube.local import read_state
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -94,14 +95,19 @@ async def run(stream: Stream, pools: list[dict[str, Any]], folder: Path, show: S
 @asynccontextmanager
 async def _parts(pools: list[dict[str, Any]], folder: Path) -> AsyncIterator[tuple[Children, Client]]:
     """Start control plane and operator, as a user would, and create the pools."""
-    kubeconfig, state = folder / "kube" / "kubeconfig", folder / "kube" / "state.json"
+    kubeconfig = folder / "kube" / "kubeconfig"
     slots = sum(pool["spec"]["executors"] for pool in pools)
     program = ("-m", "fermata.cli")
     async with AsyncExitStack() as stack:
         children = await stack.enter_async_context(Children(folder))
         up = ("local", "up", "--foreground", "--dir", str(folder / "kube"), "--slots", str(slots))
-        await children.start("control-plane", *program, *up)
-        await _until(children, state.exists, "the control plane")
+        pid = await children.start("control-plane", *program, *up)
+
+        def is_ready() -> bool:  # what a killed one left behind, or another demonstration's, is not ours
+            state = read_state(folder / "kube")
+            return state is not None and state.pid == pid
+
+        await _until(children, is_ready, "the control plane")
         record = str(folder / "decisions.jsonl")
         await children.start("operator", *program, "operator", "--kubeconfig", str(kubeconfig), "--record", record)
         client = await stack.enter_async_context(Client.from_kubeconfig(kubeconfig))

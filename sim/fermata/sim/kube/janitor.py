@@ -6,6 +6,7 @@ Follows the store and acts through `api`, each step on its own, so that a large 
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections import deque
 from typing import TYPE_CHECKING
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from fermata.sim.kube.api import Api
     from fermata.sim.kube.resources import Obj
     from fermata.sim.kube.store import Change, Entry, Table
+
+log = logging.getLogger(__name__)
 
 _NAMESPACES, _NODES, _EVENTS = ("", "namespaces"), ("", "nodes"), ("", "events")
 _EVENT_SWEEP_S = 10.0
@@ -65,9 +68,8 @@ class Janitor:
             try:
                 step()
             except ApiError as error:
-                # 404: somebody else was faster. Anything else would be a bug of this file.
-                if error.code != 404:
-                    raise
+                if error.code != 404:  # else somebody else was faster
+                    log.warning("what a deletion entails could not be done, and is left: %s", error)
             await asyncio.sleep(0)
 
     def _later(self, step: Callable[[], None]) -> None:

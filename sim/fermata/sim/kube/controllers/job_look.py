@@ -34,12 +34,17 @@ class JobLook:
         self._spec: Obj = job["spec"]
         self._status: Obj = orjson.loads(orjson.dumps(job.get("status") or {}))
         self._indexed = self._spec["completionMode"] == "Indexed"
-        self._completed: set[int] = parse_indexes(self._status.get("completedIndexes") or "")
+        self._completed = self._indexes("completedIndexes")
         self._index_limit: int | None = self._spec.get("backoffLimitPerIndex")
-        self._failed: set[int] = parse_indexes(self._status.get("failedIndexes") or "")
+        self._failed = self._indexes("failedIndexes")
         self._counted: list[PodView] = []
         self._resting: list[PodView] = []  # that have failed and stay until the next pod of their index says so
         self._failed_by = ""  # the pod whose failure fails the Job, and why
+
+    def _indexes(self, field: str) -> set[int]:
+        """Return what the status says of indexes, but for those that a smaller number of completions has cut off."""
+        most = self._spec.get("completions") or 0
+        return {index for index in parse_indexes(self._status.get(field) or "") if index < most}
 
     def _judged(self, pod: PodView) -> Judgement:
         policy = self._spec.get("podFailurePolicy")
@@ -155,7 +160,7 @@ class JobLook:
         if self._failed_by:
             return "FailureTarget", "PodFailurePolicy", self._failed_by
         resting = sum(self._judged(pod).action != "Ignore" for pod in self._resting)
-        if self._total("failed") + resting > self._spec["backoffLimit"]:
+        if self._total("failed") + resting > self._spec["backoffLimit"] or self._restarted_too_often():
             return "FailureTarget", "BackoffLimitExceeded", "Job has reached the specified backoff limit"
         if limit_s is not None and running_s is not None and running_s >= limit_s:
             return "FailureTarget", "DeadlineExceeded", "Job was active longer than specified deadline"
@@ -178,6 +183,16 @@ class JobLook:
         if limit_s is not None and running_s is not None:
             self._controller.queue.add_after(self._key, limit_s - running_s)
         return None
+
+    def _restarted_too_often(self) -> bool:
+        """Tell whether containers have been started again, in pods that go on, as often as tasks may fail.
+
+        Source: `pastBackoffLimitOnFailure` of Kubernetes' Job controller.
+        """
+        if self._spec["template"]["spec"].get("restartPolicy") != "OnFailure":
+            return False
+        restarts = sum(pod.restarts for pod in self._pods if not pod.finished)
+        return restarts >= max(int(self._spec["backoffLimit"]), 1)
 
     def _finish(self, target: tuple[str, str, str]) -> None:
         """Set the final condition once no pod runs and every finished one is in the totals."""

@@ -29,6 +29,7 @@ class PodView:
     deleting: bool
     tracked: bool
     ready: bool
+    restarts: int  # of its containers
     finished_at: str
     #: The status of one that failed or is deleted, serialised, for the Job's failure policy.
     ending: bytes | None
@@ -84,6 +85,7 @@ def pod_view(pod: Obj) -> PodView | None:
         deleting=bool(meta.get("deletionTimestamp")),
         tracked=TRACKING_FINALIZER in (meta.get("finalizers") or []),
         ready=any(item["type"] == "Ready" and item["status"] == "True" for item in status.get("conditions") or []),
+        restarts=sum(int(item.get("restartCount") or 0) for item in status.get("containerStatuses") or []),
         finished_at=max(ends, default="") or (stamp() if status.get("phase") == "Failed" else ""),
         ending=orjson.dumps(status) if status.get("phase") == "Failed" or meta.get("deletionTimestamp") else None,
     )

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from fermata.sim.kube.kinds.job import COMPLETION_INDEX, number_of
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from fermata.sim.kube.resources import Obj
@@ -28,7 +29,7 @@ SIM_FAILURES = "fermata.dev/sim-failures"
 RUN_LOCAL = "fermata.dev/run-local"
 
 _FIELD = re.compile(r"metadata\.(labels|annotations)\['([^']+)'\]")
-_VARIABLE = re.compile(r"\$\((\w+)\)")
+_VARIABLE = re.compile(r"\$\$|\$\(([-._A-Za-z0-9]+)\)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,10 +133,12 @@ class LocalRuns:
             limit_s: seconds after which it is stopped too.
         """
         namespace, name = pod["metadata"]["namespace"], pod["metadata"]["name"]
+        if unknown := _unknown_source(pod):
+            return Exit(128, "StartError", f"a local run does not know variables of {unknown}")
         environment = environment_of(pod)
         container = pod["spec"]["containers"][0]
         command = [*(container.get("command") or []), *(container.get("args") or [])]
-        command = [_VARIABLE.sub(lambda found: environment.get(found[1], found[0]), part) for part in command]
+        command = [expanded(part, environment) for part in command]
         if not command:
             return Exit(128, "StartError", "a local run needs the container's command")
         folder = self._folder / namespace / name
@@ -206,5 +209,25 @@ def environment_of(pod: Obj) -> dict[str, str]:
             value = (meta.get(label[1]) or {}).get(label[2], "")
         else:
             value = plain.get(path, "")
-        found[variable["name"]] = _VARIABLE.sub(lambda match: found.get(match[1], match[0]), value)
+        found[variable["name"]] = expanded(value, found)
     return found
+
+
+def expanded(text: str, variables: Mapping[str, str]) -> str:
+    """Return a text with `$(NAME)` replaced by what a variable is, if there is one; `$$` is a dollar.
+
+    Source: https://kubernetes.io/docs/tasks/inject-data-application/define-interdependent-environment-variables/
+
+    >>> expanded("$(A) $$(A) $(B)", {"A": "1"})
+    '1 $(A) $(B)'
+    """
+    return _VARIABLE.sub(lambda found: "$" if found[0] == "$$" else variables.get(found[1], found[0]), text)
+
+
+def _unknown_source(pod: Obj) -> str:
+    """Return where variables of a pod's first container come from that are not known here; empty if nowhere."""
+    container = pod["spec"]["containers"][0]
+    if container.get("envFrom"):
+        return "envFrom"
+    sources = (variable.get("valueFrom") or {"fieldRef": {}} for variable in container.get("env") or [])
+    return next((kind for source in sources for kind in source if kind != "fieldRef"), "")

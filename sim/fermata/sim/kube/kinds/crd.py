@@ -6,6 +6,7 @@ import copy
 import re
 from typing import TYPE_CHECKING, Any
 
+from fermata.sim.kube import jsonpath
 from fermata.sim.kube.cel import RuleError, compile_rules
 from fermata.sim.kube.clock import stamp
 from fermata.sim.kube.errors import Cause
@@ -86,6 +87,7 @@ class CrdKind(Kind):
         if sum(bool(version.get("storage")) for version in spec["versions"]) != 1:
             message = "Invalid value: must have exactly one version marked as storage version"
             causes.append(Cause("spec.versions", message))
+        causes += _unreadable_paths(spec["versions"])
         versions = [version["name"] for version in spec["versions"]]
         if len(set(versions)) < len(versions):
             causes.append(Cause("spec.versions", "Invalid value: must contain unique version names"))
@@ -106,6 +108,17 @@ def _named_parts(versions: list[Obj]) -> Iterator[tuple[str, Any]]:
         for place, column in enumerate(columns):
             for field, told in (("name", "name"), ("type", "type"), ("jsonPath", "JSONPath")):
                 yield f"{above}[{place}].{told}", column.get(field)
+
+
+def _unreadable_paths(versions: list[Obj]) -> Iterator[Cause]:
+    """Yield the columns whose values cannot be found."""
+    for at, version in enumerate(versions):
+        for place, column in enumerate(version.get("additionalPrinterColumns") or []):
+            try:
+                jsonpath.parse(column["jsonPath"])
+            except ValueError as error:
+                path = f"spec.versions[{at}].additionalPrinterColumns[{place}].jsonPath"
+                yield Cause(path, f'Invalid value: "{column["jsonPath"]}": is an invalid jsonPath: {error}')
 
 
 def _alike(versions: list[Obj], field: str) -> bool:
