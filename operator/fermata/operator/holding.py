@@ -44,6 +44,8 @@ LONGEST_REPLAY_S = 5.0
 SHARE = 0.02
 FIRST_SHARE = 0.2
 
+_NONE = (-math.inf, "")  # before all workflows
+
 log = logging.getLogger(__name__)
 
 
@@ -129,7 +131,7 @@ class Holding:
         self._judged: object = None  # the policy that the pause is about
         self._uid = ""  # of the pool that it is about
         self._blocks: deque[Block] = deque(maxlen=BLOCKS)
-        self._done_s = -math.inf  # arrivals up to here have been replayed
+        self._done = _NONE  # what has been replayed: up to this one, and many may have come in its second
         self._replays = 0  # of this situation
         self._news = False  # has a workflow finished, or the situation changed, since it was last looked at?
         self._running: asyncio.Task[None] | None = None
@@ -190,11 +192,11 @@ class Holding:
         if self.replaying or not self._news:
             return
         self._news = False
-        if sum(job.arrival_s > self._done_s for job in self._finished.values()) < BLOCK:
+        if sum(_place(job) > self._done for job in self._finished.values()) < BLOCK:
             return
         # Not only finished ones: those that are held for long would be missing, and with them what holding costs.
         jobs = fitting([*self._finished.values(), *unfinished()], situation.executors)
-        first = sum(job.arrival_s <= self._done_s for job in jobs)
+        first = sum(_place(job) <= self._done for job in jobs)
         first = max(first, min(WARM, len(jobs)), len(jobs) - REMEMBERED)
         if len(jobs) - first >= BLOCK + TAIL:
             self._running = asyncio.create_task(self._replay(situation, jobs, first), name=f"replay-{self._pool}")
@@ -214,7 +216,7 @@ class Holding:
         self._news = True
         self._blocks.clear()
         self._metrics.observe_savings(self._pool, None)
-        self._done_s, self._replays = -math.inf, 0
+        self._done, self._replays = _NONE, 0
         if situation is None:  # the same policy may come back, from mode Off or from a file that could not be read
             return
         judged, self._judged = self._judged, _identity(situation.policy)
@@ -230,7 +232,7 @@ class Holding:
         else:
             self._blocks.append(block)
             self._judge()
-        self._done_s = jobs[first + BLOCK - 1].arrival_s
+        self._done = _place(jobs[first + BLOCK - 1])
         self._wake(self._pool)
         # The next one has to wait until this one is a small share of the time.
         self._replays += 1
@@ -282,6 +284,11 @@ def compare(situation: Situation, jobs: Sequence[PastJob], first: int, clock: Ca
         )
         sums.append(float((completion_s - arrivals_s)[counted].sum()))
     return Block(*sums)
+
+
+def _place(job: PastJob) -> tuple[float, str]:
+    """Return where a workflow stands among others, in their order."""
+    return job.arrival_s, job.uid
 
 
 def _identity(policy: Policy) -> object:

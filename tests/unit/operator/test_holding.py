@@ -289,6 +289,20 @@ def test_a_block_is_replayed_once_so_many_have_finished_and_come_after_it(
     assert begun == begin
 
 
+def test_of_workflows_that_come_in_one_second_each_is_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    counted = list[str]()
+
+    def compare(_: Situation, jobs: list[PastJob], first: int, __: Any) -> Block:
+        counted.extend(job.uid for job in jobs[first : first + BLOCK])
+        return Block(100.0, 90.0)
+
+    monkeypatch.setattr(holding, "compare", compare)
+    jobs = [_job(number, 3600.0 * (number // 200), 10.0) for number in range(600)]
+    _watch(jobs, ["hold-follower:delay=4"], monkeypatch)
+    blocks = (600 - WARM - TAIL) // BLOCK
+    assert counted == [job.uid for job in jobs[WARM : WARM + blocks * BLOCK]]
+
+
 def _replays() -> list[asyncio.Task[Any]]:
     return [task for task in asyncio.all_tasks() if task.get_name() == "replay-pool"]
 
