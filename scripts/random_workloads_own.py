@@ -25,17 +25,18 @@ from fermata.policy.decide import Policy
 from fermata.policy.onnx_policy import OnnxPolicy
 from fermata.policy.registry import load
 from fermata.policy.rows import new_values
+from fermata.policy.slot_scores import SHIPPED
 from fermata.sim.metrics import Interval, paired_percent
 from fermata.sim.simulate import simulate
 from fermata.sim.trace_io import write_trace
 from fermata.training.graph.config import read_any
 from fermata.training.own import own_trace, takes_several
-from fermata.training.slots.beginnings import BEGINNINGS
 from fermata.training.slots.config import OnTrace, ScoresConfig
-from fermata.training.slots.train import train
+from fermata.training.slots.train import shortest_first, train
 
 JOBS, TAUGHT = 2000, 700_001  # of the trace that teaches: jobs, and its seed
 SEEDS = AGAIN[:20]
+KEPT = ("own", "shipped", "shortest first")
 
 
 class Changes(NamedTuple):
@@ -82,8 +83,9 @@ def play(seed: int, number: int) -> Changes | None:
         for at, policy in enumerate(policies):
             row[at] = simulate(trace, workload.executors, policy).job_jct_s[workload.warm :].mean()
     theirs, ours = (max(paired_percent(jct_s[:, at], base_s) for base_s in jct_s[:, 2:].T) for at in (0, 1))
-    names = [each.name for each in BEGINNINGS.values() if np.array_equal(weights, each.weights)]
-    return Changes(number, names[0] if names else "of its own", theirs, ours, paired_percent(jct_s[:, 1], jct_s[:, 0]))
+    kept = [not np.array_equal(weights, each) for each in (SHIPPED, shortest_first())]
+    name = KEPT[0] if all(kept) else KEPT[1 + kept.index(False)]
+    return Changes(number, name, theirs, ours, paired_percent(jct_s[:, 1], jct_s[:, 0]))
 
 
 def _told(name: str, changes: list[Interval]) -> str:

@@ -8,9 +8,10 @@ from tests.scripts import script
 
 pytest.importorskip("torch", reason="needs the [training] extra")
 
+from fermata.policy.slot_scores import SHIPPED
 from fermata.training.graph.config import read_any
-from fermata.training.slots.beginnings import AS_SHIPPED, BEGINNINGS, SHORTEST
 from fermata.training.slots.config import ScoresConfig, Search
+from fermata.training.slots.train import shortest_first
 
 own = script("random_workloads_own")
 SMALL = Search(generations=0, pairs=1, episodes=1, jobs=100, judged=2)
@@ -28,19 +29,18 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_what_is_taught_is_the_better_beginning_where_nothing_is_searched() -> None:
     weights = own.taught(1, TWO_EXECUTORS)
-    assert any(np.array_equal(weights, each.weights) for each in BEGINNINGS.values())
+    assert any(np.array_equal(weights, each) for each in (SHIPPED, shortest_first()))
     found = own.play(1, TWO_EXECUTORS)
-    assert found.kept in {each.name for each in BEGINNINGS.values()}
-    shipped = found.kept == BEGINNINGS[AS_SHIPPED].name
-    assert shipped == (found.apart.mean == 0.0 == found.apart.ci95)
-    assert shipped == (found.own == found.shipped)
+    assert found.kept in ("shipped", "shortest first")
+    assert (found.kept == "shipped") == (found.apart.mean == 0.0 == found.apart.ci95)
+    assert (found.kept == "shipped") == (found.own == found.shipped)
 
 
 def test_other_scores_are_played_with(monkeypatch: pytest.MonkeyPatch) -> None:
-    longest = -BEGINNINGS[SHORTEST].weights
+    longest = -shortest_first()
     monkeypatch.setattr(own, "taught", lambda *_: np.where(longest == -10.0, 10.0, longest))
     found = own.play(1, TWO_EXECUTORS)
-    assert found.kept == "of its own"
+    assert found.kept == "own"
     assert found.apart.mean > 5.0
     assert found.own.mean > found.shipped.mean
 

@@ -20,7 +20,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from typer.testing import CliRunner
 
 from fermata.cli.main import app
-from fermata.policy.action import START, WAIT
+from fermata.policy.action import WAIT
 from fermata.policy.decide import decide
 from fermata.policy.errors import FermataError, InputError, ModelError
 from fermata.policy.guardrails import NO_LIMITS
@@ -32,7 +32,6 @@ from fermata.policy.registry import load, shipped_model
 from fermata.policy.several_slots import WEIGHTS, WORDS
 from fermata.policy.slot_features import NAMES
 from fermata.policy.slot_scores import PART, SCHEMA, SHIPPED
-from fermata.policy.state import ClusterState
 from fermata.policy.weights import packed
 from fermata.sim.explain import Workload, collect
 from fermata.sim.network_file import read_network
@@ -44,7 +43,6 @@ from fermata.training.files import CONFIG_FILE, write_note
 from fermata.training.headroom import Effort, room_in
 from fermata.training.own import own_trace
 from fermata.training.slots import train as trainer
-from fermata.training.slots.beginnings import AS_SHIPPED, BEGINNINGS, SHORTEST, Beginning, with_units
 from fermata.training.slots.config import OnTrace, ScoresConfig
 from fermata.training.slots.episodes import log_ratios, played
 from fermata.training.slots.export import export_beside, metadata_of
@@ -86,7 +84,7 @@ def finished(file: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def other(file: Path, tmp_path_factory: pytest.TempPathFactory) -> OnnxPolicy:
     """The shipped model with other scores: the longest first, and never a hold."""
-    weights = BEGINNINGS[SHORTEST].weights.copy()
+    weights = trainer.shortest_first()
     weights[:2] *= -1.0
     return with_scores(weights, file, tmp_path_factory.mktemp("model") / "other.onnx")
 
@@ -162,16 +160,15 @@ def test_a_folder_keeps_to_its_configuration(finished: Path, file: Path, tmp_pat
 
 
 def test_a_search_lowers_what_it_is_judged_by(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # Where the scores that ship are worse than none it begins at the best simple order.
-    longest = -BEGINNINGS[SHORTEST].weights
+    # Where the scores that ship are worse than none it begins at shortest first.
+    longest = -trainer.shortest_first()
     longest[NAMES.index("one")] = 10.0
     monkeypatch.setattr(trainer, "SHIPPED", longest)
-    monkeypatch.setattr(trainer, "BEGINNINGS", {AS_SHIPPED: Beginning("", longest), SHORTEST: BEGINNINGS[SHORTEST]})
     write_trace(wide(5, 1000), tmp_path / "longer.jsonl")
     far = {"generations": 16, "pairs": 8, "sigma": 0.3, "rate": 0.1, "episodes": 6, "judged": 6}
     config = tiny(tmp_path / "longer.jsonl", search=SEARCH | far)
     best = trainer.train(config, tmp_path / "run")
-    tried = np.array([BEGINNINGS[SHORTEST].weights, best])
+    tried = np.array([trainer.shortest_first(), best])
     shortest, found = np.mean([played(config, "choose", i, tried) for i in range(6)], axis=0)
     state = np.load(tmp_path / "run" / trainer.STATE_FILE)
     assert found < shortest
@@ -193,39 +190,7 @@ def test_episodes_are_new_in_each_generation_and_the_same_for_all_candidates(fil
 def test_shortest_first_is_as_long_as_srwf() -> None:
     # None of these jobs takes one executor, so no network is ever asked.
     several = replace(wide(3), stage_slots=np.array([2, 4, 2, 3], np.int32)[np.arange(400) % 4])
-    assert log_ratios(several, EXECUTORS, BEGINNINGS[SHORTEST].weights[np.newaxis]).tolist() == [0.0]
-
-
-@pytest.mark.parametrize(("number", "first"), [(SHORTEST, "one"), (-3, "two"), (-4, "four"), (-5, "eight")])
-def test_each_order_has_another_first_and_holds_nothing(number: int, first: str, file: Path, tmp_path: Path) -> None:
-    # When the first job has ended these are waiting: the least work, the least time, the longest wait, the widest.
-    waiting = {"one": (90.0, 20.0, 1), "two": (90.0, 15.0, 2), "four": (2.0, 30.0, 4), "eight": (90.0, 40.0, 8)}
-    jobs = [(0.0, 100.0, 8), *waiting.values()]
-    trace = trace_of(*((arrival_s, [stage("a", task_s, slots=slots)]) for arrival_s, task_s, slots in jobs))
-    begun = []
-
-    def look(state: ClusterState, steps: Any) -> None:
-        if state.now_s == 100.0:
-            begun.extend(state.stage_slots[each.action.stage] for each in steps if each.action.kind == START)
-
-    found = simulate(trace, 8, with_scores(BEGINNINGS[number].weights, file, tmp_path / "order.onnx"), observer=look)
-    assert begun[0] == waiting[first][2]
-    assert not found.job_held_s.any()
-
-
-def test_a_run_begins_at_the_best_of_the_simple_orders(file: Path, tmp_path: Path, capsys: Any) -> None:
-    config = tiny(file, search=SEARCH | {"generations": 0, "judged": 3})
-    best = trainer.train(config, tmp_path / "run")
-    tried = np.array([each.weights for each in BEGINNINGS.values()])
-    costs = np.mean([played(config, "choose", number, tried) for number in range(3)], axis=0)
-    np.testing.assert_array_equal(best, tried[np.argmin(costs)])
-    told = capsys.readouterr().err
-    for each in BEGINNINGS.values():
-        assert f"{each.name}: " in told
-    begun = with_units(BEGINNINGS[-3].weights)
-    several = wide(3)
-    ratios = log_ratios(several, EXECUTORS, np.array([begun, BEGINNINGS[-3].weights]))
-    assert ratios[0] == ratios[1], "its units lead nowhere yet"
+    assert log_ratios(several, EXECUTORS, trainer.shortest_first()[np.newaxis]).tolist() == [0.0]
 
 
 @dataclass(frozen=True)
@@ -257,7 +222,7 @@ def test_own_scores_decide_wherever_a_model_is_played(other: OnnxPolicy, tmp_pat
 def test_a_hold_is_told_by_the_scores_that_made_it(file: Path, tmp_path: Path) -> None:
     held = first_state(trace_of(*((0.0, [stage("a", 10.0, slots=slots)]) for slots in (2, 1, 4))), EXECUTORS)
     held = started(held, 0, 1)
-    patient, eager = np.full(WEIGHTS, 0.0), BEGINNINGS[SHORTEST].weights
+    patient, eager = np.full(WEIGHTS, 0.0), trainer.shortest_first()
     patient[NAMES.index("one")] = -1.0
     told = []
     for name, weights in (("patient", patient), ("eager", eager)):

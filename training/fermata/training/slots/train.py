@@ -1,12 +1,12 @@
 """A training run of scores: an evolution strategy, resumable.
 
-It begins at the scores that ship, or at a simple order without holds where one is better (`fermata.training.slots
-.beginnings`): what holds too much there, or starts in the wrong order, is far from any good way to do so.
+It begins at the scores that ship, or where shortest first is better at that: what holds too much there is far from any
+good way to hold.
 
 The folder holds the configuration, the state of the search after each generation, and TensorBoard's logs. Random
 numbers follow from the seed and the generation, so a run that was killed goes on as if it had not been. What is kept is
-what does best on jobs that teach nothing: the mean of the search at one of its looks, the scores that ship, or one of
-these orders.
+what does best on jobs that teach nothing: the mean of the search at one of its looks, the scores that ship, or shortest
+first without a hold.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ from numpy.typing import NDArray
 from rich.console import Console
 
 from fermata.policy.errors import InputError
+from fermata.policy.several_slots import UNITS, WEIGHTS
+from fermata.policy.slot_features import NAMES, SIZE
 from fermata.policy.slot_scores import SHIPPED
 from fermata.sim.processes import Workers
 from fermata.training.curves import Curves
@@ -29,7 +31,6 @@ from fermata.training.files import claim, locked, note_of, unfinished, unfitting
 from fermata.training.hpc.evolution import Evolution, single, taken_up
 from fermata.training.own import Part
 from fermata.training.progress import shown
-from fermata.training.slots.beginnings import AS_SHIPPED, BEGINNINGS, with_units
 from fermata.training.slots.config import ScoresConfig
 from fermata.training.slots.episodes import played
 
@@ -37,6 +38,8 @@ STATE_FILE = "search.npz"
 _SAVED = ("generation", "centre", "moment", "spread", "mean", "best", "least", "kept")  # of a state
 _AVERAGE = 0.9  # of the mean centre, a generation
 _LAST = 0.1  # of the rate, at the end
+_AS_SHIPPED, _SHORTEST = -2, -1  # instead of the generation that is kept
+_NEVER_HELD = 10.0  # above what that feature can take away
 
 FloatArray = NDArray[np.float64]
 
@@ -50,6 +53,23 @@ class _State(NamedTuple):
     best: FloatArray
     least: float  # logarithm of the mean JCT over that of srwf under the best, on the episodes that choose
     kept: int  # the generation that the best is of, or what it is instead
+
+
+def shortest_first() -> FloatArray:
+    """Return the weights of shortest remaining work first, of what fits, and without a hold."""
+    weights = np.zeros(WEIGHTS)
+    weights[NAMES.index("work over the least of what waits")] = -1.0
+    weights[NAMES.index("one")] = _NEVER_HELD
+    return weights
+
+
+def beginning_at_shortest() -> FloatArray:
+    """Return the same, with the units of the scores that ship, which lead nowhere yet."""
+    weights = shortest_first()
+    units = SHIPPED[SIZE:].reshape(UNITS, SIZE + 1).copy()
+    units[:, SIZE] = 0.0
+    weights[SIZE:] = units.ravel()
+    return weights
 
 
 def train(config: ScoresConfig, run: Path, console: Console | None = None) -> FloatArray:
@@ -113,7 +133,7 @@ def _judge(state: _State, config: ScoresConfig, workers: Workers | None, log: Cu
     """Look at the mean of the search, and at first at what it has to be better than; keep the best so far."""
     tried = {state.generation: single(state.mean)}
     if state.generation == 0:
-        tried = {number: each.weights for number, each in BEGINNINGS.items()}
+        tried = {_AS_SHIPPED: SHIPPED, _SHORTEST: shortest_first()}
     found = _play(workers, config, "choose", 0, config.search.judged, np.array(list(tried.values())))
     for (kept, weights), cost in zip(tried.items(), found.tolist(), strict=True):
         if kept >= 0:
@@ -122,8 +142,8 @@ def _judge(state: _State, config: ScoresConfig, workers: Workers | None, log: Cu
             console.print(f"{_name(kept)}: {_percent(cost):+.1f}% against srwf on jobs that choose", soft_wrap=True)
         if cost < state.least:
             state = state._replace(best=weights, least=cost, kept=kept)
-    if state.generation == 0 and state.kept != AS_SHIPPED:
-        search = _search_from(with_units(state.best), config)
+    if state.generation == 0 and state.kept == _SHORTEST:
+        search = _search_from(beginning_at_shortest(), config)
         state = state._replace(search=search, mean=search.centre)
     return state
 
@@ -137,7 +157,8 @@ def _percent(cost: float) -> float:
 
 
 def _name(kept: int) -> str:
-    return BEGINNINGS[kept].name if kept < 0 else f"generation {kept}"
+    names = {_AS_SHIPPED: "the scores that ship", _SHORTEST: "shortest first, without a hold"}
+    return names.get(kept, f"generation {kept}")
 
 
 def _verdict(state: _State) -> str:
@@ -156,10 +177,10 @@ def _read_state(config: ScoresConfig, run: Path) -> _State:
     path = run / STATE_FILE
     evolution = _search_from(SHIPPED, config)
     if not path.exists():
-        return _State(0, evolution, evolution.centre, SHIPPED, np.inf, AS_SHIPPED)
+        return _State(0, evolution, evolution.centre, SHIPPED, np.inf, _AS_SHIPPED)
     found = taken_up(evolution, path, _SAVED, config.search.generations)
     generation, kept = int(found["generation"]), int(found["kept"])
-    if kept > generation or (kept < 0 and kept not in BEGINNINGS):
+    if not _AS_SHIPPED <= kept <= generation:
         raise unfitting(path)
     return _State(generation, evolution, found["mean"], found["best"], float(found["least"]), kept)
 
