@@ -141,7 +141,7 @@ results-own: ## What random workloads with tasks of several executors teach them
 	$(PY) scripts/random_workloads_own.py
 	$(PY) scripts/random_workloads_own.py 7440 6669 7400 6888 7296 6204 7476 6268 6352
 
-results-gpu: ## The jobs of a real GPU cluster, in docs/results.md, which says where PHILLY=philly.csv is; a quarter of an hour
+results-gpu: ## The jobs of a real GPU cluster, in docs/results.md, which says where PHILLY=philly.csv is; some minutes
 	@scripts/bootstrap dev
 	$(PY) scripts/gpu_jobs.py $(PHILLY)
 	$(PY) scripts/gpu_jobs.py $(PHILLY) --load 0.7

@@ -73,6 +73,9 @@ def test_only_rows_with_one_of_the_values_of_each_column_are_of_the_table(tmp_pa
     where = values_of(["state=over", "state=done", "user=ann"], "--where")
     with pytest.raises(InputError, match=r"jobs.csv: no row has state=done or over and user=ann"):
         imported(tmp_path, GPUS, ImportOptions(columns=COLUMNS, where=where))
+    where = values_of(["state=CANCELLED"], "--where")
+    with pytest.raises(InputError, match=r"no usable jobs \(1 skipped: unknown duration\)"):
+        imported(tmp_path, GPUS, ImportOptions(columns=COLUMNS, where=where))
 
 
 def test_what_sacct_prints_is_such_a_table(tmp_path: Path) -> None:

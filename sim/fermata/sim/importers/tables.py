@@ -148,7 +148,7 @@ def read_table(path: str | Path, options: ImportOptions = DEFAULTS) -> Imported:
             raise InputError(str(error), file=shown_name(path), line=line) from error
         if len(rows) == options.limit:
             break
-    if table.passed_over and not rows and options.where:
+    if table.passed_over and not table.taken:
         wanted = " and ".join(f"{name}={' or '.join(sorted(values))}" for name, values in options.where.items())
         raise InputError(f"no row has {wanted}", file=shown_name(path))
     rows.sort(key=lambda row: row.arrival_s)
@@ -205,7 +205,7 @@ class _Table:
             raise InputError(f"expected a header line: {error}", file=self._name, line=1) from error
         self._header = [name.strip() for name in names]
         self._reader = csv.reader(lines, delimiter=self._apart, skipinitialspace=True, strict=True)
-        self._lines, self.passed_over = lines, 0
+        self._lines, self.taken, self.passed_over = lines, 0, 0  # rows that were asked for, and others
         self._at = self._places(options.columns)
         self._dated: bool | None = None
 
@@ -253,6 +253,7 @@ class _Table:
                 found = "a quote that is never closed takes in whole lines; expected quotes in pairs"
                 raise InputError(found, file=self._name, line=line)
             if all(words[place] in values for place, values in wanted):
+                self.taken += 1
                 yield line, words
             else:
                 self.passed_over += 1
