@@ -23,7 +23,7 @@ import numpy as np
 
 from fermata.operator import reasons
 from fermata.operator.facts import PoolFact
-from fermata.operator.hindsight import ReplayError, replay
+from fermata.operator.hindsight import replay
 from fermata.operator.metrics import Metrics
 from fermata.operator.past import PastJob, fitting
 from fermata.policy.decide import Policy
@@ -32,14 +32,14 @@ from fermata.policy.guardrails import Guardrails
 from fermata.policy.heuristics.base import Heuristic
 
 # One replay runs WARM + BLOCK + TAIL arrivals and counts the block: a pool is not empty before it, and what is held at
-# its end is held for arrivals to come. It runs more where the pool was not empty when the first of these arrived.
+# its end is held for arrivals to come.
 WARM, BLOCK, TAIL = 25, 50, 25
 BLOCKS = 16  # what the estimate is made of
 ENOUGH_BLOCKS = 3  # before these nothing is switched
 COSTS, PAYS = -0.01, 0.01  # share of the mean JCT: the hysteresis
 REMEMBERED = WARM + BLOCKS * BLOCK + TAIL
-# A replay takes at most so long, and again with less before its block; of all the time at most this share. The first
-# ones, without which holding cannot be judged at all, may take more.
+# A replay takes at most so long, and of all the time at most this share; the first ones, without which holding cannot
+# be judged at all, may take more.
 LONGEST_REPLAY_S = 5.0
 SHARE = 0.02
 FIRST_SHARE = 0.2
@@ -257,42 +257,15 @@ def compare(situation: Situation, jobs: Sequence[PastJob], first: int, clock: Ca
     Args:
         situation: whose policy and base are compared.
         jobs: in the order of their arrival.
-        first: of the block. What came before it warms the pool up, as far back as the pool was never empty, or if that
-            takes too long the last few of it; the rest is at least seen.
+        first: of the block; what is before it warms the pool up, or is at least seen.
         clock: seconds, for the time that it may take.
 
     Raises:
         ReplayError: it takes too long.
         FermataError: the policy fails.
     """
-    warm = max(first - WARM, 0)
-    busy = _busy_since(jobs, warm)
-    try:
-        return _compare(situation, jobs, busy, first, clock)
-    except ReplayError:
-        if busy == warm:
-            raise
-    return _compare(situation, jobs, warm, first, clock)
-
-
-def _busy_since(jobs: Sequence[PastJob], index: int) -> int:
-    """Return with which job the time began in which the pool was never empty until another one arrived.
-
-    What a policy holds in a queue is paid for by workflows that come much later. A replay that begins with an empty
-    pool where the real one was not would count what a hold saves, and not what it costs.
-    """
-    end_s = np.array([job.arrival_s + job.jct_s for job in jobs[:index]])
-    busy_until_s = np.maximum.accumulate(np.where(np.isnan(end_s), math.inf, end_s))
-    least = max(index - REMEMBERED, 0)
-    while index > least and busy_until_s[index - 1] > jobs[index].arrival_s:
-        index -= 1
-    return index
-
-
-def _compare(
-    situation: Situation, jobs: Sequence[PastJob], begin: int, first: int, clock: Callable[[], float]
-) -> Block:
     policy, base, fallback, limits, executors, sticky = situation
+    begin = max(first - WARM, 0)
     window = jobs[begin : first + BLOCK + TAIL]
     end_s = clock() + LONGEST_REPLAY_S
     counted = slice(first - begin, first - begin + BLOCK)

@@ -16,7 +16,6 @@ from tests.unit.operator.world import World
 from fermata.operator import holding, names, reasons
 from fermata.operator.estimates import Estimates
 from fermata.operator.facts import PoolFact, pool_fact
-from fermata.operator.hindsight import ReplayError
 from fermata.operator.holding import BLOCK, ENOUGH_BLOCKS, TAIL, WARM, Block, Holding, Situation, paused_after, savings
 from fermata.operator.metrics import Metrics
 from fermata.operator.past import PastJob, PastStage, past_job, present_job, shares_cap
@@ -70,65 +69,10 @@ def test_a_replay_sees_what_came_before_its_block_and_runs_no_more_of_it_than_wa
     monkeypatch.setattr(holding, "replay", replay)
     situation = _situation(HOLDS)._replace(sticky=sticky)
     found = holding.compare(situation, jobs, 100, lambda: 0.0)
-    # The 75th is a short one that comes while the long one before it runs: with that one the pool was empty.
-    begin, end = 100 - WARM - 1, 100 + BLOCK + TAIL
+    begin, end = 100 - WARM, 100 + BLOCK + TAIL
     policies = (situation.base, situation.policy)
     assert asked == [(jobs[begin:end], policy, jobs[:begin], sticky) for policy in policies]
     assert found == Block(BLOCK, BLOCK)
-
-
-@pytest.mark.parametrize(
-    ("jct_s", "begins"),
-    [
-        ({}, 150),  # the pool was empty when the first of those came that warm it up
-        ({149: 11.0}, 149),
-        ({149: 10.0}, 150),  # it was done when the next one came
-        ({100: 505.0}, 100),  # all that came after it came while it ran
-        ({100: 505.0, 60: 450.0}, 60),
-        ({60: 450.0}, 150),  # it was over by then
-        ({120: math.nan}, 120),  # it is not finished
-    ],
-)
-def test_a_replay_begins_where_the_pool_was_last_empty(
-    jct_s: dict[int, float], begins: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    jobs = [_job(number, 10.0 * number, 5.0)._replace(jct_s=jct_s.get(number, 5.0)) for number in range(300)]
-    begun = []
-
-    def replay(window: list[PastJob], *_: Any, **__: Any) -> Any:
-        begun.append(jobs.index(window[0]))
-        return np.array([job.arrival_s + 1.0 for job in window])
-
-    monkeypatch.setattr(holding, "replay", replay)
-    found = holding.compare(_situation(HOLDS), jobs, 150 + WARM, lambda: 0.0)
-    assert (begun, found) == ([begins, begins], Block(BLOCK, BLOCK))
-
-
-def test_a_pool_that_was_never_empty_is_replayed_from_as_far_back_as_anything_is_remembered() -> None:
-    jobs = [_job(number, 10.0 * number, 5.0)._replace(jct_s=1e9) for number in range(2 * holding.REMEMBERED)]
-    assert holding._busy_since(jobs, 1200) == 1200 - holding.REMEMBERED
-    assert holding._busy_since(jobs, 300) == 0
-
-
-def test_a_replay_that_takes_too_long_is_tried_again_with_less_before_its_block(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    jobs = [_job(number, 10.0 * number, 5.0)._replace(jct_s=1e9) for number in range(300)]
-    begun = []
-
-    def replay(window: list[PastJob], *_: Any, **__: Any) -> Any:
-        begun.append(jobs.index(window[0]))
-        if begun[-1] == 0 or fails:
-            raise ReplayError("it takes too long")
-        return np.array([job.arrival_s + 1.0 for job in window])
-
-    monkeypatch.setattr(holding, "replay", replay)
-    fails = False
-    assert holding.compare(_situation(HOLDS), jobs, 100, lambda: 0.0) == Block(BLOCK, BLOCK)
-    assert begun == [0, 100 - WARM, 100 - WARM]
-    fails = True
-    with pytest.raises(ReplayError):
-        holding.compare(_situation(HOLDS), jobs, 100, lambda: 0.0)
 
 
 def test_savings_and_their_error() -> None:
