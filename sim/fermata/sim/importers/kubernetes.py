@@ -53,9 +53,9 @@ def read_kubernetes(path: str | Path, options: ImportOptions = DEFAULTS) -> Impo
     """
     objects = read_objects(path, options.progress)
     sink = JobSink(path, options)
-    pods_of = _by_owner(objects.pods.values())
+    pods_of, whole_of = _by_owner(objects.pods.values()), _wholes(objects)
     runs: list[Run] = []
-    for make in _makers(objects, pods_of, keep=options.keep_incomplete):
+    for make in _makers(objects, pods_of, whole_of, keep=options.keep_incomplete):
         try:
             runs.append(_fit(make(), options.executor))
         except UnfitError as reason:
@@ -63,7 +63,6 @@ def read_kubernetes(path: str | Path, options: ImportOptions = DEFAULTS) -> Impo
     jcts_s = add_runs(sink, runs, options)
     known = objects.jobs.keys() | objects.workflows.keys() | objects.task_runs.keys()
     pods = [pod for uid in known for pod in pods_of.get(uid, ())]
-    whole_of = _wholes(objects)
     at_once = most_at_once(
         (*pod.span_s, options.executor.slots(pod.spec.requests) if options.executor is not None else 1)
         for uid in known
@@ -102,13 +101,15 @@ def _devices(pods: Iterable[Pod]) -> Requests:
     return {name: most for name, most in most_of(pod.spec.requests for pod in pods).items() if "/" in name}
 
 
-def _makers(objects: Objects, pods_of: Mapping[str, list[Pod]], *, keep: bool) -> Iterator[Callable[[], Run]]:
+def _makers(
+    objects: Objects, pods_of: Mapping[str, list[Pod]], whole_of: Mapping[str, str], *, keep: bool
+) -> Iterator[Callable[[], Run]]:
     """Yield what makes a run of each object that may be one, or says why it is none."""
     for uid, job in objects.jobs.items():
         yield partial(_job_run, job, pods_of.get(uid, []), keep=keep)
     for uid, workflow in objects.workflows.items():
         yield partial(argo_run, workflow, pods_of.get(uid, []), keep=keep)
-    parts, whole_of = _by_owner(objects.task_runs.values()), _wholes(objects)
+    parts = _by_owner(objects.task_runs.values())
     for uid, whole in objects.pipeline_runs.items():
         yield partial(pipeline_run, whole, parts.get(uid, []), pods_of, keep=keep)
     for uid, alone in objects.task_runs.items():

@@ -55,8 +55,10 @@ KEYS = tuple(DEFAULT_NAMES)
 
 _STAGE = "run"
 _APART, _QUOTED = ",|;\t", re.compile(r'"[^"]*"')
-_MISSING = frozenset({"", "-", "\\n", "n/a", "na", "nan", "nat", "none", "null", "partition_limit"})
-_MISSING |= {"unknown", "unlimited"}
+# What stands for nothing: in tables of databases, of pandas, and of Slurm.
+_MISSING = frozenset(
+    {"", "-", "\\n", "n/a", "na", "nan", "nat", "none", "null", "partition_limit", "unknown", "unlimited"}
+)
 
 _T = TypeVar("_T")
 
@@ -335,7 +337,7 @@ class _Table:
             return self._known(1 if self._keep else None, f"unknown number of {_COUNTED[key]}")
         number = number_of(word, self._what(key))
         if number <= 0.0:
-            raise _SkipError(f"takes no {_COUNTED[key].removesuffix('s')}" if key == "slots" else "has no task")
+            raise _SkipError(_NONE[key])
         if key == "tasks" and not number.is_integer():
             raise ValueError(f"{self._what(key)} must be a whole number, not {shown(word)}")
         return math.ceil(number)
@@ -349,6 +351,7 @@ class _Table:
 
 
 _COUNTED = {"slots": "executors", "tasks": "tasks"}
+_NONE = {"slots": "takes no executor", "tasks": "has no task"}
 
 
 class _Lines:

@@ -1,0 +1,68 @@
+"""`scripts/gpu_jobs.py`: pools are as small as their load allows, and what is told are changes of the mean JCT."""
+
+from __future__ import annotations
+
+import math
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.scripts import script
+
+from fermata.policy.registry import load
+from fermata.sim.importers import ImportOptions
+from fermata.sim.importers.tables import read_table
+from fermata.sim.simulate import simulate
+
+gpu_jobs = script("gpu_jobs")
+
+
+@pytest.fixture
+def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Jobs of two virtual clusters, one of which has too few."""
+    monkeypatch.setattr(gpu_jobs, "SEEDS", range(3))
+    monkeypatch.setattr(gpu_jobs, "WHOLE", range(2))
+    monkeypatch.setattr(gpu_jobs, "JOBS", 100)
+    rng = np.random.default_rng(1)
+    rows = ["timestamp,duration,num_gpus,cluster"]
+    for number, gap_s in enumerate(np.cumsum(rng.exponential(60.0, 420)).tolist()):
+        duration_s, gpus = (4000.0, 8) if number % 40 == 0 else (300.0, 1 + number % 2)
+        rows.append(f"{gap_s:.0f},{duration_s},{gpus},{'few' if number % 21 == 1 else 'many'}")
+    path = tmp_path / "jobs.csv"
+    path.write_text("\n".join(rows) + "\n")
+    return path
+
+
+def test_a_pool_is_the_smallest_in_nodes_that_is_not_too_full(table: Path) -> None:
+    assert gpu_jobs.clusters(table) == ["many"]
+    trace = read_table(table, ImportOptions(columns=gpu_jobs.COLUMNS)).trace
+    for most in (0.2, 0.9):
+        executors = gpu_jobs.pool_of(trace, most)
+        assert executors % gpu_jobs.NODE == 0
+        assert gpu_jobs.offered_load(trace, executors) <= most < gpu_jobs.offered_load(trace, executors - gpu_jobs.NODE)
+    assert gpu_jobs.pool_of(trace, math.inf) == 8, "the widest job fits"
+
+
+def test_what_is_told_are_changes_against_each_base(
+    table: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trace = read_table(table, ImportOptions(columns=gpu_jobs.COLUMNS)).trace
+    ours, srwf, fifo = (
+        simulate(trace, 16, load(name)).job_jct_s[trace.jobs // 10 :].mean() for name in ("default", "srwf", "fifo")
+    )
+    assert gpu_jobs.against_bases("default", trace, 16) == [
+        pytest.approx(100.0 * (ours / srwf - 1.0)), pytest.approx(100.0 * (ours / fifo - 1.0)),
+    ]  # fmt: skip
+    found = gpu_jobs.play(table, "fifo", 0.9, "many")
+    for kind, (few, whole) in {kind: (found.blocks[kind], found.whole[kind]) for kind in gpu_jobs.NOISE}.items():
+        assert (few.shape, whole.shape) == ((3, 2), (2, 2))
+        assert not few[:, 1].any(), "it is that base"
+        assert few[:, 0].any(), kind
+    assert not np.array_equal(found.blocks["exact"], found.blocks["off"])
+    monkeypatch.setattr(sys, "argv", ["gpu_jobs.py", str(table), "--policy", "fifo", "--jobs", "1"])
+    gpu_jobs.main()
+    told = capsys.readouterr().out.splitlines()
+    assert told[0].startswith(f"{found.jobs} jobs; ")
+    assert len(told) == 5
+    assert told[3].replace("`many`", "mean").split(" | ")[4:] == told[4].split(" | ")[4:], "of one cluster"
