@@ -58,7 +58,7 @@ class Played(NamedTuple):
 def clusters(table: Path) -> list[str]:
     """Return the virtual clusters that have enough jobs, those with most first."""
     with table.open(encoding="utf-8", newline="") as lines:
-        found = Counter(row[CLUSTER] for row in csv.DictReader(lines))
+        found = Counter(row.get(CLUSTER, "") for row in csv.DictReader(lines))
     return [name for name, jobs in found.most_common() if jobs >= LEAST_JOBS]
 
 
@@ -118,9 +118,12 @@ def main() -> None:
     args = parser.parse_args()
     if not 0.0 < args.load <= 2.0 or args.jobs < 1:
         parser.error("expected a --load above 0, up to 2, and --jobs of at least 1")
-    played = play_all(
-        partial(play, args.table, args.policy, args.load), clusters(args.table), args.jobs, "playing virtual clusters"
-    )
+    if not args.table.is_file():
+        parser.error(f"{args.table}: expected a file")
+    names = clusters(args.table)
+    if not names:
+        parser.error(f"{args.table}: expected a virtual cluster with {LEAST_JOBS} jobs or more")
+    played = play_all(partial(play, args.table, args.policy, args.load), names, args.jobs, "playing virtual clusters")
     kinds = [f"{part}{base}, {kind}" for part in ("", "whole log, ") for base in BASES for kind in NOISE]
     titles = ["cluster", "jobs", "GPUs", "load", *kinds]
     several, everything = np.sum([each.wide for each in played], axis=0)
