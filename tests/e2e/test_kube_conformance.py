@@ -591,6 +591,25 @@ class TestPatch:
             assert answer.code == code
         assert answer["message"] == 'Apply failed with 1 conflict: conflict with "m": .data.k'
 
+    def test_a_manager_owns_fields_of_the_status_apart(self, api: Plain, widgets: str) -> None:
+        def apply(path: str, manager: str, **more: Any) -> Answer:
+            wanted = {key: value for key, value in widget("w").items() if key != "spec"} | more
+            return api("PATCH", f"{widgets}/{path}", wanted, kind=APPLY, query={"fieldManager": manager})
+
+        parts = [{"name": "x"}, {"name": "y"}]
+        assert apply("w", "m", spec={"size": 1, "parts": parts}, status={"count": 7}).code == 201
+        assert apply("w/status", "m", spec={"size": 2}, status={"count": 1}).code == 200
+        managed = api("GET", f"{widgets}/w").meta["managedFields"]
+        owned = {(entry["manager"], entry.get("subresource", "")): list(entry["fieldsV1"]) for entry in managed}
+        assert owned == {("m", ""): ["f:spec"], ("m", "status"): ["f:status"]}
+        # What is no longer applied goes, and nothing of the other part with it.
+        last = apply("w", "m", spec={"size": 1, "parts": parts[:1]})
+        assert [part["name"] for part in last["spec"]["parts"]] == ["x"]
+        assert last["status"] == {"count": 1}
+        refused = apply("w/status", "n", status={"count": 2})
+        assert (refused.code, refused.causes) == (409, {".status.count": "FieldManagerConflict"})
+        assert 'conflict with "m" with subresource "status"' in refused["message"]
+
     def test_options_of_a_patch(self, api: Plain, maps: str) -> None:
         api("POST", maps, {"metadata": {"name": "a"}})
         forced = api("PATCH", f"{maps}/a", {}, kind=MERGE, query={"force": "true"})

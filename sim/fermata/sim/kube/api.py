@@ -209,6 +209,7 @@ class Api:
             None if entry is None else self._shown(resource, entry),
             wanted,
             manager=options.field_manager,
+            status=status,
             force=options.force,
             list_keys=self.kind(resource).list_keys,
         )

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 #: A field as `FieldsV1` writes it: `f:name` steps into a map, `k:{...}` into a keyed element, `v:...` names a value.
 Path = tuple[str, ...]
+#: Who owns fields: the name, and the subresource through which it applied them, empty for the object itself.
+Manager = tuple[str, str]
 
 _NOT_OWNED = ("apiVersion", "kind")
 _NOT_OWNED_METADATA = (
@@ -29,7 +31,7 @@ _NOT_OWNED_METADATA = (
 
 
 def apply_patch(
-    resource: Resource, live: Obj | None, wanted: Obj, *, manager: str, force: bool, list_keys: ListKeys
+    resource: Resource, live: Obj | None, wanted: Obj, *, manager: str, status: bool, force: bool, list_keys: ListKeys
 ) -> Obj:
     """Return what an object becomes when a manager applies a configuration.
 
@@ -38,6 +40,7 @@ def apply_patch(
         live: the stored object, None where there is none yet.
         wanted: the configuration: every field that this manager wants to own.
         manager: who applies.
+        status: to the status alone. What a manager owns of it has nothing to do with what it owns of the rest.
         force: take over fields that another manager applied with another value.
         list_keys: the merge keys of the list at a path of names; None for an atomic one, () for a set.
 
@@ -45,23 +48,29 @@ def apply_patch(
         ApiError: 409 with one cause a field that another manager applied; 500 for an element that is there twice.
     """
     wanted = {**wanted, "metadata": {key: value for key, value in wanted["metadata"].items() if key != "managedFields"}}
-    owned = {entry["manager"]: _read(entry) for entry in (live or {}).get("metadata", {}).get("managedFields") or ()}
+    owned = {
+        (entry["manager"], entry.get("subresource") or ""): _read(entry)
+        for entry in (live or {}).get("metadata", {}).get("managedFields") or ()
+    }
     named = list(_owned_paths(wanted, list_keys))
     mine = set(named)
     if len(mine) < len(named):
         raise _twice(resource, wanted, named)
-    others = {name: fields for name, fields in owned.items() if name != manager}
+    me = (manager, "status" if status else "")
+    if status or resource.has_status:
+        mine = {path for path in mine if (path[0] == "f:status") == status}
+    others = {other: fields for other, fields in owned.items() if other != me}
     if live is not None:
         others = _resolve(resource, live, wanted, mine, others, force=force)
     elsewhere = set().union(*others.values()) if others else set()
     merged: Obj = _merge(live or {}, wanted, (), list_keys)
     # Elements first: nothing is found of one by its key once its key is gone.
-    gone = owned.get(manager, set()) - mine - elsewhere
+    gone = owned.get(me, set()) - mine - elsewhere
     for path in sorted(gone, key=lambda path: (path[-1] != ".", -len(path))):
         _remove(merged, path)
-    fields = {**others, manager: mine}
+    fields = {**others, me: mine}
     merged["metadata"]["managedFields"] = [
-        _write(resource, name, paths) for name, paths in sorted(fields.items()) if paths
+        _write(resource, owner, paths) for owner, paths in sorted(fields.items()) if paths
     ]
     return merged
 
@@ -84,15 +93,16 @@ def _twice(resource: Resource, wanted: Obj, named: list[Path]) -> ApiError:
 
 
 def _resolve(
-    resource: Resource, live: Obj, wanted: Obj, mine: set[Path], others: dict[str, set[Path]], *, force: bool
-) -> dict[str, set[Path]]:
+    resource: Resource, live: Obj, wanted: Obj, mine: set[Path], others: dict[Manager, set[Path]], *, force: bool
+) -> dict[Manager, set[Path]]:
     """Return what the others own after this apply, or raise where they own a field that would change."""
     causes: list[Cause] = []
-    left: dict[str, set[Path]] = {}
-    for name, fields in others.items():
+    left: dict[Manager, set[Path]] = {}
+    for (name, subresource), fields in others.items():
         lost = {path for path in fields & mine if _value(live, path) != _value(wanted, path)}
-        causes += [Cause(_dotted(path), f'conflict with "{name}"', "FieldManagerConflict") for path in sorted(lost)]
-        left[name] = fields - lost
+        told = f'conflict with "{name}"' + (f' with subresource "{subresource}"' if subresource else "")
+        causes += [Cause(_dotted(path), told, "FieldManagerConflict") for path in sorted(lost)]
+        left[name, subresource] = fields - lost
     if causes and not force:
         count = f"{len(causes)} conflict{'s' if len(causes) > 1 else ''}"
         told = ", ".join(f"{cause.message}: {cause.field}" for cause in causes)
@@ -211,7 +221,8 @@ def _read(entry: Obj) -> set[Path]:
     return set(walk(entry.get("fieldsV1") or {}, ()))
 
 
-def _write(resource: Resource, manager: str, paths: set[Path]) -> Obj:
+def _write(resource: Resource, owner: Manager, paths: set[Path]) -> Obj:
+    manager, subresource = owner
     root: Obj = {}
     for path in sorted(paths):
         node = root
@@ -219,6 +230,7 @@ def _write(resource: Resource, manager: str, paths: set[Path]) -> Obj:
             node = node.setdefault(step, {})
     return {
         "manager": manager,
+        **({"subresource": subresource} if subresource else {}),
         "operation": "Apply",
         "apiVersion": resource.group_version,
         "time": stamp(),
