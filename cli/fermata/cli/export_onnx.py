@@ -123,6 +123,8 @@ def _read_scores(path: Path) -> dict[str, object]:
         Scores.model_validate(scores)
     except ValidationError as error:
         raise InputError("expected the output of fermata evaluate --json", file=path) from error
+    if scores.get("interrupted"):
+        raise InputError("was interrupted, so not all of its seeds were played; evaluate again", file=path)
     return {name: scores[name] for name in scores if name != "policy"}  # that is the draft that was evaluated
 
 

@@ -16,13 +16,15 @@ from fermata.operator.reminder import Reminder
 _PAGE = 100
 _OURS = {"labelSelector": LABEL_POOL}
 _STRICT = {"fieldValidation": "Strict"}
-# A pod that has ended holds nothing, and there can be very many: a Job keeps them for as long as it is kept itself.
-_UNFINISHED = {"fieldSelector": "status.phase!=Succeeded,status.phase!=Failed"}
+# A pod that has succeeded holds nothing, and there can be very many: a Job keeps them for as long as it is kept itself.
+# One that has failed holds nothing, either, but to the watch one that leaves its selection has just gone: what a task
+# takes only those tell that succeeded.
+_NOT_SUCCEEDED = {"fieldSelector": "status.phase!=Succeeded"}
 _LISTS: dict[str, tuple[str, dict[str, str]]] = {
     "executorpools": (f"/apis/{API_VERSION}/{POOLS}", {}),
     "workflows": (f"/apis/{API_VERSION}/{WORKFLOWS}", {}),
     "namespaces": ("/api/v1/namespaces", {}),
-    "pods": ("/api/v1/pods", _OURS | _UNFINISHED),
+    "pods": ("/api/v1/pods", _OURS | _NOT_SUCCEEDED),
     "jobs": ("/apis/batch/v1/jobs", _OURS),
 }
 _REMIND_S = 3600.0  # a field of a status that the CRDs lack is a line of the log so often

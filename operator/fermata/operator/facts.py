@@ -172,7 +172,7 @@ class JobFact:
     owed: int = 0  # tasks whose turn it is, and whose pods still are
     unsettled: int = 0  # tasks that have ended, and the Job controller has not said how
     absent: int = 0  # tasks to be tried again, or after such, that the Job controller makes no pods for yet
-    task_s: float | None = None  # what its pods took that ended, in the mean, as far as seen
+    task_s: float | None = None  # what its pods took that succeeded, in the mean, as far as seen
 
     @property
     def genuine(self) -> bool:
@@ -331,7 +331,7 @@ def job_fact(raw: Raw, now_s: float, before: JobFact | None = None) -> JobFact:
     # The Job controller says how many are ready once it has looked at the Job.
     ready, idle_s = int(status.get("ready", MAX_EXECUTORS)), math.inf
     gated = _is_gated(spec)
-    begun = (before.let_in + before.owed if before else 0) if gated else parallelism
+    begun = (before.occupied if before else 0) if gated else parallelism
     if ready < min(begun, completions - succeeded) and not (end or failing or spec.get("suspend")):
         # Where tasks are short, each may be over before it is counted as ready: what succeeded since was.
         same = (ready, succeeded) == ((before.ready, before.succeeded) if before else (0, 0))

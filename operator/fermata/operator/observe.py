@@ -171,7 +171,8 @@ class Observer:
         self.released.pop(uid, None)
         if fact.released:
             self.released[uid] = fact.released
-        account.gap.turn(on=seen.in_gap, now_s=now_s)
+        # What waited for its turn may have ended by its deadline, and long ago.
+        account.gap.turn(on=seen.in_gap, now_s=min(now_s, seen.goes_on_until_s))
         self._learn(seen)
         self._ledger.catch_up(seen, now_s)
         if problem is None and seen.has_come:

@@ -31,6 +31,7 @@ class PodFact:
     start_s: float | None
     running: bool
     gates: tuple[str, ...] = ()  # until all of these are gone no node is looked for
+    failed: bool = False
 
     @property
     def gated(self) -> bool:
@@ -61,7 +62,8 @@ def pod_fact(raw: Raw, now_s: float, before: PodFact | None = None) -> PodFact:
         start_s = refine(parse(status["startTime"]), now_s)
     gates = (raw.get("spec") or {}).get("schedulingGates") or []
     waits_at = tuple(str(gate.get("name", "")) for gate in gates)
-    return PodFact(meta, start_s, status.get("phase") in ("Pending", "Running"), waits_at)
+    phase = status.get("phase")
+    return PodFact(meta, start_s, phase in ("Pending", "Running"), waits_at, phase == "Failed")
 
 
 def job_of(pod: PodFact, now_s: float) -> JobFact:

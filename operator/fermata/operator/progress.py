@@ -107,11 +107,12 @@ class StageView:
     def took_s(self, run_s: float) -> float:
         """Return what one of its tasks took, of a stage that ran for so long: of a gated one its pods tell.
 
-        Where they all had ended before this operator began to look, nobody knows: it is what was expected, and no more
-        than the stage took.
+        Where they all had ended before this operator began to look, nobody knows, and it is what was expected. It is no
+        more than the stage took: that a pod has ended may be heard late, and when is not in what a watch tells then.
         """
         if self.job is not None and self.job.gated:
-            return min(self.job.estimate_s or run_s, run_s) if self.job.task_s is None else self.job.task_s
+            took_s = self.job.estimate_s or run_s if self.job.task_s is None else self.job.task_s
+            return min(took_s, run_s)
         return task_duration_s(run_s, self.tasks, self.job.lanes if self.job else constant(1))
 
 
@@ -177,6 +178,11 @@ class WorkflowView:
                 total += max(end_s - max(start_s, until), 0.0)
                 until = max(until, end_s)
         return total
+
+    @property
+    def goes_on_until_s(self) -> float:
+        """When the last of what was started has ended; inf while anything goes on, or if nothing was."""
+        return max((end_s for _, end_s in self._spans), default=math.inf)
 
     @property
     def in_gap(self) -> bool:

@@ -100,8 +100,11 @@ class Store:
     def retain(self, kind: Kind, listed: Collection[str], version: str) -> None:
         """Forget what a complete list lacks, unless it is newer than the list (`version`)."""
         for key, fact in list(getattr(self, {"executorpools": "pools"}.get(kind, kind)).items()):
-            if key not in listed and not is_later(fact.meta.resource_version, version):
-                self.remove(kind, fact.meta.uid, fact.meta.name, version)
+            if key in listed or is_later(fact.meta.resource_version, version):
+                continue
+            if kind == "pods":  # it may have ended long ago
+                self._end_pod(fact.meta.uid, succeeded=False)
+            self.remove(kind, fact.meta.uid, fact.meta.name, version)
 
     def knows(self, pool: str) -> bool:
         """Tell whether there is a pool of that name, or anything that names it."""
@@ -257,7 +260,7 @@ class Store:
             return
         # Only what runs now says when an executor will be free; the rest would only cost memory.
         if not fact.running:
-            self._remove_pods(fact.meta.uid, "")
+            self._end_pod(fact.meta.uid, succeeded=not fact.failed)
             return
         self.pods[fact.meta.uid] = fact
         job = fact.meta.owner_uid
@@ -275,12 +278,17 @@ class Store:
             self._changed(self.leaving[job].pool)
 
     def _remove_pods(self, uid: str, _name: str) -> None:
+        fact = self.pods.get(uid)
+        # What succeeds leaves the selection of the watch as it ran; what is deleted or evicted says so before.
+        self._end_pod(uid, succeeded=fact is not None and not fact.meta.deleting)
+
+    def _end_pod(self, uid: str, *, succeeded: bool) -> None:
         fact = self.pods.pop(uid, None)
         if fact is None:
             return
         job = self.jobs.get(fact.meta.owner_uid)
-        if job is not None and job.gated and not fact.gated and fact.start_s is not None:
-            self.turns.ended(job.meta.uid, self._now() - fact.start_s)
+        if succeeded and job is not None and job.gated and not fact.gated and fact.start_s is not None:
+            self.turns.succeeded(job.meta.uid, self._now() - fact.start_s)
         siblings = self.job_pods[fact.meta.owner_uid]
         siblings.pop(uid, None)
         self._places[fact.meta.owner_uid][fact.place] -= 1

@@ -11,8 +11,10 @@ from datetime import UTC, datetime
 
 # A watch event is later than what it tells; within this much it still says more than a timestamp cut to the second.
 _EVENT_DELAY_S = 0.25
-# What was not seen as it happened, and was stamped with a second, happened in the middle of that: at most so far off.
-UNSEEN_S = 0.5
+# What was not seen as it happened, and was stamped with a second, happened in the middle of that.
+_UNSEEN_S = 0.5
+# Seen within that second, and perhaps long after it happened: what `refine` returns is at most so far off.
+MOST_OFF_S = 1.0
 # No time is read that could not be written again, with a little more to it.
 _END_S = datetime(9999, 1, 1, tzinfo=UTC).timestamp()
 
@@ -71,5 +73,5 @@ def refine(stamp_s: float, seen_s: float) -> float:
     if stamp_s != int(stamp_s):
         return stamp_s
     if stamp_s <= seen_s < stamp_s + 1.0 + _EVENT_DELAY_S:
-        return min(seen_s, stamp_s + 1.0)
-    return stamp_s + UNSEEN_S
+        return min(seen_s, stamp_s + MOST_OFF_S)
+    return stamp_s + _UNSEEN_S

@@ -19,7 +19,7 @@ class Turns:
 
     def __init__(self) -> None:
         self._owed: dict[str, int] = {}  # tasks whose turn it is, and no pod of theirs was let through yet
-        self._ended: dict[str, tuple[int, float]] = {}  # pods that were let through and have ended, and their seconds
+        self._ended: dict[str, tuple[int, float]] = {}  # pods that were let through and succeeded, and their seconds
 
     def give(self, job: str, tasks: int) -> None:
         """Let it be the turn of so many more tasks of a Job, or of fewer."""
@@ -30,8 +30,8 @@ class Turns:
         if job in self._owed:  # or somebody else has let it through
             self.give(job, -1)
 
-    def ended(self, job: str, took_s: float) -> None:
-        """Note that a pod of a Job that had been let through has ended."""
+    def succeeded(self, job: str, took_s: float) -> None:
+        """Note that a pod of a Job that had been let through has succeeded."""
         number, total_s = self._ended.get(job, (0, 0.0))
         self._ended[job] = number + 1, total_s + max(took_s, 0.0)
 
@@ -58,11 +58,12 @@ class Turns:
             self._owed.pop(uid, None)
         number, total_s = self._ended.get(uid, (0, 0.0))
         task_s = total_s / number if number else None
-        lacks_ready = job.begins_more and job.ready < min(begun + owed, left)
-        idle_s = min(job.idle_s, now_s) if lacks_ready else math.inf
         unsettled = max(job.active - present, 0) + job.uncounted
         absent = max(left - begun - unsettled - at_gate, 0) if lacks_pods else 0
-        return replace(job, let_in=begun, owed=owed, unsettled=unsettled, absent=absent, task_s=task_s, idle_s=idle_s)
+        told = replace(job, let_in=begun, owed=owed, unsettled=unsettled, absent=absent, task_s=task_s)
+        # Also where what holds executors is not seen, as a pod that somebody took the label from that it is found by.
+        lacks_ready = job.begins_more and job.ready < min(told.occupied, left)
+        return replace(told, idle_s=min(job.idle_s, now_s) if lacks_ready else math.inf)
 
     def due(self, job: str, pods: Iterable[PodFact]) -> Iterator[PodFact]:
         """Yield the pods of a Job that are to be let through, in the order of their tasks."""

@@ -17,7 +17,7 @@ from fermata.operator.estimates import Estimates
 from fermata.operator.facts import JobFact, WorkflowFact
 from fermata.operator.progress import Outcome, Phase, Refusal, StageView, Unseen, WorkflowView
 from fermata.operator.resources import StageStatus, WorkflowSpec
-from fermata.operator.times import UNSEEN_S, parse_or_none
+from fermata.operator.times import MOST_OFF_S, parse_or_none
 from fermata.policy.earlier_runs import Estimate
 from fermata.policy.graph import shape_of_job
 from fermata.policy.wording import counted
@@ -142,7 +142,7 @@ def _bound_ends(done: dict[str, StageView], begun: StageView) -> None:
     """
     for name in begun.spec.depends_on:
         parent, ready_s = done[name], begun.ready_s
-        if parent.end_s is not None and ready_s < parent.end_s <= ready_s + UNSEEN_S:
+        if parent.end_s is not None and ready_s < parent.end_s <= ready_s + MOST_OFF_S:
             done[name] = replace(parent, end_s=max(ready_s, parent.start_s or ready_s))
 
 

@@ -178,10 +178,12 @@ def candidates(board: Board, order: Rule) -> Candidates:
             alternative, least = stage, work_s
     completions = _completions(board)
     now_s = board.pool[0].now_s
-    wake_s = now_s + max(0.2 * completions.first_s, 0.02 * unit)
+    waited_s = now_s - board.stages[head].ready_s
+    # The last term keeps a wait for what overruns a tiny estimate from being reconsidered without end.
+    wake_s = now_s + max(0.2 * completions.first_s, 0.02 * unit, 0.001 * waited_s)
     # Where nothing runs only an arrival can be worth waiting for, and not for longer than starting would take.
     if board.pool[0].free == len(board.executors):
-        wake_s = now_s + 0.1 * unit if now_s - board.stages[head].ready_s < unit else math.inf
+        wake_s = now_s + 0.1 * unit if waited_s < unit else math.inf
     # A task that overruns its estimate says nothing of when it ends, and a time that is not after now is no wake-up.
     if completions.first_s == 0.0 or not wake_s > now_s:
         wake_s = math.inf

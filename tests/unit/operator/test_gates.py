@@ -162,6 +162,29 @@ def test_a_workflow_that_is_suspended_between_its_tasks_says_that_and_not_that_i
     assert asyncio.run(cluster.run([], edits=edits)) == {"wide": pytest.approx(T0 + 15.0)}
 
 
+def test_what_waited_for_its_turn_until_a_deadline_waited_no_longer_though_that_is_seen_late() -> None:
+    cluster = _cluster(1, "sjf", wide=5.0, other=100.0)
+    other = (T0 + 1.0, {**workflow("other", stage("a"), arrival_s=T0 + 1.0, priority=1000), "status": {}})
+
+    def pass_its_deadline() -> None:
+        (job,) = (raw for raw in cluster.objects.values() if raw["metadata"]["name"].startswith("wide-a"))
+        cluster._end_pods(job["metadata"]["uid"])
+        failed = {
+            "type": "Failed",
+            "status": "True",
+            "reason": "DeadlineExceeded",
+            "lastTransitionTime": render(T0 + 9),
+        }
+        cluster.put(job["metadata"]["uid"], {**job, "status": job["status"] | {"active": 0, "conditions": [failed]}})
+        cluster.restart()
+
+    made = [_workflow("wide", 0.0, stage("a", tasks=4)), other]
+    asyncio.run(cluster.run(made, until_s=T0 + 41.0, edits=[(T0 + 40.0, pass_its_deadline)]))
+    status = cluster.objects["uid-wide"]["status"]
+    assert status["jctSeconds"] == 9.5, "stamped with the second"
+    assert (status["gapSeconds"], status["runSeconds"], status["waitSeconds"]) == (4.5, 5.0, 4.5)
+
+
 def _begin(cluster: VirtualCluster, row: Raw) -> float:
     """Submit a workflow of one stage now, and return when the operator comes back."""
     cluster.store.put("workflows", cluster.put("uid-wide", workflow("wide", row)))

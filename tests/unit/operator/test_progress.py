@@ -191,6 +191,8 @@ def test_a_stage_whose_end_an_earlier_operator_saw_has_not_ended_after_its_child
     }
     a, b, *_ = _view(*DIAMOND, jobs=jobs).stages
     assert (a.end_s, b.ready_s, b.start_s) == (T0 + 30.125, T0 + 30.125, T0 + 30.25)
+    soon = _view(*DIAMOND, jobs={**jobs, "b": {"start_s": T0 + 30.0625}}, now_s=T0 + 31.125)  # within that second
+    assert soon.stages[0].end_s == T0 + 30.0625
     jobs["b"] |= {"start_s": T0 + 29}  # it was ready without its parent, which an edit gave it
     assert _view(*DIAMOND, jobs=jobs).stages[0].end_s == T0 + 30.5
 

@@ -299,6 +299,47 @@ def test_a_tasks_length_is_what_its_pods_took_and_not_how_long_they_waited() -> 
     )
 
 
+def test_only_pods_that_succeed_tell_how_long_a_task_takes() -> None:
+    pool = _Pool()
+    for index in range(4):
+        pool.store.put("pods", _pod(index, 3, start_s=T0))
+    pool.now_s = T0 + 2.0
+    failed, evicted = _pod(0, 4, start_s=T0), _pod(1, 5, start_s=T0)
+    failed["status"]["phase"] = "Failed"
+    evicted["metadata"]["deletionTimestamp"] = render(pool.now_s)
+    pool.store.put("pods", failed)
+    pool.store.put("pods", evicted)
+    pool.store.remove("pods", "pod-1")
+    assert pool.job.task_s is None
+    pool.now_s = T0 + 8.0
+    pool.store.retain("pods", ["pod-3"], "9")
+    assert pool.job.task_s is None, "pod-2 has ended while nobody looked"
+    pool.store.remove("pods", "pod-3")
+    assert pool.job.task_s == 8.0
+
+
+def test_a_task_took_no_longer_than_its_stage_though_its_end_is_heard_late() -> None:
+    pool = _Pool()
+    pool.store.put("pods", _pod(0, 3, start_s=T0))
+    pool.now_s = T0 + 60.0
+    pool.store.remove("pods", "pod-0")
+    pool.store.put("jobs", _job(4, succeeded=5, active=0, outcome="Complete"))
+    assert pool.view().stages[0].took_s(5.0) == 5.0
+
+
+def test_a_stage_whose_last_pod_is_seen_no_more_says_that_it_does_not_get_on() -> None:
+    pool = _Pool()
+    pool.store.put("pods", _pod(4, 3, *GATES))
+    pool.store.put("jobs", _job(4, active=1, succeeded=4) | {"status": {"active": 1, "ready": 0, "succeeded": 4}})
+    pool.now_s = T0 + 5.0
+    pool.store.remove("pods", "pod-4")  # somebody took the label that it is found by
+    assert pool.job.occupied == 1
+    told = [pool.job.amiss(T0 + after_s) for after_s in (5.0, 64.0, 65.0)]
+    pool.now_s = T0 + 30.0
+    pool.store.put("jobs", _job(5, active=1, succeeded=4) | {"status": {"active": 1, "ready": 0, "succeeded": 4}})
+    assert [*told, pool.job.amiss(T0 + 66.0)] == ["", "", "NoPodReady", "NoPodReady"]
+
+
 def test_executors_of_a_gated_stage_are_expected_back_after_each_task() -> None:
     pool = _Pool()
     for index, gates in enumerate(((), (), GATES)):

@@ -235,8 +235,16 @@ def test_a_wait_for_a_task_that_overruns_lasts_until_the_next_event() -> None:
 def test_a_wake_up_is_always_after_now() -> None:
     # So late that the head's 2% vanish in the clock's resolution.
     state = started(first_state(one_stage_jobs((0.0, 20.0), (0.0, 1e-6)), 2), 0, 1)
-    late = state._replace(now_s=1e12, executor_free_at_s=np.array([np.nextafter(1e12, np.inf)] * 2))
+    late = state._replace(
+        now_s=1e12, executor_free_at_s=np.array([np.nextafter(1e12, np.inf)] * 2), stage_ready_s=np.full(2, 1e12)
+    )
     assert observe(late)[0].wake_s == np.inf
+
+
+def test_a_wait_that_goes_on_is_not_reconsidered_without_end_however_soon_what_runs_is_expected_to_end() -> None:
+    state = started(first_state(one_stage_jobs((0.0, 20.0), (0.0, 1e-12)), 2), 0, 1)
+    soon = state._replace(now_s=50.0, executor_free_at_s=np.array([50.0 + 1e-12] * 2))
+    assert observe(soon)[0].wake_s == pytest.approx(50.05)
 
 
 # Stages side by side, so that corrected estimates change which path is the longest.

@@ -164,7 +164,7 @@ def test_what_is_read_is_what_was_written_or_an_error(kind: str, tmp_path: Path)
     assert refused > 0.7 * len(harms)
 
 
-@pytest.mark.parametrize("name", ["network-1.pt", "kept.pt", "threshold-1.npz", "config.json"])
+@pytest.mark.parametrize("name", ["network-1.pt", "kept.pt", "threshold-1.npz"])
 def test_a_damaged_file_is_deleted_and_made_again(name: str, finished: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     shutil.copytree(finished, run)
@@ -180,6 +180,22 @@ def test_a_damaged_file_is_deleted_and_made_again(name: str, finished: Path, tmp
         read_run(run)
     train(config(), run)
     assert same(read_run(run)[1].state_dict(), read_run(finished)[1].state_dict())
+
+
+@pytest.mark.parametrize("left", [b'{"name": ', None])
+def test_what_was_learned_under_a_configuration_that_nobody_knows_is_given_to_no_other(
+    left: bytes | None, finished: Path, tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(finished, run)
+    (run / "config.json").unlink()
+    if left is not None:
+        (run / "config.json").write_bytes(left)
+    told = (
+        f"^{run}: holds what a run has learned, and no config.json that says of which configuration; use another --out$"
+    )
+    with pytest.raises(InputError, match=told):
+        train(config().model_copy(update={"seed": 2}), run)
 
 
 @pytest.mark.parametrize("left", [b"", b'{"name": "graph-smoke", "meth', b"\xff"])
@@ -200,6 +216,7 @@ def test_a_run_killed_between_its_files_gives_the_same_network(
 ) -> None:
     run, seen, write = tmp_path / "run", list[str](), files.write_bytes
     shutil.copytree(finished / "labels", run / "labels")
+    shutil.copy(finished / "config.json", run)
 
     def killed(path: Path, content: bytes) -> None:
         seen.append(path.name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ pytest.importorskip("torch", reason="needs the [training] extra")
 from fermata.cli.main import run
 from fermata.sim.scenarios import scenario
 from fermata.sim.trace_io import write_trace
+from fermata.training.evaluate import Score
 
 pytestmark = pytest.mark.training
 
@@ -173,6 +175,16 @@ def test_scores_that_are_none(
     line = told(["export-onnx", tmp_path, "--out", tmp_path / "p.onnx", "--scores", scores], monkeypatch, capsys)
     assert line.startswith(f"fermata: {scores}: ")
     assert line.endswith(("expected UTF-8 text\n", "expected the output of fermata evaluate --json\n"))
+
+
+def test_scores_of_some_of_the_seeds_are_not_told_as_those_of_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    scores, score = tmp_path / "scores.json", Score("a", "SJF", 1, 9.0, 1.0, 10.0, -10.0, 1.0, 0.0, 0.0, 0.0)
+    played = {"seeds": [1, 2], "scenarios": {"a": asdict(score)}, "interrupted": True}
+    scores.write_text(json.dumps(played), encoding="utf-8")
+    line = told(["export-onnx", tmp_path, "--out", tmp_path / "p.onnx", "--scores", scores], monkeypatch, capsys)
+    assert line == f"fermata: {scores}: was interrupted, so not all of its seeds were played; evaluate again\n"
 
 
 def test_an_error_without_a_file_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -218,8 +218,8 @@ def claim(run: Path, config: Whole, ours: Callable[[bytes], bool]) -> None:
         ours: tells by what is noted whether that is a run of the same kind.
 
     Raises:
-        InputError: the folder holds what a run of another configuration has learned, or a run of another kind, or what
-            is noted is damaged.
+        InputError: the folder holds what a run of another configuration has learned, or one that is not known, or a run
+            of another kind, or what is noted is damaged.
     """
     note = run / CONFIG_FILE
     if note.exists():
@@ -227,7 +227,7 @@ def claim(run: Path, config: Whole, ours: Callable[[bytes], bool]) -> None:
         try:
             from_json(noted)
         except ValueError as error:
-            raise damaged(note) from error
+            raise (_nameless(run) if has_learned(run) else damaged(note)) from error
         begun = read_note(note, type(config)) if ours(noted) else None
         if begun is not None and begun.digest == config.digest:
             return
@@ -235,7 +235,15 @@ def claim(run: Path, config: Whole, ours: Callable[[bytes], bool]) -> None:
             field = None if begun is None else _other_field(begun.model_dump(), config.model_dump())
             told = "" if field is None else f" ({field} is not the same)"
             raise InputError(f"holds a run of another configuration{told}; use another --out", file=run)
+    elif has_learned(run):
+        raise _nameless(run)
     write_note(note, config)
+
+
+def _nameless(run: Path) -> InputError:
+    """Return what is told where nobody knows of what configuration that is which a run has learned."""
+    told = f"holds what a run has learned, and no {CONFIG_FILE} that says of which configuration; use another --out"
+    return InputError(told, file=run)
 
 
 def _other_field(one: Mapping[str, Any], another: Mapping[str, Any]) -> str | None:
