@@ -6,7 +6,8 @@
 Workloads are those of `scripts/random_workloads.py`; the first command plays every tenth of them, the second one those
 of the numbers, all on one seed. After every 50 arrivals the block before is replayed as the operator replays it
 (`fermata.operator.holding`), and while that says that the policy costs, shortest first acts in its place. Replays know
-of each job what it took, also of those that are not finished then, which a pool has to go on by estimates for. Compares
+of each job what it took, also of those that are not finished then, which a pool has to go on by estimates for, and when
+each would have ended had the policy never been paused. Compares
 the mean JCT with the better of `sjf` and `srwf`, without the replays and with them.
 """
 
@@ -43,7 +44,7 @@ from fermata.policy.heuristics.sjf import SJF
 from fermata.policy.registry import load
 from fermata.policy.rows import peek
 from fermata.sim.simulate import simulate
-from fermata.sim.trace import Trace
+from fermata.sim.trace import FloatArray, Trace
 from fermata.sim.trace_builder import specs_of
 
 FAR_PCT = 5.0
@@ -77,13 +78,12 @@ class Pausing(BoardPolicy):
         return (self.base if paused else self.policy).act(board)
 
 
-def past_jobs(trace: Trace) -> list[PastJob]:
-    """Return the jobs of a trace as an operator remembers them once they are finished."""
+def past_jobs(trace: Trace, jct_s: FloatArray) -> list[PastJob]:
+    """Return the jobs of a trace as an operator remembers them once they are finished, by the JCT that each had."""
+    rows = zip(trace.job_arrival_s.tolist(), trace.job_weight.tolist(), jct_s.tolist(), strict=True)
     return [
-        PastJob(
-            float(arrival_s), f"{job:06d}", trace.job_ids[job], float(trace.job_weight[job]), _stages(trace, job), 0.0
-        )
-        for job, arrival_s in enumerate(trace.job_arrival_s)
+        PastJob(arrival_s, f"{job:06d}", trace.job_ids[job], weight, _stages(trace, job), own_s)
+        for job, (arrival_s, weight, own_s) in enumerate(rows)
     ]
 
 
@@ -116,7 +116,8 @@ def play(policy: str, slots: bool, number: int) -> Change:
     workload = draw(number, MOST_EXECUTORS)
     trace, executors = trace_of(workload, AGAIN[0], Wide.draw(number) if slots else None), workload.executors
     own = load(policy)
-    times_s = pauses(past_jobs(trace), Situation(own, SJF, SJF, NO_LIMITS, executors, sticky=False))
+    past = past_jobs(trace, simulate(trace, executors, own).job_jct_s)
+    times_s = pauses(past, Situation(own, SJF, SJF, NO_LIMITS, executors, sticky=False))
 
     def jct_s(of: Policy) -> float:
         episode = simulate(trace, executors, of, corrects=corrects_estimates(own) if of is weighed else None)

@@ -6,7 +6,9 @@ Replaying both, rather than comparing a replay with what happened, keeps the est
 (pods that start slowly, nodes that are full), and gives one while holding is off, which is the way back.
 
 Blocks are short, so one says little: holding is paused when several of them say clearly that it costs, and resumed when
-they say that it pays. Decides nothing about stages; knows no API.
+they say that it pays. Each is replayed twice over: in a pool that begins empty, and in one that begins where the real
+one was last empty. What is held in a queue is paid for by workflows of later blocks, and only the second sees that; but
+blocks share a queue then, so it counts where it leaves no doubt. Decides nothing about stages; knows no API.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ import numpy as np
 
 from fermata.operator import reasons
 from fermata.operator.facts import PoolFact
-from fermata.operator.hindsight import replay
+from fermata.operator.hindsight import ReplayError, replay
 from fermata.operator.metrics import Metrics
 from fermata.operator.past import PastJob, fitting
 from fermata.policy.decide import Policy
@@ -37,9 +39,10 @@ WARM, BLOCK, TAIL = 25, 50, 25
 BLOCKS = 16  # what the estimate is made of
 ENOUGH_BLOCKS = 3  # before these nothing is switched
 COSTS, PAYS = -0.01, 0.01  # share of the mean JCT: the hysteresis
+NO_DOUBT = 3.0  # standard errors
 REMEMBERED = WARM + BLOCKS * BLOCK + TAIL
-# A replay takes at most so long, and of all the time at most this share; the first ones, without which holding cannot
-# be judged at all, may take more.
+# A replay takes at most so long, and so does the one that begins earlier; of all the time at most this share. The first
+# ones, without which holding cannot be judged at all, may take more.
 LONGEST_REPLAY_S = 5.0
 SHARE = 0.02
 FIRST_SHARE = 0.2
@@ -54,6 +57,13 @@ class Block(NamedTuple):
 
     base_s: float
     own_s: float
+
+
+class Replayed(NamedTuple):
+    """A block in a pool that was empty shortly before it, and in one that has its queue."""
+
+    fresh: Block
+    queued: Block
 
 
 class Savings(NamedTuple):
@@ -88,14 +98,21 @@ class Pause(NamedTuple):
     message: str
 
 
-def savings(blocks: Sequence[Block]) -> Savings | None:
+def savings(replayed: Sequence[Replayed]) -> Savings | None:
     """Return the estimate from some blocks, or None from none.
 
-    >>> savings([Block(100.0, 90.0), Block(100.0, 80.0)]).share
+    >>> savings([Replayed(Block(100.0, own_s), Block(150.0, 160.0 - own_s / 10)) for own_s in (90.0, 80.0)]).share
     0.15
     """
-    if not blocks:
+    if not replayed:
         return None
+    queued = _savings([each.queued for each in replayed])
+    if queued.share < COSTS and queued.share + NO_DOUBT * queued.error < 0:
+        return queued
+    return _savings([each.fresh for each in replayed])
+
+
+def _savings(blocks: Sequence[Block]) -> Savings:
     base_s, own_s = (np.array(column) for column in zip(*blocks, strict=True))
     total_s = max(float(base_s.sum()), 1e-9)
     gains = (base_s - own_s) / (total_s / len(blocks))
@@ -130,7 +147,7 @@ class Holding:
         self._situation: Situation | None = None
         self._judged: object = None  # the policy that the pause is about
         self._uid = ""  # of the pool that it is about
-        self._blocks: deque[Block] = deque(maxlen=BLOCKS)
+        self._blocks: deque[Replayed] = deque(maxlen=BLOCKS)
         self._done = _NONE  # what has been replayed: up to this one, and many may have come in its second
         self._replays = 0  # of this situation
         self._news = False  # has a workflow finished, or the situation changed, since it was last looked at?
@@ -251,7 +268,7 @@ class Holding:
         self._paused = paused
 
 
-def compare(situation: Situation, jobs: Sequence[PastJob], first: int, clock: Callable[[], float]) -> Block:
+def compare(situation: Situation, jobs: Sequence[PastJob], first: int, clock: Callable[[], float]) -> Replayed:
     """Replay one block with and without holding.
 
     Args:
@@ -264,8 +281,30 @@ def compare(situation: Situation, jobs: Sequence[PastJob], first: int, clock: Ca
         ReplayError: it takes too long.
         FermataError: the policy fails.
     """
+    warm = max(first - WARM, 0)
+    fresh, busy = _compare(situation, jobs, warm, first, clock), _busy_since(jobs, warm)
+    if busy == warm:
+        return Replayed(fresh, fresh)
+    try:
+        return Replayed(fresh, _compare(situation, jobs, busy, first, clock))
+    except ReplayError:
+        return Replayed(fresh, fresh)
+
+
+def _busy_since(jobs: Sequence[PastJob], index: int) -> int:
+    """Return with which job the time began in which the pool was never empty until another one arrived."""
+    end_s = np.array([job.arrival_s + job.jct_s for job in jobs[:index]])
+    busy_until_s = np.maximum.accumulate(np.where(np.isnan(end_s), math.inf, end_s))
+    least = max(index - REMEMBERED, 0)
+    while index > least and busy_until_s[index - 1] > jobs[index].arrival_s:
+        index -= 1
+    return index
+
+
+def _compare(
+    situation: Situation, jobs: Sequence[PastJob], begin: int, first: int, clock: Callable[[], float]
+) -> Block:
     policy, base, fallback, limits, executors, sticky = situation
-    begin = max(first - WARM, 0)
     window = jobs[begin : first + BLOCK + TAIL]
     end_s = clock() + LONGEST_REPLAY_S
     counted = slice(first - begin, first - begin + BLOCK)

@@ -16,7 +16,20 @@ from tests.unit.operator.world import World
 from fermata.operator import holding, names, reasons
 from fermata.operator.estimates import Estimates
 from fermata.operator.facts import PoolFact, pool_fact
-from fermata.operator.holding import BLOCK, ENOUGH_BLOCKS, TAIL, WARM, Block, Holding, Situation, paused_after, savings
+from fermata.operator.hindsight import ReplayError
+from fermata.operator.holding import (
+    BLOCK,
+    ENOUGH_BLOCKS,
+    NO_DOUBT,
+    TAIL,
+    WARM,
+    Block,
+    Holding,
+    Replayed,
+    Situation,
+    paused_after,
+    savings,
+)
 from fermata.operator.metrics import Metrics
 from fermata.operator.past import PastJob, PastStage, past_job, present_job, shares_cap
 from fermata.operator.times import render
@@ -38,6 +51,11 @@ def _job(number: int, arrival_s: float, duration_s: float) -> PastJob:
     return PastJob(arrival_s, f"uid-{number:05}", f"default/w-{number}", 1.0, (row,), duration_s)
 
 
+def _both(*blocks: Block) -> list[Replayed]:
+    """Return what was replayed where the pool was empty before each of these blocks."""
+    return [Replayed(block, block) for block in blocks]
+
+
 def _stream(jobs: int) -> list[PastJob]:
     """Return one executor's day: every 30 s a long job of 20 s, and 2 s later a short one of 4 s (figure 1)."""
     return [_job(i, 30.0 * (i // 2) + 2.0 * (i % 2), 4.0 if i % 2 else 20.0) for i in range(jobs)]
@@ -52,8 +70,9 @@ def test_a_block_of_figure_one_saves_what_the_figure_says() -> None:
     jobs = _stream(WARM + BLOCK + TAIL + 1)
     found = holding.compare(_situation("hold-follower:delay=4"), jobs, WARM + 1, lambda: 0.0)
     pairs = BLOCK / 2
-    assert found.base_s == pytest.approx(pairs * (20 + 22))
-    assert found.own_s == pytest.approx(pairs * (26 + 4))
+    assert found.fresh.base_s == pytest.approx(pairs * (20 + 22))
+    assert found.fresh.own_s == pytest.approx(pairs * (26 + 4))
+    assert found.queued == found.fresh
 
 
 @pytest.mark.parametrize("sticky", [True, False])
@@ -69,19 +88,95 @@ def test_a_replay_sees_what_came_before_its_block_and_runs_no_more_of_it_than_wa
     monkeypatch.setattr(holding, "replay", replay)
     situation = _situation(HOLDS)._replace(sticky=sticky)
     found = holding.compare(situation, jobs, 100, lambda: 0.0)
-    begin, end = 100 - WARM, 100 + BLOCK + TAIL
-    policies = (situation.base, situation.policy)
-    assert asked == [(jobs[begin:end], policy, jobs[:begin], sticky) for policy in policies]
-    assert found == Block(BLOCK, BLOCK)
+    end, policies = 100 + BLOCK + TAIL, (situation.base, situation.policy)
+    # The 75th is a short one that comes while the long one before it runs: with that one the pool was empty.
+    begins = (100 - WARM, 100 - WARM - 1)
+    assert asked == [(jobs[begin:end], policy, jobs[:begin], sticky) for begin in begins for policy in policies]
+    assert [found] == _both(Block(BLOCK, BLOCK))
+
+
+@pytest.mark.parametrize(
+    ("jct_s", "begins"),
+    [
+        ({}, 150),  # the pool was empty when the first of those came that warm it up
+        ({149: 11.0}, 149),
+        ({149: 10.0}, 150),  # it was done when the next one came
+        ({100: 505.0}, 100),  # all that came after it came while it ran
+        ({100: 505.0, 60: 450.0}, 60),
+        ({60: 450.0}, 150),  # it was over by then
+        ({120: math.nan}, 120),  # it is not finished
+    ],
+)
+def test_a_block_is_replayed_again_from_where_the_pool_was_last_empty(
+    jct_s: dict[int, float], begins: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs = [_job(number, 10.0 * number, 5.0)._replace(jct_s=jct_s.get(number, 5.0)) for number in range(300)]
+    begun = []
+
+    def replay(window: list[PastJob], *_: Any, **__: Any) -> Any:
+        begun.append(jobs.index(window[0]))
+        return np.array([job.arrival_s + 1.0 for job in window])
+
+    monkeypatch.setattr(holding, "replay", replay)
+    found = holding.compare(_situation(HOLDS), jobs, 150 + WARM, lambda: 0.0)
+    assert begun == [150, 150] + ([begins, begins] if begins < 150 else [])
+    assert [found] == _both(Block(BLOCK, BLOCK))
+
+
+def test_a_pool_that_was_never_empty_is_replayed_from_as_far_back_as_anything_is_remembered() -> None:
+    jobs = [_job(number, 10.0 * number, 5.0)._replace(jct_s=1e9) for number in range(2 * holding.REMEMBERED)]
+    assert holding._busy_since(jobs, 1200) == 1200 - holding.REMEMBERED
+    assert holding._busy_since(jobs, 300) == 0
+
+
+def test_where_a_replay_with_the_queue_takes_too_long_the_one_without_is_all_there_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    jobs = [_job(number, 10.0 * number, 5.0)._replace(jct_s=1e9) for number in range(300)]
+    begun = []
+
+    def replay(window: list[PastJob], *_: Any, **__: Any) -> Any:
+        begun.append(jobs.index(window[0]))
+        if begun[-1] == 0 or fails:
+            raise ReplayError("it takes too long")
+        return np.array([job.arrival_s + 1.0 for job in window])
+
+    monkeypatch.setattr(holding, "replay", replay)
+    fails = False
+    assert [holding.compare(_situation(HOLDS), jobs, 100, lambda: 0.0)] == _both(Block(BLOCK, BLOCK))
+    assert begun == [100 - WARM, 100 - WARM, 0]
+    fails = True
+    with pytest.raises(ReplayError):
+        holding.compare(_situation(HOLDS), jobs, 100, lambda: 0.0)
+
+
+@pytest.mark.parametrize(
+    ("losses", "counts"),
+    [
+        ((20.0, 20.0, 20.0), True),
+        ((10.0, 20.0, 30.0), True),  # 20 +- 5.8
+        ((4.0, 20.0, 36.0), False),  # 20 +- 9.2
+        ((0.5, 0.5, 0.5), False),  # beyond doubt, and not worth it
+        ((20.0,), False),
+    ],
+)
+def test_what_holding_costs_in_a_queue_counts_where_it_leaves_no_doubt(losses: tuple[float, ...], counts: bool) -> None:
+    found = savings([Replayed(Block(100.0, 90.0), Block(100.0, 100.0 + loss)) for loss in losses])
+    assert found is not None
+    assert found.share == pytest.approx(-sum(losses) / len(losses) / 100.0 if counts else 0.1)
+    assert NO_DOUBT == 3.0
+    gains = savings([Replayed(Block(100.0, 101.5), Block(100.0, 90.0))] * 3)
+    assert gains is not None
+    assert gains.share == pytest.approx(-0.015), "that it saves in one does not count"
 
 
 def test_savings_and_their_error() -> None:
     assert savings([]) is None
-    one = savings([Block(100.0, 90.0)])
+    one = savings(_both(Block(100.0, 90.0)))
     assert one is not None
     assert (one.share, one.error, one.workflows) == (pytest.approx(0.1), math.inf, BLOCK)
     assert str(one) == f"holding saves 10.0% of the mean JCT, by replay of {BLOCK} workflows"
-    two = savings([Block(80.0, 72.0), Block(120.0, 138.0)])
+    two = savings(_both(Block(80.0, 72.0), Block(120.0, 138.0)))
     assert two is not None
     assert (two.share, two.error) == (pytest.approx(-0.05), pytest.approx(0.13))
     assert str(two) == f"holding costs 5.0% (± 13.0%) of the mean JCT, by replay of {2 * BLOCK} workflows"
@@ -102,7 +197,7 @@ def test_savings_and_their_error() -> None:
 def test_holding_is_switched_off_and_on_only_where_that_is_clear(
     gains: list[float], paused: bool, expected: bool
 ) -> None:
-    assert paused_after(savings([Block(100.0, 100.0 - gain) for gain in gains]), paused=paused) is expected
+    assert paused_after(savings(_both(*(Block(100.0, 100.0 - gain) for gain in gains))), paused=paused) is expected
 
 
 def _pool(**changes: Any) -> PoolFact:
@@ -269,9 +364,9 @@ def test_a_block_is_replayed_once_so_many_have_finished_and_come_after_it(
 ) -> None:
     jobs, begun = _stream(finished + unfinished), []
 
-    def compare(_: Situation, __: list[PastJob], first: int, ___: Any) -> Block:
+    def compare(_: Situation, __: list[PastJob], first: int, ___: Any) -> Replayed:
         begun.append(first)
-        return Block(100.0, 90.0)
+        return Replayed(Block(100.0, 90.0), Block(100.0, 90.0))
 
     monkeypatch.setattr(holding, "FIRST_SHARE", math.inf)  # no rest between replays
     monkeypatch.setattr(holding, "compare", compare)
@@ -292,9 +387,9 @@ def test_a_block_is_replayed_once_so_many_have_finished_and_come_after_it(
 def test_of_workflows_that_come_in_one_second_each_is_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
     counted = list[str]()
 
-    def compare(_: Situation, jobs: list[PastJob], first: int, __: Any) -> Block:
+    def compare(_: Situation, jobs: list[PastJob], first: int, __: Any) -> Replayed:
         counted.extend(job.uid for job in jobs[first : first + BLOCK])
-        return Block(100.0, 90.0)
+        return Replayed(Block(100.0, 90.0), Block(100.0, 90.0))
 
     monkeypatch.setattr(holding, "compare", compare)
     jobs = [_job(number, 3600.0 * (number // 200), 10.0) for number in range(600)]
@@ -309,7 +404,7 @@ def _replays() -> list[asyncio.Task[Any]]:
 
 def test_what_finishes_while_a_replay_rests_waits_for_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(holding, "FIRST_SHARE", 1e-9)  # rests for days
-    monkeypatch.setattr(holding, "compare", lambda *_: Block(100.0, 90.0))
+    monkeypatch.setattr(holding, "compare", lambda *_: Replayed(Block(100.0, 90.0), Block(100.0, 90.0)))
 
     async def main() -> None:
         pool = Holding("pool", Metrics(), lambda _: None)
@@ -335,9 +430,9 @@ def test_a_pool_is_woken_for_each_verdict_and_each_next_replay_and_these_take_a_
     sleep, rests_s, took_s, blocks = asyncio.sleep, list[float](), 0.25, 5
     clock = SimpleNamespace(now_s=0.0, monotonic=lambda: clock.now_s)
 
-    def compare(*_: Any) -> Block:
+    def compare(*_: Any) -> Replayed:
         clock.now_s += took_s
-        return Block(100.0, 90.0)
+        return Replayed(Block(100.0, 90.0), Block(100.0, 90.0))
 
     async def rest(seconds: float) -> None:
         rests_s.append(seconds)
@@ -367,9 +462,9 @@ def test_a_pool_is_woken_for_each_verdict_and_each_next_replay_and_these_take_a_
 def test_a_replay_that_runs_when_the_policy_is_edited_is_not_about_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
     goes_on = threading.Event()
 
-    def compare(*_: Any) -> Block:
+    def compare(*_: Any) -> Replayed:
         goes_on.wait(60)
-        return Block(100.0, 90.0)
+        return Replayed(Block(100.0, 90.0), Block(100.0, 90.0))
 
     monkeypatch.setattr(holding, "FIRST_SHARE", math.inf)
     monkeypatch.setattr(holding, "compare", compare)
@@ -402,7 +497,7 @@ def test_no_more_is_remembered_than_is_replayed_twice_over() -> None:
 
 def test_a_pool_replays_what_has_finished_in_it_and_tells_what_holding_saves(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(holding, "FIRST_SHARE", math.inf)  # no rest between replays
-    monkeypatch.setattr(holding, "compare", lambda *_: Block(100.0, 90.0))
+    monkeypatch.setattr(holding, "compare", lambda *_: Replayed(Block(100.0, 90.0), Block(100.0, 90.0)))
     world = World()
     for number in range(WARM + BLOCK + TAIL):
         arrival = render(T0 - 1000 + number)

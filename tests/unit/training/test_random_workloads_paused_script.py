@@ -12,7 +12,7 @@ from fermata.policy.decide import Policy
 from fermata.policy.guardrails import NO_LIMITS
 from fermata.policy.heuristics.sjf import SJF
 from fermata.policy.registry import load
-from fermata.sim.scenarios import scenario
+from fermata.sim.scenarios import Scenario, scenario
 from fermata.sim.simulate import simulate
 
 paused = script("random_workloads_paused")
@@ -34,21 +34,35 @@ def test_the_other_policy_acts_between_the_times() -> None:
     assert always < for_a_while < never
 
 
+def times_of_pauses(workload: Scenario, own: Policy) -> list[float]:
+    trace = workload.generate(1)
+    past = paused.past_jobs(trace, simulate(trace, workload.executors, own).job_jct_s)
+    return list(paused.pauses(past, Situation(own, SJF, SJF, NO_LIMITS, workload.executors, sticky=False)))
+
+
+def test_what_is_paid_for_by_workflows_of_later_blocks_is_seen() -> None:
+    # It holds more the longer the queue is, so what it holds is never made up for. A replay that began with an empty
+    # pool would see what each hold saves in its block.
+    crowded = scenario("express_k4").with_(jobs=700, warm=0, load=0.9, long_share=0.1)
+    own = load("sjf-hold:tau=20,last=3,tau_per_long=-5")
+    trace = crowded.generate(1)
+    ours_s, base_s = (simulate(trace, crowded.executors, policy).job_jct_s.mean() for policy in (own, SJF))
+    assert ours_s > 1.5 * base_s
+    assert times_of_pauses(crowded, own)
+
+
 def test_jobs_are_remembered_as_they_ran() -> None:
     trace = DAGS.generate(1)
-    completion_s = replay(paused.past_jobs(trace), DAGS.executors, SJF, NO_LIMITS, SJF, sticky=False)
     ran = simulate(trace, DAGS.executors, SJF)
+    past = paused.past_jobs(trace, ran.job_jct_s)
+    assert [job.jct_s for job in past] == ran.job_jct_s.tolist()
+    completion_s = replay(past, DAGS.executors, SJF, NO_LIMITS, SJF, sticky=False)
     assert completion_s - trace.job_arrival_s == pytest.approx(ran.job_jct_s)
 
 
 def test_who_costs_is_paused_once_three_blocks_say_so() -> None:
     trace = TASKS.generate(1)
-    costs, saves = (
-        paused.pauses(
-            paused.past_jobs(trace), Situation(load(policy), SJF, SJF, NO_LIMITS, TASKS.executors, sticky=False)
-        )
-        for policy in (HOLDS_FOR_NOTHING, "sjf")
-    )
+    costs, saves = (times_of_pauses(TASKS, load(policy)) for policy in (HOLDS_FOR_NOTHING, "sjf"))
     third = WARM + ENOUGH_BLOCKS * BLOCK + TAIL
     assert costs == [pytest.approx(trace.job_arrival_s[third - 1])]
     assert saves == []
