@@ -27,6 +27,7 @@ from fermata.cli.options import (
     check_least,
     check_limits,
     check_output,
+    model_file,
     parameter,
     path,
     policy_names,
@@ -101,6 +102,8 @@ def compare(
         raise InputError("expected either --trace FILE or --scenario NAME...")
     check_output(out)
     check_apart({"--trace": trace, "--out": out})
+    for name in names:
+        check_apart({"--policies": model_file(name), "--out": out})
     if figures is not None:
         check_folder(figures)
     limits = Guardrails(max_hold, max_wait)

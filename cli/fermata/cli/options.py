@@ -225,6 +225,12 @@ def check_apart(files: Mapping[str, str | Path | None]) -> None:
             raise InputError(f"{option} and {other} name one file, {another!r}; expected two")
 
 
+def model_file(policy: str) -> str | None:
+    """Return the file that a policy's name stands for, None if it is the name of one that ships."""
+    file = policy.removeprefix("window:")
+    return file if file.endswith(".onnx") else None
+
+
 def check_model(path: Path) -> None:
     """Refuse what a model cannot be written to, or where no command would take it for one.
 

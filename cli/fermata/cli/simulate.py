@@ -25,6 +25,7 @@ from fermata.cli.options import (
     check_executors,
     check_least,
     check_limits,
+    model_file,
     parameter,
     seed_range,
 )
@@ -120,7 +121,7 @@ def simulate(
     for option, file in (("--per-job", per_job), ("--record", record)):
         if file == "-":
             raise InputError(f"{option}: standard output has the figures; expected the name of a file")
-    check_apart({"--trace": trace, "--per-job": per_job, "--record": record})
+    check_apart({"--trace": trace, "--policy": model_file(policy), "--per-job": per_job, "--record": record})
     jobs = _small_episode(trace, scenario, seeds, settings or [], executors) if noise is None else None
 
     from fermata.policy.guardrails import Guardrails

@@ -16,6 +16,7 @@ import pytest
 from tests.windows import fermata_hpc
 
 from fermata.policy.errors import InputError
+from fermata.policy.registry import shipped_model
 from fermata.sim.hpc.inspect import parameters
 from fermata.sim.hpc.models import InspectorModel
 
@@ -267,6 +268,26 @@ def test_a_log_is_not_written_over(log: Path) -> None:
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == f"fermata: --log and --per-job name one file, '{log}'; expected two\n"
     assert log.read_bytes() == before
+
+
+def test_a_model_is_not_written_over_and_a_page_takes_the_place_of_no_log(log: Path, tmp_path: Path) -> None:
+    model = tmp_path / "mine.onnx"
+    shutil.copy(shipped_model("queue-even"), model)
+    before = model.read_bytes()
+    for policy in (str(model), f"window:{model}"):
+        done = fermata_hpc("simulate", "--log", log, "--policy", policy, "--per-job", model)
+        told = f"fermata: --policy and --per-job name one file, '{model}'; expected two\n"
+        assert (done.returncode, done.stderr) == (2, told)
+    done = fermata_hpc("report", "--data", tmp_path, "--out", tmp_path / "lublin_256.swf.xz")
+    told = "fermata: --out: expected the name of a page, such as results.md, got 'lublin_256.swf.xz'\n"
+    assert (done.returncode, done.stderr) == (2, told)
+    pytest.importorskip("torch", reason="needs the [training] extra")
+    for name in ("start", "yardstick"):
+        options = ("--method", "queue", "--set", f'{name}="{model}"', "--out", model)
+        done = fermata_hpc("train", "--log", log, *options)
+        told = f"fermata: --out and {name} name one file, '{model}'; expected two\n"
+        assert (done.returncode, done.stderr) == (2, told)
+    assert model.read_bytes() == before
 
 
 @pytest.mark.parametrize("option", ["--jobs=99999999999999999999", "--load=1e-308"])

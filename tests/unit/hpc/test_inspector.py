@@ -26,10 +26,12 @@ from fermata.sim.hpc.inspect import (
 )
 from fermata.sim.hpc.lublin import generate
 from fermata.sim.hpc.models import InspectorModel, load_model
+from fermata.sim.hpc.policies import spelled
 
 pytestmark = pytest.mark.training
 torch = pytest.importorskip("torch")
 
+from fermata.training.hpc import inspectors
 from fermata.training.hpc.config import InspectorConfig
 from fermata.training.hpc.export import export_inspector
 from fermata.training.hpc.inspectors import search_inspector
@@ -337,6 +339,8 @@ def test_a_file_that_is_no_inspector_is_refused(tmp_path: Path) -> None:
         ),
         ("list.onnx", r"expected text for scope, found \['picks'\]", lambda said: said | {"scope": ["picks"]}),
         ("scale.onnx", "expected a number for queue_scale, found None", lambda said: said | {"queue_scale": None}),
+        ("zero.onnx", "expected a queue_scale above 0, found 0.0", lambda said: said | {"queue_scale": 0.0}),
+        ("nan.onnx", "expected a queue_scale above 0, found nan", lambda said: said | {"queue_scale": float("nan")}),
         ("short.onnx", "finite weights, found", lambda said: said | {"features": 9}),
         ("deep.onnx", "deep.onnx: its description cannot be read", lambda said: "[" * 100_000),
         ("other.onnx", "different answers", lambda said: said | json.loads(model_of(8, 5).metadata())),
@@ -351,3 +355,36 @@ def test_a_file_that_is_no_inspector_is_refused(tmp_path: Path) -> None:
             onnx.save(exported, str(tmp_path / name))
         with pytest.raises(ModelError, match=complaint):
             load_model(tmp_path / name)
+
+
+@pytest.mark.parametrize(
+    ("inspected", "scope", "base"),
+    [
+        ("saf+easy/skip", "starts", "saf+easy/skip"),
+        ("lcfs+conservative/strict", "starts", "lcfs+conservative/strict"),
+        ("sjf+reserve:over_s=9,share=0.5", "starts", "sjf/commit"),
+        ("published-sjf-backfill", "starts", "sjf+published/commit"),
+        ("sjf+easy/skip", "picks", "sjf/strict"),
+    ],
+)
+def test_the_rule_that_is_imitated_is_one_of_the_inspected_policy(
+    inspected: str, scope: str, base: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class AskedError(Exception):
+        pass
+
+    def tried(*_: object, yardstick: str, bases: tuple[str, ...]) -> None:
+        assert (yardstick, bases) == ("queue-prompt", (base,))
+        raise AskedError
+
+    monkeypatch.setattr(inspectors, "try_reservations", tried)
+    config = InspectorSearchConfig(policy=inspected, scope=scope, yardstick="queue-prompt", jobs=50, generations=1)
+    with pytest.raises(AskedError):
+        search_inspector(generate(900, 3, load=1.1), config, part="all")
+
+
+def test_a_policy_is_spelled_as_it_is_read() -> None:
+    for text in ("sjf", "multifactor:age=2000,max_age_s=1e6+easy/skip", "saf+conservative/strict", "published-sjf"):
+        of = policy(text)
+        again = policy(spelled(of.order, of.rules.start, of.rules.backfill))
+        assert (again.order, again.rules.start, again.rules.backfill) == (of.order, of.rules.start, of.rules.backfill)

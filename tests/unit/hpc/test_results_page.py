@@ -38,6 +38,14 @@ def test_what_lacks_is_said_before_anything_is_measured(tmp_path: Path) -> None:
         report.results_page(tmp_path, None, None, None, pytest.fail)
 
 
+@pytest.mark.parametrize("name", ["sjf", "saf+easy", "published-sjf", "reject-blocked", "reject-blocked freely"])
+def test_an_inspector_is_not_taken_for_a_policy_of_the_page(name: str, tmp_path: Path) -> None:
+    for file in (f"{name}.onnx", *(f"{each}.swf.xz" for each in LOGS)):
+        (tmp_path / file).touch()
+    with pytest.raises(InputError, match="this is the name of a policy; give it another one"):
+        report.results_page(tmp_path, tmp_path, None, None, pytest.fail)
+
+
 @pytest.mark.slow
 def test_the_page_has_every_section_and_what_was_aimed_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, few in (("COUNT", 3), ("JOBS", 30), ("WAIT_RATIOS", (9.0,)), ("WINDOWS", 3), ("WINDOW_JOBS", 50)):

@@ -198,6 +198,10 @@ def test_a_file_answers_as_the_weights_do_or_is_refused(tmp_path: Path) -> None:
     onnx.save(damaged, str(tmp_path / "text.onnx"))
     with pytest.raises(ModelError, match="expected a whole number for head, found '3'"):
         load_window_model(str(tmp_path / "text.onnx"))
+    damaged.metadata_props[0].value = damaged.metadata_props[0].value.replace('"head": "3"', f'"head": {10**30}')
+    onnx.save(damaged, str(tmp_path / "endless.onnx"))
+    with pytest.raises(ModelError, match="expected a window of 1 to 10000 jobs and as many"):
+        load_window_model(str(tmp_path / "endless.onnx"))
     with pytest.raises(ModelError, match="no window agent"):
         load_window_model(str(shipped_model("queue-prompt")))
 

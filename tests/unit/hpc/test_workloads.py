@@ -279,6 +279,10 @@ def test_an_unknown_estimate_is_refused(kind: str) -> None:
 def test_an_estimate_beyond_all_time_is_refused(kind: str) -> None:
     with pytest.raises(InputError, match="expected times of at most"):
         with_estimates(generate(100, 1), kind)
+    log = generate(100, 1)
+    runtime_s = np.where(np.arange(100) % 7 == 3, 0.0, log.runtime_s)  # times infinity that is no number
+    with pytest.raises(InputError, match="expected times of at most"):
+        with_estimates(replace(log, runtime_s=runtime_s, estimate_s=runtime_s), kind)
 
 
 def test_the_published_draws_want_more_jobs_than_a_sequence_has() -> None:

@@ -32,6 +32,8 @@ def report(
     Every table, with intervals; takes a few minutes.
     """
     check_output(out)  # said now, not when all is measured
+    if out.suffix in (".onnx", ".xz"):  # as what is read has
+        raise InputError(f"--out: expected the name of a page, such as results.md, got {out.name!r}")
     for folder in (data, inspectors, study, windows):
         if folder is not None and not folder.is_dir():
             raise InputError(f"{folder}: no such folder")

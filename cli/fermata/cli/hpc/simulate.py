@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from fermata.cli.hpc.options import AsJson, CleaningName, Estimates, Kill, Log, PolicyName, Seed, Stretch, load
-from fermata.cli.options import check_apart, check_stream, location
+from fermata.cli.options import check_apart, check_stream, location, model_file
 from fermata.cli.progress import progress_bar
 from fermata.policy.errors import InputError
 
@@ -33,7 +33,7 @@ def simulate(
     """
     if per_job == "-":
         raise InputError("--per-job: standard output has the figures; expected the name of a file")
-    check_apart({"--log": log, "--per-job": per_job})
+    check_apart({"--log": log, "--policy": model_file(policy), "--per-job": per_job})
     if per_job is not None:
         check_stream(per_job)
     from fermata.sim.files import atomic_output

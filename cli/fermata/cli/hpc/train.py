@@ -12,7 +12,7 @@ import typer
 
 from fermata.cli.hpc.options import AsJson, CleaningName, Estimates, Log, Part, Seed, Stretch, configured, load
 from fermata.cli.interrupts import resumable
-from fermata.cli.options import check_model, parameter, path
+from fermata.cli.options import check_apart, check_model, model_file, parameter, path
 from fermata.cli.progress import progress_bar
 from fermata.policy.errors import InputError
 
@@ -81,6 +81,8 @@ def train(
     check_model(out)
     chosen = {"seed": seed} | dict(parameter(text, expected=_SETTINGS) for text in settings or [])
     config, steps = _config(method, policy, chosen)
+    for name in ("policy", "start", "yardstick"):
+        check_apart({"--out": out, name: model_file(getattr(config, name, ""))})
     given = load(log, cleaning, estimates, seed, stretch)
     is_there = out.is_file()
     rows: list[Any] = []

@@ -47,7 +47,7 @@ def with_estimates(log: JobLog, kind: str, seed: int = 0) -> JobLog:
         amount = float(text)
     except ValueError:
         amount = -1.0
-    with np.errstate(over="ignore"):  # a new log says what is too long
+    with np.errstate(over="ignore", invalid="ignore"):  # a new log says what is too long
         if name == "factor" and 1.0 <= amount < math.inf:
             return replace(log, estimate_s=log.runtime_s * random.uniform(1.0, amount, len(log)))
         if name == "lognormal" and 0.0 <= amount < math.inf:

@@ -51,7 +51,8 @@ class JobLog:
         wrong = np.flatnonzero((self.cores < 1) | negative)
         if len(wrong):
             raise InputError(f"{self.name}: job {self.ids[wrong[0]]}: expected at least 1 core and no negative time")
-        if not max(each.max() for each in (self.submit_s, self.runtime_s, self.estimate_s)) <= MAX_TIME_S:
+        # Python's own `max` would pass over a NaN.
+        if not all(each.max() <= MAX_TIME_S for each in (self.submit_s, self.runtime_s, self.estimate_s)):
             raise InputError(f"{self.name}: expected times of at most {MAX_TIME_S:g} s for every job")
         backwards = np.flatnonzero(np.diff(self.submit_s) < 0.0)
         if len(backwards):

@@ -7,6 +7,7 @@ is inspected. Both are compared when a file is loaded, so that what is simulated
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -149,6 +150,8 @@ def _parsed(name: str, text: str) -> InspectorModel:
     check_kinds(name, model)
     if not 1 <= model.max_rejections <= MOST_REJECTIONS:
         raise ModelError(f"{name}: expected a limit of 1 to {MOST_REJECTIONS} rejections, found {model.max_rejections}")
+    if not 0.0 < model.queue_scale < math.inf:
+        raise ModelError(f"{name}: expected a queue_scale above 0, found {model.queue_scale}")
     if model.scope not in SCOPES or not 1 <= model.features <= FEATURES:
         raise ModelError(f"{name}: expected a scope of {' or '.join(SCOPES)} and at most {FEATURES} features")
     expect_finite(name, model.theta, parameters(model.features))

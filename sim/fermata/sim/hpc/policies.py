@@ -86,6 +86,17 @@ def policy(text: str, *, kill_at_estimate: bool = False) -> Policy:
     )
 
 
+def spelled(order: Order, start: Start, backfill: Backfill = Backfill.NONE) -> str:
+    """Return how an order with start semantics and backfilling is written: a reservation can be added to that.
+
+    >>> spelled(order("saf"), Start.SKIP, Backfill.EASY)
+    'saf+easy/skip'
+    """
+    parameters = ",".join(f"{key}={value!r}" for key, value in order.parameters.items())
+    word = f"{order.name}:{parameters}" if parameters else order.name
+    return f"{word}{f'+{backfill.name.lower()}' if backfill else ''}/{start.name.lower()}"
+
+
 def _split_reserve(text: str) -> tuple[str, dict[str, float]]:
     before, found, after = text.partition(f"+{_RESERVE}:")
     values: dict[str, float] = {}

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fermata.policy.errors import InputError
+from fermata.policy.errors import FermataError, InputError
 from fermata.sim.hpc.estimates import with_estimates
 from fermata.sim.hpc.experiment import Sequences, draw_sequences, pooled, published_sequences, run_sequences
 from fermata.sim.hpc.gates import (
@@ -45,6 +45,7 @@ EASY_BASES = ("saf+easy/skip", "p2q+easy/skip")
 WAIT_RATIOS = (1.05, 1.15, float("inf"))
 _SLOWDOWN_AIMS = {"SDSC-SP2-recon": 2.40, "CTC-SP2-recon": 1.26}  # what a reservation for slowdown alone got
 PUBLISHED, TEST = "published", "test"
+_BLOCKED, _FREELY = "reject-blocked", "reject-blocked freely"  # labels of rules beside SJF
 # Rules that stand in every log's table, as they are named there.
 RULES = {
     "SJF, commit, no backfilling": "published-sjf",
@@ -187,8 +188,20 @@ def _path(data: Path, name: str) -> Path:
 def _models(folder: Path | None) -> list[tuple[str, InspectorModel]]:
     if folder is None:
         return []
-    paths = sorted(folder.glob("*.onnx"))
-    return [(path.stem, load_model(path)) for path in paths if not path.name.startswith((QUEUE, WINDOW))]
+    paths = [path for path in sorted(folder.glob("*.onnx")) if not path.name.startswith((QUEUE, WINDOW))]
+    for path in paths:
+        if path.stem in (_BLOCKED, _FREELY) or _is_policy(path.stem):
+            told = "an inspector is told by the name of its file, and this is the name of a policy; give it another one"
+            raise InputError(told, file=path)
+    return [(path.stem, load_model(path)) for path in paths]
+
+
+def _is_policy(name: str) -> bool:
+    try:
+        policy(name)
+    except FermataError:
+        return False
+    return True
 
 
 def _queues(folder: Path | None) -> list[str]:
@@ -236,9 +249,9 @@ def _log_section(study: Study, models: list[tuple[str, InspectorModel]], queues:
     rows[1:1] = [
         [
             f"the same, rejecting a head that does not fit, {MAX_REJECTIONS} times at most",
-            *study.cells("sjf", blocked, "reject-blocked"),
+            *study.cells("sjf", blocked, _BLOCKED),
         ],
-        ["the same, as often as it does not fit", *study.cells("sjf", freely, "reject-blocked freely")],
+        ["the same, as often as it does not fit", *study.cells("sjf", freely, _FREELY)],
     ]
     for tuned, ratio in zip(study.tuned, WAIT_RATIOS, strict=True):
         allowed = "for bsld alone" if np.isinf(ratio) else f"wait ≤ {ratio:g} of SAF EASY in tuning"

@@ -25,6 +25,7 @@ from fermata.sim.hpc.window import (
     FEATURES,
     FWD_ROW,
     HIDDEN,
+    MOST_SEEN,
     PARAMETERS,
     Agent,
     SingleArray,
@@ -118,7 +119,8 @@ def _parsed(path: str, text: str) -> WindowModel:
     check_kinds(path, model)
     if model.features != FEATURE_NAMES:
         raise ModelError(f"{path}: it reads other features than this version writes")
-    if model.head < 1 or model.tail < 0:
-        raise ModelError(f"{path}: expected a window of at least one job, got {model.head} + {model.tail}")
+    if not (1 <= model.head <= MOST_SEEN and 0 <= model.tail <= MOST_SEEN):
+        told = f"expected a window of 1 to {MOST_SEEN} jobs and as many at most from its tail"
+        raise ModelError(f"{path}: {told}, got {model.head} + {model.tail}")
     expect_finite(path, model.theta, PARAMETERS)
     return model

@@ -19,8 +19,9 @@ from fermata.sim.hpc.inspect import SAMPLE, seed_sampling
 from fermata.sim.hpc.jobs import FloatArray, JobLog
 from fermata.sim.hpc.kernel import run
 from fermata.sim.hpc.models import InspectorModel, load_model
-from fermata.sim.hpc.policies import Policy
+from fermata.sim.hpc.policies import Policy, spelled
 from fermata.sim.hpc.policies import policy as named
+from fermata.sim.hpc.rules import Rules, Start
 from fermata.sim.hpc.tune import best_reservation, try_reservations
 from fermata.sim.hpc.world import World
 from fermata.training.hpc.evolution import single
@@ -98,7 +99,8 @@ def _imitate(
     sequences = draw_sequences(log, _IMITATED_ON, min(_JOBS, end - first), config.seed + 1, part=part)
     seen = _states(log, policy, sequences, replace(model, theta=theta_of(network)))
     expect_decisions(len(seen), log, part)
-    base = config.yardstick if config.scope == "starts" else f"{policy.order.name}/strict"
+    rules = policy.rules if config.scope == "starts" else Rules(Start.STRICT)
+    base = spelled(policy.order, rules.start, rules.backfill)
     shorter = replace(sequences, starts=sequences.starts[:_TUNED_ON])
     tried = try_reservations(log, shorter, yardstick=config.yardstick, bases=(base,))
     tuned = best_reservation(tried, config.max_wait_ratio).policy.rules

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from pydantic import Field
 
+from fermata.sim.hpc.window import MOST_SEEN
 from fermata.training.fields import SEED, Bias, Rate, Section, Seed
 
 
 class WindowConfig(Section):
     """Options of Deep Back-Filling's training."""
 
-    head: int = Field(32, ge=1, description="Jobs seen from the head of the queue.")
-    tail: int = Field(32, ge=0, description="Jobs seen from its tail; 0: a head-only window.")
+    head: int = Field(32, ge=1, le=MOST_SEEN, description="Jobs seen from the head of the queue.")
+    tail: int = Field(32, ge=0, le=MOST_SEEN, description="Jobs seen from its tail; 0: a head-only window.")
     iterations: int = Field(60, ge=1, description="Batches, each followed by an update.")
     sequences: int = Field(8, ge=1, description="Episodes a batch.")
     copies: int = Field(4, ge=1, description="Runs of each; their mean is the baseline for what arrives.")
