@@ -36,7 +36,8 @@ from fermata.training.spark.config import AllocationConfig
 
 DOCS = Path(__file__).parents[1] / "docs"
 CLI_EXITS = (
-    "A wrong input exits 2 with one line that names the file, the line and what was expected. Ctrl-C exits 130; what "
+    "A wrong input exits 2 with one line that names the file, the line and what was expected; an option with a value "
+    "that it cannot have, with a few that say how the command is used. Ctrl-C exits 130; what "
     "runs until it is stopped exits 0 then (`fermata operator`, `fermata local up --foreground`)."
 )
 CLI_OPTIONS = (

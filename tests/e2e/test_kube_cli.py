@@ -201,6 +201,10 @@ def test_wrong_input_is_one_line(folder: Path, tmp_path: Path) -> None:
     text = fermata(*up, "--foreground", "--crds", tmp_path / "bad")
     assert (text.returncode, text.stderr.count("\n")) == (2, 1)
     assert "a.yaml:1: expected an object, got str" in text.stderr
+    (tmp_path / "bad" / "a.yaml").write_text("kind: Foo\n", encoding="utf-8")
+    bare = fermata(*up, "--foreground", "--crds", tmp_path / "bad")
+    assert (bare.returncode, bare.stderr.count("\n")) == (2, 1)
+    assert "a.yaml:1: expected an object with apiVersion" in bare.stderr
     (tmp_path / "bad" / "a.yaml").write_text("apiVersion: v1\nkind: Nonsense\n", encoding="utf-8")
     told = fermata(*up, "--foreground", "--crds", tmp_path / "bad")
     for unknown in (told, local("up", "--detach", "--dir", str(folder), "--crds", str(tmp_path / "bad"))):

@@ -51,7 +51,9 @@ def ablate(
 
     base = read_any(config)
     if not isinstance(base, GraphConfig):
-        raise InputError(f"{config!r} is no configuration of a graph policy: it has no method")
+        raise InputError(f"{config!r} is no configuration of a graph policy; expected one with method reinforce or ppo")
+    if base.network.space.kind == "none":
+        raise InputError(f"{config!r} never holds (network.space.kind is none), so there is no idling to measure")
     if processes is not None:
         base = base.model_copy(update={"processes": processes})
     from fermata.training.graph.ablation import ablate as run

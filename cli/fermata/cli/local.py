@@ -119,7 +119,7 @@ def status(
 
 @app.command()
 def down(folder: Folder = _FOLDER) -> None:
-    """Stop it, and clear away what a killed one left."""
+    """Stop it, and forget one that was killed."""
     from fermata.sim.kube.local import stop
 
     print("stopped" if stop(folder) else f"nothing was up ({folder})")
@@ -187,6 +187,9 @@ def _read_manifests(folder: Path) -> list[dict[str, Any]]:
             if not isinstance(document.content, dict):
                 given = type(document.content).__name__
                 raise InputError(f"expected an object, got {given}", file=file, line=document.line_of(()))
+            for key in ("apiVersion", "kind"):
+                if not isinstance(document.content.get(key), str):
+                    raise InputError(f"expected an object with {key}", file=file, line=document.line_of(()))
             found.append(document.content)
     return found
 

@@ -10,6 +10,7 @@ import typer
 from fermata.cli.explain_model import explain
 from fermata.cli.headroom import headroom
 from fermata.cli.options import path
+from fermata.policy.wording import printable
 
 _LINE = 100  # characters of a list that is printed in full
 
@@ -49,7 +50,7 @@ def info(
     if settings:
         facts["parameters"] = f"{len(settings)}, written {loaded.name.partition(':')[0]}:NAME=VALUE,..."
     for key, value in facts.items():
-        print(f"{key}: {_in_short(value)}")
+        print(printable(f"{key}: {_in_short(value)}"))  # a file may be anybody's
     for key, setting in settings.items():
         print(f"  {key}={setting['value']}: {setting['meaning']}")
     _show_scores(loaded.name, scores)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -97,6 +98,8 @@ def open_onnx(path: str | Path, sha256: str | None = None) -> OnnxFile:
     options.intra_op_num_threads = 1
     options.inter_op_num_threads = 1
     options.log_severity_level = 4
+    # No digest covers weights that lie in other files. ONNX Runtime looks for them here, where nothing can be.
+    options.add_session_config_entry("session.model_external_initializers_file_folder_path", os.devnull)
     try:
         # The fallback is another attempt with the same provider, and a notice on standard output.
         session = ort.InferenceSession(content, options, providers=["CPUExecutionProvider"], enable_fallback=0)

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from tests.episodes import apart, first_state, one_stage_jobs, random_trace, started
+from tests.processes import fermata
 
 from fermata.policy.action import START, WAIT, Action
 from fermata.policy.errors import ModelError
@@ -231,6 +232,26 @@ def bad_files() -> dict[str, tuple[bytes, str]]:
         "no such operator": (model(nodes=[node("Nope", [INPUT])]), "not an ONNX model that can be run"),
         "weights in another file": (outside.SerializeToString(), "not an ONNX model that can be run"),
     }
+
+
+def test_a_file_cannot_write_to_the_terminal_of_who_looks_into_it(tmp_path: Path) -> None:
+    path = written(tmp_path, model(metadata=METADATA | {"config": "\x1b[31mred\x1b[0m\nmargin: 9"}))
+    told = fermata("policy", "info", path).stdout
+    assert "\x1b" not in told
+    assert "\nmargin: 9" not in told
+
+
+def test_weights_in_another_file_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are beside the process, where ONNX Runtime looks by itself, and no digest covers them."""
+    monkeypatch.chdir(tmp_path)
+    outside = onnx.load_from_string(model())
+    weights = outside.graph.initializer[0]
+    (tmp_path / "weights").write_bytes(weights.raw_data)
+    weights.ClearField("raw_data")
+    weights.data_location = onnx.TensorProto.EXTERNAL
+    weights.external_data.add(key="location", value="weights")
+    with pytest.raises(ModelError, match=r"not an ONNX model that can be run: .*xternal data"):
+        load_model(written(tmp_path, outside.SerializeToString()))
 
 
 def bad_metadata() -> dict[str, tuple[bytes, str]]:

@@ -238,6 +238,10 @@ def wrong_weights(path: Path) -> None:
     files.write_weights(path, {"0": [{"w": torch.zeros(3)}]})
 
 
+def no_weights(path: Path) -> None:
+    files.write_weights(path, {"0": []})
+
+
 def wrong_search(path: Path) -> None:
     files.write_arrays(path, {name: np.zeros(7) for name in State._fields})
 
@@ -251,6 +255,7 @@ def wrong_labels(path: Path) -> None:
     [
         ("network-1.pt", wrong_weights),
         ("kept.pt", wrong_weights),
+        ("kept.pt", no_weights),
         ("labels/labels-0-00001.npz", wrong_labels),
         ("threshold-1.npz", wrong_search),
     ],

@@ -665,6 +665,18 @@ def test_of_a_single_agent_the_ablation_claims_no_interval(monkeypatch: pytest.M
     assert "+1.50 ± \N{EN DASH} / 0.25" in done.stdout
 
 
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ("own-slots", "is no configuration of a graph policy; expected one with method reinforce or ppo"),
+        ("graph-decima", "never holds (network.space.kind is none), so there is no idling to measure"),
+    ],
+)
+def test_what_cannot_be_ablated_is_told(config: str, message: str, tmp_path: Path) -> None:
+    done = fermata("ablate", "--config", config, "--out", str(tmp_path))
+    assert (done.returncode, done.stderr) == (2, f"fermata: {config!r} {message}\n")
+
+
 @pytest.mark.parametrize(("name", "message"), [("nothing", "no scenario"), ("mixed@high", "expected a load")])
 def test_a_scenario_that_is_not_there_is_told(name: str, message: str) -> None:
     with pytest.raises(InputError, match=message):

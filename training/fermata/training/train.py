@@ -191,7 +191,8 @@ def _average(network: CostNetwork, config: TrainConfig, run: Path) -> None:
         return
     path = run / _KEPT_FILE
     kept = read_weights(path)
-    if not isinstance(kept, dict) or not kept.keys() <= {str(expert) for expert in range(len(EXPERTS))}:
+    known = {str(expert) for expert in range(len(EXPERTS))}
+    if not isinstance(kept, dict) or not kept.keys() <= known or not all(kept.values()):
         raise unfitting(path)
     for expert, weights in kept.items():
         experts = [Expert(config.fit.hidden) for _ in weights]
