@@ -31,7 +31,7 @@ class PodFact:
     start_s: float | None
     running: bool
     gates: tuple[str, ...] = ()  # until all of these are gone no node is looked for
-    failed: bool = False
+    succeeded: bool = False
 
     @property
     def gated(self) -> bool:
@@ -63,7 +63,7 @@ def pod_fact(raw: Raw, now_s: float, before: PodFact | None = None) -> PodFact:
     gates = (raw.get("spec") or {}).get("schedulingGates") or []
     waits_at = tuple(str(gate.get("name", "")) for gate in gates)
     phase = status.get("phase")
-    return PodFact(meta, start_s, phase in ("Pending", "Running"), waits_at, phase == "Failed")
+    return PodFact(meta, start_s, phase in ("Pending", "Running"), waits_at, phase == "Succeeded")
 
 
 def job_of(pod: PodFact, now_s: float) -> JobFact:

@@ -260,7 +260,7 @@ class Store:
             return
         # Only what runs now says when an executor will be free; the rest would only cost memory.
         if not fact.running:
-            self._end_pod(fact.meta.uid, succeeded=not fact.failed)
+            self._end_pod(fact.meta.uid, succeeded=fact.succeeded)
             return
         self.pods[fact.meta.uid] = fact
         job = fact.meta.owner_uid
