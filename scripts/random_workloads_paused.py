@@ -100,12 +100,15 @@ def _stages(trace: Trace, job: int) -> tuple[PastStage, ...]:
 
 def pauses(jobs: Sequence[PastJob], situation: Situation) -> list[float]:
     """Return when holding is paused, when it is allowed again, and so on: seconds, ascending."""
-    blocks, paused, times_s = list[Block](), False, list[float]()
+    fresh, queued, paused, times_s = list[Block](), list[Block](), False, list[float]()
     for end in range(WARM + BLOCK + TAIL, len(jobs) + 1, BLOCK):
         known = jobs[max(0, end - REMEMBERED) : end]
         # It asks for the time only to give up after some seconds, which on a busy machine would be chance.
-        blocks = [*blocks, compare(situation, known, len(known) - BLOCK - TAIL, lambda: 0.0)][-BLOCKS:]
-        if paused_after(savings(blocks), paused=paused) != paused:
+        block = compare(situation, known, len(known) - BLOCK - TAIL, lambda: 0.0)
+        fresh.append(block.fresh)
+        if not paused:
+            queued.append(block.queued)
+        if paused_after(savings(fresh[-BLOCKS:], queued[-BLOCKS:]), paused=paused) != paused:
             paused = not paused
             times_s.append(known[-1].arrival_s)
     return times_s

@@ -10,7 +10,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fermata.cli.extras import need
-from fermata.cli.options import MaxHold, MaxWait, check_least, check_limits, check_output, path, seed_range
+from fermata.cli.options import (
+    MaxHold,
+    MaxWait,
+    check_apart,
+    check_least,
+    check_limits,
+    check_output,
+    model_file,
+    path,
+    seed_range,
+)
 from fermata.cli.progress import progress_bar
 from fermata.cli.provenance import command, versions
 from fermata.policy.errors import InputError
@@ -69,6 +79,7 @@ def explain(
     check_limits(max_hold, max_wait)
     if out is not None:
         check_output(out)
+        check_apart({"the model": model_file(model), "--out": out})
     policy, numbers = _model(model), seed_range(seeds)
     drawn = _scenarios(scenario or list(_SHOWN))
     if isinstance(policy, GraphPolicy):  # a decision of it takes a hundred times as long

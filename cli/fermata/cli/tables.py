@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, TextIO
 from rich.console import Console
 from rich.table import Table
 
+from fermata.policy.wording import printable
+
 if TYPE_CHECKING:
     from fermata.sim.report.numbers import Paired
     from fermata.training.evaluate import Score
@@ -60,7 +62,7 @@ def scores_table(policy: str, scores: list[Score], more: str = "") -> Table:
         more: which jobs of a trace the scores are of, or under which conditions.
     """
     seeds = scores[0].seeds if scores else 0
-    title = f"{policy}: average JCT against the base, {seeds} seeds, 95% intervals{more and f', {more}'}"
+    title = printable(f"{policy}: average JCT against the base, {seeds} seeds, 95% intervals{more and f', {more}'}")
     table = Table(title=title, box=None, header_style="dim", pad_edge=False)  # 80 columns hold every figure
     weighs = any(score.weighted_vs_base_pct is not None for score in scores)
     first = ("change %", "by weight %") if weighs else ("JCT s", "change %")
@@ -73,8 +75,8 @@ def scores_table(policy: str, scores: list[Score], more: str = "") -> Table:
         if score.weighted_vs_base_pct is not None:
             weighted = f"{score.weighted_vs_base_pct:+.2f} ± {score.weighted_vs_base_ci95:.2f}"
         table.add_row(
-            score.scenario,
-            score.base,
+            printable(score.scenario),  # a model's file may say anything
+            printable(score.base),
             *((change, weighted) if weighs else (jct, change)),
             f"{score.p99_vs_base_pct:+.1f}",
             f"{score.max_vs_base_pct:+.1f}",

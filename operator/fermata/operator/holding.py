@@ -8,7 +8,8 @@ Replaying both, rather than comparing a replay with what happened, keeps the est
 Blocks are short, so one says little: holding is paused when several of them say clearly that it costs, and resumed when
 they say that it pays. Each is replayed twice over: in a pool that begins empty, and in one that begins where the real
 one was last empty. What is held in a queue is paid for by workflows of later blocks, and only the second sees that; but
-blocks share a queue then, so it counts where it leaves no doubt. Decides nothing about stages; knows no API.
+blocks share a queue then, so it counts where many of them leave no doubt. While nothing is held the queue is another
+one, so a pause that this was the reason of stays. Decides nothing about stages; knows no API.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ WARM, BLOCK, TAIL = 25, 50, 25
 BLOCKS = 16  # what the estimate is made of
 ENOUGH_BLOCKS = 3  # before these nothing is switched
 COSTS, PAYS = -0.01, 0.01  # share of the mean JCT: the hysteresis
-NO_DOUBT = 3.0  # standard errors
+NO_DOUBT, MANY_BLOCKS = 3.0, 8  # standard errors, and of how many blocks with their queue at least
 REMEMBERED = WARM + BLOCKS * BLOCK + TAIL
 # A replay takes at most so long, and so does the one that begins earlier; of all the time at most this share. The first
 # ones, without which holding cannot be judged at all, may take more.
@@ -98,18 +99,21 @@ class Pause(NamedTuple):
     message: str
 
 
-def savings(replayed: Sequence[Replayed]) -> Savings | None:
+def savings(fresh: Sequence[Block], queued: Sequence[Block] = ()) -> Savings | None:
     """Return the estimate from some blocks, or None from none.
 
-    >>> savings([Replayed(Block(100.0, own_s), Block(150.0, 160.0 - own_s / 10)) for own_s in (90.0, 80.0)]).share
+    Args:
+        fresh: blocks in a pool that was empty shortly before.
+        queued: those with the queue that was there when the policy was allowed to hold.
+
+    >>> savings([Block(100.0, 90.0), Block(100.0, 80.0)]).share
     0.15
     """
-    if not replayed:
-        return None
-    queued = _savings([each.queued for each in replayed])
-    if queued.share < COSTS and queued.share + NO_DOUBT * queued.error < 0:
-        return queued
-    return _savings([each.fresh for each in replayed])
+    if len(queued) >= MANY_BLOCKS:
+        found = _savings(queued)
+        if found.share < COSTS and found.share + NO_DOUBT * found.error < 0:
+            return found
+    return _savings(fresh) if fresh else None
 
 
 def _savings(blocks: Sequence[Block]) -> Savings:
@@ -147,7 +151,8 @@ class Holding:
         self._situation: Situation | None = None
         self._judged: object = None  # the policy that the pause is about
         self._uid = ""  # of the pool that it is about
-        self._blocks: deque[Replayed] = deque(maxlen=BLOCKS)
+        self._fresh: deque[Block] = deque(maxlen=BLOCKS)
+        self._queued: deque[Block] = deque(maxlen=BLOCKS)
         self._done = _NONE  # what has been replayed: up to this one, and many may have come in its second
         self._replays = 0  # of this situation
         self._news = False  # has a workflow finished, or the situation changed, since it was last looked at?
@@ -157,7 +162,7 @@ class Holding:
     @property
     def savings(self) -> Savings | None:
         """The estimate so far."""
-        return savings(self._blocks)
+        return savings(self._fresh, self._queued)
 
     @property
     def replaying(self) -> bool:
@@ -231,7 +236,8 @@ class Holding:
         self._situation = situation
         self.close()
         self._news = True
-        self._blocks.clear()
+        self._fresh.clear()
+        self._queued.clear()
         self._metrics.observe_savings(self._pool, None)
         self._done, self._replays = _NONE, 0
         if situation is None:  # the same policy may come back, from mode Off or from a file that could not be read
@@ -247,7 +253,9 @@ class Holding:
         except FermataError as error:
             log.info("pool %s: recent workflows were not replayed: %s", self._pool, error)
         else:
-            self._blocks.append(block)
+            self._fresh.append(block.fresh)
+            if not self._paused:
+                self._queued.append(block.queued)
             self._judge()
         self._done = _place(jobs[first + BLOCK - 1])
         self._wake(self._pool)
@@ -283,12 +291,12 @@ def compare(situation: Situation, jobs: Sequence[PastJob], first: int, clock: Ca
     """
     warm = max(first - WARM, 0)
     fresh, busy = _compare(situation, jobs, warm, first, clock), _busy_since(jobs, warm)
-    if busy == warm:
-        return Replayed(fresh, fresh)
-    try:
-        return Replayed(fresh, _compare(situation, jobs, busy, first, clock))
-    except ReplayError:
-        return Replayed(fresh, fresh)
+    if busy < warm:
+        try:
+            return Replayed(fresh, _compare(situation, jobs, busy, first, clock))
+        except ReplayError as error:
+            log.info("recent workflows were not replayed with the %d before them: %s", warm - busy, error)
+    return Replayed(fresh, fresh)
 
 
 def _busy_since(jobs: Sequence[PastJob], index: int) -> int:

@@ -17,7 +17,7 @@ from fermata.operator.expiry import Expiry
 from fermata.operator.facts import NOT_READY_S, WorkflowFact
 from fermata.operator.holding import Holding
 from fermata.operator.ledger import Ledger
-from fermata.operator.past import past_job
+from fermata.operator.past import come_at, past_job
 from fermata.operator.progress import WorkflowView
 from fermata.operator.tell import Teller
 from fermata.operator.times import parse_or_none
@@ -118,7 +118,7 @@ class Observer:
         begun_s = parse_or_none(fact.status.start_time)
         past = past_job(fact)
         if past is not None:
-            self._holding.finished(past._replace(arrival_s=came_s(fact, begun_s, now_s)))
+            self._holding.finished(come_at(past, came_s(fact, begun_s, now_s)))
         if fact.spec is None:
             return
         guessed = ((stage, self.estimates.of(fact.meta, stage).seconds) for stage in fact.spec.stages)

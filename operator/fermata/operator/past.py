@@ -91,6 +91,15 @@ def past_job(fact: WorkflowFact) -> PastJob | None:
     return PastJob(fact.arrival_s, fact.meta.uid, fact.title, weight(fact.spec.priority), tuple(stages), jct_s)
 
 
+def come_at(job: PastJob, came_s: float) -> PastJob:
+    """Return a finished workflow as one that came at that time, and ended when it did.
+
+    Where no status says when it ended, as somebody else wrote that it has, it ended at once.
+    """
+    end_s = job.arrival_s + (0.0 if math.isnan(job.jct_s) else job.jct_s)
+    return job._replace(arrival_s=came_s, jct_s=max(end_s - came_s, 0.0))
+
+
 def present_job(view: WorkflowView, now_s: float) -> PastJob:
     """Return a workflow that is not finished, as if it will go on by its estimates."""
     kept = [stage for stage in view.stages if not stage.lost]

@@ -98,7 +98,8 @@ def open_onnx(path: str | Path, sha256: str | None = None) -> OnnxFile:
     options.intra_op_num_threads = 1
     options.inter_op_num_threads = 1
     options.log_severity_level = 4
-    # No digest covers weights that lie in other files. ONNX Runtime looks for them here, where nothing can be.
+    # No digest covers weights that lie in other files. ONNX Runtime looks for them here, where nothing can be, and
+    # refuses whole paths as of 1.24.
     options.add_session_config_entry("session.model_external_initializers_file_folder_path", os.devnull)
     try:
         # The fallback is another attempt with the same provider, and a notice on standard output.

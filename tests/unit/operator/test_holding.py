@@ -20,7 +20,7 @@ from fermata.operator.hindsight import ReplayError
 from fermata.operator.holding import (
     BLOCK,
     ENOUGH_BLOCKS,
-    NO_DOUBT,
+    MANY_BLOCKS,
     TAIL,
     WARM,
     Block,
@@ -49,11 +49,6 @@ GAUGE = "fermata_pool_hold_savings_ratio", {"pool": "pool"}
 def _job(number: int, arrival_s: float, duration_s: float) -> PastJob:
     row = PastStage("a", (), 1, 1, 1, duration_s, duration_s)
     return PastJob(arrival_s, f"uid-{number:05}", f"default/w-{number}", 1.0, (row,), duration_s)
-
-
-def _both(*blocks: Block) -> list[Replayed]:
-    """Return what was replayed where the pool was empty before each of these blocks."""
-    return [Replayed(block, block) for block in blocks]
 
 
 def _stream(jobs: int) -> list[PastJob]:
@@ -92,7 +87,7 @@ def test_a_replay_sees_what_came_before_its_block_and_runs_no_more_of_it_than_wa
     # The 75th is a short one that comes while the long one before it runs: with that one the pool was empty.
     begins = (100 - WARM, 100 - WARM - 1)
     assert asked == [(jobs[begin:end], policy, jobs[:begin], sticky) for begin in begins for policy in policies]
-    assert [found] == _both(Block(BLOCK, BLOCK))
+    assert found == (Block(BLOCK, BLOCK), Block(BLOCK, BLOCK))
 
 
 @pytest.mark.parametrize(
@@ -120,7 +115,7 @@ def test_a_block_is_replayed_again_from_where_the_pool_was_last_empty(
     monkeypatch.setattr(holding, "replay", replay)
     found = holding.compare(_situation(HOLDS), jobs, 150 + WARM, lambda: 0.0)
     assert begun == [150, 150] + ([begins, begins] if begins < 150 else [])
-    assert [found] == _both(Block(BLOCK, BLOCK))
+    assert found == (Block(BLOCK, BLOCK), Block(BLOCK, BLOCK))
 
 
 def test_a_pool_that_was_never_empty_is_replayed_from_as_far_back_as_anything_is_remembered() -> None:
@@ -143,7 +138,8 @@ def test_where_a_replay_with_the_queue_takes_too_long_the_one_without_is_all_the
 
     monkeypatch.setattr(holding, "replay", replay)
     fails = False
-    assert [holding.compare(_situation(HOLDS), jobs, 100, lambda: 0.0)] == _both(Block(BLOCK, BLOCK))
+    found = holding.compare(_situation(HOLDS), jobs, 100, lambda: 0.0)
+    assert found == (Block(BLOCK, BLOCK), Block(BLOCK, BLOCK))
     assert begun == [100 - WARM, 100 - WARM, 0]
     fails = True
     with pytest.raises(ReplayError):
@@ -153,30 +149,61 @@ def test_where_a_replay_with_the_queue_takes_too_long_the_one_without_is_all_the
 @pytest.mark.parametrize(
     ("losses", "counts"),
     [
-        ((20.0, 20.0, 20.0), True),
-        ((10.0, 20.0, 30.0), True),  # 20 +- 5.8
-        ((4.0, 20.0, 36.0), False),  # 20 +- 9.2
-        ((0.5, 0.5, 0.5), False),  # beyond doubt, and not worth it
-        ((20.0,), False),
+        ((20.0,) * MANY_BLOCKS, True),
+        ((5.0, 35.0) * (MANY_BLOCKS // 2), True),  # 20 +- 5.7
+        ((0.0, 40.0) * (MANY_BLOCKS // 2), False),  # 20 +- 7.6
+        ((0.5,) * MANY_BLOCKS, False),  # beyond doubt, and not worth it
+        ((20.0,) * (MANY_BLOCKS - 1), False),
+        ((-20.0,) * MANY_BLOCKS, False),  # what it saves in a queue does not count
     ],
 )
-def test_what_holding_costs_in_a_queue_counts_where_it_leaves_no_doubt(losses: tuple[float, ...], counts: bool) -> None:
-    found = savings([Replayed(Block(100.0, 90.0), Block(100.0, 100.0 + loss)) for loss in losses])
+def test_what_holding_costs_in_a_queue_counts_where_many_blocks_leave_no_doubt(
+    losses: tuple[float, ...], counts: bool
+) -> None:
+    found = savings([Block(100.0, 90.0)], [Block(100.0, 100.0 + loss) for loss in losses])
     assert found is not None
     assert found.share == pytest.approx(-sum(losses) / len(losses) / 100.0 if counts else 0.1)
-    assert NO_DOUBT == 3.0
-    gains = savings([Replayed(Block(100.0, 101.5), Block(100.0, 90.0))] * 3)
-    assert gains is not None
-    assert gains.share == pytest.approx(-0.015), "that it saves in one does not count"
+
+
+def test_a_pause_for_what_holding_costs_in_a_queue_stays_until_the_pool_or_its_policy_is_another(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """While nothing is held there is no such queue, and what is replayed then says nothing of it."""
+    jobs, told = _stream(WARM + 4 * MANY_BLOCKS * BLOCK + TAIL), []
+
+    def compare(_: Situation, __: list[PastJob], first: int, ___: Any) -> Replayed:
+        queue = first < WARM + MANY_BLOCKS * BLOCK
+        return Replayed(Block(100.0, 90.0), Block(100.0, 120.0 if queue else 90.0))
+
+    monkeypatch.setattr(holding, "FIRST_SHARE", math.inf)  # no rest between replays
+    monkeypatch.setattr(holding, "SHARE", math.inf)
+    monkeypatch.setattr(holding, "compare", compare)
+
+    async def main() -> None:
+        pool = Holding("pool", Metrics(), lambda _: None)
+        for situation in (_situation("hold-follower:delay=4"), _situation("hold-follower:delay=5")):
+            for job in jobs:
+                pool.finished(job)
+                pool.consider(situation, list)
+                while pool.replaying:
+                    await asyncio.sleep(0)
+                told.append(pool.verdict(_pool()).on)
+
+    asyncio.run(main())
+    paused = np.flatnonzero(np.diff(told))
+    first, second = len(jobs), told[len(jobs) :]
+    assert len(paused) >= 2
+    assert all(told[paused[0] + 1 : first])
+    assert not second[0], "that was about another policy"
 
 
 def test_savings_and_their_error() -> None:
     assert savings([]) is None
-    one = savings(_both(Block(100.0, 90.0)))
+    one = savings([Block(100.0, 90.0)])
     assert one is not None
     assert (one.share, one.error, one.workflows) == (pytest.approx(0.1), math.inf, BLOCK)
     assert str(one) == f"holding saves 10.0% of the mean JCT, by replay of {BLOCK} workflows"
-    two = savings(_both(Block(80.0, 72.0), Block(120.0, 138.0)))
+    two = savings([Block(80.0, 72.0), Block(120.0, 138.0)])
     assert two is not None
     assert (two.share, two.error) == (pytest.approx(-0.05), pytest.approx(0.13))
     assert str(two) == f"holding costs 5.0% (± 13.0%) of the mean JCT, by replay of {2 * BLOCK} workflows"
@@ -197,7 +224,7 @@ def test_savings_and_their_error() -> None:
 def test_holding_is_switched_off_and_on_only_where_that_is_clear(
     gains: list[float], paused: bool, expected: bool
 ) -> None:
-    assert paused_after(savings(_both(*(Block(100.0, 100.0 - gain) for gain in gains))), paused=paused) is expected
+    assert paused_after(savings([Block(100.0, 100.0 - gain) for gain in gains]), paused=paused) is expected
 
 
 def _pool(**changes: Any) -> PoolFact:

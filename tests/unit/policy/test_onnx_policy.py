@@ -250,7 +250,7 @@ def test_weights_in_another_file_are_not_read(tmp_path: Path, monkeypatch: pytes
     weights.ClearField("raw_data")
     weights.data_location = onnx.TensorProto.EXTERNAL
     weights.external_data.add(key="location", value="weights")
-    with pytest.raises(ModelError, match=r"not an ONNX model that can be run: .*xternal data"):
+    with pytest.raises(ModelError, match="not an ONNX model that can be run: "):
         load_model(written(tmp_path, outside.SerializeToString()))
 
 

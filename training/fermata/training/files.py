@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 M = TypeVar("M", bound=BaseModel)
 
-CONFIG_FILE = "config.json"  # in the folder of a run
+CONFIG_FILE, LABELS = "config.json", "labels"  # in the folder of a run
 _NO_MATTER = frozenset({"processes", "checkpoint_every", "path"})  # fields that digests leave out: of no effect
 
 # What zipfile makes of an archive whose bytes are wrong, wherever they are.
@@ -264,7 +264,9 @@ def has_learned(run: Path) -> bool:
 
     What ended before it had learned anything may have ended because of its configuration.
     """
-    return any(path.suffix in (".npz", ".pt") for path in run.rglob("*"))
+    # No deeper: a folder in it may be somebody's data, or another run.
+    folders = [folder for folder in (run, run / LABELS) if folder.is_dir()]
+    return any(path.suffix in (".npz", ".pt") for folder in folders for path in folder.iterdir())
 
 
 def write_bytes(path: Path, content: bytes) -> None:

@@ -31,6 +31,7 @@ from fermata.training.curves import Curves
 from fermata.training.device import CPU, announce, chosen
 from fermata.training.files import (
     CONFIG_FILE,
+    LABELS,
     claim,
     locked,
     put_weights,
@@ -55,7 +56,7 @@ _APART = 1000  # between the seeds of the tries
 def _label_round(config: TrainConfig, number: int, network: Network | None, run: Path, progress: Progress) -> None:
     """Do all units of a round that are not there yet, in parallel processes."""
     units = [Unit(number, i) for i in range(config.rounds[number].scenarios)]
-    folder = run / "labels"
+    folder = run / LABELS
     folder.mkdir(exist_ok=True)
     left = [unit for unit in units if not (folder / unit.file_name).exists()]
     task = progress.add_task(f"round {number + 1}: labels", total=len(units), completed=len(units) - len(left))
@@ -75,7 +76,7 @@ def read_labels(run: Path, config: TrainConfig, rounds: int) -> Labels:
     scenarios: list[NDArray[np.int64]] = []
     for number in range(rounds):
         for i in range(config.rounds[number].scenarios):
-            path = run / "labels" / Unit(number, i).file_name
+            path = run / LABELS / Unit(number, i).file_name
             labels = read_arrays(path, ("x", "y"))
             if (labels["x"].shape[1:], labels["y"].shape) != ((SIZE,), (len(labels["x"]), len(ACTIONS))):
                 raise unfitting(path)
@@ -192,7 +193,7 @@ def _average(network: CostNetwork, config: TrainConfig, run: Path) -> None:
     path = run / _KEPT_FILE
     kept = read_weights(path)
     known = {str(expert) for expert in range(len(EXPERTS))}
-    if not isinstance(kept, dict) or not kept.keys() <= known or not all(kept.values()):
+    if not isinstance(kept, dict) or not kept.keys() <= known or [] in kept.values():
         raise unfitting(path)
     for expert, weights in kept.items():
         experts = [Expert(config.fit.hidden) for _ in weights]

@@ -370,6 +370,6 @@ def _keep_status(new: Obj, old: Obj) -> None:
 
 def _status_metadata(new: Obj, old: Obj) -> Obj:
     """Return an object's metadata after a write of its status: unchanged, but for who applied what."""
-    if new.get("managedFields") and new["managedFields"] != old.get("managedFields"):
-        return {**old, "managedFields": new["managedFields"]}
-    return old
+    owned = new.get("managedFields", old.get("managedFields"))
+    rest = {key: value for key, value in old.items() if key != "managedFields"}
+    return rest | {"managedFields": owned} if owned else rest

@@ -102,7 +102,9 @@ def _imitate(
     rules = policy.rules if config.scope == "starts" else Rules(Start.STRICT)
     base = spelled(policy.order, rules.start, rules.backfill)
     shorter = replace(sequences, starts=sequences.starts[:_TUNED_ON])
-    tried = try_reservations(log, shorter, yardstick=config.yardstick, bases=(base,))
+    # Of starts the rule may wait a little longer than its own policy does: the price on waiting is the search's.
+    yardstick = base if config.scope == "starts" else config.yardstick
+    tried = try_reservations(log, shorter, yardstick=yardstick, bases=(base,))
     tuned = best_reservation(tried, config.max_wait_ratio).policy.rules
     estimate = np.expm1(seen[:, _LOG_ESTIMATE] * _LOG_SCALE)
     holds = (estimate > tuned.reserve_over_s) & (seen[:, _FREE_AFTER] < tuned.reserve_share) & (seen[:, _FREE] < 1.0)

@@ -45,7 +45,11 @@ class InspectorSearchConfig(SearchConfig):
     features: int = Field(
         FEATURES, ge=_LEAST_FEATURES, le=FEATURES, description="Features read, from the first; `start` may read fewer."
     )
-    max_wait_ratio: float = Field(1.06, gt=0.0, description="Bound on wait of the rule that is imitated.")
+    max_wait_ratio: float = Field(
+        1.06,
+        gt=0.0,
+        description="Bound on wait of the rule that is imitated: of starts over its own policy's, else the yardstick's.",
+    )
     max_rejections: int = Field(
         MAX_REJECTIONS,
         ge=1,
