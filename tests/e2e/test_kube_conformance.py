@@ -610,6 +610,16 @@ class TestPatch:
         assert (refused.code, refused.causes) == (409, {".status.count": "FieldManagerConflict"})
         assert 'conflict with "m" with subresource "status"' in refused["message"]
 
+    def test_who_applies_nothing_of_a_status_any_more_owns_nothing_of_it(self, api: Plain, widgets: str) -> None:
+        def apply(manager: str, **more: Any) -> Answer:
+            wanted = {key: value for key, value in widget("w").items() if key != "spec"} | more
+            return api("PATCH", f"{widgets}/w/status", wanted, kind=APPLY, query={"fieldManager": manager})
+
+        api("POST", widgets, widget("w"))
+        assert apply("m", status={"count": 1}).code == 200
+        assert "status" not in apply("m").obj
+        assert apply("n", status={"count": 2})["status"] == {"count": 2}
+
     def test_options_of_a_patch(self, api: Plain, maps: str) -> None:
         api("POST", maps, {"metadata": {"name": "a"}})
         forced = api("PATCH", f"{maps}/a", {}, kind=MERGE, query={"force": "true"})

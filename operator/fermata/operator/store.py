@@ -261,6 +261,8 @@ class Store:
         # Only what runs now says when an executor will be free; the rest would only cost memory.
         if not fact.running:
             self._end_pod(fact.meta.uid, succeeded=fact.succeeded)
+            if before is not None:  # nor does an answer bring it back that says how it was
+                self.remove("pods", fact.meta.uid)
             return
         self.pods[fact.meta.uid] = fact
         job = fact.meta.owner_uid

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -27,6 +28,7 @@ from fermata.sim.hpc.inspect import (
 from fermata.sim.hpc.lublin import generate
 from fermata.sim.hpc.models import InspectorModel, load_model
 from fermata.sim.hpc.policies import spelled
+from fermata.sim.hpc.tune import try_reservations
 
 pytestmark = pytest.mark.training
 torch = pytest.importorskip("torch")
@@ -370,17 +372,22 @@ def test_a_file_that_is_no_inspector_is_refused(tmp_path: Path) -> None:
 def test_the_rule_that_is_imitated_is_one_of_the_inspected_policy(
     inspected: str, scope: str, base: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class AskedError(Exception):
-        pass
+    asked = list[tuple[str, tuple[str, ...]]]()
 
-    def tried(*_: object, yardstick: str, bases: tuple[str, ...]) -> None:
-        assert (yardstick, bases) == ("queue-prompt", (base,))
-        raise AskedError
+    def tried(*given: Any, yardstick: str, bases: tuple[str, ...]) -> Any:
+        asked.append((yardstick, bases))
+        return try_reservations(*given, yardstick=yardstick, bases=bases)
 
     monkeypatch.setattr(inspectors, "try_reservations", tried)
-    config = InspectorSearchConfig(policy=inspected, scope=scope, yardstick="queue-prompt", jobs=50, generations=1)
-    with pytest.raises(AskedError):
-        search_inspector(generate(900, 3, load=1.1), config, part="all")
+    monkeypatch.setattr(inspectors, "_TUNED_ON", 4)
+    sizes = {"jobs": 50, "generations": 0, "sequences": 2, "judged": 2}
+    bound = 1.06 if scope == "starts" else 1e9
+    config = InspectorSearchConfig(
+        policy=inspected, scope=scope, yardstick="queue-prompt", max_wait_ratio=bound, **sizes
+    )
+    search_inspector(generate(900, 3, load=1.1), config, part="all")
+    # A rule on starts may wait as long as its own policy does: many wait longer than any yardstick.
+    assert asked == [(base if scope == "starts" else "queue-prompt", (base,))]
 
 
 def test_a_policy_is_spelled_as_it_is_read() -> None:

@@ -6,6 +6,7 @@ import hashlib
 import json
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from fermata.policy.registry import load, shipped_model
 from fermata.sim.learned_loop import KNOWN_A_REPORT
 from fermata.sim.scenarios import scenario
 from fermata.sim.simulate import simulate
+from fermata.training.evaluate import Score
 
 onnx = pytest.importorskip("onnx", reason="needs onnx, of the [sim] extra")
 FLOAT, DOUBLE, STRING = onnx.TensorProto.FLOAT, onnx.TensorProto.DOUBLE, onnx.TensorProto.STRING
@@ -235,8 +237,11 @@ def bad_files() -> dict[str, tuple[bytes, str]]:
 
 
 def test_a_file_cannot_write_to_the_terminal_of_who_looks_into_it(tmp_path: Path) -> None:
-    path = written(tmp_path, model(metadata=METADATA | {"config": "\x1b[31mred\x1b[0m\nmargin: 9"}))
-    told = fermata("policy", "info", path).stdout
+    score = Score("a\x1b[2J", "SJF\x1b]0;owned\x07", 1, 9.0, 1.0, 10.0, -10.0, 1.0, 0.0, 0.0, 0.0)
+    scores = {"seeds": [1], "scenarios": {"a": asdict(score)}}
+    more = {"config": "\x1b[31mred\x1b[0m\nmargin: 9", "scores": scores}
+    told = fermata("policy", "info", written(tmp_path, model(metadata=METADATA | more))).stdout
+    assert "SJF" in told
     assert "\x1b" not in told
     assert "\nmargin: 9" not in told
 

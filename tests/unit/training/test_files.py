@@ -198,6 +198,14 @@ def test_what_was_learned_under_a_configuration_that_nobody_knows_is_given_to_no
         train(config().model_copy(update={"seed": 2}), run)
 
 
+def test_what_lies_deeper_in_a_folder_was_not_learned_there(tmp_path: Path) -> None:
+    for name in ("data/x.npz", "mine/network.pt"):
+        (tmp_path / name).parent.mkdir()
+        (tmp_path / name).touch()
+    files.claim(tmp_path, config(), lambda noted: True)
+    assert files.read_note(tmp_path / "config.json", type(config())).digest == config().digest
+
+
 @pytest.mark.parametrize("left", [b"", b'{"name": "graph-smoke", "meth', b"\xff"])
 def test_a_configuration_that_was_cut_short_is_of_no_other_kind_of_run(left: bytes, tmp_path: Path) -> None:
     note = tmp_path / "config.json"
@@ -238,6 +246,10 @@ def wrong_weights(path: Path) -> None:
     files.write_weights(path, {"0": [{"w": torch.zeros(3)}]})
 
 
+def no_list(path: Path) -> None:
+    files.write_weights(path, {"0": torch.zeros(3)})
+
+
 def no_weights(path: Path) -> None:
     files.write_weights(path, {"0": []})
 
@@ -256,6 +268,7 @@ def wrong_labels(path: Path) -> None:
         ("network-1.pt", wrong_weights),
         ("kept.pt", wrong_weights),
         ("kept.pt", no_weights),
+        ("kept.pt", no_list),
         ("labels/labels-0-00001.npz", wrong_labels),
         ("threshold-1.npz", wrong_search),
     ],

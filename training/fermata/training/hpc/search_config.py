@@ -48,7 +48,7 @@ class InspectorSearchConfig(SearchConfig):
     max_wait_ratio: float = Field(
         1.06,
         gt=0.0,
-        description="Bound on wait of the rule that is imitated: of starts over its own policy's, else the yardstick's.",
+        description="Bound on wait of the imitated rule: of starts over its own policy's, else the yardstick's.",
     )
     max_rejections: int = Field(
         MAX_REJECTIONS,
