@@ -36,6 +36,7 @@ from fermata.sim.trace_io import write_trace
 from fermata.training.choose import held_out_cases, judge
 from fermata.training.config import Fit, TrainConfig, read_config
 from fermata.training.export import TOLERANCE, export_onnx, metadata_of, parity
+from fermata.training.files import write_note
 from fermata.training.fit import Labels, fit, weighed
 from fermata.training.network import CostNetwork, Expert, mean_of
 from fermata.training.own import own_trace
@@ -145,13 +146,14 @@ def test_of_several_networks_the_one_that_schedules_best_is_kept() -> None:
 
 
 def _fitted_again(smoke_run: Path, run: Path, **fit_changes: float) -> TrainConfig:
-    """Copy a run without its last fit; return the configuration that fits it otherwise."""
+    """Copy a run without its last fit; return the configuration that fits it otherwise, by which its labels go."""
     shutil.copytree(smoke_run, run)
-    (run / "config.json").unlink()
     (run / "network-1.pt").unlink()
     config = read_config("smoke")
     few = {"cases": 4, "case_jobs": 200, **fit_changes}
-    return config.model_copy(update={"fit": config.fit.model_copy(update=few)})
+    other = config.model_copy(update={"fit": config.fit.model_copy(update=few)})
+    write_note(run / "config.json", other)
+    return other
 
 
 def test_each_try_has_weights_of_its_own_and_the_best_is_kept(smoke_run: Path, tmp_path: Path) -> None:
@@ -206,7 +208,9 @@ def test_a_network_that_gains_nothing_on_the_trace_is_told_so(smoke_run: Path, t
     own = own_trace(str(tmp_path / "mine.jsonl"), (2, 2))
     told = io.StringIO()
     workloads = config.workloads.model_copy(update={"own": own})
-    train(config.model_copy(update={"workloads": workloads}), tmp_path / "run", Console(file=told, width=80))
+    mine = config.model_copy(update={"workloads": workloads})
+    write_note(tmp_path / "run" / "config.json", mine)
+    train(mine, tmp_path / "run", Console(file=told, width=80))
     lines = told.getvalue().splitlines()
     at = lines.index("network 2, single tasks: +0.0% on held-out episodes, +0% at worst, against srwf on the trace")
     assert lines[at + 1].startswith("single tasks: what is kept is no better than srwf there; ")
