@@ -31,7 +31,7 @@ from fermata.operator.holding import (
     savings,
 )
 from fermata.operator.metrics import Metrics
-from fermata.operator.past import PastJob, PastStage, past_job, present_job, shares_cap
+from fermata.operator.past import PastJob, PastStage, come_at, past_job, present_job, shares_cap
 from fermata.operator.times import render
 from fermata.operator.view import view
 from fermata.policy import registry
@@ -116,6 +116,12 @@ def test_a_block_is_replayed_again_from_where_the_pool_was_last_empty(
     found = holding.compare(_situation(HOLDS), jobs, 150 + WARM, lambda: 0.0)
     assert begun == [150, 150] + ([begins, begins] if begins < 150 else [])
     assert found == (Block(BLOCK, BLOCK), Block(BLOCK, BLOCK))
+
+
+def test_a_workflow_that_was_created_suspended_kept_its_pool_busy_only_since_it_came() -> None:
+    made = _job(1, 100.0, 5.0)._replace(jct_s=86_405.0)
+    assert come_at(made, 86_500.0)[0::5] == (86_500.0, 5.0)
+    assert come_at(made._replace(jct_s=math.nan), 86_500.0).jct_s == 0.0, "nobody knows when it ended"
 
 
 def test_a_pool_that_was_never_empty_is_replayed_from_as_far_back_as_anything_is_remembered() -> None:
