@@ -62,6 +62,14 @@ if _numba is not None:
         _CACHED = True
         _numba.config.CACHE_DIR = str(_folder)
 
+_KERNEL: dict[str, Any] = {
+    "cache": _CACHED,
+    "error_model": "numpy",  # Python's would add a branch to every division
+    "_nrt": False,
+    "no_cfunc_wrapper": True,
+    "forceinline": True,
+}
+
 
 @contextlib.contextmanager
 def told_of_compiling(tell: Callable[[], object]) -> Iterator[None]:
@@ -86,7 +94,6 @@ def jit(function: F) -> F:
     """Compile `function` with Numba, cached on disk, or return it unchanged; divisions by zero must be ruled out."""
     if _numba is None:
         return function
-    # Numba's Python error model would add a branch to every division.
     compiled: F = _numba.njit(cache=_CACHED, error_model="numpy", no_cfunc_wrapper=True)(function)
     return compiled
 
@@ -94,11 +101,13 @@ def jit(function: F) -> F:
 def kernel(function: F) -> F:
     """Like `jit`, for what allocates nothing: its caller owns every array, so none of them is reference-counted.
 
-    Counting costs more than the work of most kernels: each is an atomic operation, for each array of each call.
+    Counting costs more than the work of most kernels: each is an atomic operation, for each array of each call. So does
+    a call: a world is passed as some two hundred numbers, seven for each of its arrays. Kernels that call others have
+    their code instead.
     """
     if _numba is None:
         return function
-    compiled: F = _numba.njit(cache=_CACHED, error_model="numpy", _nrt=False, no_cfunc_wrapper=True)(function)
+    compiled: F = _numba.njit(**_KERNEL)(function)
     return compiled
 
 
@@ -106,14 +115,12 @@ def part(function: F) -> F:
     """Like `kernel`, for what only kernels call: a way in from Python takes a tenth of the time to compile."""
     if _numba is None:
         return function
-    compiled: F = _numba.njit(
-        cache=_CACHED, error_model="numpy", _nrt=False, no_cfunc_wrapper=True, no_cpython_wrapper=True
-    )(function)
+    compiled: F = _numba.njit(**_KERNEL, no_cpython_wrapper=True)(function)
     return compiled
 
 
 def inlined(function: F) -> F:
-    """Like `kernel`, but copied into its callers: for small ones, whose call costs more than they do."""
+    """Like `kernel`, for small ones that interpreted code may call, too: a way in is compiled only where it does."""
     if _numba is None:
         return function
     compiled: F = _numba.njit(inline="always", error_model="numpy")(function)
