@@ -356,10 +356,11 @@ def test_what_is_wrong_with_a_model_is_told_while_it_is_tried_again(monkeypatch:
     async def load(*_: Any) -> Any:
         asked.append(1)
         if len(asked) > 1:
-            await asyncio.sleep(60)
+            await asyncio.Event().wait()  # it loads for as long as anybody looks
         raise UnusablePolicyError(reasons.MODEL_UNUSABLE, "half a file")
 
     monkeypatch.setattr("fermata.operator.seat.load_policy", load)
+    monkeypatch.setattr("fermata.operator.seat.FIRST_LOAD_S", 0.2)  # over by the second attempt
 
     async def seat_it() -> None:
         seat = Seat("pool", None, Metrics(), lambda _: None)  # type: ignore[arg-type]
