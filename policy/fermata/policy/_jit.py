@@ -67,7 +67,6 @@ _KERNEL: dict[str, Any] = {
     "error_model": "numpy",  # Python's would add a branch to every division
     "_nrt": False,
     "no_cfunc_wrapper": True,
-    "forceinline": True,
 }
 
 
@@ -107,6 +106,14 @@ def kernel(function: F) -> F:
     """
     if _numba is None:
         return function
+    compiled: F = _numba.njit(**_KERNEL, forceinline=True)(function)
+    return compiled
+
+
+def routine(function: F) -> F:
+    """Like `kernel`, for what goes on for long, beside which a call costs nothing: its callers do not have its code."""
+    if _numba is None:
+        return function
     compiled: F = _numba.njit(**_KERNEL)(function)
     return compiled
 
@@ -115,7 +122,7 @@ def part(function: F) -> F:
     """Like `kernel`, for what only kernels call: a way in from Python takes a tenth of the time to compile."""
     if _numba is None:
         return function
-    compiled: F = _numba.njit(**_KERNEL, no_cpython_wrapper=True)(function)
+    compiled: F = _numba.njit(**_KERNEL, forceinline=True, no_cpython_wrapper=True)(function)
     return compiled
 
 

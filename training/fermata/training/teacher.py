@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fermata.policy._jit import kernel, part
+from fermata.policy._jit import inlined, kernel, part, routine
 from fermata.policy.action import WAIT, any_startable
 from fermata.policy.board import Board
 from fermata.policy.features import SIZE, candidates, features
@@ -96,7 +96,7 @@ def _bounded_action(board: Board, base: Base) -> tuple[int, int, int, float]:
     return kind, stage, cap, until_s
 
 
-@kernel
+@routine
 def act(world: World, base: Base) -> None:
     """Let the base policy decide until it waits or nothing is startable."""
     board = world.board
@@ -107,13 +107,13 @@ def act(world: World, base: Base) -> None:
             return
 
 
-@kernel
+@routine
 def unfold(fork: Fork, future: Future) -> bool:
     """Make the fork a copy of the decision with that future; tell whether it was large enough."""
     return splice(fork, future.world, future.library, future.first, future.arrivals, future.since_s)
 
 
-@kernel
+@routine
 def begin(world: World, picked: int, base: Base) -> None:
     """Take the picked action, and let the base policy decide what else begins now."""
     board = world.board
@@ -123,7 +123,7 @@ def begin(world: World, picked: int, base: Base) -> None:
         act(world, base)
 
 
-@kernel
+@routine
 def _until_empty(world: World, base: Base) -> int:
     """Follow the base until a job comes to an empty pool, which is left undecided, or to the end.
 
@@ -164,7 +164,7 @@ def _furthest_behind(left: IntArray, legal: int) -> int:
     return least if left[least] < left[most] else -1
 
 
-@kernel
+@inlined
 def try_actions(
     forks: tuple[Fork, ...], future: Future, legal: int, base: Base, totals_s: FloatArray, left: IntArray
 ) -> bool:
