@@ -332,6 +332,17 @@ def test_differences_of_any_size_have_a_scale(change_s: float) -> None:
     assert 0.0 < 0.1 * most_s <= max(axes.get_xticks()) <= most_s
 
 
+@pytest.mark.filterwarnings("error")
+def test_differences_that_are_all_the_same_are_seen_beside_none() -> None:
+    runs = [Run(name, [schedule([share * 6.2e6] * 3)]) for name, share in (("sjf", 1.0), ("fifo", 0.4))]
+    (view,) = views_of(Report("t", "l", [Section("s", "", runs, "sjf")]))
+    figure = next(each for each in view.drawings if each.name == "paired-differences").draw(LIGHT)
+    figure.draw_without_rendering()
+    first, last = figure.axes[0].get_xlim()
+    assert first < -0.6 * 6.2e6
+    assert last > 0.0
+
+
 @pytest.mark.parametrize("change_s", [0.0, 1e-13])
 def test_runs_that_do_not_differ_have_a_scale_of_what_would_be_a_difference(change_s: float) -> None:
     runs = [Run("sjf", [schedule([10.0, 20.0, 30.0])]), Run("learned", [schedule([10.0, 20.0 + change_s, 30.0])])]

@@ -176,6 +176,8 @@ def paired_differences(found: Sequence[Difference], names: Sequence[str], base: 
         axes.set_xscale("symlog", linthresh=linear_s, linscale=0.7)
         for row, each in enumerate(found):
             _draw_difference(axes, row, each, palette.run(list(names).index(each.name)), palette)
+        # A view of one value is singular, and what is drawn later is not seen in it.
+        axes.update_datalim([(0.0, 0.0)], updatey=False)
         if max(np.abs(axes.xaxis.get_data_interval())) < _ROUNDING * linear_s:
             axes.set_xlim(-linear_s, linear_s)
         axes.axvline(0.0, color=palette.muted, linewidth=1)
