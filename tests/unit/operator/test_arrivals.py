@@ -120,6 +120,18 @@ def test_what_arrived_weighs_what_its_priority_says_now_and_after_its_end(restar
     assert weights == [1.0, 1.0, 0.5]
 
 
+@pytest.mark.parametrize("restarted", [False, True])
+def test_what_has_ended_came_with_the_work_of_all_its_tasks_on_all_their_executors(restarted: bool) -> None:
+    world = World(executors=7)
+    later = workflow("later", stage("a", tasks=3, slots=2, estimateSeconds=10), arrival_s=T0 + 2.0)
+    world.feed("workflows", "uid-later", later)
+    asyncio.run(world.run_until(T0 + 3.0))
+    assert world.reconciler._observer.recent.arrivals[-1].work_s == 60.0
+    _end_later(world, restarted=restarted)
+    assert "jctSeconds" in world.server.objects["uid-later"]["status"], "it has ended"
+    assert world.reconciler._observer.recent.arrivals[-1].work_s == 60.0, "its estimate was given"
+
+
 def test_a_workflow_that_is_seen_a_moment_before_its_pool_came_when_it_was_created() -> None:
     world = World()
     world.store.remove("executorpools", "p", "pool", version="100")

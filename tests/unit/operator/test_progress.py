@@ -309,6 +309,30 @@ def test_what_had_failed_by_its_deadline_did_not_end_by_it_however_late_that_is_
     assert stopped.outcome.reason == reasons.DEADLINE_EXCEEDED
 
 
+def test_what_fails_by_itself_after_its_deadline_or_beside_what_was_stopped_for_it_ended_by_it() -> None:
+    late = {"a": {"outcome": "Failed", "end_s": T0 + 150.25}}
+    seen = _view(stage("a"), jobs=late, now_s=T0 + 200, activeDeadlineSeconds=100)
+    assert seen.outcome is not None
+    assert seen.outcome.reason == reasons.DEADLINE_EXCEEDED
+    row = {"name": "b", "state": "Failed", "reason": reasons.DEADLINE_EXCEEDED, "completionTime": render(T0 + 99.5)}
+    early = {"a": {"outcome": "Failed", "end_s": T0 + 50.25}}
+    beside = _view(
+        stage("a"), stage("b"), jobs=early, status={"stages": [row]}, now_s=T0 + 200, activeDeadlineSeconds=100
+    )
+    assert beside.outcome is not None
+    assert beside.outcome.reason == reasons.DEADLINE_EXCEEDED
+
+
+def test_a_workflow_goes_on_until_the_last_of_what_was_started_has_ended() -> None:
+    assert _view(stage("a")).goes_on_until_s == math.inf
+    ended = {
+        name: {"start_s": T0, "outcome": "Complete", "end_s": T0 + s + 0.25, "succeeded": 1}
+        for name, s in (("a", 9), ("b", 5))
+    }
+    assert _view(stage("a"), stage("b"), stage("c"), jobs=ended).goes_on_until_s == T0 + 9.25
+    assert _view(stage("a"), stage("b"), stage("c"), jobs=ended | {"c": {"start_s": T0}}).goes_on_until_s == math.inf
+
+
 def test_an_arrival_is_known_better_than_to_the_second() -> None:
     assert workflow_fact_of("w", stage("a"), arrival_s=T0, now_s=T0 + 0.4).arrival_s == T0 + 0.4
     assert workflow_fact_of("w", stage("a"), arrival_s=T0, now_s=T0 + 90).arrival_s == T0 + 0.5
