@@ -1,10 +1,9 @@
 """Futures that are followed to their very end: what the teacher's, which may stop earlier, must agree with."""
 
 from fermata.policy._jit import kernel
-from fermata.policy.learned import ACTIONS, START_HEAD
 from fermata.sim.engine import DECIDE, advance
 from fermata.training.fork import Fork
-from fermata.training.teacher import Base, FloatArray, Future, IntArray, Plan, act, begin, stayed_s, unfold
+from fermata.training.teacher import Base, FloatArray, Future, IntArray, Plan, act, add_costs, begin, stayed_s, unfold
 
 
 @kernel
@@ -42,7 +41,5 @@ def try_futures_to_the_end(
         one = Future(future.world, future.library, firsts[i], future.since_s, future.arrivals)
         if not try_to_the_end(forks, one, legal, base, totals_s, left):
             return False
-        for each in range(len(ACTIONS)):
-            if (legal >> each) & 1:
-                costs[each] += (totals_s[each] - totals_s[START_HEAD]) / plan.unit_s / plan.futures
+        add_costs(costs, totals_s, legal, plan)
     return True

@@ -305,6 +305,14 @@ def go_on(
 
 
 @kernel
+def add_costs(costs: FloatArray, totals_s: FloatArray, legal: int, plan: Plan) -> None:
+    """Add what one future says of each legal action to the labels [3]: mean JCTs against starting the head."""
+    for each in range(len(ACTIONS)):
+        if (legal >> each) & 1:
+            costs[each] += (totals_s[each] - totals_s[START_HEAD]) / plan.unit_s / plan.futures
+
+
+@kernel
 def try_futures(
     forks: tuple[Fork, ...],
     future: Future,
@@ -333,9 +341,7 @@ def try_futures(
         one = Future(future.world, future.library, firsts[i], future.since_s, future.arrivals)
         if not try_actions(forks, one, legal, base, totals_s, left):
             return False
-        for each in range(len(ACTIONS)):
-            if (legal >> each) & 1:
-                costs[each] += (totals_s[each] - totals_s[START_HEAD]) / plan.unit_s / plan.futures
+        add_costs(costs, totals_s, legal, plan)
     return True
 
 
