@@ -12,7 +12,6 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
-import onnxruntime as ort
 from numpy.typing import NDArray
 
 from fermata.policy.action import Action
@@ -32,7 +31,7 @@ from fermata.policy.board import Board
 from fermata.policy.decide import BoardPolicy
 from fermata.policy.errors import ModelError
 from fermata.policy.features import SIZE as HOLD_SIZE
-from fermata.policy.onnx_file import RUNTIME_ERRORS, OnnxFile, first_line
+from fermata.policy.onnx_file import RUNTIME_ERRORS, OnnxFile, Session, first_line
 from fermata.policy.onnx_policy import INPUT as HOLD_INPUT
 from fermata.policy.onnx_policy import OnnxPolicy
 from fermata.policy.weights import expect_finite, unpacked
@@ -52,7 +51,7 @@ class AllocationPolicy(BoardPolicy):
     name: str
     digest: str  # sha256 of the file, hex
     metadata: Mapping[str, Any]
-    session: ort.InferenceSession
+    session: Session
     theta: FloatArray  # [PARAMETERS]
     may_wait: bool
     others: Mapping[str, NDArray[np.float32]]  # what else the graph must be given
@@ -84,7 +83,8 @@ class AllocationPolicy(BoardPolicy):
             raise ModelError(f"{path}: has no output {OUTPUT!r} [rows, {ANSWERS}]")
         waits = metadata["action_space"] == "wait"
         policy = cls(path.stem, file.digest, metadata, file.session, _weights(path.name, metadata), waits, others)
-        policy.compare(path.name)
+        with file.session.trial(path):
+            policy.compare(path.name)
         return policy
 
     def compare(self, what: str) -> float:
@@ -150,7 +150,7 @@ class CombinedPolicy(OnnxPolicy):
 
 def is_combined(file: OnnxFile) -> bool:
     """Tell whether a file that asks for features of a hold can also be given options."""
-    return INPUT in {node.name for node in file.session.get_overridable_initializers()}
+    return INPUT in {node.name for node in file.session.loaded.get_overridable_initializers()}
 
 
 def _weights(what: str, metadata: Mapping[str, Any]) -> FloatArray:

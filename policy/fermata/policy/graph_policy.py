@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnxruntime as ort
 
 from fermata.policy.action import Action
 from fermata.policy.board import Board
@@ -23,7 +22,7 @@ from fermata.policy.errors import ModelError
 from fermata.policy.graph_actions import SPACES, WAIT_SPACE, BatchScores, Scores, Space, action_of, best
 from fermata.policy.graph_features import JOB_FEATURES, OPTION_FEATURES, OPTIONS, SCHEMA, STAGE_FEATURES, STATE_FEATURES
 from fermata.policy.graph_state import GraphState, graph_state
-from fermata.policy.onnx_file import RUNTIME_ERRORS, OnnxFile, first_line, open_onnx
+from fermata.policy.onnx_file import RUNTIME_ERRORS, OnnxFile, Session, first_line, open_onnx
 from fermata.policy.rows import column
 
 _MOST_STEPS = 1000
@@ -39,7 +38,7 @@ class GraphPolicy(GraphReader):
     digest: str  # sha256 of the file, hex
     space: Space
     metadata: Mapping[str, Any]
-    session: ort.InferenceSession
+    session: Session
     dag: Dag | None = None
 
     @classmethod
@@ -63,7 +62,8 @@ class GraphPolicy(GraphReader):
                 f"{', '.join(sorted(file.outputs))}"
             )
         policy = cls(file.path.stem, file.digest, _space(file.path, metadata), metadata, file.session)
-        policy.dry_run()
+        with file.session.trial(file.path):
+            policy.dry_run()
         return policy
 
     def dry_run(self) -> None:

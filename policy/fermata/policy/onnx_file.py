@@ -8,16 +8,21 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from threading import Timer
 from typing import Any, NamedTuple
 
+import numpy as np
 import onnxruntime as ort
+from numpy.typing import NDArray
 from onnxruntime.capi import onnxruntime_pybind11_state as ort_errors
 
 from fermata.policy.errors import ModelError
 
 MAX_MODEL_BYTES = 64 * 1024 * 1024  # a policy is a few hundred kilobytes; more is a mistake or an attack
+TRIAL_S = 20.0  # for what takes well under a second; an operator gives up on a model after a minute
 KEY = "fermata"  # of the metadata
 _DIGITS = 18
 
@@ -34,23 +39,85 @@ RUNTIME_ERRORS = (
 )
 
 
+class Session:
+    """What ONNX Runtime runs of a file. A run can be ended: neither Ctrl-C nor another thread could do that.
+
+    Args:
+        loaded: the file, as ONNX Runtime has it.
+    """
+
+    def __init__(self, loaded: ort.InferenceSession) -> None:
+        self.loaded = loaded
+        self._options = ort.RunOptions()
+        self._options.log_severity_level = 4
+
+    def run(self, outputs: Sequence[str], inputs: Mapping[str, NDArray[Any]]) -> list[Any]:
+        """Return the outputs of these names; raises `RUNTIME_ERRORS`."""
+        answers: list[Any] = self.loaded.run(outputs, inputs, self._options)
+        return answers
+
+    @contextmanager
+    def trial(self, path: Path) -> Iterator[None]:
+        """Within it runs are ended when the time is over: a file may hold a loop without end.
+
+        Raises:
+            ModelError: it was over; the session is of no more use.
+        """
+        ended = ModelError(f"{path}: gives no answer within {TRIAL_S:g} s")
+        timer = Timer(TRIAL_S, setattr, (self._options, "terminate", True))
+        timer.start()
+        try:
+            yield
+        except ModelError as error:
+            raise (ended if self._options.terminate else error) from error
+        finally:
+            timer.cancel()
+            timer.join()
+        if self._options.terminate:
+            raise ended
+
+
 class OnnxFile(NamedTuple):
     """A file that ONNX Runtime has accepted."""
 
     path: Path
     digest: str  # sha256, hex
     content: bytes
-    session: ort.InferenceSession
+    session: Session
 
     @property
     def inputs(self) -> dict[str, Sequence[int | str | None]]:
         """Shapes by name; a name stands for a size that may vary."""
-        return {node.name: node.shape for node in self.session.get_inputs()}
+        return {node.name: node.shape for node in self.session.loaded.get_inputs()}
 
     @property
     def outputs(self) -> set[str]:
         """Names."""
-        return {node.name for node in self.session.get_outputs()}
+        return {node.name for node in self.session.loaded.get_outputs()}
+
+    def text(self, key: str = KEY) -> str | None:
+        """Return what the file says of itself under this key, as it stands there; None: nothing.
+
+        Raises:
+            ModelError: it is not text.
+        """
+        try:
+            said: str | None = self.session.loaded.get_modelmeta().custom_metadata_map.get(key)
+        except UnicodeDecodeError as error:
+            raise ModelError(f"{self.path}: its metadata is not text: {error}") from error
+        return said
+
+    def probe(self, output: str, inputs: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
+        """Return an output, for who has to know what a file answers.
+
+        Raises:
+            ModelError: it does not, not in time, or with no array.
+        """
+        with self.session.trial(self.path):
+            try:
+                return np.asarray(self.session.run([output], inputs)[0])
+            except RUNTIME_ERRORS as error:
+                raise ModelError(f"{self.path}: cannot be run: {first_line(error)}") from error
 
     def metadata(self, schemas: Sequence[str]) -> dict[str, Any]:
         """Return what the file says of itself.
@@ -58,11 +125,7 @@ class OnnxFile(NamedTuple):
         Raises:
             ModelError: it says nothing, or is of none of these schemas.
         """
-        path = self.path
-        try:
-            raw = self.session.get_modelmeta().custom_metadata_map.get(KEY)
-        except UnicodeDecodeError as error:
-            raise ModelError(f"{path}: its metadata is not text: {error}") from error
+        path, raw = self.path, self.text()
         if raw is None:
             expected = "a file written by fermata export-onnx or fermata hpc train --method queue"
             raise ModelError(f"{path}: has no 'fermata' metadata; expected {expected}")
@@ -104,7 +167,7 @@ def open_onnx(path: str | Path, sha256: str | None = None) -> OnnxFile:
     try:
         # The fallback is another attempt with the same provider, and a notice on standard output.
         session = ort.InferenceSession(content, options, providers=["CPUExecutionProvider"], enable_fallback=0)
-        file = OnnxFile(path, digest, content, session)
+        file = OnnxFile(path, digest, content, Session(session))
         file.inputs, file.outputs  # noqa: B018 - names that are no text fail here
     except RUNTIME_ERRORS as error:
         raise ModelError(f"{path}: not an ONNX model that can be run: {first_line(error)}") from error

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
-import onnxruntime as ort
 from numpy.typing import NDArray
 
 from fermata.policy.action import Action
@@ -23,7 +22,7 @@ from fermata.policy.decide import BoardPolicy
 from fermata.policy.errors import ModelError
 from fermata.policy.features import SCHEMA, SIZE, observe_board
 from fermata.policy.learned import ACTIONS, EXECUTORS, START_HEAD, cheapest, dearer, reach_of
-from fermata.policy.onnx_file import MAX_MODEL_BYTES, RUNTIME_ERRORS, OnnxFile, first_line, open_onnx
+from fermata.policy.onnx_file import MAX_MODEL_BYTES, RUNTIME_ERRORS, OnnxFile, Session, first_line, open_onnx
 from fermata.policy.rows import Values, new_values
 from fermata.policy.slot_scores import weights_in
 
@@ -46,7 +45,7 @@ class OnnxPolicy(BoardPolicy):
     metadata: Mapping[str, Any]
     slot_weights: Values = field(repr=False)  # of the scores where tasks take several executors
     content: bytes = field(repr=False)  # of the file
-    session: ort.InferenceSession
+    session: Session
     corrects_estimates: ClassVar[bool] = True  # a hold is a bet on lengths
 
     @classmethod
@@ -80,7 +79,8 @@ class OnnxPolicy(BoardPolicy):
         policy = cls(
             path.stem, file.digest, float(margin), float(taught), metadata, weights, file.content, file.session
         )
-        policy.dry_run(path)
+        with file.session.trial(path):
+            policy.dry_run(path)
         return policy
 
     def dry_run(self, path: Path) -> None:

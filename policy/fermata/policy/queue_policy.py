@@ -11,12 +11,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import onnxruntime as ort
 from numpy.typing import NDArray
 
 from fermata.policy.action import START, WAIT, Action
 from fermata.policy.errors import ModelError
-from fermata.policy.onnx_file import RUNTIME_ERRORS, OnnxFile, first_line
+from fermata.policy.onnx_file import RUNTIME_ERRORS, OnnxFile, Session, first_line
 from fermata.policy.queue_features import FEATURE_NAMES, FEATURES, INTERVAL_S, SCHEMA, choices_of
 from fermata.policy.state import ClusterState
 
@@ -30,7 +29,7 @@ class QueuePolicy:
     name: str
     digest: str  # sha256 of the file, hex
     metadata: Mapping[str, Any]
-    session: ort.InferenceSession
+    session: Session
 
     @classmethod
     def of_file(cls, file: OnnxFile) -> QueuePolicy:
@@ -49,8 +48,9 @@ class QueuePolicy:
         if metadata.get("features") != list(FEATURE_NAMES):
             raise ModelError(f"{file.path}: it reads other features than this version writes")
         policy = cls(file.path.stem, file.digest, metadata, file.session)
-        for rows in (2, 1):
-            policy.scores(np.zeros((rows, FEATURES), np.float32))
+        with file.session.trial(file.path):
+            for rows in (2, 1):
+                policy.scores(np.zeros((rows, FEATURES), np.float32))
         return policy
 
     def scores(self, rows: NDArray[np.float32]) -> NDArray[np.float64]:

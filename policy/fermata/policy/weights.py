@@ -53,5 +53,5 @@ def expect_same(what: str, ours: Floats, answered: Floats, relative: float, abso
     Raises:
         ModelError: it does not; it begins with `what`.
     """
-    if not np.allclose(ours, answered, rtol=relative, atol=absolute):
+    if np.shape(answered) != ours.shape or not np.allclose(ours, answered, rtol=relative, atol=absolute):
         raise ModelError(f"{what}: its graph and its weights give different answers")

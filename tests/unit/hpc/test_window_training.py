@@ -204,6 +204,18 @@ def test_a_file_answers_as_the_weights_do_or_is_refused(tmp_path: Path) -> None:
         load_window_model(str(tmp_path / "endless.onnx"))
     with pytest.raises(ModelError, match="no window agent"):
         load_window_model(str(shipped_model("queue-prompt")))
+    good, usable = np.frombuffer((tmp_path / "agent.onnx").read_bytes(), np.uint8), 0
+    rng = np.random.default_rng(1)
+    for at in rng.integers(0, len(good), 300):
+        spoilt = good.copy()
+        spoilt[at] = rng.integers(0, 256)
+        (tmp_path / f"spoilt-{at}.onnx").write_bytes(spoilt.tobytes())
+        try:
+            load_window_model(str(tmp_path / f"spoilt-{at}.onnx"))
+            usable += 1
+        except ModelError:
+            pass
+    assert 0 < usable < 300
 
 
 def test_the_command_trains_an_agent_that_evaluate_takes(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from tests.episodes import apart, first_state, one_stage_jobs, random_trace, started
 from tests.processes import fermata
 
+from fermata.policy import onnx_file
 from fermata.policy.action import START, WAIT, Action
 from fermata.policy.errors import ModelError
 from fermata.policy.features import SCHEMA, SIZE
@@ -349,6 +350,24 @@ def test_a_model_that_cannot_be_used_says_why(tmp_path: Path, which: str, capfd:
         assert "\n" not in str(each)
         assert each.exit_code == 2
     assert capfd.readouterr().out == ""
+
+
+def test_a_loop_without_end_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    helper, boolean = onnx.helper, onnx.TensorProto.BOOL
+    turn = helper.make_tensor_value_info("turn", onnx.TensorProto.INT64, ())
+    go_on, still = (helper.make_tensor_value_info(name, boolean, ()) for name in ("go_on", "still"))
+    costs, same = (helper.make_tensor_value_info(name, FLOAT, ("decisions", 3)) for name in ("costs", "same"))
+    body = [helper.make_node("Identity", ["go_on"], ["still"]), helper.make_node("Identity", ["costs"], ["same"])]
+    nodes = [
+        helper.make_node("Constant", [], ["yes"], value=helper.make_tensor("yes", boolean, (), [True])),
+        helper.make_node("Gemm", [INPUT, "zero", "bias"], ["flat"]),
+        node("Loop", ["", "yes", "flat"], body=helper.make_graph(body, "body", [turn, go_on, costs], [still, same])),
+    ]
+    path = written(tmp_path, model(nodes=nodes))
+    monkeypatch.setattr(onnx_file, "TRIAL_S", 0.2)
+    with pytest.raises(ModelError, match=r"tiny\.onnx: gives no answer within 0\.2 s") as error:
+        load_model(path)
+    assert str(error.value).count(str(path)) == 1
 
 
 def test_no_damage_to_a_file_is_anything_but_a_model_error(tmp_path: Path) -> None:

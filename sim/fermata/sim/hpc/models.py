@@ -113,13 +113,12 @@ def load_model(path: str | Path) -> InspectorModel:
         ModelError: the file is missing, is no inspector, or contradicts itself.
     """
     name = str(path)
-    session = open_onnx(path).session
-    text = session.get_modelmeta().custom_metadata_map.get(KEY)
-    if text is None:
+    file = open_onnx(path)
+    if (text := file.text(KEY)) is None:
         raise ModelError(f"{name}: no inspector; expected one that fermata hpc train wrote")
     model = _parsed(name, text)
     probe = np.random.default_rng(0).random((16, model.features))
-    answered = session.run([OUTPUT], {INPUT: probe.astype(np.float32)})[0]
+    answered = file.probe(OUTPUT, {INPUT: probe.astype(np.float32)})
     units = np.zeros(UNITS)
     rows = probe.astype(np.float32).astype(np.float64)
     ours = np.array([logits(model.theta, row, model.features, units) for row in rows])

@@ -94,13 +94,12 @@ def load_window_model(path: str) -> WindowModel:
     Raises:
         ModelError: the file is missing, is no window agent, or contradicts itself.
     """
-    session = open_onnx(path).session
-    text = session.get_modelmeta().custom_metadata_map.get(KEY)
-    if text is None:
+    file = open_onnx(path)
+    if (text := file.text(KEY)) is None:
         raise ModelError(f"{path}: no window agent; expected one that fermata hpc train --method window wrote")
     model = _parsed(path, text)
     probe = np.random.default_rng(0).random((16, FEATURES)).astype(np.float32)
-    answered = session.run([OUTPUT], {INPUT: probe})[0]
+    answered = file.probe(OUTPUT, {INPUT: probe})
     units = np.zeros(sum(HIDDEN), dtype=np.float32)
     ours = np.array([score(model.theta, row, units) for row in probe])
     expect_same(path, ours, answered, TOLERANCE, TOLERANCE * np.abs(model.theta).max())
