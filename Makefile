@@ -145,6 +145,7 @@ results-gpu: ## The jobs of a real GPU cluster, in docs/results.md, which says w
 	@scripts/bootstrap dev
 	$(PY) scripts/gpu_jobs.py $(PHILLY)
 	$(PY) scripts/gpu_jobs.py $(PHILLY) --load 0.7
+	$(PY) scripts/gpu_jobs.py $(PHILLY) --backfill
 
 PAPERS := runs/papers
 ABLATE := $(PY) -m fermata.cli ablate --seeds 2000-2007 --processes 1 --json

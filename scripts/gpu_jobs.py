@@ -1,13 +1,14 @@
 """How a policy does on the jobs of a real GPU cluster, in each of its virtual clusters.
 
-    python scripts/gpu_jobs.py philly.csv [--policy default] [--load 0.9] [--jobs 2]
+    python scripts/gpu_jobs.py philly.csv [--policy default] [--load 0.9] [--backfill] [--jobs 2]
 
 The table has one row a job: `timestamp`, `duration`, `num_gpus` and `cluster`, as Microsoft's Philly log in one table
 (docs/results.md says where it is). An executor is a GPU, and a job one task that takes several of them. Of each virtual
 cluster with enough jobs the pool is the smallest in nodes of eight GPUs that fits every job and whose load is at most
 `--load`. The policy is compared with `srwf` (shortest first: jobs have one stage) and with `fifo`, with exact estimates
 and with ones that are off: on episodes of a thousand jobs, in blocks of the log, and on the whole log from some job on,
-as a circle.
+as a circle. With `--backfill` it is compared with what clusters of rigid jobs do: the oldest job gets a reservation, or
+the one with the smallest area, and others are backfilled as EASY does.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import argparse
 import csv
 import math
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -26,6 +28,9 @@ from random_workloads import play_all, run
 
 from fermata.policy.registry import load
 from fermata.sim.generate.estimates import Noise
+from fermata.sim.hpc import policy as rigid
+from fermata.sim.hpc import simulate as run_rigid
+from fermata.sim.hpc.jobs import JobLog
 from fermata.sim.importers import ImportOptions
 from fermata.sim.importers.tables import read_table
 from fermata.sim.metrics import Interval, mean_ci95
@@ -37,7 +42,7 @@ from fermata.sim.trace_jobs import job_work_s
 
 COLUMNS = {"arrival": "timestamp", "duration": "duration", "slots": "num_gpus"}
 CLUSTER = "cluster"
-BASES = ("srwf", "fifo")
+BASES, BACKFILL = ("srwf", "fifo"), ("saf+easy/skip", "fcfs+easy/skip")
 NOISE = {"exact": None, "off": Noise("lognormal", 0.7)}
 SEEDS, WHOLE = range(2000, 2040), range(2000, 2006)  # of episodes in blocks; of the whole log
 JOBS, LEAST_JOBS, NODE = 1000, 300, 8  # of an episode; of a virtual cluster; GPUs of a node
@@ -68,14 +73,31 @@ def pool_of(trace: Trace, most: float) -> int:
     return NODE * math.ceil(needed / NODE)
 
 
-def against_bases(policy: str, trace: Trace, executors: int) -> list[float]:
+def backfilled(trace: Trace, executors: int, policy: str) -> FloatArray:
+    """Return the JCT [jobs] of jobs of one task under a policy of rigid jobs."""
+    ids, slots = np.arange(trace.jobs), trace.stage_slots.astype(np.int64)
+    nobody = np.zeros_like(ids)
+    times = (trace.job_arrival_s, trace.task_duration_s, trace.stage_estimate_s)
+    chosen = rigid(policy)
+    schedule = run_rigid(JobLog(policy, executors, ids, *times, slots, nobody, nobody), chosen.order, chosen.rules)
+    return schedule.end_s - trace.job_arrival_s
+
+
+def against_bases(policy: str, trace: Trace, executors: int, bases: Sequence[str] = BASES) -> list[float]:
     """Return the change of the mean JCT against each base, of all jobs but the first tenth, percent."""
-    episodes = (simulate(trace, executors, load(name)) for name in (policy, *BASES))
-    ours_s, *bases_s = (float(episode.job_jct_s[trace.jobs // 10 :].mean()) for episode in episodes)
-    return [100.0 * (ours_s / base_s - 1.0) for base_s in bases_s]
+
+    def mean_jct_s(name: str) -> float:
+        if name in BACKFILL:
+            jct_s = backfilled(trace, executors, name)
+        else:
+            jct_s = simulate(trace, executors, load(name)).job_jct_s
+        return float(jct_s[trace.jobs // 10 :].mean())
+
+    ours_s = mean_jct_s(policy)
+    return [100.0 * (ours_s / mean_jct_s(name) - 1.0) for name in bases]
 
 
-def play(table: Path, policy: str, most: float, name: str) -> Played:
+def play(table: Path, policy: str, most: float, bases: Sequence[str], name: str) -> Played:
     """Play a virtual cluster."""
     trace = read_table(table, ImportOptions(columns=COLUMNS, where={CLUSTER: frozenset({name})})).trace
     executors = pool_of(trace, most)
@@ -84,7 +106,7 @@ def play(table: Path, policy: str, most: float, name: str) -> Played:
 
     def found(scenario: Scenario, noise: Noise | None, seeds: range) -> FloatArray:
         drawn = (replace(scenario, estimates=noise).generate(seed) for seed in seeds)
-        return np.array([against_bases(policy, each, executors) for each in drawn])
+        return np.array([against_bases(policy, each, executors, bases) for each in drawn])
 
     blocks = {kind: found(episodes, noise, SEEDS) for kind, noise in NOISE.items()}
     whole = {kind: found(turned, noise, WHOLE) for kind, noise in NOISE.items()}
@@ -98,9 +120,7 @@ def _told(found: Interval) -> str:
 
 
 def _row(name: str, facts: list[str], blocks: dict[str, FloatArray], whole: dict[str, FloatArray]) -> str:
-    cells = [
-        _told(mean_ci95(part[kind][:, at])) for part in (blocks, whole) for at in range(len(BASES)) for kind in NOISE
-    ]
+    cells = [_told(mean_ci95(part[kind][:, at])) for part in (blocks, whole) for at in range(2) for kind in NOISE]
     return f"| {' | '.join([name, *facts, *cells])} |"
 
 
@@ -114,6 +134,7 @@ def main() -> None:
     parser.add_argument("table", type=Path)
     parser.add_argument("--policy", default="default")
     parser.add_argument("--load", type=float, default=0.9, help="at most so high in each pool")
+    parser.add_argument("--backfill", action="store_true", help=f"against {' and '.join(BACKFILL)}")
     parser.add_argument("--jobs", type=int, default=2, help="processes")
     args = parser.parse_args()
     if not 0.0 < args.load <= 2.0 or args.jobs < 1:
@@ -123,8 +144,11 @@ def main() -> None:
     names = clusters(args.table)
     if not names:
         parser.error(f"{args.table}: expected a virtual cluster with {LEAST_JOBS} jobs or more")
-    played = play_all(partial(play, args.table, args.policy, args.load), names, args.jobs, "playing virtual clusters")
-    kinds = [f"{part}{base}, {kind}" for part in ("", "whole log, ") for base in BASES for kind in NOISE]
+    bases = BACKFILL if args.backfill else BASES
+    played = play_all(
+        partial(play, args.table, args.policy, args.load, bases), names, args.jobs, "playing virtual clusters"
+    )
+    kinds = [f"{part}{base}, {kind}" for part in ("", "whole log, ") for base in bases for kind in NOISE]
     titles = ["cluster", "jobs", "GPUs", "load", *kinds]
     several, everything = np.sum([each.wide for each in played], axis=0)
     share, of_time = several / everything

@@ -56,7 +56,9 @@ _EXPLAINED_SEEDS = 3  # the first ones; more make it slower and hardly clearer
 @app.command()
 def compare(
     policies: Annotated[str, typer.Option(help="Built-in policies or .onnx files, separated by commas.")],
-    scenario: Annotated[list[str] | None, typer.Option(help="Benchmark scenarios; 'all' is every random one.")] = None,
+    scenario: Annotated[
+        list[str] | None, typer.Option(help="Scenarios, of fermata trace list; 'all' is every random one.")
+    ] = None,
     more: Annotated[list[str] | None, typer.Argument(metavar="[SCENARIO]...", help="More scenarios.")] = None,
     trace: Annotated[str | None, typer.Option(help="A job trace instead; .xz or .gz is read as such.")] = None,
     seeds: Annotated[str | None, typer.Option(help="Needed with --scenario: A-B, or one seed.")] = None,
@@ -160,8 +162,8 @@ def _sources(
     names: list[str], changes: dict[str, Any], tpch_dir: str | None, noise: Noise | None, *, sticky: bool
 ) -> list[ScenarioSource | TpchSource]:
     from fermata.sim.compare.sources import ScenarioSource, TpchSource
-    from fermata.sim.scenarios import named
     from fermata.sim.spark.settings import SETTINGS
+    from fermata.sim.workloads import workloads
 
     found: dict[str, ScenarioSource | TpchSource] = {}
     for name in names:
@@ -172,7 +174,7 @@ def _sources(
                 raise InputError(f"--sticky and --noise do not apply to --scenario {name}")
             found[name] = TpchSource(tpch_dir, SETTINGS[name].with_(**changes))
             continue
-        for each in named(name):
+        for each in workloads(name):
             found[each.name] = ScenarioSource(replace(each.with_(**changes), estimates=noise))
     return list(found.values())
 

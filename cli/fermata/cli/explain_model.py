@@ -44,7 +44,7 @@ def explain(
     model: Annotated[str, typer.Argument(help="default, or an ONNX file of its kind or of a graph policy.")],
     scenario: Annotated[
         list[str] | None,
-        typer.Option(help="Where it decides: benchmark scenarios, or 'all'; default: a few in which holding pays."),
+        typer.Option(help="Where it decides: scenarios, or 'all'; default: a few in which holding pays."),
     ] = None,
     seeds: Annotated[str, typer.Option(help="A-B, or one seed; intervals are over them.")] = "7000-7004",
     out: Annotated[Path | None, typer.Option(parser=path, help="Write it as an HTML page.")] = None,
@@ -113,10 +113,10 @@ def _model(spec: str) -> OnnxPolicy | GraphPolicy:
 
 
 def _scenarios(names: list[str]) -> list[Scenario]:
-    from fermata.sim.scenarios import named
+    from fermata.sim.workloads import workloads
 
     wanted = (part.strip() for text in names for part in text.split(","))
-    return list({each.name: each for name in wanted for each in named(name)}.values())
+    return list({each.name: each for name in wanted for each in workloads(name)}.values())
 
 
 def _write_page(found: Explanation, seeds: str, out: Path) -> None:

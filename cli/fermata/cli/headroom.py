@@ -43,9 +43,7 @@ def headroom(
     ],
     scenarios: Annotated[
         str | None,
-        typer.Option(
-            help="Names of benchmark scenarios, separated by commas; 'all' is every random one; by default dag_pods."
-        ),
+        typer.Option(help="Names of scenarios, separated by commas; 'all' is every random one; by default dag_pods."),
     ] = None,
     trace: InsteadTrace = None,
     executors: ItsExecutors = None,
@@ -137,14 +135,14 @@ def _with_others(conditions: Conditions, scenarios: str) -> list[tuple[Scenario,
         InputError: there is no such scenario, or a part of the trace makes no load. Where all jobs have come at once
             each future would have as many more to come at once, and what an action does to those would count.
     """
-    from fermata.sim.scenarios import named
+    from fermata.sim.workloads import workloads
     from fermata.training.own import check_load
 
     if conditions.own is not None:
         check_load(conditions.own, ("teach", "test"), "no future in which an action could be tried")
         name = Path(conditions.own.path).name
         return [(conditions.scenario(name), replace(conditions, part="teach").scenario(name))]
-    names = dict.fromkeys(each.name for name in scenarios.split(",") for each in named(name.strip()))
+    names = dict.fromkeys(each.name for name in scenarios.split(",") for each in workloads(name.strip()))
     return [(each, each) for each in map(conditions.scenario, names)]
 
 

@@ -275,12 +275,12 @@ def parameter(text: str, option: str = "--set", expected: str = "key=number or k
     Raises:
         InputError: it is not of that form.
 
-    >>> parameter("load=0.9"), parameter("load=.9"), parameter("shares=[0.9, 0.1]")
+    >>> parameter("load=0.9"), parameter("load=.9"), parameter("shares=[.9, 0.1]")
     (('load', 0.9), ('load', 0.9), ('shares', (0.9, 0.1)))
     """
     key, equals, value = text.partition("=")
     try:
-        parsed = json.loads(re.sub(r"^(-?)\.(?=\d)", r"\g<1>0.", value))  # as all other options take numbers
+        parsed = json.loads(re.sub(r"(?<![\w.])\.(?=\d)", "0.", value))  # as all other options take numbers
     except (ValueError, RecursionError):  # no JSON, or lists in lists without end
         parsed = None
         equals = ""

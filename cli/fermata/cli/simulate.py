@@ -69,7 +69,7 @@ FIGURES = {
 def simulate(
     policy: Annotated[str, typer.Option(help="A built-in policy, or the path of an .onnx file.")],
     trace: Annotated[str | None, typer.Option(help="A job trace; .xz or .gz is read as such, - is stdin.")] = None,
-    scenario: Annotated[str | None, typer.Option(help="A benchmark scenario, instead of a trace.")] = None,
+    scenario: Annotated[str | None, typer.Option(help="A scenario, of fermata trace list, instead of a trace.")] = None,
     seeds: Annotated[str | None, typer.Option(help="Needed with --scenario: A-B, or one seed.")] = None,
     tpch_dir: TpchDir = None,
     executors: Annotated[int | None, typer.Option(help="Size of the pool; default: the scenario's.")] = None,
@@ -182,9 +182,9 @@ def _small_episode(
 
 
 def _workload(name: str, seeds: str | None, settings: list[str], noise: Noise | None) -> tuple[Scenario, list[int]]:
-    from fermata.sim.scenarios import scenario
+    from fermata.sim.workloads import workload
 
-    chosen = scenario(name).with_(**dict(parameter(text) for text in settings))
+    chosen = workload(name).with_(**dict(parameter(text) for text in settings))
     chosen = replace(chosen, estimates=noise)
     if seeds is None:
         raise InputError(f"--scenario {name} needs --seeds A-B")

@@ -239,8 +239,8 @@ def _from_cluster(pool: str | None, kubeconfig: Path | None) -> Trace:
 @app.command("generate")
 def generate(
     out: Out,
-    scenario: Annotated[str | None, typer.Option(help="A benchmark scenario.")] = None,
-    kind: Annotated[str | None, typer.Option(help="Another kind of workload; see fermata trace list.")] = None,
+    scenario: Annotated[str | None, typer.Option(help="A scenario, or another kind; see fermata trace list.")] = None,
+    kind: Annotated[str | None, typer.Option(help="Another kind of workload.")] = None,
     seed: Seed = 0,
     jobs: Annotated[int | None, typer.Option(min=1, help="Number of jobs.")] = None,
     executors: Annotated[int | None, typer.Option(min=1, help="Executors that the load is meant for.")] = None,
@@ -249,9 +249,9 @@ def generate(
     ] = None,
     noise: OtherEstimates = None,
 ) -> None:
-    """Write a job trace as a benchmark scenario draws it.
+    """Write a job trace as a scenario draws it.
 
-    The episode of a scenario, or of another kind of workload, for a seed.
+    The episode of a benchmark scenario, or of another kind of workload, for a seed.
     """
     from fermata.sim.generate.estimates import read_noise
     from fermata.sim.trace_io import write_trace
@@ -277,7 +277,7 @@ def list_() -> None:
     from fermata.sim.generate import GENERATORS
     from fermata.sim.scenarios import SCENARIOS
 
-    for title, workloads in (("scenarios (--scenario)", SCENARIOS), ("other kinds (--kind)", GENERATORS)):
+    for title, workloads in (("scenarios (--scenario)", SCENARIOS), ("other kinds (--scenario, too)", GENERATORS)):
         print(title)
         for each in workloads.values():
             size = f"{counted(each.executors, 'executor')}, {counted(each.jobs, 'job')}"
@@ -358,12 +358,12 @@ def _read(file: str, executors: int | None = None) -> Trace:
 
 def _workload(scenario: str | None, kind: str | None) -> Any:
     from fermata.sim.generate import GENERATORS
-    from fermata.sim.scenarios import scenario as find
+    from fermata.sim.workloads import workload
 
     if (scenario is None) == (kind is None):
         raise InputError("expected either --scenario NAME or --kind NAME; `fermata trace list` shows both")
     if scenario is not None:
-        return find(scenario)
+        return workload(scenario)
     if kind not in GENERATORS:
         raise InputError(f"no kind {kind!r}; there are: {', '.join(GENERATORS)}")
     return GENERATORS[kind]

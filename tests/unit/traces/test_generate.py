@@ -84,6 +84,20 @@ def test_a_mix_takes_alpha_of_its_jobs_from_the_second_workload() -> None:
         assert bool(dags.any()) == (alpha > 0.0)
 
 
+def test_tasks_take_as_many_executors_as_the_shares_say_and_the_load_is_exact() -> None:
+    gpus = GENERATORS["gpus"].with_(jobs=20_000, slots=(1, 3), shares=(0.75, 0.25), means_s=(10.0, 40.0), sigma=0.5)
+    trace = gpus.generate(3)
+    wide = trace.stage_slots == 3
+    assert set(trace.stage_slots.tolist()) == {1, 3}
+    assert wide.mean() == pytest.approx(0.25, abs=0.01)
+    assert trace.task_duration_s[wide].mean() == pytest.approx(40.0, rel=0.03)
+    assert trace.task_duration_s[~wide].mean() == pytest.approx(10.0, rel=0.03)
+    assert np.log(trace.task_duration_s[wide]).std() == pytest.approx(0.5, rel=0.03)
+    gap_s = job_work_s(trace).mean() / 0.7 / 16
+    assert np.diff(trace.job_arrival_s).mean() == pytest.approx(gap_s, rel=0.03)
+    assert gpus.with_(executors=2).generate(3).stage_slots.max() == 2
+
+
 def parameters(recipe: Any, prefix: str = "") -> Iterator[str]:
     """The names of all parameters of a recipe, those of its parts with a dot."""
     for each in dataclasses.fields(recipe):
@@ -138,6 +152,14 @@ def test_variations_are_refused_when_they_make_no_sense() -> None:
         bursty.with_(load=0.0).generate(1)
     with pytest.raises(InputError, match="classes need"):
         bursty.with_(**{"sizes.shares": (0.5,)})
+    for changes, words in (
+        ({"slots": (1, 2)}, "slots, shares and means_s must be as many"),
+        ({"shares": (0.5, 0.5, 0.5, 0.5)}, "shares must add to 1"),
+        ({"slots": (0, 2, 4, 8)}, "slots of at least 1"),
+        ({"means_s": (1.0, 2.0, 0.0, 8.0)}, "means above 0 s"),
+    ):
+        with pytest.raises(InputError, match=words):
+            GENERATORS["gpus"].with_(**changes)
     with pytest.raises(InputError, match="burst_share"):
         bursty.with_(**{"arrivals.burst_share": 1.0}).generate(1)
     with pytest.raises(InputError, match=r"serial_fraction must be in \[0, 1\], not 2.0"):
@@ -148,6 +170,11 @@ def test_variations_are_refused_when_they_make_no_sense() -> None:
         bursty.generate(-1)
     with pytest.raises(InputError, match="no scenario 'x'; there are: fig1"):
         scenario("x")
+
+
+def test_parameters_that_belong_together_change_together() -> None:
+    three = GENERATORS["bursty"].with_(**{"sizes.shares": (0.5, 0.3, 0.2), "sizes.sizes_s": (1.0, 10.0, 100.0)})
+    assert set(three.generate(1).task_duration_s.tolist()) == {1.0, 10.0, 100.0}
 
 
 def test_a_variation_leaves_the_original_alone() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ from fermata.policy.registry import load
 from fermata.sim.importers import ImportOptions
 from fermata.sim.importers.tables import read_table
 from fermata.sim.simulate import simulate
+from fermata.sim.trace_builder import one_stage_trace
 
 gpu_jobs = script("gpu_jobs")
 
@@ -44,6 +46,16 @@ def test_a_pool_is_the_smallest_in_nodes_that_is_not_too_full(table: Path) -> No
     assert gpu_jobs.pool_of(trace, math.inf) == 8, "the widest job fits"
 
 
+def test_backfilling_starts_what_does_not_delay_the_head_of_the_queue() -> None:
+    # On three executors the third job fits beside the first and ends with it; the fourth would delay the second.
+    jobs = one_stage_trace(np.arange(5.0), np.array([10.0, 5.0, 8.0, 7.0, 9.0]))
+    trace = replace(jobs, stage_slots=np.array([2, 3, 1, 1, 1], np.int32))
+    assert gpu_jobs.backfilled(trace, 3, "fcfs+easy/skip").tolist() == [10.0, 14.0, 8.0, 19.0, 20.0]
+    assert gpu_jobs.backfilled(trace, 3, "saf+easy/skip").tolist() == [10.0, 23.0, 8.0, 14.0, 15.0]
+    against = gpu_jobs.against_bases("srwf", trace, 3, gpu_jobs.BACKFILL)
+    assert against == pytest.approx([0.0, 100.0 * (70.0 / 71.0 - 1.0)])
+
+
 def test_what_is_told_are_changes_against_each_base(
     table: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -54,7 +66,7 @@ def test_what_is_told_are_changes_against_each_base(
     assert gpu_jobs.against_bases("default", trace, 16) == [
         pytest.approx(100.0 * (ours / srwf - 1.0)), pytest.approx(100.0 * (ours / fifo - 1.0)),
     ]  # fmt: skip
-    found = gpu_jobs.play(table, "fifo", 2.0, "many")
+    found = gpu_jobs.play(table, "fifo", 2.0, gpu_jobs.BASES, "many")
     for kind, (few, whole) in {kind: (found.blocks[kind], found.whole[kind]) for kind in gpu_jobs.NOISE}.items():
         assert (few.shape, whole.shape) == ((3, 2), (2, 2))
         assert not few[:, 1].any(), "it is that base"

@@ -22,12 +22,13 @@ from fermata.sim.generate.estimates import Noise
 from fermata.sim.generate.weights import Weights
 from fermata.sim.json_values import only_finite
 from fermata.sim.metrics import Interval, mean_ci95, paired_percent, resampled_ci95
-from fermata.sim.scenarios import Scenario, named, scenario
+from fermata.sim.scenarios import Scenario
 from fermata.sim.simulate import Episode, simulate
 from fermata.sim.spark.experiment import run_tpch_seed
 from fermata.sim.spark.peers import PEERS
 from fermata.sim.spark.settings import SETTINGS, SparkSetting
 from fermata.sim.trace import FloatArray
+from fermata.sim.workloads import workload, workloads
 from fermata.training.config import OwnTrace
 from fermata.training.own import Part, as_scenario, part_of
 
@@ -132,7 +133,7 @@ class Conditions:
         Raises:
             InputError: it has no such parameter, or the trace is gone.
         """
-        chosen = scenario(name) if self.own is None else as_scenario(self.own, self.part)
+        chosen = workload(name) if self.own is None else as_scenario(self.own, self.part)
         if self.jobs is not None:
             # As large a part of it is left out of the means.
             chosen = chosen.with_(jobs=self.jobs, warm=chosen.warm * self.jobs // chosen.jobs)
@@ -197,7 +198,7 @@ def read_corrections(text: str) -> Corrections:
 
 def base_of(name: str) -> str:
     """Return the built-in policy that a scenario is compared with."""
-    return _TPCH_BASE if name in SETTINGS else _BASES[scenario(name).base]
+    return _TPCH_BASE if name in SETTINGS else _BASES[workload(name).base]
 
 
 def _episodes(unit: Unit) -> tuple[list[Episode], int]:
@@ -243,7 +244,7 @@ def names_of(text: str) -> list[str]:
     """
     found: dict[str, None] = {}
     for name in (part.strip() for part in text.split(",")):
-        found.update(dict.fromkeys([name] if name in SETTINGS else [each.name for each in named(name)]))
+        found.update(dict.fromkeys([name] if name in SETTINGS else [each.name for each in workloads(name)]))
     return list(found)
 
 

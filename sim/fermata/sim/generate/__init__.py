@@ -5,6 +5,7 @@ from __future__ import annotations
 from fermata.sim.generate.arrivals import Bursty, Periodic, Piecewise
 from fermata.sim.generate.mix import Mix
 from fermata.sim.generate.one_stage import OneStage
+from fermata.sim.generate.several_slots import SeveralSlots
 from fermata.sim.generate.sizes import BoundedPareto, Classes, Hyperexponential, Lognormal
 from fermata.sim.scenarios import SCENARIOS, Scenario
 from fermata.sim.scenarios.layered import JobClass, LayeredDags
@@ -26,6 +27,7 @@ _ALL = (
     Scenario("bursty", 4, 5000, 500, "SJF", OneStage(arrivals=Bursty(), sizes=_EXPRESS)),
     Scenario("periodic", 4, 5000, 500, "SJF", OneStage(arrivals=Periodic(), sizes=_EXPRESS)),
     Scenario("piecewise", 4, 5000, 500, "SJF", OneStage(arrivals=Piecewise(), sizes=_EXPRESS)),
+    Scenario("gpus", 16, 5000, 500, "SJF", SeveralSlots()),
     Scenario("layered", 10, 1000, 100, "SRWF", SCENARIOS["dag_tasks"].with_(assumed_work_s=None).recipe),
     Scenario("mixed", 10, 1000, 100, "SRWF", Mix(TwoSizes(0.6, 0.35), LayeredDags(0.6, _QUERIES), alpha=0.5, load=0.6)),
     Scenario("mix", 10, 1000, 100, "SRWF", Mix(TwoSizes(0.7, 0.1), SCENARIOS["dag_tasks"].recipe, alpha=0.3)),

@@ -24,10 +24,10 @@ from fermata.policy.wording import counted
 from fermata.sim.engine import DECIDE, advance, apply
 from fermata.sim.gym.observation import Choices, choices, observation_space, observe, startable_stages
 from fermata.sim.scenarios import Scenario
-from fermata.sim.scenarios import scenario as scenario_of
 from fermata.sim.simulate import StuckError
 from fermata.sim.trace import MAX_EXECUTORS, Trace
 from fermata.sim.trace_io import read_trace
+from fermata.sim.workloads import workload
 from fermata.sim.world import World, new_world, tables_of, view
 
 _MOST_SEED = 2**31
@@ -81,7 +81,7 @@ class SchedulingEnv(gymnasium.Env[dict[str, Any], np.int64]):
             raise InputError("a trace needs executors")
         if trace is not None and parameters:
             raise InputError(f"parameters are those of a scenario, and a trace has none; got {sorted(parameters)}")
-        self._scenario = scenario_of(scenario) if isinstance(scenario, str) else scenario
+        self._scenario = workload(scenario) if isinstance(scenario, str) else scenario
         self._scenario = self._scenario.with_(**(parameters or {}))
         self.executors = self._scenario.executors if executors is None else executors
         if not 1 <= self.executors <= MAX_EXECUTORS:

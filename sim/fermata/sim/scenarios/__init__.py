@@ -12,7 +12,7 @@ from fermata.sim.scenarios.pairs import Pairs
 from fermata.sim.scenarios.pods import LognormalPods
 from fermata.sim.scenarios.two_sizes import TwoSizes
 
-__all__ = ["SCENARIOS", "JobClass", "Recipe", "Scenario", "named", "scenario"]
+__all__ = ["SCENARIOS", "JobClass", "Recipe", "Scenario", "scenario"]
 
 _ANALYTICS = (
     JobClass(0.8, stages=(1, 3), tasks=(1, 5), median_task_s=3.0, stage_sigma=0.5, task_sigma=0.3),
@@ -58,12 +58,3 @@ def scenario(name: str) -> Scenario:
         return SCENARIOS[name]
     except KeyError:
         raise InputError(f"no scenario {name!r}; there are: {', '.join(SCENARIOS)}") from None
-
-
-def named(name: str) -> list[Scenario]:
-    """Return the scenario of this name; of `all` every one but the example of two jobs, which has nothing random.
-
-    Raises:
-        InputError: there is none; the message lists all names.
-    """
-    return [each for each in _ALL if each.name != "fig1"] if name == "all" else [scenario(name)]

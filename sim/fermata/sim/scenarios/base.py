@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any, ClassVar, Protocol, Self, TypeVar
@@ -114,10 +114,8 @@ class Scenario:
         100
         """
         own = {key: value for key, value in changes.items() if key in _OWN_FIELDS}
-        recipe = self.recipe
-        for key, value in changes.items():
-            if key not in _OWN_FIELDS:
-                recipe = _with_parameter(recipe, key, value, f"scenario {self.name!r}", _OWN_FIELDS)
+        others = {key: value for key, value in changes.items() if key not in _OWN_FIELDS}
+        recipe = _with_parameters(self.recipe, others, f"scenario {self.name!r}", _OWN_FIELDS)
         for key, least in (("executors", 1), ("jobs", 1), ("warm", 0)):
             value = own.get(key, least)
             if type(value) is not int or value < least:
@@ -135,24 +133,40 @@ def _parameters(owner: Recipe) -> list[str]:
     return [name for name, each in owner.__dataclass_fields__.items() if not each.metadata.get("given")]
 
 
-def _with_parameter(owner: _Parameters, path: str, value: Any, whose: str, beside: Iterable[str] = ()) -> _Parameters:
-    """A copy of a dataclass with one field changed; `a.b` is field `b` of the dataclass in field `a`.
+def _with_parameters(
+    owner: _Parameters, changes: Mapping[str, Any], whose: str, beside: Iterable[str] = ()
+) -> _Parameters:
+    """A copy of a dataclass with fields changed; `a.b` is field `b` of the dataclass in field `a`.
 
-    What could be changed `beside` its fields is only told of.
+    All at once: as many shares as sizes may follow from two changes. What could be changed `beside` its fields is only
+    told of.
     """
-    key, _, rest = path.partition(".")
     known = _parameters(owner)
-    if key not in known:
-        told = [*beside, *known]
-        close = get_close_matches(key, told, n=1)
-        hint = f"did you mean {close[0]!r}?" if close else f"it has: {', '.join(told)}"
-        raise InputError(f"{whose} has no parameter {key!r}; {hint}")
-    old = getattr(owner, key)
-    if rest:
+    values: dict[str, Any] = {}
+    parts: dict[str, dict[str, Any]] = {}
+    for path, value in changes.items():
+        key, dot, rest = path.partition(".")
+        if key not in known:
+            told = [*beside, *known]
+            close = get_close_matches(key, told, n=1)
+            hint = f"did you mean {close[0]!r}?" if close else f"it has: {', '.join(told)}"
+            raise InputError(f"{whose} has no parameter {key!r}; {hint}")
+        if dot:
+            parts.setdefault(key, {})[rest] = value
+        else:
+            values[key] = _checked(owner, key, value, whose)
+    for key, within in parts.items():
+        old = values.get(key, getattr(owner, key))
         if not dataclasses.is_dataclass(old):
             raise InputError(f"parameter {key!r} of {whose} has no parts")
-        value = _with_parameter(old, rest, value, f"{key!r} of {whose}")  # type: ignore[type-var]
-    elif dataclasses.is_dataclass(old):
+        values[key] = _with_parameters(old, within, f"{key!r} of {whose}")  # type: ignore[type-var]
+    return dataclasses.replace(owner, **values)
+
+
+def _checked(owner: Recipe, key: str, value: Any, whose: str) -> Any:
+    """Return a value for a field of a dataclass, or raise InputError if it makes no sense there."""
+    old = getattr(owner, key)
+    if dataclasses.is_dataclass(old):
         if not dataclasses.is_dataclass(value):
             parts = ", ".join(f"{key}.{part}" for part in old.__dataclass_fields__)
             raise InputError(f"parameter {key!r} of {whose} is set in parts: {parts}")
@@ -160,7 +174,7 @@ def _with_parameter(owner: _Parameters, path: str, value: Any, whose: str, besid
         expected = _expected(str(owner.__dataclass_fields__[key].type), old, value)
         if expected is not None:
             raise InputError(f"parameter {key!r} of {whose} must be {expected}, not {value!r}")
-    return dataclasses.replace(owner, **{key: value})
+    return value
 
 
 def _expected(declared: str, old: Any, value: Any) -> str | None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from fermata.policy.errors import InputError
-from fermata.sim.generate import GENERATORS
-from fermata.sim.scenarios import SCENARIOS, Scenario
+from fermata.sim.scenarios import Scenario
+from fermata.sim.workloads import workload
 from fermata.training.evaluate import base_of
 
 
@@ -19,12 +19,10 @@ def named(name: str, jobs: int | None = None) -> Scenario:
         InputError: there is no such scenario, or the load is not one.
     """
     known, _, load = name.partition("@")
+    found = workload(known)
     try:
-        found = (SCENARIOS | GENERATORS)[known]
         if load:
             found = found.with_(load=float(load))
-    except KeyError:
-        raise InputError(f"no scenario {known!r}; there are: {', '.join((*SCENARIOS, *GENERATORS))}") from None
     except ValueError:
         raise InputError(f"expected a load after the @ of {name!r}, got {load!r}") from None
     return found if jobs is None else found.with_(jobs=jobs, warm=found.warm * jobs // found.jobs)
@@ -32,5 +30,4 @@ def named(name: str, jobs: int | None = None) -> Scenario:
 
 def base_named(name: str) -> str:
     """Return the built-in policy that a scenario is compared with."""
-    known = name.partition("@")[0]
-    return base_of(known) if known in SCENARIOS else named(known).base.lower()
+    return base_of(name.partition("@")[0])
