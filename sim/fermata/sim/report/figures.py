@@ -89,7 +89,8 @@ def _log_seconds(axes: Axes) -> None:
     axes.xaxis.set_major_formatter(FuncFormatter(lambda seconds, _: _power(seconds)))
     axes.xaxis.set_minor_locator(NullLocator())
     low, high = axes.get_xlim()
-    axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if high < 500.0 * low else (1.0,)))
+    subs = (1.0, 2.0, 5.0) if high < 500.0 * low else (1.0,)
+    axes.xaxis.set_major_locator(LogLocator(subs=subs, numticks=7))  # more decades than that have long numbers
 
 
 def jct_cdf(runs: Sequence[Run]) -> Drawing:
