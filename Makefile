@@ -104,14 +104,14 @@ results: ## The shipped model's tables in docs/results.md: benchmark, wrong esti
 	$(PY) scripts/random_workloads.py fifo --slots
 	$(PY) scripts/random_workloads_paused.py --slots
 	$(PY) scripts/random_workloads_paused.py --slots 7440 6669 7400 6888 7296 6204 7476 6268 6352
-	$(EVALUATE) --scenarios $(SOME) --noise class-flips=0.2
+	$(EVALUATE) --scenarios $(SOME),express_k4,k8s_cron --noise class-flips=0.2
 	$(EVALUATE) --scenarios $(SOME) --noise lognormal=0.3
 	$(EVALUATE) --scenarios $(SOME) --noise lognormal=0.3 --corrections none
 	$(EVALUATE) --scenarios $(SOME) --noise lognormal=0.7
 	$(EVALUATE) --scenarios $(SOME) --noise lognormal=0.7 --corrections none
 	$(EVALUATE) --scenarios $(SOME) --noise lognormal=0.7 --corrections all
 	$(EVALUATE) --scenarios $(SOME) --noise lognormal=1.2
-	$(EVALUATE) --scenarios $(SOME),k8s_cron,$(DAGS) --noise lognormal=0.7 --seeds 8000-8099
+	$(EVALUATE) --scenarios $(SOME),k8s_cron,express_k4,$(DAGS) --noise lognormal=0.7 --seeds 8000-8099
 	$(EVALUATE) --scenarios $(SOME) --noise class-means
 	$(EVALUATE) --scenarios $(SOME) --set load=0.3
 	$(EVALUATE) --scenarios $(SOME) --set load=0.9

@@ -7,8 +7,11 @@ The table has one row a job: `timestamp`, `duration`, `num_gpus` and `cluster`, 
 cluster with enough jobs the pool is the smallest in nodes of eight GPUs that fits every job and whose load is at most
 `--load`. The policy is compared with `srwf` (shortest first: jobs have one stage) and with `fifo`, with exact estimates
 and with ones that are off: on episodes of a thousand jobs, in blocks of the log, and on the whole log from some job on,
-as a circle. With `--backfill` it is compared with what clusters of rigid jobs do: the oldest job gets a reservation, or
-the one with the smallest area, and others are backfilled as EASY does.
+as a circle. Intervals are of the bootstrap: how far from these the jobs let the means of such a log be, since more
+episodes of the same jobs know no more about others.
+
+With `--backfill` the policy is compared with what clusters of rigid jobs do: the job with the smallest area gets a
+reservation, or the oldest one, and others are backfilled as EASY does.
 """
 
 from __future__ import annotations
@@ -33,7 +36,7 @@ from fermata.sim.hpc import simulate as run_rigid
 from fermata.sim.hpc.jobs import JobLog
 from fermata.sim.importers import ImportOptions
 from fermata.sim.importers.tables import read_table
-from fermata.sim.metrics import Interval, mean_ci95
+from fermata.sim.metrics import Interval, resampled_ci95
 from fermata.sim.scenarios import Scenario
 from fermata.sim.scenarios.blocks import TraceBlocks, offered_load
 from fermata.sim.simulate import simulate
@@ -56,8 +59,8 @@ class Played(NamedTuple):
     executors: int
     load: float
     wide: FloatArray  # of jobs of several GPUs, and of all: how many, and their GPU time
-    blocks: dict[str, FloatArray]  # [seeds, bases]
-    whole: dict[str, FloatArray]  # the same of the whole log
+    blocks: list[Interval]  # against each base, by estimates
+    whole: list[Interval]  # the same of the whole log
 
 
 def clusters(table: Path) -> list[str]:
@@ -104,12 +107,15 @@ def play(table: Path, policy: str, most: float, bases: Sequence[str], name: str)
     episodes = Scenario(name, executors, min(JOBS, trace.jobs), 0, "SRWF", TraceBlocks(trace))
     turned = Scenario(name, executors, trace.jobs, 0, "SRWF", TraceBlocks(trace, block=trace.jobs))
 
-    def found(scenario: Scenario, noise: Noise | None, seeds: range) -> FloatArray:
-        drawn = (replace(scenario, estimates=noise).generate(seed) for seed in seeds)
-        return np.array([against_bases(policy, each, executors, bases) for each in drawn])
+    def found(scenario: Scenario, seeds: range) -> list[Interval]:
+        changes = np.empty((len(bases), len(NOISE), len(seeds)))
+        for at, noise in enumerate(NOISE.values()):
+            for number, seed in enumerate(seeds):
+                episode = replace(scenario, estimates=noise).generate(seed)
+                changes[:, at, number] = against_bases(policy, episode, executors, bases)
+        return [resampled_ci95(each, scenario.jobs / trace.jobs) for each in changes.reshape(-1, len(seeds))]
 
-    blocks = {kind: found(episodes, noise, SEEDS) for kind, noise in NOISE.items()}
-    whole = {kind: found(turned, noise, WHOLE) for kind, noise in NOISE.items()}
+    blocks, whole = found(episodes, SEEDS), found(turned, WHOLE)
     several, work_s = trace.stage_slots > 1, job_work_s(trace)
     wide = np.array([[several.sum(), work_s[several].sum()], [trace.jobs, work_s.sum()]])
     return Played(name, trace.jobs, executors, offered_load(trace, executors), wide, blocks, whole)
@@ -119,13 +125,14 @@ def _told(found: Interval) -> str:
     return f"{found.mean:+.1f} ± {found.ci95:.1f}"
 
 
-def _row(name: str, facts: list[str], blocks: dict[str, FloatArray], whole: dict[str, FloatArray]) -> str:
-    cells = [_told(mean_ci95(part[kind][:, at])) for part in (blocks, whole) for at in range(2) for kind in NOISE]
-    return f"| {' | '.join([name, *facts, *cells])} |"
+def _row(name: str, facts: list[str], found: list[Interval]) -> str:
+    return f"| {' | '.join([name, *facts, *map(_told, found)])} |"
 
 
-def _mean(found: list[dict[str, FloatArray]]) -> dict[str, FloatArray]:
-    return {kind: np.mean([each[kind] for each in found], axis=0) for kind in NOISE}
+def _mean(found: Sequence[Interval]) -> Interval:
+    """Return the mean of means of different jobs."""
+    means, ci95 = np.array(found).T
+    return Interval(float(means.mean()), float(np.sqrt((ci95**2).sum()) / len(found)))
 
 
 def main() -> None:
@@ -157,8 +164,9 @@ def main() -> None:
     print(f"| {' | '.join(titles)} |")
     for each in played:
         facts = [f"{each.jobs:,}", f"{each.executors}", f"{each.load:.2f}"]
-        print(_row(f"`{each.name}`", facts, each.blocks, each.whole))
-    print(_row("mean", ["", "", ""], _mean([each.blocks for each in played]), _mean([each.whole for each in played])))
+        print(_row(f"`{each.name}`", facts, each.blocks + each.whole))
+    columns = zip(*(each.blocks + each.whole for each in played), strict=True)
+    print(_row("mean", ["", "", ""], [_mean(column) for column in columns]))
 
 
 if __name__ == "__main__":

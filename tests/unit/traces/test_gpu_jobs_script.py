@@ -14,7 +14,11 @@ from tests.scripts import script
 from fermata.policy.registry import load
 from fermata.sim.importers import ImportOptions
 from fermata.sim.importers.tables import read_table
+from fermata.sim.metrics import Interval, resampled_ci95
+from fermata.sim.scenarios import Scenario
+from fermata.sim.scenarios.blocks import TraceBlocks
 from fermata.sim.simulate import simulate
+from fermata.sim.trace import Trace
 from fermata.sim.trace_builder import one_stage_trace
 
 gpu_jobs = script("gpu_jobs")
@@ -34,6 +38,11 @@ def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     path = tmp_path / "jobs.csv"
     path.write_text("\n".join(rows) + "\n")
     return path
+
+
+def trace_of_many(table: Path) -> Trace:
+    options = ImportOptions(columns=gpu_jobs.COLUMNS, where={"cluster": frozenset({"many"})})
+    return read_table(table, options).trace
 
 
 def test_a_pool_is_the_smallest_in_nodes_that_is_not_too_full(table: Path) -> None:
@@ -67,11 +76,15 @@ def test_what_is_told_are_changes_against_each_base(
         pytest.approx(100.0 * (ours / srwf - 1.0)), pytest.approx(100.0 * (ours / fifo - 1.0)),
     ]  # fmt: skip
     found = gpu_jobs.play(table, "fifo", 2.0, gpu_jobs.BASES, "many")
-    for kind, (few, whole) in {kind: (found.blocks[kind], found.whole[kind]) for kind in gpu_jobs.NOISE}.items():
-        assert (few.shape, whole.shape) == ((3, 2), (2, 2))
-        assert not few[:, 1].any(), "it is that base"
-        assert few[:, 0].any(), kind
-    assert not np.array_equal(found.blocks["exact"], found.blocks["off"])
+    for part in (found.blocks, found.whole):
+        exact, off, *itself = part
+        assert itself == [(0.0, 0.0), (0.0, 0.0)], "it is that base"
+        assert exact.mean != 0.0
+        assert off.mean not in (0.0, exact.mean)
+    # As wide as the spread of three episodes of a hundred jobs says of all that there are.
+    of_all = Scenario("many", found.executors, 100, 0, "SRWF", TraceBlocks(trace_of_many(table)))
+    changes = [gpu_jobs.against_bases("fifo", of_all.generate(seed), found.executors)[0] for seed in range(3)]
+    assert found.blocks[0] == pytest.approx(resampled_ci95(changes, 100 / found.jobs))
     # Workers could not import what is no module of theirs.
     monkeypatch.setattr(gpu_jobs, "play_all", lambda play, names, *_: [play(name) for name in names])
     monkeypatch.setattr(sys, "argv", ["gpu_jobs.py", str(table), "--policy", "fifo", "--load", "2", "--jobs", "1"])
@@ -80,3 +93,4 @@ def test_what_is_told_are_changes_against_each_base(
     assert told[0].startswith(f"{found.jobs} jobs; ")
     assert len(told) == 5
     assert told[3].replace("`many`", "mean").split(" | ")[4:] == told[4].split(" | ")[4:], "of one cluster"
+    assert gpu_jobs._mean([Interval(-2.0, 3.0), Interval(4.0, 4.0)]) == (1.0, 2.5)
