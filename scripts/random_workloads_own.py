@@ -1,17 +1,19 @@
 """What scores of one's own are worth: each of some random workloads teaches a model its own, on a trace of 2,000 jobs.
 
     python scripts/random_workloads_own.py [--first 7500] [--workloads 24] [--seed 1] [--jobs 2]
-    python scripts/random_workloads_own.py [--seed 1] NUMBER [NUMBER ...]
+    python scripts/random_workloads_own.py [--seed 1] [--seeds 610000-610019] NUMBER [NUMBER ...]
 
 Workloads are those of `scripts/random_workloads.py --slots`; the second command plays those of the numbers. They are
 taught as by `fermata train --trace` where tasks take several executors. The shipped model then plays other seeds of the
-workload, with its own scores and with those that were taught, against the better of `sjf` and `srwf`.
+workload, with its own scores and with those that were taught, against the better of `sjf` and `srwf`. Workloads that
+were chosen by how the model does on some seeds are to be judged on others (`--seeds`).
 """
 
 from __future__ import annotations
 
 import argparse
 import tempfile
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -21,7 +23,9 @@ import numpy as np
 from random_workloads import AGAIN, BASES, BEHIND_PCT, MOST_EXECUTORS, Wide, draw, play_all, run, trace_of
 from rich.console import Console
 
+from fermata.cli.options import seed_range
 from fermata.policy.decide import Policy
+from fermata.policy.errors import InputError
 from fermata.policy.onnx_policy import OnnxPolicy
 from fermata.policy.registry import load
 from fermata.policy.rows import new_values
@@ -35,7 +39,7 @@ from fermata.training.slots.config import OnTrace, ScoresConfig
 from fermata.training.slots.train import shortest_first, train
 
 JOBS, TAUGHT = 2000, 700_001  # of the trace that teaches: jobs, and its seed
-SEEDS = AGAIN[:20]
+SEEDS = f"{AGAIN[0]}-{AGAIN[19]}"
 KEPT = ("own", "shipped", "shortest first")
 
 
@@ -69,16 +73,22 @@ def taught(seed: int, number: int) -> np.ndarray[tuple[int, ...], np.dtype[np.fl
         return train(config, Path(folder) / "run", Console(quiet=True))
 
 
-def play(seed: int, number: int) -> Changes | None:
-    """Teach scores on a workload, and play it with them; None if it has nothing to teach."""
-    weights = taught(seed, number)
+def play(taught_by: int, seeds: Sequence[int], number: int) -> Changes | None:
+    """Teach scores on a workload, and play it with them; None if it has nothing to teach.
+
+    Args:
+        taught_by: the seed of the training.
+        seeds: on which it is played.
+        number: of the workload.
+    """
+    weights = taught(taught_by, number)
     if weights is None:
         return None
     workload, shipped = draw(number, MOST_EXECUTORS), load("default")
     assert isinstance(shipped, OnnxPolicy)
     policies: list[Policy] = [shipped, replace(shipped, slot_weights=new_values(weights)), *map(load, BASES)]
-    jct_s = np.empty((len(SEEDS), len(policies)))
-    for row, seed in zip(jct_s, SEEDS, strict=True):
+    jct_s = np.empty((len(seeds), len(policies)))
+    for row, seed in zip(jct_s, seeds, strict=True):
         trace = trace_of(workload, seed, Wide.draw(number))
         for at, policy in enumerate(policies):
             row[at] = simulate(trace, workload.executors, policy).job_jct_s[workload.warm :].mean()
@@ -103,13 +113,18 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=7500, help="number of the first workload")
     parser.add_argument("--workloads", type=int, default=24)
     parser.add_argument("--seed", type=int, default=1, help="of the trainings")
+    parser.add_argument("--seeds", default=SEEDS, help="on which the scores are played: A-B")
     parser.add_argument("--jobs", type=int, default=2, help="processes")
     args = parser.parse_args()
     if min(args.workloads, args.jobs) < 1 or min(args.first, args.seed, *args.numbers, 0) < 0:
         parser.error("expected --workloads and --jobs of at least 1, and no number below 0")
     numbers = args.numbers or range(args.first, args.first + args.workloads)
-    played = [each for each in play_all(partial(play, args.seed), numbers, args.jobs) if each is not None]
-    print(f"{len(played)} random workloads, {len(SEEDS)} seeds each, against the better of {' and '.join(BASES)}:")
+    try:
+        seeds = seed_range(args.seeds)
+    except InputError as error:
+        parser.error(str(error))
+    played = [each for each in play_all(partial(play, args.seed, seeds), numbers, args.jobs) if each is not None]
+    print(f"{len(played)} random workloads, {len(seeds)} seeds each, against the better of {' and '.join(BASES)}:")
     print(_told("scores that ship", [each.shipped for each in played]))
     print(_told("scores of its own", [each.own for each in played]))
     better, worse = (sum(sign * each.apart.mean > each.apart.ci95 for each in played) for sign in (-1, 1))

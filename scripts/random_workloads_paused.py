@@ -1,7 +1,7 @@
 """What the operator's replays make of random workloads: where a policy costs, its holding is paused.
 
     python scripts/random_workloads_paused.py [--slots] [--first 6000] [--workloads 1500] [--every 10] [--jobs 2]
-    python scripts/random_workloads_paused.py [--slots] NUMBER [NUMBER ...]
+    python scripts/random_workloads_paused.py [--slots] [--seed 610000] NUMBER [NUMBER ...]
 
 Workloads are those of `scripts/random_workloads.py`; the first command plays every tenth of them, the second one those
 of the numbers, all on one seed. After every 50 arrivals the block before is replayed as the operator replays it
@@ -114,10 +114,10 @@ def pauses(jobs: Sequence[PastJob], situation: Situation) -> list[float]:
     return times_s
 
 
-def play(policy: str, slots: bool, number: int) -> Change:
+def play(policy: str, slots: bool, seed: int, number: int) -> Change:
     """Play the workload of a number without the operator's replays and with them."""
     workload = draw(number, MOST_EXECUTORS)
-    trace, executors = trace_of(workload, AGAIN[0], Wide.draw(number) if slots else None), workload.executors
+    trace, executors = trace_of(workload, seed, Wide.draw(number) if slots else None), workload.executors
     own = load(policy)
     past = past_jobs(trace, simulate(trace, executors, own).job_jct_s)
     times_s = pauses(past, Situation(own, SJF, SJF, NO_LIMITS, executors, sticky=False))
@@ -135,7 +135,8 @@ def play(policy: str, slots: bool, number: int) -> Change:
 def _told(name: str, changes: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> str:
     counts = ((changes < -BEHIND_PCT).sum(), (changes > BEHIND_PCT).sum(), (changes > FAR_PCT).sum())
     told = "over 1% faster in {}, slower in {}, over 5% slower in {}".format(*counts)
-    return f"  {name}: mean JCT {changes.mean():+.2f}%; {told}; the worst {changes.max():+.1f}%"
+    middle = f"mean JCT {changes.mean():+.2f}%, median {np.median(changes):+.2f}%"
+    return f"  {name}: {middle}; {told}; the worst {changes.max():+.1f}%"
 
 
 def main() -> None:
@@ -146,13 +147,14 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=6000, help="number of the first workload")
     parser.add_argument("--workloads", type=int, default=1500)
     parser.add_argument("--every", type=int, default=10)
+    parser.add_argument("--seed", type=int, default=AGAIN[0])
     parser.add_argument("--jobs", type=int, default=2, help="processes")
     parser.add_argument("--slots", action="store_true", help="tasks of some jobs take several executors")
     args = parser.parse_args()
-    if min(args.workloads, args.every, args.jobs) < 1 or min(args.first, *args.numbers, 0) < 0:
+    if min(args.workloads, args.every, args.jobs) < 1 or min(args.first, args.seed, *args.numbers, 0) < 0:
         parser.error("expected --workloads, --every and --jobs of at least 1, and no number below 0")
     numbers = args.numbers or range(args.first, args.first + args.workloads, args.every)
-    played = play_all(partial(play, args.policy, args.slots), numbers, args.jobs)
+    played = play_all(partial(play, args.policy, args.slots, args.seed), numbers, args.jobs)
     print(f"{args.policy} on {len(played)} random workloads, one seed, against the better of {' and '.join(BASES)}:")
     print(_told("without replays", np.array([each.alone for each in played])))
     print(_told("with the operator's replays", np.array([each.weighed for each in played])))
