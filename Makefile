@@ -250,9 +250,18 @@ windows-hpc: ## Train and compare Deep Back-Filling's agents; goes on where it w
 	@scripts/bootstrap training
 	@$(PY) -m fermata.cli hpc windows --out $(HPC)/windows --log $(DATA)/lublin_256.swf.xz
 
+# What docs/hpc.md has of six hundred sequences.
+SIX_HUNDRED := $(PY) -m fermata.cli hpc evaluate --cleaning schedinspector --estimates exact --sequences 600 --seed 77 \
+  --policy saf+easy/skip --policy queue-prompt --policy queue-busy
+
 results-hpc: inspectors queue-policies study-hpc windows-hpc ## Measure docs/results-hpc.md anew; DATA=DIR holds the three logs
 	@$(PY) -m fermata.cli hpc report --data $(DATA) --inspectors $(HPC) --study $(HPC)/study \
 	  --windows $(HPC)/windows --out docs/results-hpc.md
+	@$(SIX_HUNDRED) --log $(DATA)/lublin_256.swf.xz --policy saf/skip+reserve:over_s=15600,share=0.2
+	@$(SIX_HUNDRED) --log $(DATA)/SDSC-SP2-recon.swf.xz --policy saf+easy/skip+reserve:over_s=8640,share=0.1
+	@$(SIX_HUNDRED) --log $(DATA)/CTC-SP2-recon.swf.xz --policy p2q+easy/skip+reserve:over_s=1100,share=0.1
+	@$(SIX_HUNDRED) --log $(DATA)/SDSC-SP2-recon.swf.xz --estimates user \
+	  --policy saf+easy/skip+reserve:over_s=10800,share=0.05 --policy queue-robust --policy queue-swift
 
 clean: ## Everything that can be made again
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .benchmarks .import_linter_cache .fermata build dist site report.html

@@ -1,6 +1,7 @@
 """What was aimed at and whether it is reached: one row a gate, from the figures that the results page measures.
 
-Waits that differ by less than 3% count as equal: that is what the order of ties, and the draw, are worth.
+Waits that differ by less than 3% count as equal: so much the order of ties may be worth. Means are compared, not
+intervals, so where two are close the draw of the sequences decides.
 """
 
 from __future__ import annotations

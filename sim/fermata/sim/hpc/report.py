@@ -174,7 +174,9 @@ intervals. *Published draws* are the sequences that SchedInspector's published e
 the whole log; *test* are {COUNT} sequences of the last 80% of the log, seed {SEED}. Tuning and training saw the first
 20% only, or jobs of the model, but for the lengths that reservations try, quantiles of all the log's estimates. The
 machine is idle at first; estimates are the run times unless said. The SDSC and CTC logs are reconstructions: compare
-with this page, not with the papers. Differences in wait below 3% are noise.
+with this page, not with the papers. Fifty sequences are few: two policies may differ by a tenth by chance, and bsld, of
+which a few sequences make most, has intervals that are rather too narrow
+([six hundred](hpc.md#six-hundred-sequences)).
 """
 
 
@@ -248,10 +250,10 @@ def _log_section(study: Study, models: list[tuple[str, InspectorModel]], queues:
     blocked, freely = (rule_inspector(PICKS, REJECT_IF_BLOCKED, limit) for limit in (MAX_REJECTIONS, UNLIMITED))
     rows[1:1] = [
         [
-            f"the same, rejecting a head that does not fit, {MAX_REJECTIONS} times at most",
+            f"`sjf`, rejecting a head that does not fit, {MAX_REJECTIONS} times at most",
             *study.cells("sjf", blocked, _BLOCKED),
         ],
-        ["the same, as often as it does not fit", *study.cells("sjf", freely, _FREELY)],
+        ["`sjf`, as often as it does not fit", *study.cells("sjf", freely, _FREELY)],
     ]
     for tuned, ratio in zip(study.tuned, WAIT_RATIOS, strict=True):
         allowed = "for bsld alone" if np.isinf(ratio) else f"wait ≤ {ratio:g} of SAF EASY in tuning"
