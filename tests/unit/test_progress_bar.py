@@ -6,6 +6,7 @@ import os
 import pty
 import subprocess
 import sys
+import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -33,6 +34,17 @@ def test_a_log_has_a_line_a_minute_and_none_of_what_takes_less(
     told = capsys.readouterr()
     assert told.err == "200 episodes [of 2]: 30%, 0:01:12 passed\n"
     assert told.out == ""
+
+
+def test_a_log_hears_of_what_does_not_get_on(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(progress, "TICK_S", 0.01)
+    monkeypatch.setattr(progress, "LINE_EVERY_S", 0.02)
+    with progress.progress_bar("episodes"):
+        while not (told := capsys.readouterr().err):
+            time.sleep(0.01)
+    assert told.splitlines()[0] == "episodes: 0%, 0:00:00 passed"
 
 
 BARS = """

@@ -118,9 +118,9 @@ def policy_names(text: str) -> list[str]:
         parameter_of_last = "=" in part and ":" not in part and not part.endswith(".onnx")
         if parameter_of_last and names and ":" in names[-1]:
             names[-1] += f",{part}"
-        elif part:
+        else:
             names.append(part)
-    if not names:
+    if not all(names):  # an empty one is a variable of somebody's script that was not set
         raise InputError(f"--policies: expected names separated by commas, got {text!r}")
     for name in names:
         if names.count(name) > 1:

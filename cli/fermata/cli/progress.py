@@ -7,8 +7,12 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import timedelta
+from threading import Lock
+
+from fermata.sim.ticking import every
 
 LINE_EVERY_S = 60.0
+TICK_S = 5.0  # by so much a line may be late
 
 
 @contextmanager
@@ -24,7 +28,8 @@ def progress_bar(what: str) -> Iterator[Callable[[float], object]]:
 
     console = Console(stderr=True)
     if not console.is_interactive:
-        yield _lines(what)
+        with _lines(what) as tell:
+            yield tell
         return
     what = escape(what)  # a path may have brackets
     with Progress(console=console, transient=True) as bar, ExitStack() as stack:
@@ -37,15 +42,19 @@ def progress_bar(what: str) -> Iterator[Callable[[float], object]]:
         yield lambda share: bar.update(task, description=what, total=1.0, completed=share, visible=True)
 
 
-def _lines(what: str) -> Callable[[float], None]:
-    """Return a function that prints the share that is done, once in `LINE_EVERY_S`."""
+@contextmanager
+def _lines(what: str) -> Iterator[Callable[[float], None]]:
+    """Yield a function that is told the share that is done; it is printed once in `LINE_EVERY_S`, told or not."""
     began = told = time.monotonic()
+    done, lock = 0.0, Lock()
 
-    def tell(share: float) -> None:
-        nonlocal told
-        now = time.monotonic()
-        if now - told >= LINE_EVERY_S:
-            told = now
-            print(f"{what}: {share:.0%}, {timedelta(seconds=round(now - began))} passed", file=sys.stderr)
+    def tell(share: float | None = None) -> None:
+        nonlocal done, told
+        with lock:
+            done, now = done if share is None else share, time.monotonic()
+            if now - told >= LINE_EVERY_S:
+                told = now
+                print(f"{what}: {done:.0%}, {timedelta(seconds=round(now - began))} passed", file=sys.stderr)
 
-    return tell
+    with every(TICK_S, tell):
+        yield tell

@@ -13,6 +13,7 @@ from fermata.operator import reasons
 from fermata.operator.facts import PoolFact, WorkflowFact
 from fermata.operator.resources import StageStatus
 from fermata.operator.slack import told_slack_s
+from fermata.operator.split import Split
 from fermata.operator.times import parse_or_none
 from fermata.operator.why import seconds
 from fermata.policy.wording import counted
@@ -46,13 +47,11 @@ def _headline(workflow: WorkflowFact, now_s: float) -> str:
     accepted, done = status.condition(reasons.ACCEPTED), status.condition(reasons.SUCCEEDED)
     if done is not None and done.status != "Unknown":
         verb = "succeeded" if done.status == "True" else f"failed ({done.reason}: {done.message})"
-        if status.jct_seconds is None:  # somebody else has written that
+        parts = (status.jct_seconds, status.wait_seconds, status.held_seconds, status.run_seconds)
+        if any(each is None for each in parts):  # somebody else has written that
             return f"Workflow {workflow.title}: {verb}; its status does not say how long it took."
-        return (
-            f"Workflow {workflow.title}: {verb}. JCT {status.jct_seconds:.1f} s = "
-            f"wait {status.wait_seconds or 0:.1f} + held {status.held_seconds or 0:.1f} + "
-            f"run {status.run_seconds or 0:.1f}; slowdown {status.slowdown or 1:.2f}."
-        )
+        told = Split(*(round(1000 * (each or 0.0)) for each in parts)).told
+        return f"Workflow {workflow.title}: {verb}. {told}; slowdown {status.slowdown or 1:.2f}."
     if accepted is None:
         return f"Workflow {workflow.title}: the operator has not seen it yet; is it running?"
     if accepted.status == "False":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 from fermata.operator.ledger import Account
@@ -22,6 +23,17 @@ class Split(NamedTuple):
     def seconds(self) -> tuple[float, float, float, float]:
         """JCT, wait, held and run in seconds."""
         return self.jct_ms / 1000, self.wait_ms / 1000, self.held_ms / 1000, self.run_ms / 1000
+
+    @property
+    def told(self) -> str:
+        """JCT, wait, held and run to a tenth of a second, of which the sum is right, too.
+
+        >>> Split(1250, 150, 150, 950).told
+        'JCT 1.2 s = wait 0.2 + held 0.1 + run 0.9'
+        """
+        ends = [round(each / 100) for each in accumulate((0, self.wait_ms, self.held_ms, self.run_ms))]
+        wait, held, run = ((end - begin) / 10 for begin, end in pairwise(ends))
+        return f"JCT {ends[-1] / 10:.1f} s = wait {wait:.1f} + held {held:.1f} + run {run:.1f}"
 
     @property
     def slowdown(self) -> float:

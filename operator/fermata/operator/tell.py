@@ -370,8 +370,7 @@ class Teller:
             return
         parts = workflow_split(view, outcome, account)
         self._metrics.observe_finished(view, policy, parts)
-        jct_s, wait_s, held_s, run_s = parts.seconds
-        text = f"{outcome.message}; JCT {jct_s:.1f} s = wait {wait_s:.1f} + held {held_s:.1f} + run {run_s:.1f}"
+        text = f"{outcome.message}; {parts.told}"
         level: Level = "Normal" if outcome.succeeded else "Warning"
         self._events.tell(names.WORKFLOW, view.fact.meta, outcome.reason, text, level, last=True)
         log.info("%s: %s: %s", view.fact.title, outcome.reason, text)

@@ -37,6 +37,28 @@ def test_a_log_has_a_line_a_minute_with_the_time_to_go() -> None:
     ]
 
 
+def test_a_minute_in_which_nothing_was_done_has_a_line_too() -> None:
+    told, clock = io.StringIO(), _Clock()
+    with _lines(told, clock) as progress:
+        progress.tick()
+        progress.add_task("done", total=1, completed=1)
+        clock.now += 1.0
+        task = progress.add_task("labels", total=4)
+        for _ in range(5):
+            clock.now += 0.5 * LINE_EVERY_S
+            progress.tick()
+        progress.update(task, completed=4)
+        clock.now += 2.0 * LINE_EVERY_S
+        progress.tick()
+    assert told.getvalue().splitlines() == [
+        "done: 1 of 1, 0:00:00 passed",
+        "labels: 0 of 4, 0:00:00 passed",
+        "labels: 0 of 4, 0:01:00 passed",
+        "labels: 0 of 4, 0:02:00 passed",
+        "labels: 4 of 4, 0:02:30 passed",
+    ]
+
+
 def test_the_end_is_told_once_and_so_is_where_a_task_was_left() -> None:
     told, clock = io.StringIO(), _Clock()
     with _lines(told, clock) as progress:

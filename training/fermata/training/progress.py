@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from datetime import timedelta
 from typing import Any
 
@@ -17,7 +18,10 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+from fermata.sim.ticking import every
+
 LINE_EVERY_S = 60.0
+TICK_S = 5.0  # by so much a line may be late
 _SPEED_OVER_S = 600.0  # by default a bar goes by 30 s, and a generation of a search takes as long
 
 
@@ -37,12 +41,18 @@ def shown(console: Console) -> Progress:
 class _Lines(Progress):
     """Progress in a file or a pod's log, where a bar would be seen only when all is over.
 
-    A task is told when it begins, when it ends, and in between once in `LINE_EVERY_S`.
+    A task is told when it begins, when it ends, and in between once in `LINE_EVERY_S`, also if nothing was done: what
+    compiles, or searches for long, is not to look as if it hung.
     """
 
     def __init__(self, *columns: ProgressColumn, **settings: Any) -> None:
         super().__init__(*columns, **settings, disable=True)
         self._told: dict[TaskID, tuple[float, float]] = {}  # when, s, and how much was done
+        self._ticking = ExitStack()
+
+    def start(self) -> None:
+        super().start()
+        self._ticking.enter_context(every(TICK_S, self.tick))
 
     def add_task(self, *args: Any, **settings: Any) -> TaskID:
         task_id = super().add_task(*args, **settings)
@@ -59,16 +69,25 @@ class _Lines(Progress):
 
     def stop(self) -> None:
         """Tell where each task that did not end is left."""
+        self._ticking.close()
         for task_id in self.task_ids:
             self._tell(task_id, at_last=True)
         super().stop()
 
-    def _tell(self, task_id: TaskID, at_last: bool = False) -> None:
+    def tick(self) -> None:
+        """Tell of the task that was told of last, if it goes on and that was long ago."""
+        with self._lock:
+            if self._told:
+                latest = max(self._told, key=lambda task_id: self._told[task_id][0])
+                if self._tasks[latest].remaining:
+                    self._tell(latest, goes_on=True)
+
+    def _tell(self, task_id: TaskID, at_last: bool = False, goes_on: bool = False) -> None:
         with self._lock:  # fits run in threads
             task, now = self._tasks[task_id], self.get_time()
             when, completed = self._told.get(task_id, (-LINE_EVERY_S, -1.0))
             is_due = at_last or task.finished or now - when >= LINE_EVERY_S
-            if not is_due or task.completed == completed:
+            if not is_due or (task.completed == completed and not goes_on):
                 return
             self._told[task_id] = (now, task.completed)
             line = f"{task.description}: {task.completed:.0f} of {task.total:.0f}, {_clock(task.elapsed)} passed"
