@@ -1,14 +1,14 @@
 """What the operator's replays make of random workloads: where a policy costs, its holding is paused.
 
     python scripts/random_workloads_paused.py [--slots] [--first 6000] [--workloads 1500] [--every 10] [--jobs 2]
-    python scripts/random_workloads_paused.py [--slots] [--seed 610000] NUMBER [NUMBER ...]
+    python scripts/random_workloads_paused.py [--slots] [--seeds 620000-620009] NUMBER [NUMBER ...]
 
 Workloads are those of `scripts/random_workloads.py`; the first command plays every tenth of them, the second one those
-of the numbers, all on one seed. After every 50 arrivals the block before is replayed as the operator replays it
-(`fermata.operator.holding`), and while that says that the policy costs, shortest first acts in its place. Replays know
-of each job what it took, also of those that are not finished then, which a pool has to go on by estimates for, and when
-each would have ended had the policy never been paused. Compares
-the mean JCT with the better of `sjf` and `srwf`, without the replays and with them.
+of the numbers, on one seed or the mean of several: those that were chosen by some seeds are to be judged on others.
+After every 50 arrivals the block before is replayed as the operator replays it (`fermata.operator.holding`), and while
+that says that the policy costs, shortest first acts in its place. Replays know of each job what it took, also of those
+that are not finished then, which a pool has to go on by estimates for, and when each would have ended had the policy
+never been paused. Compares the mean JCT with the better of `sjf` and `srwf`, without the replays and with them.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from typing import NamedTuple
 import numpy as np
 from random_workloads import AGAIN, BASES, BEHIND_PCT, MOST_EXECUTORS, Wide, draw, play_all, run, trace_of
 
+from fermata.cli.options import seed_range
 from fermata.operator.holding import (
     BLOCK,
     BLOCKS,
@@ -39,10 +40,14 @@ from fermata.operator.past import PastJob, PastStage
 from fermata.policy.action import Action
 from fermata.policy.board import Board
 from fermata.policy.decide import BoardPolicy, Policy, corrects_estimates
+from fermata.policy.errors import InputError
 from fermata.policy.guardrails import NO_LIMITS
 from fermata.policy.heuristics.sjf import SJF
 from fermata.policy.registry import load
 from fermata.policy.rows import peek
+from fermata.policy.wording import counted
+from fermata.sim.metrics import paired_percent
+from fermata.sim.scenarios import Scenario
 from fermata.sim.simulate import simulate
 from fermata.sim.trace import FloatArray, Trace
 from fermata.sim.trace_builder import specs_of
@@ -114,11 +119,18 @@ def pauses(jobs: Sequence[PastJob], situation: Situation) -> list[float]:
     return times_s
 
 
-def play(policy: str, slots: bool, seed: int, number: int) -> Change:
+def play(policy: str, slots: bool, seeds: Sequence[int], number: int) -> Change:
     """Play the workload of a number without the operator's replays and with them."""
-    workload = draw(number, MOST_EXECUTORS)
-    trace, executors = trace_of(workload, seed, Wide.draw(number) if slots else None), workload.executors
-    own = load(policy)
+    workload, wide = draw(number, MOST_EXECUTORS), Wide.draw(number) if slots else None
+    found = [_episode(policy, workload, trace_of(workload, seed, wide)) for seed in seeds]
+    alone, weighed, paused, *bases = np.array(found).T
+    changes = (max(paired_percent(jct_s, base_s).mean for base_s in bases) for jct_s in (alone, weighed))
+    return Change(number, *changes, float(paused.mean()))
+
+
+def _episode(policy: str, workload: Scenario, trace: Trace) -> list[float]:
+    """Return the mean JCT of a policy without the operator's replays and with them, what is paused, and the bases'."""
+    own, executors = load(policy), workload.executors
     past = past_jobs(trace, simulate(trace, executors, own).job_jct_s)
     times_s = pauses(past, Situation(own, SJF, SJF, NO_LIMITS, executors, sticky=False))
 
@@ -127,9 +139,8 @@ def play(policy: str, slots: bool, seed: int, number: int) -> Change:
         return float(episode.job_jct_s[workload.warm :].mean())
 
     weighed = Pausing(own, SJF, times_s)
-    base_s = min(jct_s(load(name)) for name in BASES)
-    changes = (100.0 * (jct_s(each) / base_s - 1.0) for each in (own, weighed))
-    return Change(number, *changes, float((np.searchsorted(times_s, trace.job_arrival_s, "right") % 2).mean()))
+    paused = float((np.searchsorted(times_s, trace.job_arrival_s, "right") % 2).mean())
+    return [jct_s(own), jct_s(weighed), paused, *(jct_s(load(name)) for name in BASES)]
 
 
 def _told(name: str, changes: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> str:
@@ -147,15 +158,20 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=6000, help="number of the first workload")
     parser.add_argument("--workloads", type=int, default=1500)
     parser.add_argument("--every", type=int, default=10)
-    parser.add_argument("--seed", type=int, default=AGAIN[0])
+    parser.add_argument("--seeds", default=str(AGAIN[0]), help="one, or A-B, over which is averaged")
     parser.add_argument("--jobs", type=int, default=2, help="processes")
     parser.add_argument("--slots", action="store_true", help="tasks of some jobs take several executors")
     args = parser.parse_args()
-    if min(args.workloads, args.every, args.jobs) < 1 or min(args.first, args.seed, *args.numbers, 0) < 0:
+    if min(args.workloads, args.every, args.jobs) < 1 or min(args.first, *args.numbers, 0) < 0:
         parser.error("expected --workloads, --every and --jobs of at least 1, and no number below 0")
+    try:
+        seeds = seed_range(args.seeds)
+    except InputError as error:
+        parser.error(str(error))
     numbers = args.numbers or range(args.first, args.first + args.workloads, args.every)
-    played = play_all(partial(play, args.policy, args.slots, args.seed), numbers, args.jobs)
-    print(f"{args.policy} on {len(played)} random workloads, one seed, against the better of {' and '.join(BASES)}:")
+    played = play_all(partial(play, args.policy, args.slots, seeds), numbers, args.jobs)
+    judged = f"{counted(len(seeds), 'seed')}, against the better of {' and '.join(BASES)}"
+    print(f"{args.policy} on {len(played)} random workloads, {judged}:")
     print(_told("without replays", np.array([each.alone for each in played])))
     print(_told("with the operator's replays", np.array([each.weighed for each in played])))
     paused = sum(each.paused > 0.0 for each in played)

@@ -70,7 +70,7 @@ def test_who_costs_is_paused_once_three_blocks_say_so() -> None:
 
 def test_a_workload_is_told_with_the_share_of_its_jobs_that_met_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(paused, "draw", lambda *_: TASKS)
-    found = paused.play(HOLDS_FOR_NOTHING, False, paused.AGAIN[0], 1)
+    found = paused.play(HOLDS_FOR_NOTHING, False, paused.AGAIN[:1], 1)
     assert found.alone > found.weighed > 0.0
     assert found.paused == pytest.approx(1.0 - (WARM + ENOUGH_BLOCKS * BLOCK + TAIL - 1) / 400)
     assert np.isfinite(found).all()
