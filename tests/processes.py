@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import math
 import os
 import signal
 import subprocess
@@ -12,7 +13,9 @@ import tempfile
 import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any
+from unittest import mock
 
+from fermata.cli import progress
 from fermata.cli.main import run
 
 # What a child ends with: where the interrupt went through text that Python executes, as it does to make a dataclass,
@@ -60,7 +63,9 @@ def fermata(*arguments: object, stdin: str = "") -> subprocess.CompletedProcess[
         Its exit code and what it and its own children wrote, warnings too, as of a child.
     """
     code, argv = 0, sys.argv
-    with _standard_streams(stdin) as written, _warnings_shown():
+    # How long a command takes says as much of the machine's other users: no line a minute.
+    untimed = mock.patch.object(progress, "LINE_EVERY_S", math.inf)
+    with _standard_streams(stdin) as written, _warnings_shown(), untimed:
         sys.argv = ["fermata", *map(str, arguments)]
         try:
             run()

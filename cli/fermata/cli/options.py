@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -67,6 +68,19 @@ def path(text: str) -> Path:
 TpchDir = Annotated[
     str | None, typer.Option(parser=location, help="Decima's TPC-H data, for tpch_a, tpch_c, tpch_e1 or tpch_e2.")
 ]
+
+
+@contextmanager
+def blaming(option: str) -> Iterator[None]:
+    """Name an option in what is wrong within the block.
+
+    Raises:
+        InputError: something was.
+    """
+    try:
+        yield
+    except InputError as error:
+        raise InputError(f"{option}: {error}") from error
 
 
 def seed_range(text: str) -> list[int]:

@@ -21,6 +21,7 @@ from fermata.cli.options import (
     OtherEstimates,
     Sticky,
     TpchDir,
+    blaming,
     check_apart,
     check_executors,
     check_least,
@@ -131,7 +132,8 @@ def simulate(
     from fermata.sim.generate.estimates import read_noise
 
     limits = Guardrails(max_hold, max_wait)
-    failures = Failures(fail, MOST_RETRIES if retries is None else retries) if fail else None
+    with blaming("--fail, --retries"):
+        failures = Failures(fail, MOST_RETRIES if retries is None else retries) if fail else None
     wrong = None if noise is None else read_noise(noise)
     if trace is not None:
         setting, total = Setting(policy, executors or 1, warmup or 0, limits, sticky, failures), 1

@@ -209,6 +209,11 @@ def test_the_largest_job_takes_the_machine_whatever_its_size(population: str, ma
     assert (cores.min(), cores.max()) == (1, machine_cores)
 
 
+def test_a_load_that_whole_seconds_cannot_make_is_refused() -> None:
+    with pytest.raises(InputError, match=r"no load of 1e\+09 for such jobs: 10 of them are work for [\d,]+ s"):
+        generate(10, 0, load=1e9)
+
+
 def test_the_load_is_what_was_asked_for() -> None:
     log = generate(5000, 2, load=0.7)
     offered = (log.runtime_s * log.cores).sum() / (256 * (log.submit_s[-1] - log.submit_s[0]))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 from pydantic import BaseModel, ValidationError
 
+from fermata.cli.options import blaming
 from fermata.cli.progress import progress_bar
 from fermata.policy.errors import InputError
 
@@ -60,7 +61,9 @@ def load(path: str, cleaning: str, estimates: str, seed: int, stretch: float = 1
         log = read_log(path, chosen, progress, left_out)
     for reason, count in left_out.items():
         print(f"{counted(count, 'job')} left out: {reason}", file=sys.stderr)
-    return with_estimates(log.stretched(stretch), estimates, seed)
+    with blaming("--stretch"):
+        log = log.stretched(stretch)
+    return with_estimates(log, estimates, seed)
 
 
 def inspector(name: str, log: JobLog) -> Inspector:

@@ -19,6 +19,7 @@ DAY_BUCKETS = 48
 BUCKET_S = 1800.0
 _FIRST_BUCKET = 11  # the fitted daily cycle runs from here to 48 buckets later
 _LOG_LONGEST_S, _LOG_LONGEST_GAP_S = 12.0, 13.0  # longer draws are drawn again
+_LEAST_SPAN_S = 100.0  # between the first and the last submission, for a load to be met within a percent
 
 
 @dataclass(frozen=True)
@@ -114,9 +115,7 @@ def generate(
     submit, cores, runtime = (np.concatenate(each)[first] for each in (submits, widths, runtimes))
     number = np.repeat(np.arange(len(kinds)), jobs)[first]
     if load is not None:
-        offered = float((runtime * cores).sum()) / machine_cores / max(float(submit[-1] - submit[0]), 1.0)
-        with np.errstate(over="ignore"):  # the log refuses what is beyond all times
-            submit = np.floor(submit[0] + (submit - submit[0]) * offered / load)
+        submit = _at_load(submit.astype(np.float64), float((runtime * cores).sum()) / machine_cores, load)
     name, work = f"lublin_{machine_cores}_seed{seed}", np.asarray(runtime, dtype=np.float64)
     zeros = np.zeros(jobs, dtype=np.int64)
     return JobLog(
@@ -130,6 +129,22 @@ def generate(
         zeros,
         number,
     )
+
+
+def _at_load(submit_s: FloatArray, busy_s: float, load: float) -> FloatArray:
+    """Return other submissions, in whole seconds, of which the last comes `busy_s / load` after the first.
+
+    Raises:
+        InputError: that is so soon that half a second matters.
+    """
+    span_s = float(submit_s[-1] - submit_s[0])
+    if span_s > 0.0 and busy_s / load < _LEAST_SPAN_S:
+        told = f"{len(submit_s)} of them are work for {busy_s:,.0f} s, and are submitted in whole seconds"
+        raise InputError(f"no load of {load:g} for such jobs: {told}")
+    offered = busy_s / max(span_s, 1.0)
+    with np.errstate(over="ignore"):  # the log refuses what is beyond all times
+        moved_s: FloatArray = np.floor(submit_s[0] + (submit_s - submit_s[0]) * offered / load)
+    return moved_s
 
 
 def _sizes(kind: JobKind, jobs: int, machine_cores: int, random: np.random.Generator) -> IntArray:
