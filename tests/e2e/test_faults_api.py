@@ -90,6 +90,30 @@ def test_crds_that_are_older_than_the_operator_are_told_of_and_nothing_stops(tmp
     ]
 
 
+def test_crds_that_are_newer_than_the_operator_are_told_of_and_nothing_stops(tmp_path: Path) -> None:
+    newer = manifests()
+    workflow, pool = (
+        made["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"] for made in newer
+    )
+    # An API server fills defaults in, also of what was stored before.
+    pool["reserve"] = workflow["stages"]["items"]["properties"]["weight"] = {"type": "integer", "default": 1}
+    with PlaneThread(Options(slots=4), tmp_path / "kube", newer) as kube:
+        operator, cluster = OperatorProcess(kube.kubeconfig, tmp_path), Cluster(kube.kubeconfig)
+        try:
+            cluster.pool("ahead", executors=2, policy={"name": "fifo"})
+            cluster.wait_for_pool("ahead", "Ready", "True")
+            cluster.submit("ahead-done", "ahead", [stage("a", 0.2), stage("b", 0.2, "a")])
+            cluster.submit("ahead-late", "ahead", [stage("a", 300.0)], activeDeadlineSeconds=3)
+            cluster.wait_for("ahead-done")
+            status = cluster.wait_for("ahead-late", "Succeeded", "False")
+            assert condition_of(status, "Succeeded")["reason"] == "DeadlineExceeded"
+        finally:
+            assert operator.stop() == 0
+    told = [line.partition(": unknown to this operator")[0] for line in operator.log.read_text().splitlines()]
+    unknown = [line.split()[-2:] for line in told if "spec." in line]
+    assert unknown == [["ExecutorPool:", "spec.reserve"], ["Workflow:", "spec.stages[].weight"]]
+
+
 def test_to_read_everything_takes_longer_than_the_lease_lasts(tmp_path: Path) -> None:
     with bench(tmp_path) as busy:
         names = begin(busy, "large", 2)

@@ -26,6 +26,7 @@ from fermata.operator.resources import (
     WorkflowSpec,
     WorkflowStatus,
 )
+from fermata.operator.specs import ReadSpec, read_spec
 from fermata.operator.times import parse, parse_or_none, refine
 
 Raw = Mapping[str, Any]
@@ -73,6 +74,7 @@ class WorkflowFact:
     problem: str
     status: WorkflowStatus
     seen_s: float  # when this operator first saw it
+    unknown: tuple[str, ...] = ()  # fields of its spec that this version does not know
 
     @property
     def arrival_s(self) -> float:
@@ -130,6 +132,7 @@ class PoolFact:
     spec: ExecutorPoolSpec | None
     problem: str
     status: ExecutorPoolStatus
+    unknown: tuple[str, ...] = ()  # fields of its spec that this version does not know
 
     @property
     def released(self) -> bool:
@@ -274,10 +277,11 @@ def workflow_fact(raw: Raw, now_s: float, before: WorkflowFact | None = None) ->
     same = before is not None and before.meta.generation == meta.generation and before.meta.uid == meta.uid
     # Somebody may take back the status of a finished one, of whose spec the templates are gone.
     if before and before.spec and same and (_is_finished(status) or not before.finished):
-        spec, problem = before.spec, before.problem
+        read = ReadSpec(before.spec, before.problem, before.unknown)
     else:
-        spec, problem = _spec(WorkflowSpec, body)
-    fact = WorkflowFact(meta, pool, spec, problem, status, seen_s)
+        read = read_spec(WorkflowSpec, body)
+    spec, problem, unknown = read
+    fact = WorkflowFact(meta, pool, spec, problem, status, seen_s, unknown)
     if not fact.finished:
         return fact
     if spec is not None and (spec is not (before and before.spec) or any(stage.template for stage in spec.stages)):
@@ -287,7 +291,7 @@ def workflow_fact(raw: Raw, now_s: float, before: WorkflowFact | None = None) ->
         stages=[_bare(stage) for stage in status.stages],
         conditions=[_bare(condition) for condition in status.conditions],
     )
-    return WorkflowFact(meta, pool, spec, problem, status, seen_s)
+    return WorkflowFact(meta, pool, spec, problem, status, seen_s, unknown)
 
 
 def _is_finished(status: WorkflowStatus) -> bool:
@@ -305,8 +309,8 @@ def _bare(model: M, **changes: Any) -> M:
 
 def pool_fact(raw: Raw) -> PoolFact:
     """Return the fact of an ExecutorPool."""
-    spec, problem = _spec(ExecutorPoolSpec, raw.get("spec"))
-    return PoolFact(meta_of(raw), spec, problem, _status(ExecutorPoolStatus, raw))
+    spec, problem, unknown = read_spec(ExecutorPoolSpec, raw.get("spec"))
+    return PoolFact(meta_of(raw), spec, problem, _status(ExecutorPoolStatus, raw), unknown)
 
 
 def job_fact(raw: Raw, now_s: float, before: JobFact | None = None) -> JobFact:
@@ -384,13 +388,3 @@ def _status(model: type[Any], raw: Raw) -> Any:
         return model.model_validate(raw.get("status") or {})
     except ValidationError:
         return model()
-
-
-def _spec(model: type[Any], body: Any) -> tuple[Any, str]:
-    """Return a spec and no problem, or None and the problem in one line."""
-    try:
-        return model.model_validate(body), ""
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        where = ".".join(str(part) for part in ("spec", *first["loc"]))
-        return None, f"{where}: {first['msg']}"

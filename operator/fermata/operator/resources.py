@@ -1,7 +1,7 @@
 """The two resources as typed models: the one source of the CRDs, of validation and of what the operator reads.
 
-Specs are what users write, so they forbid unknown keys; statuses are what this operator wrote, so they ignore keys of
-other versions. Knows nothing of a cluster.
+Specs are what users write, so they forbid unknown keys, of which `specs.py` forgives those that an API server let
+through; statuses are what this operator wrote, so they ignore keys of other versions. Knows nothing of a cluster.
 """
 
 from __future__ import annotations

@@ -6,12 +6,13 @@ the workflow it belongs to, as changed, so that a reconciliation costs what chan
 
 from __future__ import annotations
 
+import logging
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Literal
 
-from fermata.operator import facts
+from fermata.operator import facts, names
 from fermata.operator.facts import JobFact, NamespaceFact, PoolFact, WorkflowFact, is_later
 from fermata.operator.pods import Place, PodFact, job_of, pod_fact
 from fermata.operator.turns import Turns
@@ -19,6 +20,8 @@ from fermata.operator.turns import Turns
 Kind = Literal["workflows", "executorpools", "jobs", "pods", "namespaces"]
 Raw = Mapping[str, Any]
 _REMEMBERED_GONE = 5000
+
+log = logging.getLogger(__name__)
 
 
 def _nobody(_pool: str) -> None:
@@ -49,6 +52,7 @@ class Store:
         self.turns = Turns()
         self._gone: dict[str, str] = {}  # by uid of what went lately, oldest first: the version that it went with
         self.touched: dict[str, set[str]] = defaultdict(set)  # workflow uids that changed, by pool
+        self._unknown: set[tuple[str, str]] = set()  # fields of specs of which the log has said so, by kind
 
     def put(self, kind: Kind, raw: Raw) -> None:
         """Take a version of an object, unless a newer one is known or the object has gone since."""
@@ -152,6 +156,7 @@ class Store:
             return
         if before and before.pool != fact.pool:
             self.pool_workflows[before.pool].pop(uid, None)
+        self._tell_unknown(names.WORKFLOW, fact.unknown)
         self.workflows[uid] = self.pool_workflows[fact.pool][uid] = fact
         if fact.finished:
             for job in [job for job in self.workflow_jobs.get(uid, {}).values() if not job.occupied]:
@@ -175,6 +180,7 @@ class Store:
         before = self.pools.get(fact.meta.name)
         if before and not fact.meta.is_newer_than(before.meta):
             return
+        self._tell_unknown(names.POOL, fact.unknown)
         self.pools[fact.meta.name] = fact
         if before is None or before.meta.generation != fact.meta.generation or before.meta.uid != fact.meta.uid:
             self._touch_all(fact.meta.name)
@@ -186,6 +192,13 @@ class Store:
         if known and known.meta.uid == uid:  # or it has been made again under its name
             del self.pools[name]
             self._touch_all(name)
+
+    def _tell_unknown(self, kind: str, fields: Iterable[str]) -> None:
+        """Say once of each field that this operator does not know that nothing comes of it."""
+        for field in fields:
+            if (kind, field) not in self._unknown:
+                self._unknown.add((kind, field))
+                log.warning("%s: %s: unknown to this operator, and ignored; are the CRDs newer than it?", kind, field)
 
     def _touch_all(self, pool: str) -> None:
         """A pool's spec changed: every workflow of it may be judged differently now."""

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.operator.objects import DONE, T0, job, stage, workflow
+from tests.unit.operator.objects import DONE, T0, job, stage, template, workflow
 
 from fermata.operator.store import Store
 from fermata.operator.times import render
@@ -387,3 +387,35 @@ def test_nonsense_becomes_a_problem_and_not_an_error() -> None:
         fact = store.workflows[str(number)]
         assert fact.spec is None
         assert fact.problem
+
+
+def test_fields_that_only_newer_crds_know_are_ignored_and_told_of_once(caplog: pytest.LogCaptureFixture) -> None:
+    store, _ = _store()
+    with caplog.at_level("WARNING", logger="fermata.operator.store"):
+        for number in range(3):
+            raw = workflow(f"w{number}", stage("a", weight=1), stage("b", "a", weight=2, tasks=7), note="")
+            store.put("workflows", raw)
+            assert raw["spec"]["stages"][0]["weight"] == 1, "what it was given is not its own"
+            pool = _pool(number + 1, 2)
+            pool["spec"] |= {"reserve": 0, "policy": {"name": "sjf", "seed": 1}}
+            store.put("executorpools", pool)
+    known, kept = store.workflows["uid-w2"], store.pools["pool"]
+    assert known.spec is not None
+    assert [(row.name, row.tasks, row.depends_on) for row in known.spec.stages] == [("a", 1, []), ("b", 7, ["a"])]
+    assert known.spec.stages[1].template == template()
+    assert kept.spec is not None
+    assert (kept.spec.executors, kept.spec.policy.name) == (2, "sjf")
+    told = [record.getMessage().partition(": unknown")[0] for record in caplog.records]
+    assert told == [
+        "Workflow: spec.note",
+        "Workflow: spec.stages[].weight",
+        "ExecutorPool: spec.policy.seed",
+        "ExecutorPool: spec.reserve",
+    ]
+
+
+def test_a_value_that_cannot_be_read_is_a_problem_also_beside_fields_that_are_not_known() -> None:
+    store, _ = _store()
+    store.put("workflows", workflow("w", stage("a", tasks="many", weight=1), note=""))
+    fact = store.workflows["uid-w"]
+    assert (fact.spec, fact.problem.partition(": ")[0]) == (None, "spec.stages.0.tasks")
