@@ -46,6 +46,9 @@ class Acceptance:
                 return problem
         if pool is None:
             return Problem(reasons.POOL_NOT_FOUND, f"no ExecutorPool is named {self._pool!r}")
+        wrong = pool_problem(pool)
+        if wrong is not None:
+            return Problem(reasons.POOL_INVALID, f"pool {self._pool!r} takes no workflows: {wrong.message}")
         if not self.takes(fact.meta.namespace):
             message = f"pool {self._pool!r} does not take workflows of namespace {fact.meta.namespace!r}"
             return Problem(reasons.NAMESPACE_NOT_ALLOWED, message)

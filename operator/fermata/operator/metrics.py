@@ -5,6 +5,7 @@ One registry for each operator, so that two in one process (as in tests) do not 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from importlib.metadata import version
 from typing import NamedTuple
 
@@ -151,6 +152,14 @@ class Metrics:
             )
             for described, metric in rows
         ]
+
+    def observe_pool(self, pool: str, executors: int, counts: Mapping[str, int], amiss: int) -> None:
+        """Say how many executors of a pool are taken, and how many stages wait, are held and do not get on."""
+        self.executors.labels(pool, "busy").set(counts["busy"])
+        self.executors.labels(pool, "free").set(max(executors - counts["busy"], 0))
+        for state in ("waiting", "held"):
+            self.stages.labels(pool, state).set(counts[state])
+        self.amiss.labels(pool).set(amiss)
 
     def observe_policy(self, pool: str, ready: bool | None) -> None:
         """Say whether a pool's own policy decides; None where nobody asks it to: no alert is due."""

@@ -88,6 +88,13 @@ class Observer:
         known, fact = self.views.get(uid), self._tools.store.workflows.get(uid)
         return known.has_ended(name) if known is not None else fact is not None and fact.finished
 
+    def shut_out(self) -> int:
+        """Return how many stages are ready and kept from starting by nothing but their pool's own specification."""
+        shut = {uid for uid, problem in self.problems.items() if problem.reason == reasons.POOL_INVALID}
+        views = [self.views[uid] for uid in shut & self.views.keys()]
+        kept = [each for each in views if not (each.spec.suspend or each.fact.meta.deleting)]
+        return sum(stage.waits for each in kept if each.blocked == reasons.REJECTED for stage in each.stages)
+
     def _take_in(self, uid: str, now_s: float, starting: Iterable[str]) -> None:
         fact = self._tools.store.pool_workflows[self._pool].get(uid)
         if fact is None:

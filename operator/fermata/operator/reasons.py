@@ -26,6 +26,7 @@ UNKNOWN_PARENT: Final = "UnknownParent"
 CYCLE: Final = "Cycle"
 TOO_MANY_SLOTS: Final = "TooManySlots"
 POOL_NOT_FOUND: Final = "PoolNotFound"
+POOL_INVALID: Final = "PoolInvalid"
 NAMESPACE_NOT_ALLOWED: Final = "NamespaceNotAllowed"
 # Succeeded, while the workflow is not finished (Unknown), and the activity of a workflow
 WAITING: Final = "Waiting"
@@ -110,6 +111,7 @@ MEANINGS: Final[dict[str, dict[str, str]]] = {
         CYCLE: "Stages depend on each other in a circle; the message names it.",
         TOO_MANY_SLOTS: "One task of a stage needs more executors than the pool has.",
         POOL_NOT_FOUND: "No ExecutorPool has the name in spec.poolName.",
+        POOL_INVALID: "The pool's own specification is not sound; its condition Ready says why.",
         NAMESPACE_NOT_ALLOWED: "The pool's namespaceSelector does not select the workflow's namespace.",
     },
     "Reasons of Running, Held and Succeeded": {

@@ -272,10 +272,11 @@ class PoolReconciler:
     def _waiting(self, asked: Asked | None, paused: set[StageKey]) -> int:
         """Return how many stages are ready and not started, held or not: also those that the API server did not take.
 
-        The policy is not asked about them before they are tried again, and yet they wait.
+        The policy is not asked about them before they are tried again, and yet they wait. So do all of a pool in which
+        nobody is asked.
         """
         if asked is None:
-            return 0
+            return self._observer.shut_out()
         return asked.waiting + sum(self._may_start(*key) for key in paused if not asked.counts(key))
 
     def _may_start(self, uid: str, name: str) -> bool:

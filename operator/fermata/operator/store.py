@@ -182,7 +182,9 @@ class Store:
             return
         self._tell_unknown(names.POOL, fact.unknown)
         self.pools[fact.meta.name] = fact
-        if before is None or before.meta.generation != fact.meta.generation or before.meta.uid != fact.meta.uid:
+        same = before is not None and (before.meta.generation, before.meta.uid) == (fact.meta.generation, fact.meta.uid)
+        # New CRDs may change what an API server fills in, and with that whether it can be read.
+        if before is None or not same or before.problem != fact.problem:
             self._touch_all(fact.meta.name)
         elif before.released != fact.released or (before.status.conditions and not fact.status.conditions):
             self._changed(fact.meta.name)  # also where somebody has taken its status away

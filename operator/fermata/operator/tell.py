@@ -63,6 +63,7 @@ class Teller:
         self._ends: dict[str, Callable[[], None]] = {}  # how workflows ended whose status may say so by now
         self._without_stages: dict[str, int] = {}  # generations of workflows whose whole status finds no room
         self._pool_written_s = -math.inf
+        self._shut: Problem | None = None  # why the pool takes no workflows, as told
         self._pool_refusal: Failure | None = None  # of the pool's own status, where the API server says no to it
         self._writes = InFlight(lambda: tools.wake(pool))  # of statuses, by uid
 
@@ -217,8 +218,11 @@ class Teller:
         """
         now_s = self._now()
         self._metrics.announce(self._pool, policy)
-        self._gauge(fact, verdict, counts)
+        executors = fact.spec.executors if fact.spec else 0
+        self._metrics.observe_pool(self._pool, executors, counts, sum(self._amiss.values()))
+        self._metrics.observe_policy(self._pool, None if verdict.reason == reasons.POLICY_OFF else verdict.ready)
         self._metrics.holding_paused.labels(self._pool).set(paused.on)
+        self._pool_shut(fact, problem)
         body = status.pool_status(fact, verdict.condition, policy, counts, problem, paused, saved, now_s)
         before = fact.status.model_dump(by_alias=True)
         if not status.changed(before, before | body):
@@ -233,6 +237,15 @@ class Teller:
             return
         told = partial(self._pool_told, fact, verdict, problem, paused, now_s)
         await self._writes.send({fact.meta.uid: partial(self._write_pool, fact, body, now_s, told)})
+
+    def _pool_shut(self, fact: PoolFact, problem: Problem | None) -> None:
+        """Tell once why a pool takes no workflows: of what the API server would refuse by now it may take no status."""
+        if problem is not None and problem != self._shut:
+            log.warning("pool %s: takes no workflows: %s: %s", self._pool, problem.reason, problem.message)
+            known = fact.status.condition(reasons.READY)
+            if known is None or (known.reason, known.message) != (problem.reason, problem.message):
+                self._events.tell(names.POOL, fact.meta, problem.reason, problem.message, "Warning")
+        self._shut = problem
 
     async def _write_pool(
         self, fact: PoolFact, body: Mapping[str, Any], now_s: float, told: Callable[[], None]
@@ -374,15 +387,6 @@ class Teller:
         level: Level = "Normal" if outcome.succeeded else "Warning"
         self._events.tell(names.WORKFLOW, view.fact.meta, outcome.reason, text, level, last=True)
         log.info("%s: %s: %s", view.fact.title, outcome.reason, text)
-
-    def _gauge(self, fact: PoolFact, verdict: Verdict, counts: Mapping[str, int]) -> None:
-        executors = fact.spec.executors if fact.spec else 0
-        self._metrics.executors.labels(self._pool, "busy").set(counts["busy"])
-        self._metrics.executors.labels(self._pool, "free").set(max(executors - counts["busy"], 0))
-        self._metrics.stages.labels(self._pool, "waiting").set(counts["waiting"])
-        self._metrics.stages.labels(self._pool, "held").set(counts["held"])
-        self._metrics.amiss.labels(self._pool).set(sum(self._amiss.values()))
-        self._metrics.observe_policy(self._pool, None if verdict.reason == reasons.POLICY_OFF else verdict.ready)
 
 
 def _waiting_key(stage: str, reason: str, message: str) -> str:

@@ -593,6 +593,75 @@ def test_a_pool_with_an_invalid_spec_says_that_nothing_is_decided_and_decides_ag
     assert (told()["Ready"], told()["PolicyReady"]) == (("True", "Open"), ("True", "PolicyLoaded"))
 
 
+def waiting(world: World) -> float | None:
+    return world.metrics.registry.get_sample_value("fermata_pool_stages", {"pool": "pool", "state": "waiting"})
+
+
+@pytest.mark.parametrize(
+    ("wrong", "why"),
+    [
+        ({"namespaceSelector": {"matchLabels": {"team": "bad value!"}}}, "spec.namespaceSelector.matchLabels.team: "),
+        ({"policy": {}}, "expected exactly one of name and model"),
+    ],
+)
+def test_workflows_of_a_pool_with_an_invalid_spec_are_told_so_and_their_stages_wait(
+    wrong: dict[str, Any], why: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    world = begun()
+    world.feed("workflows", "uid-then", workflow("then", stage("a"), stage("b", "a"), arrival_s=world.now_s))
+    world.feed("workflows", "uid-off", workflow("off", stage("a"), suspend=True, arrival_s=world.now_s))
+    edit(world, "p", executors=1)
+    run_on(world, 3.0)
+    assert waiting(world) == 2
+    world.events()
+    with caplog.at_level("WARNING", logger="fermata.operator"):
+        edit(world, "p", **wrong)
+        run_on(world, 30.0)
+    for uid in (SHORT, "uid-long", "uid-then"):
+        assert condition(world, uid, "Accepted") == ("False", "PoolInvalid")
+    (row,) = (row for row in status_of(world, "uid-then")["conditions"] if row["type"] == "Accepted")
+    assert row["message"].startswith(f"pool 'pool' takes no workflows: {why}")
+    assert condition(world, SHORT, "Running")[0] == "True", "what runs goes on"
+    assert (waiting(world), status_of(world, "p")["waiting"]) == (2, 2), "of long and then"
+    told = [event for event in world.events() if event["involvedObject"]["kind"] == "ExecutorPool"]
+    assert [(event["reason"], event["type"]) for event in told] == [("InvalidSpec", "Warning")]
+    assert why in told[0]["message"]
+    lines = [line for line in caplog.messages if line.startswith("pool pool: takes no workflows: InvalidSpec: ")]
+    assert len(lines) == 1
+    complete(world, "short")
+    run_on(world, 3.0)
+    assert condition(world, SHORT, "Succeeded")[0] == "True"
+    edit(world, "p", executors=2, policy={"name": "sjf"}, namespaceSelector=None)
+    run_on(world, 5.0)
+    assert condition(world, "uid-then", "Accepted") == ("True", "Valid")
+    assert "then" in world.started
+
+
+def test_that_a_pool_takes_no_workflows_is_told_where_its_status_cannot_be_written() -> None:
+    world = begun()
+    world.events()
+    world.server.denied_pool_s, world.server.denied_pool_status = [], 422
+    edit(world, "p", policy={})
+    run_on(world, 90.0)
+    told = [event for event in world.events() if event["involvedObject"]["kind"] == "ExecutorPool"]
+    assert [(event["reason"], event["type"]) for event in told] == [("InvalidSpec", "Warning")]
+
+
+@pytest.mark.parametrize("mended", [True, False])
+def test_what_new_crds_fill_in_changes_what_is_said_of_a_pool_that_nobody_edited(mended: bool) -> None:
+    world = begun()
+    sound = world.server.objects["p"]
+    broken = {**sound, "spec": {**sound["spec"], "mode": "Auto"}}
+    if mended:
+        edit(world, "p", mode="Auto")
+        run_on(world, 3.0)
+        broken = world.server.objects["p"]
+        sound = {**broken, "spec": sound["spec"]}
+    world.feed("executorpools", "p", {**(sound if mended else broken)})
+    run_on(world, 3.0)
+    assert condition(world, "uid-long", "Accepted")[1] == ("Valid" if mended else "PoolInvalid")
+
+
 @pytest.mark.parametrize(
     ("how", "told"),
     [
