@@ -143,6 +143,10 @@ class WorkflowView:
             return any(job.stage == name and job.ended for job in self.removed)
         return stage.phase in ("Succeeded", "Failed")
 
+    def is_gone(self, stage: StageView) -> bool:
+        """Tell whether the Job of a stage that had not ended went first, as the workflow is being deleted."""
+        return self.fact.meta.deleting and stage.phase == "Running" and stage.job is None
+
     @property
     def deadline_s(self) -> float:
         """When activeDeadlineSeconds will have passed; inf if there is none."""

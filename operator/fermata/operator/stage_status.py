@@ -109,6 +109,8 @@ def _task_s(stage: StageView, run_s: float | None, before: StageStatus | None) -
 def _stage_state(view: WorkflowView, stage: StageView, held: Why | None, waiting: Why | None) -> tuple[str, Why]:
     if stage.rests:
         return stage.phase, held or waiting or Why(view.blocked or reasons.WAITING_FOR_TURN, "")
+    if view.is_gone(stage):
+        return "Waiting", Why(reasons.SUSPENDED, "")
     if stage.phase in ("Running", "Succeeded", "Failed"):
         return stage.phase, Why(stage.reason, stage.message)
     if stage.lost:

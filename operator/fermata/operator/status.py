@@ -29,10 +29,11 @@ Activity = Literal["Running", "Held", "Waiting", "Suspended"]
 
 def activity_of(view: WorkflowView, *, held: bool) -> Activity:
     """Return what an unfinished workflow does now."""
-    running = [stage for stage in view.stages if stage.phase == "Running" and not view.in_gap]
+    running = [stage for stage in view.stages if stage.phase == "Running" and not (view.in_gap or view.is_gone(stage))]
     if any(stage.occupied or stage.reason != reasons.JOB_SUSPENDED for stage in running):
         return "Running"
-    if running or view.blocked == reasons.SUSPENDED:
+    # Whatever else keeps it from going on: one that is being deleted may stay for as long as somebody's finalizer does.
+    if running or view.blocked == reasons.SUSPENDED or view.fact.meta.deleting:
         return "Suspended"
     return "Held" if held else "Waiting"
 

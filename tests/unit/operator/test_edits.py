@@ -1396,6 +1396,37 @@ def test_a_workflow_whose_namespace_is_being_deleted_has_not_failed_and_starts_n
     assert world.started.keys() == {"short"}
 
 
+@pytest.mark.parametrize("propagation", ["Foreground", "Background"])
+def test_a_deleted_workflow_that_a_finalizer_holds_up_is_suspended_and_nothing_of_it_runs_for_ever(
+    propagation: str,
+) -> None:
+    world = World()
+    stages = stage("a", estimateSeconds=9), stage("b", "a")
+    world.feed("workflows", "uid-w", workflow("w", *stages, arrival_s=world.now_s, activeDeadlineSeconds=20))
+    run_on(world, 3.0)
+    raw = world.server.objects["uid-w"]
+    meta = {**raw["metadata"], "deletionTimestamp": render(world.now_s), "finalizers": ["example.com/slow"]}
+    world.feed("workflows", "uid-w", {**raw, "metadata": meta})
+    run_on(world, 3.0)
+    assert condition(world, "uid-w", "Running") == ("True", "Running"), "what runs goes on"
+    if propagation == "Foreground":
+        (job,) = [job for job in world.server.jobs if job["metadata"]["labels"]["fermata.dev/workflow"] == "w"]
+        world.server.objects.pop(job["metadata"]["uid"])
+        world.store.remove("jobs", job["metadata"]["uid"])
+    else:
+        complete(world, "w")
+    for restarted in (False, True):
+        if restarted:
+            world.start_operator()
+        for _ in range(2):  # before the deadline, and after it
+            run_on(world, 12.0)
+            assert condition(world, "uid-w", "Running") == ("False", "Suspended")
+            assert condition(world, "uid-w", "Succeeded") == ("Unknown", "Suspended")
+            states = [row["state"] for row in status_of(world, "uid-w")["stages"]]
+            assert states == (["Waiting", "Pending"] if propagation == "Foreground" else ["Succeeded", "Waiting"])
+    assert sum(job["metadata"]["labels"]["fermata.dev/workflow"] == "w" for job in world.server.jobs) == 1
+
+
 @pytest.mark.parametrize("seen_gone", [True, False])
 def test_a_workflow_in_a_namespace_that_is_made_again_starts_although_it_is_seen_before_that(seen_gone: bool) -> None:
     world = begun(executors=2)
