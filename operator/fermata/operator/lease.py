@@ -81,10 +81,10 @@ class Lease:
         self._now, self._clock = now, clock
         self._known: Json | None = None  # as the API server has it, where this candidate wrote it last
         self._seen: tuple[str, str] | None = None  # its uid and its version when it was last seen
-        self._is_another = False  # since it was acquired
+        self._lost = ""  # why, if it was since it was acquired
         self._renewed_s = -float("inf")
-        self._other: tuple[Any, ...] = ()  # another holder's last record ...
-        self._other_since_s = 0.0  # ... and when this process first saw it
+        self._other: tuple[Any, ...] = ()  # another holder's last record, and where that is ...
+        self._other_until_s = 0.0  # ... and until when that one may act
         self._reminder, self._said = Reminder(_REMIND_S, clock), ""
 
     @property
@@ -101,7 +101,7 @@ class Lease:
             except (ClusterError, TimeoutError) as error:
                 trouble, level = f"the lease cannot be had: {str(error) or 'no answer'}", logging.WARNING
             if not trouble:
-                self._is_another = False
+                self._lost = ""
                 log.info("lease %s is ours (%s)", self._name, self._holder)
                 return
             # That another one has it is how things are to be, and said once.
@@ -117,19 +117,22 @@ class Lease:
         """
         while True:
             await asyncio.sleep(self._duration_s * _EVERY)
-            left_s = self._renewed_s + self._duration_s * _RENEW_WITHIN - self._clock()
-            try:
-                # One attempt is always safe: it fails if anybody has written the Lease since.
-                async with asyncio.timeout(max(left_s, self._duration_s * _EVERY)):
-                    trouble = await self._attempt()
-            except (ClusterError, TimeoutError) as error:
-                trouble = str(error) or "no answer"
+            trouble = await self._renew()
             if not trouble:
                 continue
-            if self._is_another or self._other or self._clock() >= self._renewed_s + self._duration_s * _RENEW_WITHIN:
-                log.warning("lease %s is lost: %s", self._name, trouble)
-                self._renewed_s = -float("inf")
+            if self._lost or self._clock() >= self._renewed_s + self._duration_s * _RENEW_WITHIN:
+                log.warning("lease %s is lost: %s", self._name, self._lose(trouble))
                 return
+
+    async def _renew(self) -> str:
+        """Renew the Lease that was acquired, at once; return what was in the way, or nothing."""
+        left_s = self._renewed_s + self._duration_s * _RENEW_WITHIN - self._clock()
+        try:
+            # One attempt is always safe: it fails if anybody has written the Lease since.
+            async with asyncio.timeout(max(left_s, self._duration_s * _EVERY)):
+                return await self._attempt()
+        except (ClusterError, TimeoutError) as error:
+            return str(error) or "no answer"
 
     async def release(self) -> None:
         """Give the Lease back, so that another need not wait; does nothing where it is not held."""
@@ -152,22 +155,27 @@ class Lease:
         begun_s = self._clock()
         found, is_new = (self._known, False) if self._known else await self._find_or_make()
         if self._has_gone_back(found["metadata"]):
-            self._is_another = True
-            return "it was deleted, or the control plane was begun anew or restored from a backup"
+            return self._lose("it was deleted, or the control plane was begun anew or restored from a backup")
         if not is_new:
             spec = found.get("spec") or {}
-            if trouble := self._taken(spec):
-                return trouble
+            if trouble := self._taken(found["metadata"]["namespace"], spec):
+                return self._lose(trouble)
             begun_s = self._clock()  # what was asked before may have taken most of the time for which it is held
             try:
                 found = await self._cluster.replace(self._path(found), {**found, "spec": self._spec(spec)})
             except ClusterError as error:
-                self._known = None
+                known, self._known = self._known, None
                 if error.status not in (404, 409):
                     raise
-                return f"the lease changed meanwhile: {error}"
+                # At once: what has become of it may be that this candidate must not act.
+                return await self._attempt() if known else f"the lease changed meanwhile: {error}"
         self._known, self._renewed_s, self._other = found, begun_s, ()
         return ""
+
+    def _lose(self, trouble: str) -> str:
+        """Act no more from now on, and return why."""
+        self._lost, self._renewed_s = trouble, -float("inf")
+        return trouble
 
     def _has_gone_back(self, meta: Json) -> bool:
         """Tell whether the Lease is another one than it was, or an earlier state of it."""
@@ -182,25 +190,29 @@ class Lease:
             except ClusterError as error:
                 if error.status != 404:
                     raise
+            if self._other and self._other[0] == namespace and self._clock() < self._other_until_s:
+                raise ClusterError(404, "NotFound", f"it was deleted, and {self._other[1]} may act yet")
             meta = {"name": self._name, "namespace": namespace}
             body = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": meta, "spec": self._spec({})}
             try:
                 return await self._cluster.create(_leases(namespace), body), True
             except ClusterError as error:
+                if error.reason == "AlreadyExists":
+                    return await self._cluster.get(f"{_leases(namespace)}/{self._name}"), False
                 if error.status != 404 or namespace == self._within[-1]:
                     raise
         raise RuntimeError("a lease needs a namespace")
 
-    def _taken(self, spec: Json) -> str:
+    def _taken(self, namespace: str, spec: Json) -> str:
         """Return who else has the Lease, or nothing where it is free, ours or too old."""
         holder = spec.get("holderIdentity") or ""
         if holder in ("", self._holder):
             return ""
-        record = (holder, spec.get("renewTime"), spec.get("leaseTransitions"))
+        record = (namespace, holder, spec.get("renewTime"), spec.get("leaseTransitions"))
         if record != self._other:
-            self._other, self._other_since_s = record, self._clock()
-        promised_s = float(spec.get("leaseDurationSeconds") or self._duration_s)
-        if self._clock() >= self._other_since_s + promised_s:
+            promised_s = float(spec.get("leaseDurationSeconds") or self._duration_s)
+            self._other, self._other_until_s = record, self._clock() + promised_s
+        if self._clock() >= self._other_until_s:
             return ""
         return f"{holder} holds the lease; standing by"
 

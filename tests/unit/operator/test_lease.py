@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import Any
 
 import pytest
@@ -24,11 +25,15 @@ class _Server:
         return self.raw
 
     async def get(self, _path: str) -> dict[str, Any]:
-        if self.raw is None:
+        raw = self.raw
+        await asyncio.sleep(0)  # others have their turn
+        if raw is None:
             raise ClusterError(404, "NotFound", "there is none")
-        return self.raw
+        return raw
 
     async def create(self, _path: str, body: dict[str, Any]) -> dict[str, Any]:
+        if self.raw is not None:
+            raise ClusterError(409, "AlreadyExists", "it exists")
         self.made += 1
         return self._write(body, f"uid-{self.made}")
 
@@ -62,6 +67,73 @@ def test_it_is_lost_where_it_is_another_one_or_an_earlier_one_and_had_again(how:
         again.cancel()
 
     asyncio.run(body())
+
+
+def test_who_finds_that_it_was_deleted_acts_no_more_from_that_moment_on() -> None:
+    """And has made it again by then, so that nobody else takes it."""
+    seen = asyncio.Event()
+
+    class Told(_Server):
+        async def replace(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+            if self.raw is None:
+                seen.set()
+            return await super().replace(path, body)
+
+    async def body() -> None:
+        server = Told()
+        lease = Lease(server, "test", "me", ("default",), 1.5)  # type: ignore[arg-type]
+        await lease.acquire()
+        keeping = asyncio.create_task(lease.keep())
+        server.raw = None
+        async with asyncio.timeout(5.0):
+            await seen.wait()
+            for _ in range(9):
+                await asyncio.sleep(0)
+        assert (lease.held, keeping.done()) == (False, True)
+        assert server.raw is not None
+        assert server.raw["spec"]["holderIdentity"] == "me"
+
+    asyncio.run(body())
+
+
+def test_a_standby_does_not_make_one_that_was_deleted_while_its_holder_may_act() -> None:
+    clock_s = 0.0
+
+    async def tries(lease: Lease) -> bool:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(0.3):
+                await lease.acquire()
+        return lease.held
+
+    async def body() -> None:
+        nonlocal clock_s
+        server = _Server()
+        spec = {"holderIdentity": "other", "leaseDurationSeconds": 4, "renewTime": "2026-01-01T00:00:00.000000Z"}
+        await server.create("", {"metadata": {"name": "test", "namespace": "default"}, "spec": spec})
+        lease = Lease(server, "test", "me", ("default",), 0.5, clock=lambda: clock_s)  # type: ignore[arg-type]
+        assert not await tries(lease)
+        server.raw = None
+        clock_s = 3.9
+        assert not await tries(lease)
+        assert server.raw is None
+        clock_s = 4.0
+        assert await tries(lease)
+
+    asyncio.run(body())
+
+
+def test_of_two_that_find_none_at_once_one_has_it_and_the_other_stands_by(caplog: pytest.LogCaptureFixture) -> None:
+    async def body() -> None:
+        server = _Server()
+        both = [Lease(server, "test", name, ("default",), 1.5) for name in ("first", "second")]  # type: ignore[arg-type]
+        trying = [asyncio.create_task(lease.acquire()) for lease in both]
+        await asyncio.sleep(0.1)
+        assert [lease.held for lease in both] == [True, False]
+        trying[1].cancel()
+
+    with caplog.at_level("INFO"):
+        asyncio.run(body())
+    assert caplog.messages == ["lease test is ours (first)", "lease test: first holds the lease; standing by"]
 
 
 def test_it_is_held_from_the_request_that_renews_it_on_however_long_it_took_to_be_read() -> None:
