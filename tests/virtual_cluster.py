@@ -74,6 +74,7 @@ class VirtualCluster(Server):
                 wake=lambda _: None,
                 pending=lambda _: False,
                 leads=lambda: self.leads,
+                confirm=self.confirm,
                 namespace=None,
             ),
         )
@@ -86,6 +87,10 @@ class VirtualCluster(Server):
         for raw in self.objects.values():
             if raw.get("kind") == "Job":
                 self.store.put("jobs", raw)
+
+    async def confirm(self) -> None:
+        if not self.leads:
+            raise ClusterError(0, "LeaseNotRenewed", "another one has it")
 
     def _stamp(self) -> str:
         """Return the time as an API server stamps it: whole seconds."""

@@ -8,6 +8,7 @@ import math
 from tests.late.server import Server
 from tests.late.timeline import Timeline
 
+from fermata.operator.connection import ClusterError
 from fermata.operator.events import Events
 from fermata.operator.metrics import Metrics
 from fermata.operator.reconcile import PoolReconciler
@@ -49,11 +50,16 @@ class LateOperator:
             wake=self._wake,
             pending=lambda pool: pool in self._dirty,
             leads=lambda: self.leads,
+            confirm=self.confirm,
         )
         for kind in KINDS:
             self.server.list_all(self.store, kind)
         for pool in {*self.store.pools, *self.store.pool_workflows}:
             self._wake(pool)
+
+    async def confirm(self) -> None:
+        if not self.leads:
+            raise ClusterError(0, "LeaseNotRenewed", "another one has it")
 
     def restart(self) -> None:
         """Kill it, and start another one."""

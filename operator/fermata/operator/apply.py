@@ -17,7 +17,7 @@ from fermata.operator.gates import Gates
 from fermata.operator.inflight import InFlight
 from fermata.operator.jobs import RefusedError, build_job, find, start, stop, widen
 from fermata.operator.ledger import Account, Ledger, Meter
-from fermata.operator.plan import Plan, StageKey
+from fermata.operator.plan import Plan, StageKey, unwanted
 from fermata.operator.progress import Refusal, StageView, WorkflowView
 from fermata.operator.retry import MOST_S, Failure, is_due
 from fermata.operator.shared import Shared
@@ -57,7 +57,7 @@ class Applier:
     def __init__(self, pool: str, tools: Tools, teller: Teller, ledger: Ledger) -> None:
         self._pool, self._teller, self._ledger = pool, teller, ledger
         self._store, self._cluster, self._metrics = tools.store, tools.cluster, tools.metrics
-        self._now, self._leads = tools.now, tools.leads
+        self._now, self._leads, self._confirm = tools.now, tools.leads, tools.confirm
         self.refused: dict[str, dict[str, Refusal]] = {}  # by workflow uid and stage
         self._failures: dict[StageKey, Failure] = {}  # of starts
         self._shared = Shared()  # what some of these have in common
@@ -224,11 +224,11 @@ class Applier:
 
     async def stop_unwanted(self, views: Iterable[WorkflowView], now_s: float) -> None:
         """Stop what runs of workflows that have failed, and of stages that are not in their workflow any more."""
-        unwanted = [(view.fact, job, reason) for view in views for job, reason in _unwanted(view, now_s)]
+        stops = [(view.fact, job, reason) for view in views for job, reason in unwanted(view, now_s)]
         await self._requests.send(
             {
                 job.meta.uid: partial(self._stop, fact, job, reason)
-                for fact, job, reason in unwanted
+                for fact, job, reason in stops
                 if is_due(self._stops.get((fact.meta.uid, job.stage)), now_s)
             }
         )
@@ -337,6 +337,8 @@ class Applier:
         (uid, name), found, trouble = key, None, None
         try:
             found = await find(self._cluster, fact, name, self._now())
+            if found is None:  # nor is what was begun since a backup in what was restored from that
+                await self._confirm()
         except ClusterError as error:
             trouble = error
         if uid not in self._ledger.accounts:  # it was deleted or has ended meanwhile, and its Job may have, too
@@ -366,6 +368,7 @@ class Applier:
     async def _stop(self, fact: WorkflowFact, job: JobFact, reason: str) -> None:
         key, now_s = (fact.meta.uid, job.stage), self._now()
         try:
+            await self._confirm()  # it is stopped for good, and a backup that was restored may say otherwise
             self._store.put_own("jobs", await stop(self._cluster, job, reason))
             self._stops.pop(key, None)
             self._teller.come_back(now_s)  # its executors are free, and the pool was not called
@@ -389,11 +392,3 @@ def _has_gates(view: WorkflowView | None, name: str) -> bool:
     """Tell whether a stage may have pods at their gates: not all that it may run at once has its turn."""
     stage = view.stage(name) if view is not None else None
     return stage is not None and stage.gated and stage.job is not None and stage.occupied < stage.job.parallelism
-
-
-def _unwanted(view: WorkflowView, now_s: float) -> Iterator[tuple[JobFact, str]]:
-    """Yield the Jobs of a workflow that are to be stopped, and why."""
-    if view.blocked in (reasons.DEADLINE_EXCEEDED, reasons.STAGE_FAILED):
-        reason = reasons.DEADLINE_EXCEEDED if view.deadline_s <= now_s else reasons.STOPPED
-        yield from ((stage.job, reason) for stage in view.stages if stage.phase == "Running" and stage.job is not None)
-    yield from ((job, reasons.STAGE_REMOVED) for job in view.removed if job.goes_on)

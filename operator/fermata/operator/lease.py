@@ -85,6 +85,7 @@ class Lease:
         self._renewed_s = -float("inf")
         self._other: tuple[Any, ...] = ()  # another holder's last record, and where that is ...
         self._other_until_s = 0.0  # ... and until when that one may act
+        self._turn = asyncio.Lock()  # to renew it
         self._reminder, self._said = Reminder(_REMIND_S, clock), ""
 
     @property
@@ -124,12 +125,26 @@ class Lease:
                 log.warning("lease %s is lost: %s", self._name, self._lose(trouble))
                 return
 
+    async def confirm(self) -> None:
+        """Renew the Lease now: if that works, all that was read before is of the control plane that there is.
+
+        One that went back to an earlier state lacks what came later, and the latest renewal with it.
+
+        Raises:
+            ClusterError: it could not be renewed; where it is lost, this candidate must act no more.
+        """
+        if trouble := await self._renew():
+            raise ClusterError(0, "LeaseNotRenewed", trouble)
+
     async def _renew(self) -> str:
         """Renew the Lease that was acquired, at once; return what was in the way, or nothing."""
-        left_s = self._renewed_s + self._duration_s * _RENEW_WITHIN - self._clock()
+        asked_s = self._clock()
+        left_s = self._renewed_s + self._duration_s * _RENEW_WITHIN - asked_s
         try:
             # One attempt is always safe: it fails if anybody has written the Lease since.
-            async with asyncio.timeout(max(left_s, self._duration_s * _EVERY)):
+            async with asyncio.timeout(max(left_s, self._duration_s * _EVERY)), self._turn:
+                if self._lost or asked_s < self._renewed_s:  # while others had their turn
+                    return self._lost
                 return await self._attempt()
         except (ClusterError, TimeoutError) as error:
             return str(error) or "no answer"

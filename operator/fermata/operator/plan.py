@@ -1,5 +1,7 @@
 """From a decision to the requests that carry it out: which Jobs to create, which to widen, what to hold until when.
 
+And, whatever is decided, which Jobs to stop.
+
 Pure. The one thing that a policy does not know of is a workflow's own parallelism cap over several stages, so starts
 are cut here to what it leaves. A cap may also be above what is free: what it begins is then what fits, but a Job would
 make pods for all of it.
@@ -8,10 +10,12 @@ make pods for all of it.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+from fermata.operator import reasons
 from fermata.operator.build_state import Keys
+from fermata.operator.facts import JobFact
 from fermata.operator.progress import WorkflowView
 from fermata.policy.action import HOLD, START
 from fermata.policy.decide import Step
@@ -64,3 +68,11 @@ def plan(steps: tuple[Step, ...], keys: Keys, views: Mapping[str, WorkflowView],
             if uid in room:
                 room[uid] -= cap - before
     return Plan(starts, holds, wake_s, waits, cut)
+
+
+def unwanted(view: WorkflowView, now_s: float) -> Iterator[tuple[JobFact, str]]:
+    """Yield the Jobs of a workflow that are to be stopped, and why."""
+    if view.blocked in (reasons.DEADLINE_EXCEEDED, reasons.STAGE_FAILED):
+        reason = reasons.DEADLINE_EXCEEDED if view.deadline_s <= now_s else reasons.STOPPED
+        yield from ((stage.job, reason) for stage in view.stages if stage.phase == "Running" and stage.job is not None)
+    yield from ((job, reasons.STAGE_REMOVED) for job in view.removed if job.goes_on)

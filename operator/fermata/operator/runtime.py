@@ -170,7 +170,7 @@ class Operator:
         return "standing by" if self._standing_by else ""
 
     async def _reconcile(self, pool: str) -> None:
-        if self._cluster is None or self._events is None:
+        if self._cluster is None or self._events is None or self._lease is None:
             return
         if not self._leads():  # cut off for long: find out before acting, not after
             self._timers.arm(pool, self._now() + _POLL_S)
@@ -186,6 +186,7 @@ class Operator:
                 wake=self._loops.wake,
                 pending=self._loops.pending,
                 leads=self._leads,
+                confirm=self._lease.confirm,
                 namespace=self.options.namespace,
             )
             self._pools[pool] = PoolReconciler(pool, tools)

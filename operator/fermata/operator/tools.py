@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from fermata.operator.cluster import Cluster
@@ -25,4 +25,7 @@ class Tools:
     wake: Callable[[str], None]
     pending: Callable[[str], bool]  # has a pool been woken since its reconciliation began?
     leads: Callable[[], bool]  # may this operator act now?
+    confirm: Callable[
+        [], Awaitable[None]
+    ]  # raises a ClusterError unless all that was read before is still to be acted on
     namespace: str | None = None  # that it serves; None: all of them

@@ -1623,3 +1623,28 @@ def test_what_will_not_start_says_so_while_the_rest_runs_until_an_edit_takes_out
     edit(world, "uid-w", stages=[stages[1], stage("c"), stages[3]])
     run_on(world, 3.0)
     assert [row["state"] for row in status_of(world, "uid-w")["stages"]] == ["Running", "Running", "Pending"]
+
+
+def test_a_job_that_a_restored_backup_lacks_has_failed_nothing() -> None:
+    world = begun()
+    uid = unlabel(world)
+    del world.server.objects[uid]
+    world.went_back = True
+    run_on(world, 9.0)
+    (row,) = status_of(world, SHORT)["stages"]
+    message = "its Job is not seen: LeaseNotRenewed: it was restored from a backup"
+    assert (row["state"], row["reason"], row["message"]) == ("Running", "JobUnseen", message)
+    world.went_back = False
+    run_on(world, 9.0)
+    assert status_of(world, SHORT)["stages"][0]["reason"] == "JobDeleted"
+
+
+def test_nothing_is_stopped_in_a_restored_backup() -> None:
+    world = begun()
+    world.went_back = True
+    edit(world, SHORT, stages=[stage("b")])
+    run_on(world, 9.0)
+    assert not world.server.patched_s
+    world.went_back = False
+    run_on(world, 9.0)
+    assert len(world.server.patched_s) == 1

@@ -136,6 +136,33 @@ def test_of_two_that_find_none_at_once_one_has_it_and_the_other_stands_by(caplog
     assert caplog.messages == ["lease test is ours (first)", "lease test: first holds the lease; standing by"]
 
 
+def test_what_was_read_is_confirmed_by_a_renewal_and_by_none_where_the_state_went_back() -> None:
+    async def body() -> None:
+        server = _Server()
+        lease = Lease(server, "test", "me", ("default",), 15.0)  # type: ignore[arg-type]
+        await lease.acquire()
+        backup = server.raw
+        await lease.confirm()
+        before = server.version
+        await asyncio.gather(*(lease.confirm() for _ in range(20)))
+        assert server.version <= before + 2, (
+            "one is under way when the others ask, who need a later one: not each its own"
+        )
+        server.raw = backup
+        for _ in range(2):
+            with pytest.raises(ClusterError, match="restored from a backup"):
+                await lease.confirm()
+            assert not lease.held
+        assert server.raw == backup, "it is renewed on a state that nobody has read"
+        async with asyncio.timeout(5.0):
+            await lease.keep()
+            await lease.acquire()
+            await lease.confirm()
+        assert lease.held
+
+    asyncio.run(body())
+
+
 def test_it_is_held_from_the_request_that_renews_it_on_however_long_it_took_to_be_read() -> None:
     clock_s = 0.0
 

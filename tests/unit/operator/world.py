@@ -152,6 +152,7 @@ class World:
         self.now_s, self.server = T0 + 1.0, Server()
         self.server.clock_s = lambda: self.now_s
         self.leads = True
+        self.went_back = False  # whether the control plane was restored from a backup, and only the Lease says so
         self.served = served
         self.busy = False  # whether something always happens in the pool while it is reconciled
         meta = {"name": "pool", "uid": "p", "generation": 1}
@@ -178,6 +179,7 @@ class World:
                 wake=lambda _: None,
                 pending=lambda _: self.busy,
                 leads=lambda: self.leads,
+                confirm=self.confirm,
                 namespace=self.served,
             ),
         )
@@ -186,6 +188,10 @@ class World:
         self.reconciler._seat._policy = Holder()
         for uid, raw in list(server.objects.items()):
             self.store.put(kind_of(uid), raw)
+
+    async def confirm(self) -> None:
+        if self.went_back:
+            raise ClusterError(0, "LeaseNotRenewed", "it was restored from a backup")
 
     def feed(self, kind: Any, uid: str, raw: dict[str, Any]) -> None:
         self.store.put(kind, self.server.put(uid, raw))
