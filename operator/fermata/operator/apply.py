@@ -334,11 +334,14 @@ class Applier:
         return await start(self._cluster, made)
 
     async def _find(self, fact: WorkflowFact, key: StageKey) -> None:
-        (uid, name), found, trouble = key, None, None
+        (uid, name), found, trouble, refusal = key, None, None, None
         try:
-            found = await find(self._cluster, fact, name, self._now())
-            if found is None:  # nor is what was begun since a backup in what was restored from that
+            answer = await find(self._cluster, fact, name, self._now())
+            if isinstance(answer, Refusal):  # nor is what was begun since a backup in what was restored from that
                 await self._confirm()
+                refusal = answer
+            else:
+                found = answer
         except ClusterError as error:
             trouble = error
         if uid not in self._ledger.accounts:  # it was deleted or has ended meanwhile, and its Job may have, too
@@ -349,9 +352,8 @@ class Applier:
         if trouble is None and key in self._unanswered:
             self._answered(key)
             return
-        if found is None and trouble is None:
-            message = f"the Job of stage {name!r} was deleted before it finished"
-            self.refused.setdefault(uid, {})[name] = Refusal(reasons.JOB_DELETED, message)
+        if refusal is not None:
+            self.refused.setdefault(uid, {})[name] = refusal
             return
         # Also of one that was found: whoever takes its labels off again and again is not to be outrun.
         lost = "owner" if found is not None and not meta_of(found).owner_uid else "labels"

@@ -177,10 +177,11 @@ def _is_of(meta: Meta, owner_uid: str, labels: Mapping[str, str]) -> bool:
     return all(meta.labels.get(key) == labels[key] for key in _MARKS)
 
 
-async def find(cluster: Cluster, fact: WorkflowFact, stage: str, now_s: float) -> Json | None:
-    """Give the Job of a started stage back the labels and the owner by which it is seen; None if it was deleted.
+async def find(cluster: Cluster, fact: WorkflowFact, stage: str, now_s: float) -> Json | Refusal:
+    """Give the Job of a started stage back the labels and the owner by which it is seen.
 
-    One that has ended is returned with both whether it can be given them or not: nobody has to watch it.
+    One that has ended is returned with both whether it can be given them or not: nobody has to watch it. A refusal says
+    why there is none: it was deleted, or has become another's, which is left alone.
 
     Raises:
         ClusterError: nobody knows yet, or it must not be changed.
@@ -191,7 +192,8 @@ async def find(cluster: Cluster, fact: WorkflowFact, stage: str, now_s: float) -
         found = await cluster.get_job(meta.namespace, name)
         known = meta_of(found)
         if not _is_of(known, meta.uid, labels):
-            return None
+            message = f"the Job of stage {stage!r} belongs to this workflow no more: somebody has changed its owner"
+            return Refusal(reasons.JOB_NAME_TAKEN, message if known.owner_uid else f"{message} and its labels")
         marks: Json = {"labels": labels}
         if not known.owner_uid:
             marks["ownerReferences"] = [*(found["metadata"].get("ownerReferences") or []), _owner(fact)]
@@ -201,7 +203,7 @@ async def find(cluster: Cluster, fact: WorkflowFact, stage: str, now_s: float) -
         return await cluster.patch_job(meta.namespace, name, {"metadata": {"uid": known.uid, **marks}})
     except ClusterError as error:
         if error.reason == "NotFound":
-            return None
+            return Refusal(reasons.JOB_DELETED, f"the Job of stage {stage!r} was deleted before it finished")
         raise
 
 

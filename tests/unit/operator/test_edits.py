@@ -1111,16 +1111,29 @@ def test_a_job_that_somebody_else_makes_under_the_name_of_a_stages_job_is_not_st
     assert not world.server.objects[uid]["spec"].get("suspend")
 
 
-@pytest.mark.parametrize("how", ["deleted", "disowned"])
-def test_a_job_that_is_gone_or_not_its_workflows_any_more_has_failed_its_stage(how: str) -> None:
+@pytest.mark.parametrize(
+    ("how", "reason", "message"),
+    [
+        ("deleted", "JobDeleted", "the Job of stage 'a' was deleted before it finished"),
+        ("disowned", "JobNameTaken", "belongs to this workflow no more: somebody has changed its owner and its labels"),
+        ("taken", "JobNameTaken", "belongs to this workflow no more: somebody has changed its owner"),
+    ],
+)
+def test_a_job_that_is_gone_or_not_its_workflows_any_more_has_failed_its_stage(
+    how: str, reason: str, message: str
+) -> None:
     world = begun()
     uid = unlabel(world)
     raw = world.server.objects.pop(uid)
-    if how == "disowned":
-        raw = world.server.put(uid, {**raw, "metadata": {**raw["metadata"], "ownerReferences": []}})
+    if how != "deleted":
+        owners = [{"uid": "another", "controller": True}] if how == "taken" else []
+        raw = world.server.put(uid, {**raw, "metadata": {**raw["metadata"], "ownerReferences": owners}})
     run_on(world, 1.0)
     assert condition(world, SHORT, "Succeeded") == ("False", "StageFailed")
-    assert status_of(world, SHORT)["stages"][0]["reason"] == "JobDeleted"
+    (row,) = status_of(world, SHORT)["stages"]
+    assert row["reason"] == reason
+    assert row["message"].endswith(message)
+    assert not world.server.patched_s, "it is no more this operator's to change"
     assert raw["metadata"]["labels"] == {}, "it is nothing to write on"
 
 
