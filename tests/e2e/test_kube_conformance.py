@@ -1675,6 +1675,32 @@ class TestJobs:
         (left,) = api("GET", pods)["items"]
         assert "ownerReferences" not in left["metadata"]
 
+    def test_a_job_that_a_finalizer_keeps_tells_what_becomes_of_its_pods(
+        self, api: Plain, namespace: str, running: None
+    ) -> None:
+        path, pods = f"/apis/batch/v1/namespaces/{namespace}/jobs", f"/api/v1/namespaces/{namespace}/pods"
+        held = job("j", {"fermata.dev/sim-seconds": "60"}, parallelism=2, completions=4)
+        api("POST", path, {**held, "metadata": {**held["metadata"], "finalizers": ["example.com/hold"]}})
+        eventually(lambda: api("GET", f"{path}/j")["status"].get("active") == 2)
+        api("DELETE", f"{path}/j", {"propagationPolicy": "Background"})
+        gone = api("GET", pods)["items"][0]["metadata"]["name"]
+        api("DELETE", f"{pods}/{gone}")
+
+        def counts() -> tuple[int, int]:
+            status = api("GET", f"{path}/j")["status"]
+            return status.get("active", 0), status.get("failed", 0)
+
+        eventually(lambda: counts() == (1, 1))
+        (left,) = eventually(lambda: items if len(items := api("GET", pods)["items"]) == 1 else None)
+        assert left["metadata"]["name"] != gone, "what was deleted was replaced"
+        api("PATCH", f"{path}/j", {"spec": {"suspend": True}}, kind=MERGE)
+        api("DELETE", f"{pods}/{left['metadata']['name']}")
+        eventually(lambda: counts() == (0, 2))
+        assert not condition(api("GET", f"{path}/j"), "Suspended")
+        api("PATCH", f"{path}/j", {"metadata": {"finalizers": None}}, kind=MERGE)
+        eventually(lambda: api("GET", f"{path}/j").code == 404)
+        assert api("GET", pods)["items"] == []
+
     def test_a_job_made_again_under_its_name_starts_afresh(self, api: Plain, namespace: str, running: None) -> None:
         path, pods = f"/apis/batch/v1/namespaces/{namespace}/jobs", f"/api/v1/namespaces/{namespace}/pods"
         api("POST", path, job("j", {"fermata.dev/sim-seconds": "60"}))

@@ -1,4 +1,10 @@
-"""One look at one Job: count the pods that ended, judge, make or stop pods, and write the status if it changed."""
+"""One look at one Job: count the pods that ended, judge, make or stop pods, and write the status if it changed.
+
+One that is being deleted is counted and judged as any other: a finalizer may keep it for long. Only what its spec asks
+for is not done any more: no pod is made, and none is stopped for its parallelism or because it is suspended.
+
+Source: `syncJob` of Kubernetes' Job controller, which then leaves out `manageJob`.
+"""
 
 from __future__ import annotations
 
@@ -33,6 +39,7 @@ class JobLook:
         self._controller, self._key, self._job, self._pods = controller, key, job, pods
         self._spec: Obj = job["spec"]
         self._status: Obj = orjson.loads(orjson.dumps(job.get("status") or {}))
+        self._deleting = bool(job["metadata"].get("deletionTimestamp"))
         self._indexed = self._spec["completionMode"] == "Indexed"
         self._completed = self._indexes("completedIndexes")
         self._index_limit: int | None = self._spec.get("backoffLimitPerIndex")
@@ -56,7 +63,8 @@ class JobLook:
         """Bring the Job one step on."""
         self._count()
         suspended = bool(self._spec.get("suspend"))
-        self._set_suspended(suspended)
+        if not self._deleting:
+            self._set_suspended(suspended)
         target = None if suspended else self._verdict()
         active = [pod for pod in self._pods if pod.active]
         if target is not None:
@@ -64,11 +72,11 @@ class JobLook:
             self._add_condition(*target)
             await self._controller.stop(self._job, active, counted=target[0] == "FailureTarget")
             self._finish(target)
-        elif suspended:
+        elif suspended and not self._deleting:
             await self._controller.stop(self._job, active, counted=False)
         await self._write_status()
         await self._controller.release(self._counted)
-        if target is None and not suspended:
+        if target is None and not suspended and not self._deleting:
             await self._manage(active)
 
     # Counting -----------------------------------------------------------------------------------------------------
@@ -135,7 +143,7 @@ class JobLook:
 
         How often an index has failed is written on its latest pod alone: whoever deletes that must not undo it.
         """
-        if self._index_limit is None:
+        if self._index_limit is None or self._deleting:
             return []
         settled = self._completed | self._failed | {pod.index for pod in self._pods if pod.active}
         latest: dict[int, PodView] = {}

@@ -92,12 +92,10 @@ class JobController:
             return
         pods = [pod for pod in found if pod.job_uid == uid]
         job: Obj = orjson.loads(view.data)
-        if job["metadata"].get("deletionTimestamp"):
-            await self.release(pod for pod in pods if pod.tracked)
-            return
         if finished_at := _finished_at(job):
             await self.release(pod for pod in pods if pod.tracked)
-            await self._expire(key, job, finished_at)
+            if not job["metadata"].get("deletionTimestamp"):
+                await self._expire(key, job, finished_at)
             return
         await JobLook(self, key, job, pods).take()
 
