@@ -139,7 +139,7 @@ results: ## The shipped model's tables in docs/results.md: benchmark, wrong esti
 results-own: ## What random workloads with tasks of several executors teach themselves, in docs/results.md; an hour
 	@scripts/bootstrap dev,training
 	$(PY) scripts/random_workloads_own.py
-	$(PY) scripts/random_workloads_own.py 7440 6669 7400 6888 7296 6204 7476 6268 6352
+	$(PY) scripts/random_workloads_own.py --seeds 620000-620019 7440 6669 7400 6888 7296 6204 7476 6268 6352
 
 results-gpu: ## The jobs of a real GPU cluster, in docs/results.md, which says where PHILLY=philly.csv is; some minutes
 	@scripts/bootstrap dev
