@@ -33,6 +33,9 @@ _REMIND_S = 60.0
 # Outside of a cluster: where the operator is deployed, so as not to act beside it; where it is not, any will do.
 _NAMESPACES = ("fermata", "default")
 
+_GONE_BACK = "it was deleted, or the control plane was begun anew or restored from a backup"
+_CHANGED = "the lease changed meanwhile"
+
 log = logging.getLogger(__name__)
 
 
@@ -51,6 +54,16 @@ def namespaces(wanted: str | None) -> tuple[str, ...]:
         return (wanted,)
     own = own_namespace()
     return (own,) if own else _NAMESPACES
+
+
+def _version(lease: Json) -> tuple[str, str]:
+    """Return the uid and the version of a Lease."""
+    return str(lease["metadata"]["uid"]), str(lease["metadata"]["resourceVersion"])
+
+
+def _is_between(version: str, first: str, last: str) -> bool:
+    """Tell whether a version is later than one and earlier than another one."""
+    return is_later(version, first) and is_later(last, version)
 
 
 class Lease:
@@ -85,13 +98,19 @@ class Lease:
         self._renewed_s = -float("inf")
         self._other: tuple[Any, ...] = ()  # another holder's last record, and where that is ...
         self._other_until_s = 0.0  # ... and until when that one may act
-        self._turn = asyncio.Lock()  # to renew it
+        self._confirmed_s = -float("inf")  # when it was last read as it was written
+        self._renewing, self._reading = asyncio.Lock(), asyncio.Lock()
         self._reminder, self._said = Reminder(_REMIND_S, clock), ""
 
     @property
     def held(self) -> bool:
         """Whether this candidate may act: nobody else can have the Lease now."""
         return self._clock() < self._renewed_s + self._duration_s
+
+    @property
+    def _is_late(self) -> bool:
+        """Whether the time is over in which it had to be renewed, for this candidate to stop before another begins."""
+        return self._clock() >= self._renewed_s + self._duration_s * _RENEW_WITHIN
 
     async def acquire(self) -> None:
         """Wait until the Lease is this candidate's."""
@@ -118,36 +137,44 @@ class Lease:
         """
         while True:
             await asyncio.sleep(self._duration_s * _EVERY)
-            trouble = await self._renew()
+            left_s = self._renewed_s + self._duration_s * _RENEW_WITHIN - self._clock()
+            try:
+                # One attempt is always safe: it fails if anybody has written the Lease since.
+                async with asyncio.timeout(max(left_s, self._duration_s * _EVERY)), self._renewing:
+                    trouble = self._lost or await self._attempt()
+            except (ClusterError, TimeoutError) as error:
+                trouble = str(error) or "no answer"
             if not trouble:
                 continue
-            if self._lost or self._clock() >= self._renewed_s + self._duration_s * _RENEW_WITHIN:
+            if self._lost or self._is_late:
                 log.warning("lease %s is lost: %s", self._name, self._lose(trouble))
                 return
 
     async def confirm(self) -> None:
-        """Renew the Lease now: if that works, all that was read before is of the control plane that there is.
+        """Read the Lease: if it is as written last, all that was read before is of the control plane that there is.
 
-        One that went back to an earlier state lacks what came later, and the latest renewal with it.
+        One that went back to an earlier state has an earlier Lease. It is not renewed for that: a renewal that is cut
+        off by whoever waited for it is one that is in doubt.
 
         Raises:
-            ClusterError: it could not be renewed; where it is lost, this candidate must act no more.
+            ClusterError: it cannot be read or is another; where the state went back, this candidate must act no more.
         """
-        if trouble := await self._renew():
-            raise ClusterError(0, "LeaseNotRenewed", trouble)
-
-    async def _renew(self) -> str:
-        """Renew the Lease that was acquired, at once; return what was in the way, or nothing."""
         asked_s = self._clock()
-        left_s = self._renewed_s + self._duration_s * _RENEW_WITHIN - asked_s
-        try:
-            # One attempt is always safe: it fails if anybody has written the Lease since.
-            async with asyncio.timeout(max(left_s, self._duration_s * _EVERY)), self._turn:
-                if self._lost or asked_s < self._renewed_s:  # while others had their turn
-                    return self._lost
-                return await self._attempt()
-        except (ClusterError, TimeoutError) as error:
-            return str(error) or "no answer"
+        async with self._reading:
+            if asked_s <= self._confirmed_s:  # by one who asked later, while this one had to wait
+                return
+            begun_s, before = self._clock(), self._known
+            if self._lost or before is None:
+                raise ClusterError(0, "LeaseInDoubt", self._lost or _CHANGED)
+            uid, version = _version(await self._cluster.get(self._path(before)))
+            if (uid, version) != _version(before):
+                async with self._renewing:  # the answer to a renewal may come after that to a later read
+                    latest = _version(self._known or before)
+                if (uid, version) != latest and not _is_between(version, _version(before)[1], latest[1]):
+                    if uid != latest[0] or is_later(_version(before)[1], version):
+                        self._lose(_GONE_BACK)
+                    raise ClusterError(0, "LeaseInDoubt", self._lost or _CHANGED)
+            self._confirmed_s = begun_s
 
     async def release(self) -> None:
         """Give the Lease back, so that another need not wait; does nothing where it is not held."""
@@ -169,8 +196,8 @@ class Lease:
         """
         begun_s = self._clock()
         found, is_new = (self._known, False) if self._known else await self._find_or_make()
-        if self._has_gone_back(found["metadata"]):
-            return self._lose("it was deleted, or the control plane was begun anew or restored from a backup")
+        if self._has_gone_back(found):
+            return self._lose(_GONE_BACK)
         if not is_new:
             spec = found.get("spec") or {}
             if trouble := self._taken(found["metadata"]["namespace"], spec):
@@ -182,8 +209,9 @@ class Lease:
                 known, self._known = self._known, None
                 if error.status not in (404, 409):
                     raise
-                # At once: what has become of it may be that this candidate must not act.
-                return await self._attempt() if known else f"the lease changed meanwhile: {error}"
+                if known is None or self._is_late:  # another one may have had it, and given it back
+                    return f"{_CHANGED}: {error}"
+                return await self._attempt()  # at once: it may have become another's, or be gone
         self._known, self._renewed_s, self._other = found, begun_s, ()
         return ""
 
@@ -192,9 +220,9 @@ class Lease:
         self._lost, self._renewed_s = trouble, -float("inf")
         return trouble
 
-    def _has_gone_back(self, meta: Json) -> bool:
+    def _has_gone_back(self, lease: Json) -> bool:
         """Tell whether the Lease is another one than it was, or an earlier state of it."""
-        before, self._seen = self._seen, (str(meta["uid"]), str(meta["resourceVersion"]))
+        before, self._seen = self._seen, _version(lease)
         return before is not None and (before[0] != self._seen[0] or is_later(before[1], self._seen[1]))
 
     async def _find_or_make(self) -> tuple[Json, bool]:

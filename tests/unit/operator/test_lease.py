@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
@@ -136,31 +137,113 @@ def test_of_two_that_find_none_at_once_one_has_it_and_the_other_stands_by(caplog
     assert caplog.messages == ["lease test is ours (first)", "lease test: first holds the lease; standing by"]
 
 
-def test_what_was_read_is_confirmed_by_a_renewal_and_by_none_where_the_state_went_back() -> None:
-    async def body() -> None:
-        server = _Server()
-        lease = Lease(server, "test", "me", ("default",), 15.0)  # type: ignore[arg-type]
+class _Clock(asyncio.SelectorEventLoop):
+    """A loop in which nobody waits: its time goes on to when the next one is due."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now_s = 0.0
+        select = self._selector.select  # type: ignore[attr-defined]
+
+        def passed(timeout: float | None) -> Any:
+            self.now_s += timeout or 0.0
+            return select(0)
+
+        self._selector.select = passed  # type: ignore[attr-defined]
+
+    def time(self) -> float:
+        return self.now_s
+
+
+def timeless(body: Callable[[Callable[[], float]], Coroutine[Any, Any, None]]) -> None:
+    """Run what is given a clock."""
+    with asyncio.Runner(loop_factory=_Clock) as runner:
+        loop = runner.get_loop()
+        runner.run(body(loop.time))
+
+
+class _Slow(_Server):
+    """Each of its answers takes a while to come and to go."""
+
+    def __init__(self, answer_s: float) -> None:
+        super().__init__()
+        self.answer_s, self.reads = answer_s, 0
+
+    async def get(self, path: str) -> dict[str, Any]:
+        self.reads += 1
+        await asyncio.sleep(self.answer_s / 2)
+        raw = await super().get(path)
+        await asyncio.sleep(self.answer_s / 2)
+        return raw
+
+    async def replace(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+        await asyncio.sleep(self.answer_s / 2)
+        now = self.raw
+        if now is None or now["metadata"] != body["metadata"]:
+            raise ClusterError(409, "Conflict", "it was changed")
+        raw = self._write(body, now["metadata"]["uid"])
+        await asyncio.sleep(self.answer_s / 2)
+        return raw
+
+
+def test_what_was_read_is_confirmed_unless_the_state_went_back() -> None:
+    async def body(clock: Callable[[], float]) -> None:
+        server = _Slow(0.1)
+        lease = Lease(server, "test", "me", ("default",), 15.0, clock=clock)  # type: ignore[arg-type]
         await lease.acquire()
-        backup = server.raw
-        await lease.confirm()
-        before = server.version
+        backup, keeping = server.raw, asyncio.create_task(lease.keep())
+        await asyncio.sleep(3.0)
+        reads, writes = server.reads, server.version
         await asyncio.gather(*(lease.confirm() for _ in range(20)))
-        assert server.version <= before + 2, (
-            "one is under way when the others ask, who need a later one: not each its own"
-        )
+        assert (server.reads - reads, server.version) == (1, writes), "all ask at once"
         server.raw = backup
         for _ in range(2):
             with pytest.raises(ClusterError, match="restored from a backup"):
                 await lease.confirm()
             assert not lease.held
+        await keeping
         assert server.raw == backup, "it is renewed on a state that nobody has read"
-        async with asyncio.timeout(5.0):
-            await lease.keep()
-            await lease.acquire()
-            await lease.confirm()
+        await lease.acquire()
+        await lease.confirm()
         assert lease.held
 
-    asyncio.run(body())
+    timeless(body)
+
+
+@pytest.mark.parametrize("answer_s", [0.5, 2.0, 2.5, 3.0])
+def test_who_confirms_all_the_time_keeps_the_lease_of_a_slow_api_server(answer_s: float) -> None:
+    async def body(clock: Callable[[], float]) -> None:
+        server = _Slow(answer_s)
+        lease = Lease(server, "test", "me", ("default",), 15.0, clock=clock)  # type: ignore[arg-type]
+        await lease.acquire()
+        keeping, confirmed = asyncio.create_task(lease.keep()), 0
+        while clock() < 300.0:
+            await asyncio.gather(lease.confirm(), lease.confirm())
+            confirmed += 2
+            asking = asyncio.create_task(lease.confirm())
+            await asyncio.sleep(0.3 * answer_s)
+            asking.cancel()
+        assert (keeping.done(), lease.held) == (False, True)
+        assert confirmed > 50
+        keeping.cancel()
+
+    timeless(body)
+
+
+def test_who_was_frozen_while_another_one_acted_acts_no_more_though_that_one_gave_it_back() -> None:
+    async def body(clock: Callable[[], float]) -> None:
+        server = _Slow(0.1)
+        frozen, other = (Lease(server, "test", name, ("default",), 15.0, clock=clock) for name in ("me", "other"))  # type: ignore[arg-type]
+        await frozen.acquire()
+        await other.acquire()
+        assert clock() > 15.0
+        await other.release()
+        with pytest.raises(ClusterError, match="the lease changed meanwhile"):
+            await frozen.confirm()
+        await frozen.keep()
+        assert not frozen.held
+
+    timeless(body)
 
 
 def test_it_is_held_from_the_request_that_renews_it_on_however_long_it_took_to_be_read() -> None:
