@@ -103,7 +103,7 @@ results: ## The shipped model's tables in docs/results.md: benchmark, wrong esti
 	$(PY) scripts/random_workloads.py --slots --first 7524 --workloads 500 --most-executors 128
 	$(PY) scripts/random_workloads.py fifo --slots
 	$(PY) scripts/random_workloads_paused.py --slots
-	$(PY) scripts/random_workloads_paused.py --slots 7440 6669 7400 6888 7296 6204 7476 6268 6352
+	$(PY) scripts/random_workloads_paused.py --slots --seeds 620000-620009 7440 6669 7400 6888 7296 6204 7476 6268 6352
 	$(EVALUATE) --scenarios $(SOME),express_k4,k8s_cron --noise class-flips=0.2
 	$(EVALUATE) --scenarios $(SOME) --noise lognormal=0.3
 	$(EVALUATE) --scenarios $(SOME) --noise lognormal=0.3 --corrections none

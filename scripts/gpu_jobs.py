@@ -8,7 +8,7 @@ cluster with enough jobs the pool is the smallest in nodes of eight GPUs that fi
 `--load`. The policy is compared with `srwf` (shortest first: jobs have one stage) and with `fifo`, with exact estimates
 and with ones that are off: on episodes of a thousand jobs, in blocks of the log, and on the whole log from some job on,
 as a circle. Intervals are of the bootstrap: how far from these the jobs let the means of such a log be, since more
-episodes of the same jobs know no more about others.
+episodes of the same jobs know no more about others. Those of whole logs say how much it matters where they begin.
 
 With `--backfill` the policy is compared with what clusters of rigid jobs do: the job with the smallest area gets a
 reservation, or the oldest one, and others are backfilled as EASY does.

@@ -1,9 +1,9 @@
-"""How a policy does on workloads that nobody chose: of every kind there is, with all parameters drawn at random.
+"""How a policy does on workloads that nobody chose: of every kind, with all parameters drawn at random.
 
     python scripts/random_workloads.py [POLICY] [--workloads 1500] [--first 0] [--jobs 2] [--slots]
 
-With `--slots` the tasks of some jobs take several executors: of so many jobs drawn at random, of the short ones, or of
-the tenth with the most work. Jobs then come as much later as makes the load what it was.
+Tasks take one executor. With `--slots` those of some jobs take several: of so many jobs drawn at random, of the short
+ones, or of the tenth with the most work. Jobs then come as much later as makes the load what it was.
 
 Each workload is played on a few seeds, under the policy and under `sjf` and `srwf`, and the policy is compared with the
 better of the two. Where it is more than a percent behind it is played again on many other seeds, because among so many

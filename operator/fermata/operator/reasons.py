@@ -142,12 +142,12 @@ MEANINGS: Final[dict[str, dict[str, str]]] = {
         JOB_FAILED: "The stage's Job failed; the message has its reason.",
         JOB_SUSPENDED: "Somebody suspended the stage's Job; it goes on when it is resumed.",
         JOB_UNSEEN: (
-            "The stage's Job has lost its labels or its owner and cannot get them back; it keeps its executors until "
-            "it ends."
+            "The stage's Job has lost its labels or its owner and cannot get them back, or is not found and nobody can "
+            "say yet whether it was deleted; it keeps its executors until it ends."
         ),
         CHANGE_RETRYING: (
             "The API server does not let the stage's Job run more tasks at once, or be stopped, or its pods pass their "
-            "gates; it is tried again."
+            "gates, or the Lease is in doubt, without which nothing is stopped; it is tried again."
         ),
         NO_POD_READY: (
             "For a minute no pod of its Job has been ready: kubectl describe job says whether they are refused, "

@@ -105,6 +105,11 @@ def _parents_first(spec: WorkflowSpec) -> list[int]:
     return order
 
 
+def _goes_on(status: StageStatus) -> bool:
+    """Tell whether a stage was written down as begun and not as ended; it waits again where its Job went first."""
+    return status.state == "Running" or (status.state == "Waiting" and status.start_time is not None)
+
+
 def _begun(
     blank: StageView,
     job: JobFact | None,
@@ -118,7 +123,7 @@ def _begun(
             return _as_written(blank, status.state, status)
         if started is not None:
             return replace(_as_started(blank, started), phase="Running")
-        return _as_written(blank, "Running", status) if status is not None and status.state == "Running" else None
+        return _as_written(blank, "Running", status) if status is not None and _goes_on(status) else None
     blank = replace(_as_started(blank, job), job=job)
     written_end_s = parse_or_none(status.completion_time) if status else None
     end_s = written_end_s if written_end_s is not None else job.end_s

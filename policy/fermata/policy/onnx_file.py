@@ -69,7 +69,9 @@ class Session:
         try:
             yield
         except ModelError as error:
-            raise (ended if self._options.terminate else error) from error
+            if self._options.terminate:
+                raise ended from error
+            raise
         finally:
             timer.cancel()
             timer.join()

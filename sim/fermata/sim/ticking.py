@@ -26,4 +26,4 @@ def every(seconds: float, call: Callable[[], object]) -> Iterator[None]:
         yield
     finally:
         over.set()
-        thread.join()
+        thread.join(1.0)  # what it calls may wait for a reader who does not read

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from onnxruntime import InferenceSession
 from tests.episodes import expect_the_steps_of_decide
 from tests.windows import log_of
 
@@ -14,6 +13,7 @@ from fermata.policy.action import START, WAIT, Action
 from fermata.policy.board import board_of, state_of
 from fermata.policy.errors import InputError
 from fermata.policy.guardrails import Guardrails
+from fermata.policy.onnx_file import Session
 from fermata.policy.queue_features import FEATURE_NAMES, FEATURES, INTERVAL_S, choices_of
 from fermata.policy.queue_policy import QueuePolicy
 from fermata.policy.registry import load
@@ -209,7 +209,7 @@ def test_a_stage_that_its_own_parallelism_keeps_is_not_the_head_that_others_dela
 class _Below:
     """A network whose scores are below zero, otherwise the one that it is given."""
 
-    def __init__(self, session: InferenceSession) -> None:
+    def __init__(self, session: Session) -> None:
         self._session = session
 
     def run(self, outputs: list[str], inputs: dict[str, np.ndarray]) -> list[np.ndarray]:

@@ -1422,6 +1422,7 @@ def test_a_deleted_workflow_that_a_finalizer_holds_up_is_suspended_and_nothing_o
     world.feed("workflows", "uid-w", {**raw, "metadata": meta})
     run_on(world, 3.0)
     assert condition(world, "uid-w", "Running") == ("True", "Running"), "what runs goes on"
+    begun = [status_of(world, "uid-w")["stages"][0][key] for key in ("startTime", "jobName")]
     if propagation == "Foreground":
         (job,) = [job for job in world.server.jobs if job["metadata"]["labels"]["fermata.dev/workflow"] == "w"]
         world.server.objects.pop(job["metadata"]["uid"])
@@ -1435,8 +1436,10 @@ def test_a_deleted_workflow_that_a_finalizer_holds_up_is_suspended_and_nothing_o
             run_on(world, 12.0)
             assert condition(world, "uid-w", "Running") == ("False", "Suspended")
             assert condition(world, "uid-w", "Succeeded") == ("Unknown", "Suspended")
-            states = [row["state"] for row in status_of(world, "uid-w")["stages"]]
-            assert states == (["Waiting", "Pending"] if propagation == "Foreground" else ["Succeeded", "Waiting"])
+            rows = status_of(world, "uid-w")["stages"]
+            states = ["Waiting", "Pending"] if propagation == "Foreground" else ["Succeeded", "Waiting"]
+            assert [row["state"] for row in rows] == states
+            assert [rows[0][key] for key in ("startTime", "jobName")] == begun, "that it began is not forgotten"
     assert sum(job["metadata"]["labels"]["fermata.dev/workflow"] == "w" for job in world.server.jobs) == 1
 
 

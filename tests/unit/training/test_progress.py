@@ -47,6 +47,9 @@ def test_a_minute_in_which_nothing_was_done_has_a_line_too() -> None:
         for _ in range(5):
             clock.now += 0.5 * LINE_EVERY_S
             progress.tick()
+        progress.add_task("fit", total=1, completed=1)
+        clock.now += LINE_EVERY_S
+        progress.tick()
         progress.update(task, completed=4)
         clock.now += 2.0 * LINE_EVERY_S
         progress.tick()
@@ -55,7 +58,9 @@ def test_a_minute_in_which_nothing_was_done_has_a_line_too() -> None:
         "labels: 0 of 4, 0:00:00 passed",
         "labels: 0 of 4, 0:01:00 passed",
         "labels: 0 of 4, 0:02:00 passed",
-        "labels: 4 of 4, 0:02:30 passed",
+        "fit: 1 of 1, 0:00:00 passed",
+        "labels: 0 of 4, 0:03:30 passed",
+        "labels: 4 of 4, 0:03:30 passed",
     ]
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from fermata.policy.learned import EXPERTS
-from fermata.sim.scenarios import SCENARIOS
 from fermata.sim.spark.settings import SETTINGS
+from fermata.sim.workloads import WORKLOADS
 from fermata.training.config import OwnTrace, TrainConfig
 from fermata.training.evaluate import UNSEEN_SEEDS, conditions_of
 from fermata.training.own import SHARES
@@ -82,7 +82,7 @@ def score_lines(scores: Mapping[str, Any]) -> list[str]:
         return ["No scores were recorded."]
     seeds = scores["seeds"]
     # Of a trace one's own jobs may be among those that taught, and other seeds may have tuned something.
-    unseen = set(seeds) <= set(UNSEEN_SEEDS) and scores["scenarios"].keys() <= {*SCENARIOS, *SETTINGS}
+    unseen = set(seeds) <= set(UNSEEN_SEEDS) and scores["scenarios"].keys() <= {*WORKLOADS, *SETTINGS}
     told = " (unseen in training and tuning)" if unseen else ""
     if conditions := conditions_of(scores):
         told += f", {conditions}"

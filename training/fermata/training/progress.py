@@ -75,12 +75,11 @@ class _Lines(Progress):
         super().stop()
 
     def tick(self) -> None:
-        """Tell of the task that was told of last, if it goes on and that was long ago."""
+        """Tell of the task that was told of last of those that go on, if that was long ago."""
         with self._lock:
-            if self._told:
-                latest = max(self._told, key=lambda task_id: self._told[task_id][0])
-                if self._tasks[latest].remaining:
-                    self._tell(latest, goes_on=True)
+            going_on = [task_id for task_id in self._told if self._tasks[task_id].remaining]
+            if going_on:
+                self._tell(max(going_on, key=lambda task_id: self._told[task_id][0]), goes_on=True)
 
     def _tell(self, task_id: TaskID, at_last: bool = False, goes_on: bool = False) -> None:
         with self._lock:  # fits run in threads

@@ -71,7 +71,7 @@ def loaded(spec: str) -> Policy:
 
 @dataclass(frozen=True)
 class ScenarioSource:
-    """Episodes of a benchmark scenario."""
+    """Episodes of a scenario."""
 
     scenario: Scenario
     known_durations: bool = True

@@ -20,15 +20,16 @@ class SeveralSlots:
 
     Durations are lognormal, with spread `sigma` of the logarithm. A task takes at most all executors.
 
-    Shares and means are those of Microsoft's Philly log to two digits, in which jobs of 16 GPUs and more, of which
-    there are three in a thousand, count as those of eight (docs/results.md says where the log is).
+    Shares and means are about those of Microsoft's Philly log, in which jobs of 16 GPUs and more, of which there are
+    three in a thousand, count as those of eight; the spread is that of its jobs of one GPU, and wider ones spread more
+    there (docs/results.md says where the log is).
     """
 
     load: float = 0.7
     arrivals: Arrivals = field(default_factory=Poisson)
     slots: tuple[int, ...] = (1, 2, 4, 8)
     shares: tuple[float, ...] = (0.932, 0.022, 0.023, 0.023)
-    means_s: tuple[float, ...] = (8300.0, 31000.0, 79000.0, 127000.0)
+    means_s: tuple[float, ...] = (8300.0, 31000.0, 79000.0, 125000.0)
     sigma: float = 2.0
 
     def __post_init__(self) -> None:

@@ -47,7 +47,7 @@ class SchedulingEnv(gymnasium.Env[dict[str, Any], np.int64]):
     the number of jobs of the episode. The return of an episode is therefore minus the average JCT in seconds.
 
     Args:
-        scenario: a benchmark scenario or its name.
+        scenario: one, or its name.
         parameters: of the scenario, to change: `{"jobs": 500, "load": 0.9}`.
         trace: a job trace or its file, instead of a scenario: every episode is then the same.
         executors: size of the pool; by default the scenario's. A trace needs it.
