@@ -156,6 +156,12 @@ def test_what_is_read_of_a_stage() -> None:
     )
 
 
+def test_that_estimates_missed_and_that_its_job_runs_is_read_too() -> None:
+    jobs = (0.0, [stage("a", 10.0), stage("b", 10.0, slots=2)]), (0.0, [stage("a", 10.0, slots=4)])
+    state = apart(started(first_state(trace_of(*jobs), 4), 0, 1))._replace(estimate_error=0.3)
+    assert [read(state, 1)[name] for name in ("error of recent estimates", "its job has an executor")] == [0.3, 1.0]
+
+
 def test_what_does_not_fit_is_read_against_the_least_of_what_waits_whether_it_is_delayed_or_not() -> None:
     found = read(pool((200, 2), (10, 1), (30, 4)), 1)  # done by then
     assert found["delays the one that does not fit"] == 0.0
