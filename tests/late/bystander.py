@@ -43,7 +43,7 @@ class Bystander:
     async def patch_pod(self, _namespace: str, name: str, patch: Raw) -> Raw:
         return self._refuse("let through", name, patch)
 
-    async def delete_workflow(self, _namespace: str, name: str, _uid: str) -> None:
+    async def delete_workflow(self, _namespace: str, name: str, _uid: str, _version: str) -> None:
         self._refuse("delete", name)
 
     async def create_event(self, *_: object) -> None:

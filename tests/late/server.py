@@ -173,9 +173,10 @@ class Server:
     async def patch_pool_status(self, name: str, version: str, status: Raw) -> Raw:
         return self._patch_status("executorpools", "", name, version, status)
 
-    async def delete_workflow(self, namespace: str, name: str, uid: str) -> None:
-        if self._found("workflows", namespace, name)["metadata"]["uid"] != uid:
-            raise ClusterError(409, "Conflict", "Precondition failed: UID in precondition")
+    async def delete_workflow(self, namespace: str, name: str, uid: str, version: str) -> None:
+        found = self._found("workflows", namespace, name)["metadata"]
+        if (found["uid"], found["resourceVersion"]) != (uid, version):
+            raise ClusterError(409, "Conflict", "Precondition failed")
         self.remove("workflows", uid)
 
     async def create_event(self, *_: object) -> None:

@@ -126,10 +126,10 @@ class Cluster(Connection):
         """Set annotations of the object at a path (None removes one), only if it still has that resourceVersion."""
         return await self.patch(path, {"metadata": {"resourceVersion": version, "annotations": annotations}})
 
-    async def delete_workflow(self, namespace: str, name: str, uid: str) -> None:
-        """Delete a Workflow and, in the background, what it owns, only if it still is that very object."""
+    async def delete_workflow(self, namespace: str, name: str, uid: str, version: str) -> None:
+        """Delete a Workflow and, in the background, what it owns, only if it still has that uid and resourceVersion."""
         path = f"/apis/{API_VERSION}/namespaces/{quote(namespace)}/{WORKFLOWS}/{quote(name)}"
-        options = {"propagationPolicy": "Background", "preconditions": {"uid": uid}}
+        options = {"propagationPolicy": "Background", "preconditions": {"uid": uid, "resourceVersion": version}}
         await self.delete(path, options)
 
     async def create_event(self, namespace: str, event: Mapping[str, Any]) -> None:

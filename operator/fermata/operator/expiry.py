@@ -16,6 +16,7 @@ from fermata.operator.retry import RETRY_S
 from fermata.operator.tools import Tools
 
 _AGAIN_S = RETRY_S[-1]
+_UNSEEN_S = 1.0  # until what changed meanwhile is looked for
 _REMIND_S = 300.0
 
 log = logging.getLogger(__name__)
@@ -72,9 +73,12 @@ class Expiry:
     async def _delete(self, fact: WorkflowFact) -> None:
         meta = fact.meta
         try:
-            await self._tools.cluster.delete_workflow(meta.namespace, meta.name, meta.uid)
+            await self._tools.cluster.delete_workflow(meta.namespace, meta.name, meta.uid, meta.resource_version)
         except ClusterError as error:
             if error.reason == "NotFound":
+                return
+            if error.reason == "Conflict":  # somebody gave it more time, say, and a watch will tell
+                self._push(self._tools.now() + _UNSEEN_S, meta.uid)
                 return
             again_s = self._tools.now() + _AGAIN_S
             if error.is_of_no_object:

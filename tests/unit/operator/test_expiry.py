@@ -38,6 +38,27 @@ def test_a_time_to_live_that_is_made_longer_and_then_as_it_was_counts_as_it_was(
     assert world.server.deleted == ["uid-w"]
 
 
+@pytest.mark.parametrize("longer_s", [60, 5])
+def test_what_has_changed_since_a_watch_told_of_it_is_not_deleted_for_what_it_was(
+    longer_s: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    world = World()
+    _end(world, "w")
+    run_on(world, 1.0)
+    raw = world.server.objects["uid-w"]
+    spec, meta = {**raw["spec"], "ttlSecondsAfterFinished": longer_s}, {**raw["metadata"], "generation": 2}
+    edited = world.server.put("uid-w", {**raw, "metadata": meta, "spec": spec})
+    run_on(world, 9.0)
+    assert world.server.asked_to_delete_s
+    assert not world.server.deleted
+    assert not caplog.records, "it happens to anybody"
+    world.store.put("workflows", edited)
+    run_on(world, T0 + max(longer_s - 1.0, 15.0) - world.now_s)
+    assert world.server.deleted == ([] if longer_s == 60 else ["uid-w"])
+    run_on(world, 3.0)
+    assert world.server.deleted == ["uid-w"]
+
+
 @pytest.mark.parametrize("gone", [True, False])
 def test_what_somebody_deletes_before_its_time_is_over_is_left_to_them(gone: bool) -> None:
     world = World()
@@ -68,10 +89,10 @@ def test_namespaces_in_which_nothing_may_be_deleted_put_off_no_other_one_and_are
     world = World()
     delete, statuses = world.server.delete_workflow, {"locked": 403, "broken": 500}
 
-    async def refuse(namespace: str, name: str, uid: str) -> None:
+    async def refuse(namespace: str, name: str, uid: str, version: str) -> None:
         if namespace in statuses:
             raise ClusterError(statuses[namespace], "", "a bad moment")
-        await delete(namespace, name, uid)
+        await delete(namespace, name, uid, version)
 
     monkeypatch.setattr(world.server, "delete_workflow", refuse)
     for namespace in (*statuses, "default"):

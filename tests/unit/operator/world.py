@@ -115,12 +115,14 @@ class Server:
         meta |= {key: changes[key] for key in changes.keys() & {"ownerReferences"}}
         return self.put(name, self._admitted({**job, "metadata": {**job["metadata"], **meta}, "spec": spec}))
 
-    async def delete_workflow(self, _ns: str, _name: str, uid: str) -> None:
+    async def delete_workflow(self, _ns: str, _name: str, uid: str, version: str) -> None:
         self.asked_to_delete_s.append(self.clock_s())
         if self.undeletable:
             raise ClusterError(self.undeletable.pop(), "", "a bad moment")
         if uid in self.deleted:
             raise ClusterError(404, "NotFound", "it is gone")
+        if self.objects[uid]["metadata"]["resourceVersion"] != version:
+            raise ClusterError(409, "Conflict", "Precondition failed")
         self.deleted.append(uid)
 
     async def create_event(self, *_: Any) -> None:
