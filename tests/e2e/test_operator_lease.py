@@ -142,6 +142,32 @@ def test_it_is_lost_to_an_outage_and_had_again_after_it() -> None:
     with_cluster(body)
 
 
+def test_one_in_a_namespace_of_last_resort_gives_way_to_one_that_is_deployed_later() -> None:
+    async def body(_plane: ControlPlane, cluster: OperatorCluster) -> None:
+        first, second = (Lease(cluster, "test", name, ("nowhere", "default"), 1.0) for name in ("first", "second"))
+        assert await gets_it(first)
+        keeping = asyncio.create_task(first.keep())
+        await cluster.create("/api/v1/namespaces", {"metadata": {"name": "nowhere"}})
+        await asyncio.sleep(0.5)
+        assert not keeping.done(), "nobody else is there"
+        assert await gets_it(second)
+        async with asyncio.timeout(5.0):
+            await keeping
+        assert not first.held
+        assert not (await cluster.get(PATH))["spec"]["holderIdentity"], "it is given back"
+        keeping = asyncio.create_task(second.keep())
+        assert not await gets_it(first, 0.5), "it stands by"
+        keeping.cancel()
+        await second.release()
+        assert await gets_it(first)
+        keeping = asyncio.create_task(first.keep())
+        await asyncio.sleep(0.5)
+        assert not keeping.done()
+        keeping.cancel()
+
+    with_cluster(body)
+
+
 def test_two_operators_by_mistake_one_acts_and_the_other_takes_over(tmp_path: Path) -> None:
     with control_plane(tmp_path) as kubeconfig:
         cluster = Cluster(kubeconfig)

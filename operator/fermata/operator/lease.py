@@ -73,7 +73,7 @@ class Lease:
         cluster: where it is kept.
         name: of the Lease; candidates for the same work name the same one.
         holder: who this candidate is.
-        within: namespaces; the Lease is in the first that exists.
+        within: namespaces, each once; the Lease is in the first that exists.
         duration_s: how long others wait for a holder that does not renew it, in seconds, >= 1.
         now: the clock of what is written, seconds since the epoch.
         clock: monotonic, seconds.
@@ -141,7 +141,7 @@ class Lease:
             try:
                 # One attempt is always safe: it fails if anybody has written the Lease since.
                 async with asyncio.timeout(max(left_s, self._duration_s * _EVERY)), self._renewing:
-                    trouble = self._lost or await self._attempt()
+                    trouble = self._lost or await self._yielded() or await self._attempt()
             except (ClusterError, TimeoutError) as error:
                 trouble = str(error) or "no answer"
             if not trouble:
@@ -213,6 +213,25 @@ class Lease:
                     return f"{_CHANGED}: {error}"
                 return await self._attempt()  # at once: it may have become another's, or be gone
         self._known, self._renewed_s, self._other = found, begun_s, ()
+        return ""
+
+    async def _yielded(self) -> str:
+        """Give way to an operator that was deployed, since this one began, where it would have been looked for first.
+
+        Both would act for ever: each has a Lease. Returns why, or nothing; raises as `_attempt`.
+        """
+        if self._known is None:
+            return ""
+        for namespace in self._within[: self._within.index(self._known["metadata"]["namespace"])]:
+            try:
+                await self._cluster.get(f"{_leases(namespace)}/{self._name}")
+            except ClusterError as error:
+                if error.status != 404:
+                    raise
+                continue
+            await self.release()
+            self._known, self._seen = None, None  # what is next is another Lease
+            return self._lose(f"an operator has its lease in namespace {namespace}, which was not there before")
         return ""
 
     def _lose(self, trouble: str) -> str:
