@@ -185,17 +185,22 @@ def test_a_workflow_that_its_deadline_ended_is_not_set_against_one_without(kubec
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
     assert (told["workflows"], told["deadline"], told["unfinished"]) == (1, 1, 0)
+    assert (told["unrun"], told["untold"], told["unfit"]) == (1, 0, 0)
     # Of the 5 s that "ended" took the simulator knows one.
     real, base = told["runs"]
     assert real["avg_jct_s"] == pytest.approx(base["avg_jct_s"], rel=0.25)
     page = (tmp_path / "report.html").read_text()
     assert "1 workflow ended by a deadline" in page
-    assert "does not say what ran, or how long it took, and left out: 1 workflow." in page
+    assert "Left out: 1 workflow of which nothing had run when it ended." in page
+    done = fermata("report", "--from-cluster", "--pool", "hasty", *at)
+    assert "left out: 1 workflow of which nothing had run when it ended" in done.stdout
     done = fermata("trace", "export", "--from-cluster", "--pool", "hasty", "-o", str(tmp_path / "x"), *at[:2])
-    assert "1 workflow left out: finished with a status that does not say what ran, or how long it took" in done.stderr
+    assert "1 workflow left out: of which nothing had run when it ended" in done.stderr
 
 
-def test_a_workflow_that_somebody_else_ended_is_left_out(kubeconfig: Path, tmp_path: Path) -> None:
+def test_a_workflow_that_somebody_else_ended_is_left_out_and_one_that_became_a_circle_harms_no_other(
+    kubeconfig: Path, tmp_path: Path
+) -> None:
     cluster, at = Cluster(kubeconfig), ("--kubeconfig", str(kubeconfig))
     cluster.pool("patched", executors=1)
     row = {"name": "a", "state": "Succeeded", "tasks": 1, "runSeconds": 2.0, "startTime": "2030-01-01T00:00:00Z"}
@@ -205,13 +210,19 @@ def test_a_workflow_that_somebody_else_ended_is_left_out(kubeconfig: Path, tmp_p
         cluster.submit(name, "patched", [stage("a", 2.0)])
         plural, patch = "workflows", {"status": status}
         cluster.objects.patch_namespaced_custom_object_status(GROUP, VERSION, "default", plural, name, patch)
+    cluster.submit("circle", "patched", [stage("a", 2.0, "b"), stage("b", 2.0, "a")], parallelism=1)
+    rows = [row, {**row, "name": "b"}]
+    patch = {"status": {**told, "stages": rows, "jctSeconds": 4.0, "runSeconds": 4.0}}
+    cluster.objects.patch_namespaced_custom_object_status(GROUP, VERSION, "default", plural, "circle", patch)
     page = tmp_path / "report.html"
     done = fermata("report", "--from-cluster", "--pool", "patched", "--json", "--out", str(page), *at)
     assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["runs"][0]["avg_jct_s"] == 2.0
-    assert "how long it took, and left out: 1 workflow." in page.read_text()
+    found = json.loads(done.stdout)
+    assert (found["workflows"], found["shared_cap"], found["untold"], found["unrun"]) == (1, 1, 1, 0)
+    assert found["runs"][0]["avg_jct_s"] == 2.0
+    assert "Left out: 1 workflow finished with a status that does not say" in page.read_text()
     done = fermata("trace", "export", "--from-cluster", "--pool", "patched", "-o", str(tmp_path / "x"), *at)
-    assert "1 finished workflow of pool patched" in done.stderr
+    assert "2 finished workflows of pool patched" in done.stderr
     cluster.objects.delete_cluster_custom_object(GROUP, VERSION, "executorpools", "patched")  # others list pools
 
 

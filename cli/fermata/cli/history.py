@@ -42,7 +42,8 @@ class History:
     facts: Sequence[WorkflowFact]  # [jobs]
     unfinished: int
     unfit: int  # finished, but with tasks that do not fit into the pool as it is now
-    untold: int  # finished, but the status says of no stage that it ran, or not how long it all took
+    unrun: int  # finished, and nothing of it had run
+    untold: int  # finished, but the status does not say what ran, or how long it all took
     apart: Sequence[str]  # [jobs] why its JCT is not set against a simulated one; empty where it is
 
     @property
@@ -65,6 +66,17 @@ class History:
     def failed(self) -> int:
         """How many jobs have a stage that failed, or was stopped."""
         return sum(not job.succeeded for job in self.jobs)
+
+    @property
+    def left_out(self) -> dict[str, int]:
+        """How many workflows of the pool are not among the jobs at all, by why; none that is 0."""
+        found = {
+            "not finished": self.unfinished,
+            "with tasks that do not fit into the pool any more": self.unfit,
+            "of which nothing had run when it ended": self.unrun,
+            "finished with a status that does not say what ran, or how long it took": self.untold,
+        }
+        return {why: count for why, count in found.items() if count}
 
     def count(self, reason: str) -> int:
         """Return how many jobs are `apart` for a reason; for "", how many are not."""
@@ -102,12 +114,26 @@ async def read_history(cluster: Cluster, pool: str | None) -> History:
     if not finished:
         raise InputError(f"no workflow of pool {pool!r} has finished on {cluster.server}")
     if not fit:
-        raise InputError(f"{counted(len(finished), 'workflow')} of pool {pool!r} finished, but no status says what "
-                         "ran and how long it took, or it does not fit into the pool any more")  # fmt: skip
+        raise InputError(f"{counted(len(finished), 'workflow')} of pool {pool!r} finished, but nothing of it ran, or "
+                         "no status says what did and how long, or it does not fit into the pool any more")  # fmt: skip
     fit.sort(key=lambda pair: pair[0])
     jobs, facts = zip(*fit, strict=True)
-    unfinished, unfit, untold = len(mine) - len(finished), len(told) - len(fit), len(finished) - len(told)
-    return History(fact, jobs, facts, unfinished, unfit, untold, [_apart(*pair) for pair in fit])
+    unrun = sum(_never_ran(row) for row in finished)
+    return History(
+        pool=fact,
+        jobs=jobs,
+        facts=facts,
+        unfinished=len(mine) - len(finished),
+        unfit=len(told) - len(fit),
+        unrun=unrun,
+        untold=len(finished) - len(told) - unrun,
+        apart=[_apart(*pair) for pair in fit],
+    )
+
+
+def _never_ran(fact: WorkflowFact) -> bool:
+    """Tell whether a finished workflow's status says of its stages that none was started."""
+    return bool(fact.status.stages) and all(row.start_time is None for row in fact.status.stages)
 
 
 def _apart(job: PastJob, fact: WorkflowFact) -> str:

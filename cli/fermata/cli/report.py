@@ -164,13 +164,9 @@ def _caveats(history: History) -> list[str]:
         "The pool is simulated as large as it is now.",
         "The simulator starts tasks at once and nodes have room for them; a cluster takes a moment, and may not.",
     ]
+    notes += [f"Left out: {_workflows(count)} {why}." for why, count in history.left_out.items()]
     if history.unfinished:
-        notes.append(f"Not finished and left out: {_workflows(history.unfinished)}; long ones are likelier to be.")
-    if history.unfit:
-        notes.append(f"With tasks that do not fit into the pool any more, and left out: {_workflows(history.unfit)}.")
-    if history.untold:
-        untold = "Finished with a status that does not say what ran, or how long it took, and left out"
-        notes.append(f"{untold}: {_workflows(history.untold)}.")
+        notes.append("Long workflows are likelier to be among those that are not finished.")
     if history.failed:
         notes.append(f"Failed: {_workflows(history.failed)}, whose JCT lasts until then, measured and simulated alike.")
     if history.pool.spec is not None and (problem := fallback_of(history.pool.spec.fallback)[1]):
@@ -228,7 +224,8 @@ def _tell(page: Report, history: History, out: Path, *, as_json: bool) -> None:
         facts = {"pool": history.pool.meta.name, "executors": history.executors, "base": view.section.base}
         counts = {"workflows": history.count(""), "unfinished": history.unfinished}
         counts |= {"shared_cap": history.count(SHARED_CAP), "suspended": history.count(SUSPENDED)}
-        counts["deadline"] = history.count(DEADLINE)
+        counts |= {"deadline": history.count(DEADLINE), "unfit": history.unfit}
+        counts |= {"unrun": history.unrun, "untold": history.untold}
         print(json.dumps(only_finite({**facts, **counts, "runs": rows, "report": str(out)})))
         return
     print(f"{_workflows(history.count(''))} of pool {history.pool.meta.name}, {counted(history.executors, 'executor')}")
@@ -241,6 +238,8 @@ def _tell(page: Report, history: History, out: Path, *, as_json: bool) -> None:
         print(f"{row['name']:<{width}}  mean JCT {mean_s}, held {held_s}  {against}")
     for text in _apart(history):
         print(f"not counted: {text}")
+    for why, count in history.left_out.items():
+        print(f"left out: {_workflows(count)} {why}")
     print(f"report: {out}")
 
 

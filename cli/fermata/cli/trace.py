@@ -219,13 +219,8 @@ def _from_cluster(pool: str | None, kubeconfig: Path | None) -> Trace:
     history = ask(kubeconfig, lambda cluster: read_history(cluster, pool))
     finished = counted(len(history.jobs), "finished workflow")
     _say(f"{finished} of pool {history.pool.meta.name}: use --executors {history.executors}")
-    for count, why in (
-        (history.unfinished, "not finished"),
-        (history.unfit, "with tasks that do not fit into the pool any more"),
-        (history.untold, "finished with a status that does not say what ran, or how long it took"),
-    ):
-        if count:
-            _say(f"{counted(count, 'workflow')} left out: {why}")
+    for why, count in history.left_out.items():
+        _say(f"{counted(count, 'workflow')} left out: {why}")
     if history.capped:
         capped = counted(history.capped, "workflow")
         _say(f"{capped} had a parallelism set, which a trace does not say")

@@ -103,9 +103,18 @@ class Ledger:
                 committed.pop(name)
         # A gated stage may be held between its tasks, too, and all that counts together.
         gated = {stage.spec.name: stage.held_s for stage in view.stages if stage.gated}
-        account.stages = {name: meter for name, meter in account.stages.items() if name in ready or name in gated}
+        # Until its status says so it is known here alone, and one that has ended may have been held to its end.
+        over = {
+            stage.spec.name: stage.end_s
+            for stage in view.stages
+            if stage.end_s is not None and stage.job is not None and stage.job.gated
+        }
+        counted = {*ready, *gated, *over}
+        account.stages = {name: meter for name, meter in account.stages.items() if name in counted}
         for name, held_s in gated.items():
             account.stages.setdefault(name, Meter(held_s))
+        for name in over.keys() & account.stages.keys():
+            account.stages[name].turn(on=False, now_s=min(over[name], now_s))
         since_s = account.held.since_s
         if since_s is None:
             return

@@ -17,6 +17,8 @@ from fermata.operator.facts import WorkflowFact
 from fermata.operator.lanes import constant, task_duration_s
 from fermata.operator.progress import StageView, WorkflowView
 from fermata.operator.resources import StageStatus
+from fermata.operator.validate import is_dag
+from fermata.operator.view import without_edges
 from fermata.policy.earlier_runs import LEAST_S
 
 
@@ -64,8 +66,9 @@ def past_job(fact: WorkflowFact) -> PastJob | None:
     """Return a finished workflow, or None if nothing of it ever ran."""
     if fact.spec is None:
         return None
+    spec = fact.spec if is_dag(fact.spec) else without_edges(fact.spec)
     rows = {row.name: row for row in fact.status.stages if row.run_seconds is not None and row.start_time}
-    specs = [stage for stage in fact.spec.stages if stage.name in rows]
+    specs = [stage for stage in spec.stages if stage.name in rows]
     position = {stage.name: index for index, stage in enumerate(specs)}
     stages = []
     for stage in specs:
@@ -78,7 +81,7 @@ def past_job(fact: WorkflowFact) -> PastJob | None:
                 parents=tuple(position[name] for name in stage.depends_on if name in position),
                 tasks=tasks,
                 slots=stage.slots,
-                max_cap=_max_cap(tasks, stage.parallelism, fact.spec.parallelism),
+                max_cap=_max_cap(tasks, stage.parallelism, spec.parallelism),
                 duration_s=duration_s,
                 estimate_s=row.estimate_seconds or duration_s,
                 given=stage.estimate_seconds is not None,
@@ -88,7 +91,7 @@ def past_job(fact: WorkflowFact) -> PastJob | None:
     if not stages:
         return None
     jct_s = fact.status.jct_seconds if fact.status.jct_seconds is not None else math.nan
-    return PastJob(fact.arrival_s, fact.meta.uid, fact.title, weight(fact.spec.priority), tuple(stages), jct_s)
+    return PastJob(fact.arrival_s, fact.meta.uid, fact.title, weight(spec.priority), tuple(stages), jct_s)
 
 
 def come_at(job: PastJob, came_s: float) -> PastJob:

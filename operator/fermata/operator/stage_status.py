@@ -93,10 +93,11 @@ def stage_held_no_more(stage: StageStatus, account: Account) -> dict[str, Any]:
 
 
 def _held_s(stage: StageView, meter: Meter, before: StageStatus | None) -> float:
-    """Return for how long a stage was held so far, and between its tasks; once it has ended, its status alone knows."""
+    """Return for how long a stage was held so far, and between its tasks; its status may know more than a new meter."""
+    held_s = round(meter.settled_s, 3)
     if stage.phase in ("Ready", "Running") or before is None:
-        return round(meter.settled_s, 3)
-    return before.held_seconds or 0.0
+        return held_s
+    return max(before.held_seconds or 0.0, held_s)
 
 
 def _task_s(stage: StageView, run_s: float | None, before: StageStatus | None) -> float | None:

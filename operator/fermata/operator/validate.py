@@ -77,6 +77,11 @@ def workflow_problems(spec: WorkflowSpec, pool: ExecutorPoolSpec | None = None) 
     return problems
 
 
+def is_dag(spec: WorkflowSpec) -> bool:
+    """Tell whether the stages of a workflow are one: edits can make something else of what was accepted."""
+    return not (_duplicates(spec) or _unknown_parents(spec) or _cycles(spec))
+
+
 def too_many_slots(index: int, stage: str, slots: int, pool: ExecutorPoolSpec) -> Problem:
     """Return that no task of a stage, the one of that index, fits into a pool."""
     message = f"stage {stage!r} needs {slots} executors a task, the pool has {pool.executors}"

@@ -46,6 +46,7 @@ def view(
         before: an earlier view, whose shape still holds where neither spec nor estimates have changed, and which says
             what had ended while the workflow went on; without one its status does.
     """
+    arrival_s = _arrival_s(fact, jobs)
     known = {status.name: status for status in fact.status.stages}
     guesses = [estimates.of(fact.meta, stage) for stage in spec.stages]
     if before is not None and before.spec is spec and [stage.estimate for stage in before.stages] == guesses:
@@ -63,12 +64,12 @@ def view(
             begun = _failed(begun or blank, *refused[stage.name], now_s)
         if begun is not None:
             _bound_ends(stages, begun)
-        stages[stage.name] = begun or _waiting(blank, stages, fact.arrival_s)
+        stages[stage.name] = begun or _waiting(blank, stages, arrival_s)
     stages = {stage.name: stages[stage.name] for stage in spec.stages}
     removed = tuple(job for name, job in jobs.items() if name not in stages)
     missing = {} if fact.meta.deleting else _missing(stages, known, jobs, refused, started)
     ordered = tuple(stages.values())
-    seen = WorkflowView(fact, spec, ordered, fact.arrival_s, work_s, critical_path_s, width, "", None, removed, missing)
+    seen = WorkflowView(fact, spec, ordered, arrival_s, work_s, critical_path_s, width, "", None, removed, missing)
     return replace(seen, blocked=_blocked(seen, now_s), outcome=_outcome(seen, before, now_s))
 
 
@@ -138,6 +139,15 @@ def _begun(
         end_s = max(end_s or now_s, job.start_s)
         return replace(blank, phase="Failed", reason=job.stopped, message=message, end_s=end_s)
     return replace(blank, phase="Running", reason=job.amiss(now_s))
+
+
+def _arrival_s(fact: WorkflowFact, jobs: Mapping[str, JobFact]) -> float:
+    """Return when a workflow arrived: by the time that a stage of it was ready.
+
+    A Job says that as whoever started it saw it; of an arrival that was not seen as it came the second alone is known.
+    """
+    ready_s = min((job.ready_s for job in jobs.values()), default=math.inf)
+    return ready_s if fact.meta.created_s <= ready_s < fact.arrival_s <= ready_s + MOST_OFF_S else fact.arrival_s
 
 
 def _bound_ends(done: dict[str, StageView], begun: StageView) -> None:

@@ -150,6 +150,26 @@ def test_a_stage_that_has_begun_is_held_while_it_is_the_turn_of_none_of_its_task
     assert (status_then["heldSeconds"], status_then["gapSeconds"]) == (10.0, 10.0), "nothing of it ran meanwhile"
 
 
+def test_what_a_stage_was_held_between_its_tasks_is_told_though_no_status_could_be_written_meanwhile(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cluster = _cluster(2, wide=5.0, other=100.0)
+    asyncio.run(cluster._settle())
+    cluster.reconciler._seat._policy = _Pauses()
+    write = cluster.patch_workflow_status
+
+    async def fail_meanwhile(*args: Any) -> Raw:
+        if T0 + 4.0 <= cluster.now_s < T0 + 22.0:
+            raise ClusterError(500, "", "a bad moment")
+        return await write(*args)
+
+    monkeypatch.setattr(cluster, "patch_workflow_status", fail_meanwhile)
+    _run(cluster, {"other": (0.0, stage("a", estimateSeconds=9)), "wide": (0.0, stage("a", tasks=2))}, 60.0)
+    status, row = cluster.objects["uid-wide"]["status"], _row(cluster, "wide")
+    assert (row["state"], status["heldSeconds"]) == ("Succeeded", 10.0)
+    assert (row["heldSeconds"], row.get("heldSince")) == (10.0, None)
+
+
 def test_a_workflow_that_is_suspended_between_its_tasks_says_that_and_not_that_it_waits() -> None:
     cluster, made = _cluster(1, wide=5.0), [_workflow("wide", 0.0, stage("a", tasks=2))]
     edits = [(T0 + 1.0, lambda: cluster.edit("uid-wide", suspend=True))]

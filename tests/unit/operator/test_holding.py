@@ -628,6 +628,18 @@ def test_what_ran_counts_with_its_own_caps_and_what_never_ran_is_nobodys_parent(
     assert job.work_s == sum(row.tasks * row.slots * row.estimate_s for row in job.stages)
 
 
+@pytest.mark.parametrize(
+    "stages",
+    [[stage("a", "b"), stage("b", "a")], [stage("a", "gone"), stage("b", "a")], [stage("a"), stage("b"), stage("a")]],
+)
+def test_what_an_edit_made_something_else_than_a_dag_ran_without_its_edges(stages: list[dict[str, Any]]) -> None:
+    rows = [{"name": name, "state": "Succeeded", "startTime": render(T0), "runSeconds": 1.0} for name in "ab"]
+    job = past_job(workflow_fact_of("w", *stages, status={"stages": rows, "jctSeconds": 2.0}, parallelism=1))
+    assert job is not None
+    assert sorted((row.name, row.parents) for row in job.stages) == [("a", ()), ("b", ())]
+    assert shares_cap(job, 1)
+
+
 def test_what_goes_on_takes_its_estimate_and_at_least_what_it_took() -> None:
     fact = workflow_fact_of("w", stage("a"), stage("b", "a", estimateSeconds=7))
     assert fact.spec is not None

@@ -338,3 +338,17 @@ def test_an_arrival_is_known_better_than_to_the_second() -> None:
     assert workflow_fact_of("w", stage("a"), arrival_s=T0, now_s=T0 + 90).arrival_s == T0 + 0.5
     written = {"arrivalTime": render(T0 + 0.4)}
     assert workflow_fact_of("w", stage("a"), now_s=T0 + 90, status=written).arrival_s == T0 + 0.4
+
+
+@pytest.mark.parametrize(
+    ("ready_s", "arrival_s"), [(0.125, 0.125), (0.75, 0.5), (-0.25, 0.5), (-3600.0, 0.5), (3600.0, 0.5)]
+)
+def test_an_arrival_that_an_earlier_operator_saw_is_not_after_a_stage_was_ready(
+    ready_s: float, arrival_s: float
+) -> None:
+    fact = workflow_fact_of("w", stage("a"), stage("b"), arrival_s=T0, now_s=T0 + 90)
+    assert fact.spec is not None
+    begun = job_fact_of("w", "a", T0 + 90, start_s=T0 + ready_s + 0.25, held_s=0.25)
+    seen = view(fact, fact.spec, {"a": begun}, {}, {}, Estimates(), T0 + 90)
+    assert seen.arrival_s == T0 + arrival_s
+    assert seen.stages[1].ready_s == T0 + arrival_s
