@@ -377,14 +377,10 @@ def _tell(
 
 
 def _table(report: Report) -> Table:
-    from rich.table import Table
-
-    from fermata.cli.tables import with_interval
+    from fermata.cli.tables import plain_table, with_interval
     from fermata.sim.report import views_of
 
-    table = Table(box=None, header_style="dim", pad_edge=False)
-    for number, name in enumerate(("", "policy", "mean JCT s", "change %", "wait", "held", "run", "p99")):
-        table.add_column(name, justify="left" if number < 2 else "right", no_wrap=True)
+    table = plain_table(("", "policy", "mean JCT s", "change %", "wait", "held", "run", "p99"), texts=2)
     keys = ("avg_jct_s", "avg_wait_s", "avg_held_s", "avg_run_s", "p99_jct_s")
     for view in views_of(report):
         for place, row in enumerate(view.rows):

@@ -146,18 +146,10 @@ def _tell(found: Explanation, out: Path | None) -> None:
         print(f"report: {out}")
 
 
-def _table(title: str, *columns: str) -> Table:
-    from rich.table import Table
-
-    table = Table(box=None, header_style="dim", pad_edge=False)
-    table.add_column(title, no_wrap=True)
-    for name in columns:
-        table.add_column(name, justify="right", no_wrap=True)
-    return table
-
-
 def _importance_table(found: Explanation) -> Table:
-    table = _table("what the decisions depend on", "changed %", "JCT % without it")
+    from fermata.cli.tables import plain_table
+
+    table = plain_table(("what the decisions depend on", "changed %", "JCT % without it"))
     for each in (*found.groups, *found.features[:_ROWS]):
         without = "" if each.jct_percent is None else _number(each.jct_percent, 1.0, "+.2f")
         name = f"{each.name} (all)" if each.group else each.name
@@ -166,9 +158,10 @@ def _importance_table(found: Explanation) -> Table:
 
 
 def _behaviour_table(found: Explanation) -> Table:
+    from fermata.cli.tables import plain_table
     from fermata.policy.learned import ACTIONS
 
-    table = _table("scenario", "decisions", *(f"{name} %" for name in ACTIONS), "mean JCT s")
+    table = plain_table(("scenario", "decisions", *(f"{name} %" for name in ACTIONS), "mean JCT s"))
     for each in found.behaviour:
         shares = [_number(share, 100.0, ".1f") for share in each.shares]
         table.add_row(each.name, f"{each.decisions:,}", *shares, _number(each.avg_jct_s, 1.0, ",.2f"))
@@ -176,5 +169,6 @@ def _behaviour_table(found: Explanation) -> Table:
 
 
 def _number(found: Interval, scale: float, form: str) -> str:
-    mean = f"{scale * found.mean:{form}}"
-    return mean if math.isnan(found.ci95) else f"{mean} ± {scale * found.ci95:{form.replace('+', '')}}"
+    from fermata.cli.tables import with_half
+
+    return with_half(scale * found.mean, scale * found.ci95, form)

@@ -147,24 +147,18 @@ def _with_others(conditions: Conditions, scenarios: str) -> list[tuple[Scenario,
 
 
 def _table(model: str, rows: list[Headroom]) -> Table:
-    from rich.table import Table
+    from fermata.cli.tables import plain_table, with_half
 
     title = f"{model}: average JCT against srwf, and what trying every action in futures adds, 95% intervals"
-    table = Table(title=title, box=None, header_style="dim", pad_edge=False)
-    table.add_column("scenario", no_wrap=True)
-    for name in ("seeds", "decisions in doubt", "decided otherwise", "change %", "trying changes further %"):
-        table.add_column(name, justify="right", no_wrap=True)
+    figures = ("seeds", "decisions in doubt", "decided otherwise", "change %", "trying changes further %")
+    table = plain_table(("scenario", *figures), title=title)
     for row in rows:
         table.add_row(
             row.scenario,
             str(row.seeds),
             f"{row.asked:,}",
             f"{row.other:,}",
-            _with_interval(row.vs_base_pct, row.vs_base_ci95),
-            _with_interval(row.further_pct, row.further_ci95),
+            with_half(row.vs_base_pct, row.vs_base_ci95, "+.2f"),
+            with_half(row.further_pct, row.further_ci95, "+.2f"),
         )
     return table
-
-
-def _with_interval(percent: float, half: float | None) -> str:
-    return f"{percent:+.2f}" + ("" if half is None else f" ± {half:.2f}")

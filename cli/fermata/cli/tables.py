@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, TextIO
 
 from rich.console import Console
@@ -36,21 +37,29 @@ def show(*tables: Table, file: TextIO | None = None) -> None:
         console.print(table)
 
 
+def plain_table(columns: Sequence[str], texts: int = 1, title: str | None = None) -> Table:
+    """Return an empty table without lines: the first columns, so many, are texts, and the others figures."""
+    table = Table(title=title, box=None, header_style="dim", pad_edge=False)
+    for number, name in enumerate(columns):
+        table.add_column(name, justify="left" if number < texts else "right", no_wrap=True)
+    return table
+
+
 def half(ci95: float | None) -> str:
     """Return half of a 95% interval; a dash where it is of one value, which has none."""
     return "\N{EN DASH}" if ci95 is None else f"{ci95:.2f}"
 
 
-def with_half(mean: float, half: float, form: str) -> str:
+def with_half(mean: float, half: float | None, form: str) -> str:
     """Return a mean with half of its 95% interval behind it, and alone where it is of one value, which has none."""
-    return f"{mean:{form}}" + ("" if math.isnan(half) else f" ± {half:{form}}")
+    return f"{mean:{form}}" + ("" if half is None or math.isnan(half) else f" ± {half:{form.replace('+', '')}}")
 
 
 def with_interval(found: Paired, units: int) -> str:
     """Return a mean difference with its 95% interval, which a single value has none of."""
     if math.isnan(found.mean):
         return "unknown"
-    return f"{found.mean:+.2f}" + (f" ± {found.t95:.2f}" if units > 1 else "")
+    return with_half(found.mean, found.t95 if units > 1 else None, "+.2f")
 
 
 def scores_table(policy: str, scores: list[Score], more: str = "") -> Table:
@@ -63,11 +72,9 @@ def scores_table(policy: str, scores: list[Score], more: str = "") -> Table:
     """
     seeds = scores[0].seeds if scores else 0
     title = printable(f"{policy}: average JCT against the base, {seeds} seeds, 95% intervals{more and f', {more}'}")
-    table = Table(title=title, box=None, header_style="dim", pad_edge=False)  # 80 columns hold every figure
     weighs = any(score.weighted_vs_base_pct is not None for score in scores)
     first = ("change %", "by weight %") if weighs else ("JCT s", "change %")
-    for column in ("scenario", "base", *first, "p99 %", "max %", "held s"):
-        table.add_column(column, justify="left" if column in ("scenario", "base") else "right", no_wrap=True)
+    table = plain_table(("scenario", "base", *first, "p99 %", "max %", "held s"), 2, title)  # in 80 columns
     for score in scores:
         jct = f"{score.avg_jct_s:.2f} ± {score.ci95_s:.2f}"
         change = f"{score.vs_base_pct:+.2f} ± {score.vs_base_ci95:.2f}"

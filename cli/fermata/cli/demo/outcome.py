@@ -12,7 +12,7 @@ from rich.table import Table
 
 from fermata.cli.demo.examples import LEARNED, Setup
 from fermata.cli.provenance import sha256, versions
-from fermata.cli.tables import show, with_interval
+from fermata.cli.tables import plain_table, show, with_interval
 from fermata.policy.registry import shipped_model
 from fermata.policy.wording import counted
 from fermata.sim.demo import Result
@@ -85,10 +85,8 @@ def means_s(page: Report) -> dict[str, float]:
 
 
 def _table(page: Report) -> Table:
-    runs, table = page.sections[0].runs, Table(box=None, header_style="dim", pad_edge=False)
-    table.add_column("pool")
-    for name in ("mean JCT", "wait", "held", "run", "max", f"against {BASE}, paired"):
-        table.add_column(name, justify="right")
+    runs = page.sections[0].runs
+    table = plain_table(("pool", "mean JCT", "wait", "held", "run", "max", f"against {BASE}, paired"))
     base = next(run for run in runs if run.name == BASE)
     for run in runs:
         numbers = run_figures(run)
