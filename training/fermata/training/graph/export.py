@@ -13,6 +13,7 @@ import torch
 
 from fermata.policy.board import board_of
 from fermata.policy.dag import Dag
+from fermata.policy.graph import compressed, job_shape, path_lengths
 from fermata.policy.graph_features import JOB_FEATURES, OPTION_FEATURES, SCHEMA, STAGE_FEATURES, STATE_FEATURES
 from fermata.policy.graph_policy import GraphPolicy
 from fermata.policy.graph_state import GraphState, graph_state, join
@@ -61,23 +62,17 @@ def random_state(stages: int, random: np.random.Generator) -> tuple[ClusterState
         else []
         for stage, job in enumerate(stage_job.tolist())
     ]
-    pointer = np.cumsum([0, *map(len, parents)])
-    dag = Dag.of_parents(pointer, np.array([each for above in parents for each in above], np.int32))
+    pointer, parent = compressed(parents)
     estimate_s, tasks = random.lognormal(2.0, 1.0, stages), random.integers(1, 20, stages).astype(np.int32)
     roots = np.diff(pointer) == 0
-    path_s = estimate_s.copy()
-    for stage in range(stages - 1, -1, -1):
-        for above in parents[stage]:
-            path_s[above] = max(path_s[above], estimate_s[above] + path_s[stage])
-    work_s = np.bincount(stage_job, estimate_s * tasks, minlength=jobs).astype(np.float64)
+    path_s, _ = path_lengths(pointer, parent, estimate_s)
+    work_s, longest_s, width = job_shape(np.append(first, stages), estimate_s * tasks, path_s)
     running = np.zeros(stages, np.int32)
     executor_stage = np.full(20, IDLE, np.int32)
     executor_stage[:6] = random.choice(np.flatnonzero(roots), 6)
     np.add.at(running, executor_stage[:6], 1)
     executor_job = np.where(executor_stage == IDLE, IDLE, stage_job[executor_stage]).astype(np.int32)
     arrival_s = np.sort(random.uniform(0.0, 100.0, jobs))
-    longest_s = np.zeros(jobs)
-    np.maximum.at(longest_s, stage_job, path_s)
     state = ClusterState(
         now_s=100.0,
         free=14,
@@ -89,7 +84,7 @@ def random_state(stages: int, random: np.random.Generator) -> tuple[ClusterState
         job_work_s=work_s,
         job_remaining_work_s=work_s,
         job_critical_path_s=longest_s,
-        job_width=np.maximum(work_s / longest_s, 1.0),
+        job_width=np.maximum(width, 1.0),
         job_running=np.bincount(executor_job[:6], minlength=jobs).astype(np.int32),
         job_held_s=np.zeros(jobs),
         stage_job=stage_job,
@@ -111,7 +106,7 @@ def random_state(stages: int, random: np.random.Generator) -> tuple[ClusterState
         recent_work_s=random.choice(work_s, RECENT_ARRIVALS),
         recent_weight=np.ones(RECENT_ARRIVALS),
     )
-    return state, dag
+    return state, Dag.of_parents(pointer, parent)
 
 
 def _examples(seed: int = 0) -> Iterator[GraphState]:
