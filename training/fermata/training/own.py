@@ -63,9 +63,13 @@ def own_trace(path: str, executors: tuple[int, int]) -> OwnTrace:
     if not trace.task_duration_s.any():
         raise InputError("no job takes any time: nothing to compare", file=path)
     check_fits(trace, executors[0], path)
-    taught = _share_of(trace, "teach")  # of jobs that come only later nothing can be learned
-    kind = 2 if taught.tasks > taught.stages else 1 if taught.stages > taught.jobs else 0
+    kind = kind_of(_share_of(trace, "teach"))  # of jobs that come only later nothing can be learned
     return OwnTrace(path=absolute, sha256=sha256, kind=kind, executors=executors)
+
+
+def kind_of(trace: Trace) -> int:
+    """Return what jobs are, as an index into EXPERTS."""
+    return 2 if trace.tasks > trace.stages else 1 if trace.stages > trace.jobs else 0
 
 
 def check_teaches(own: OwnTrace) -> None:

@@ -21,6 +21,7 @@ from fermata.sim.metrics import over_base
 from fermata.sim.scenarios import Scenario
 from fermata.sim.simulate import simulate
 from fermata.sim.world import Tables, World, new_world, scored_by, tables_of
+from fermata.training.own import kind_of
 
 FloatArray = NDArray[np.float64]
 
@@ -38,8 +39,7 @@ def case_of(scenario: Scenario, seed: int) -> Case:
     """Draw an episode of a scenario and run it under shortest remaining work first."""
     trace = scenario.generate(seed)
     base_jct_s = float(simulate(trace, scenario.executors, SRWF).job_jct_s.mean())
-    kind = 2 if trace.tasks > trace.stages else 1 if trace.stages > trace.jobs else 0
-    return Case(tables_of(trace, scenario.executors), scenario.executors, base_jct_s, kind)
+    return Case(tables_of(trace, scenario.executors), scenario.executors, base_jct_s, kind_of(trace))
 
 
 @part
