@@ -209,6 +209,11 @@ class GraphConfig(Whole):
         """Sha256 over everything that changes the result."""
         return digest_of(self, self.workloads, {"processes", "checkpoint_every"})
 
+    def between(self, ends: tuple[float, float], iteration: int) -> float:
+        """Return where a value that goes from one end to the other over a run is at an iteration."""
+        share = iteration / max(self.iterations - 1, 1)
+        return ends[0] + share * (ends[1] - ends[0])
+
 
 def read_any(source: str) -> TrainConfig | GraphConfig | AllocationConfig | ScoresConfig:
     """Read a configuration, shipped or a YAML file: its `method` says of what kind; the teacher's has none.

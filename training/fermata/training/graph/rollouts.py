@@ -221,11 +221,9 @@ def drawn_scenario(config: GraphConfig, iteration: int, number: int, jobs: int) 
 
 def _length(config: GraphConfig, iteration: int, number: int) -> int:
     """Return how many jobs a sequence has after its warm-up."""
-    rollouts = config.rollouts
-    share = iteration / max(config.iterations - 1, 1)
-    mean = rollouts.jobs[0] + share * (rollouts.jobs[1] - rollouts.jobs[0])
+    mean = config.between(config.rollouts.jobs, iteration)
     drawn = np.random.default_rng([config.seed, iteration, number, 1]).exponential(mean)
-    return int(np.clip(round(drawn), 10, rollouts.most_jobs))
+    return int(np.clip(round(drawn), 10, config.rollouts.most_jobs))
 
 
 class Arrivals(NamedTuple):

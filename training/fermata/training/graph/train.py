@@ -37,7 +37,7 @@ from fermata.training.files import (
 from fermata.training.graph.config import GraphConfig
 from fermata.training.graph.network import GraphNetwork
 from fermata.training.graph.rollouts import Decisions, HeldOut, Unit, run_unit, score_held_out, weights_of
-from fermata.training.graph.update import METHODS, Told, between
+from fermata.training.graph.update import METHODS, Told
 from fermata.training.graph.workers import Workers, workers
 from fermata.training.progress import shown
 
@@ -123,7 +123,7 @@ def _iterate(config: GraphConfig, at: Progressed, who: Workers) -> tuple[Progres
         # The first decisions were made without it, so they say where the inputs lie and nothing else.
         decisions = _joined(who.map(run_unit, [_with(unit, weights_of(at.network)) for unit in units]))
     for group in at.optimiser.param_groups:
-        group["lr"] = between(config.update.learning_rate, config, at.iteration)
+        group["lr"] = config.between(config.update.learning_rate, at.iteration)
     told = METHODS[config.method](at.network, at.optimiser, decisions, config, at.iteration)
     return at._replace(iteration=at.iteration + 1), told
 

@@ -87,12 +87,6 @@ def _slice(decisions: Decisions, first: int, end: int, device: torch.device) -> 
     return Chosen(tensors(graph, device), *(torch.from_numpy(column).to(device) for column in columns))
 
 
-def between(ends: tuple[float, float], config: GraphConfig, iteration: int) -> float:
-    """Return where a value that goes from one end to the other over a run is at an iteration."""
-    share = iteration / max(config.iterations - 1, 1)
-    return ends[0] + share * (ends[1] - ends[0])
-
-
 def _normal(advantage: Floats, counts: NDArray[np.bool_]) -> Floats:
     """Return advantages of spread 1 over the decisions that count, 0 elsewhere; their mean is left alone."""
     spread = float(advantage[counts].std()) if counts.any() else 1.0
@@ -107,7 +101,7 @@ def reinforce(
     device = network.device
     advantage = torch.from_numpy(_normal(decisions.advantage, decisions.counts)).float().to(device)
     counts = torch.from_numpy(decisions.counts).float().to(device)
-    bonus = between(config.update.entropy, config, iteration)
+    bonus = config.between(config.update.entropy, iteration)
     total, states = max(float(decisions.counts.sum()), 1.0), len(decisions.row)
     entropy = 0.0
     optimiser.zero_grad()
@@ -166,7 +160,7 @@ def ppo(
     advantage, target, counts = (
         torch.from_numpy(each).float().to(device) for each in (scaled, returns, decisions.counts)
     )
-    bonus = between(update.entropy, config, iteration)
+    bonus = config.between(update.entropy, iteration)
     told: list[tuple[float, float, float, float]] = []
     for _ in range(update.epochs):
         for chosen in np.array_split(random.permutation(len(slices)), min(update.minibatches, len(slices))):
