@@ -204,6 +204,11 @@ def note_of(run: Path, kind: type[M], ours: Callable[[bytes], bool], what: str) 
     return read_note(note, kind)
 
 
+def noted_by(*methods: str) -> Callable[[bytes], bool]:
+    """Return what tells whether a noted configuration is of one of these methods."""
+    return lambda noted: any(f'"method": "{each}"'.encode() in noted for each in methods)
+
+
 def unfinished(run: Path) -> InputError:
     """Return the error of a run of which nothing can be exported yet."""
     return InputError("this run is not finished; go on with it by fermata train", file=run)

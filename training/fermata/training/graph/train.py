@@ -26,6 +26,7 @@ from fermata.training.files import (
     CONFIG_FILE,
     claim,
     locked,
+    noted_by,
     put_moments,
     put_weights,
     read_note,
@@ -43,6 +44,7 @@ from fermata.training.progress import shown
 
 CHECKPOINT_FILE, NETWORK_FILE = "checkpoint.pt", "network.pt"
 _HELD_OUT_UNIT = 8  # episodes that are played side by side
+ours = noted_by(*METHODS)
 
 
 class Progressed(NamedTuple):
@@ -89,11 +91,6 @@ def _load_checkpoint(run: Path, config: GraphConfig, device: torch.device) -> Pr
     put_weights(at.network, content.pop("network"), path)
     put_moments(at.optimiser, content.pop("optimiser"), path)
     return at._replace(**content)
-
-
-def ours(noted: bytes) -> bool:
-    """Tell whether a noted configuration is of this kind: a teacher's has no method, an allocation's is evolution."""
-    return b'"method"' in noted and b'"method": "evolution"' not in noted
 
 
 def _joined(parts: list[Decisions]) -> Decisions:

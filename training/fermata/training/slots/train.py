@@ -27,7 +27,7 @@ from fermata.policy.slot_features import NAMES, SIZE
 from fermata.policy.slot_scores import SHIPPED
 from fermata.sim.processes import Workers
 from fermata.training.curves import Curves
-from fermata.training.files import claim, locked, note_of, unfinished, unfitting, write_arrays
+from fermata.training.files import claim, locked, note_of, noted_by, unfinished, unfitting, write_arrays
 from fermata.training.hpc.evolution import Evolution, single, taken_up
 from fermata.training.own import Part
 from fermata.training.progress import shown
@@ -35,6 +35,7 @@ from fermata.training.slots.config import ScoresConfig
 from fermata.training.slots.episodes import played
 
 STATE_FILE = "search.npz"
+ours = noted_by("scores")
 _SAVED = ("generation", "centre", "moment", "spread", "mean", "best", "least", "kept")  # of a state
 _AVERAGE = 0.9  # of the mean centre, a generation
 _LAST = 0.1  # of the rate, at the end
@@ -166,11 +167,6 @@ def _verdict(state: _State) -> str:
     if state.kept >= 0:
         return f"kept: generation {state.kept}; compare it with default on the rest of the trace (fermata evaluate)"
     return f"kept: {_name(state.kept)}: on the jobs that choose nothing that was found is better"
-
-
-def ours(noted: bytes) -> bool:
-    """Tell whether a noted configuration is of this kind."""
-    return b'"method": "scores"' in noted
 
 
 def _read_state(config: ScoresConfig, run: Path) -> _State:

@@ -20,13 +20,14 @@ from fermata.policy.allocation import ANSWERS, DECIMA_FEATURES, FEATURES, FULL, 
 from fermata.sim.processes import Workers
 from fermata.sim.spark.episode import check_data
 from fermata.training.curves import Curves
-from fermata.training.files import claim, locked, note_of, unfinished, write_arrays
+from fermata.training.files import claim, locked, note_of, noted_by, unfinished, write_arrays
 from fermata.training.hpc.evolution import Evolution, single, taken_up
 from fermata.training.progress import shown
 from fermata.training.spark.config import AllocationConfig
 from fermata.training.spark.episodes import Case, cost_in, cost_of, judged_cases, log_ratios
 
 STATE_FILE = "search.npz"
+ours = noted_by("evolution")
 _SAVED = ("generation", "centre", "moment", "spread", "mean", "best", "least")  # of a state
 _AVERAGE = 0.9  # of the mean centre, a generation
 # Where a search begins: score and logarithm of the cap by input. It is `srwf-work-share` with what short searches find
@@ -153,11 +154,6 @@ def _judge(state: _State, judged: Sequence[Case], waits: bool, log: Curves, cons
             said = ", ".join(f"{kind} {100.0 * np.expm1(ratio):+.1f}%" for kind, ratio in ratios.items())
             console.print(f"generation {state.generation}: {said} against the better tuned heuristic")
     return state
-
-
-def ours(noted: bytes) -> bool:
-    """Tell whether a noted configuration is of this kind."""
-    return b'"method": "evolution"' in noted
 
 
 def _read_state(config: AllocationConfig, run: Path) -> _State:
