@@ -31,7 +31,7 @@ from fermata.policy.board import Board
 from fermata.policy.decide import BoardPolicy
 from fermata.policy.errors import ModelError
 from fermata.policy.features import SIZE as HOLD_SIZE
-from fermata.policy.onnx_file import RUNTIME_ERRORS, OnnxFile, Session, first_line
+from fermata.policy.onnx_file import OnnxFile, Session, numbers_from
 from fermata.policy.onnx_policy import INPUT as HOLD_INPUT
 from fermata.policy.onnx_policy import OnnxPolicy
 from fermata.policy.weights import expect_finite, unpacked
@@ -109,11 +109,7 @@ class AllocationPolicy(BoardPolicy):
         Raises:
             ModelError: the runtime fails, or an answer is not finite.
         """
-        try:
-            (answer,) = self.session.run([OUTPUT], {INPUT: rows, **self.others})
-            answers = np.asarray(answer, np.float64)
-        except (*RUNTIME_ERRORS, TypeError) as error:
-            raise ModelError(f"policy {self.name!r} failed: {first_line(error)}") from error
+        (answers,) = numbers_from(self.session, [OUTPUT], {INPUT: rows, **self.others}, self.name)
         if answers.shape != (len(rows), ANSWERS) or not np.isfinite(answers).all():
             raise ModelError(f"policy {self.name!r} answered with {answers.shape}, or a number that is not finite")
         return answers

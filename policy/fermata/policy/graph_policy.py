@@ -22,7 +22,7 @@ from fermata.policy.errors import ModelError
 from fermata.policy.graph_actions import SPACES, WAIT_SPACE, BatchScores, Scores, Space, action_of, best
 from fermata.policy.graph_features import JOB_FEATURES, OPTION_FEATURES, OPTIONS, SCHEMA, STAGE_FEATURES, STATE_FEATURES
 from fermata.policy.graph_state import GraphState, graph_state
-from fermata.policy.onnx_file import RUNTIME_ERRORS, OnnxFile, Session, first_line, open_onnx
+from fermata.policy.onnx_file import OnnxFile, Session, numbers_from, open_onnx
 from fermata.policy.rows import column
 
 _MOST_STEPS = 1000
@@ -95,11 +95,7 @@ class GraphPolicy(GraphReader):
         Raises:
             ModelError: the runtime fails, an output has another shape than it must, or a score is not a number.
         """
-        try:
-            answer = self.session.run(_OUTPUTS, graph._asdict())
-            stage, option, delay, wait = (np.asarray(each, np.float64) for each in answer)
-        except (*RUNTIME_ERRORS, TypeError) as error:
-            raise ModelError(f"policy {self.name!r} failed: {first_line(error)}") from error
+        stage, option, delay, wait = numbers_from(self.session, _OUTPUTS, graph._asdict(), self.name)
         choices = len(graph.choice_stage)
         expected = ((choices,), (choices, OPTIONS), (choices, self.space.delays), (len(graph.can_wait),))
         if tuple(each.shape for each in (stage, option, delay, wait)) != expected:

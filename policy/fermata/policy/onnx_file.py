@@ -186,6 +186,20 @@ def _read(path: Path) -> bytes:
         raise ModelError(f"{path}: cannot be read: {error.strerror or error}") from error
 
 
+def numbers_from(
+    session: Session, outputs: Sequence[str], inputs: Mapping[str, NDArray[Any]], policy: str
+) -> list[NDArray[np.float64]]:
+    """Return outputs, by their names, as numbers; `policy` is the name of the one that asks.
+
+    Raises:
+        ModelError: the file cannot be run, or an output is no tensor of numbers.
+    """
+    try:
+        return [np.asarray(answer, np.float64) for answer in session.run(outputs, inputs)]
+    except (*RUNTIME_ERRORS, TypeError) as error:
+        raise ModelError(f"policy {policy!r} failed: {first_line(error)}") from error
+
+
 def first_line(error: Exception) -> str:
     """Return the first line of an error of ONNX Runtime, which may have many."""
     return str(error).strip().partition("\n")[0]

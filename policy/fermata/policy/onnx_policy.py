@@ -22,7 +22,7 @@ from fermata.policy.decide import BoardPolicy
 from fermata.policy.errors import ModelError
 from fermata.policy.features import SCHEMA, SIZE, observe_board
 from fermata.policy.learned import ACTIONS, EXECUTORS, START_HEAD, cheapest, dearer, reach_of
-from fermata.policy.onnx_file import MAX_MODEL_BYTES, RUNTIME_ERRORS, OnnxFile, Session, first_line, open_onnx
+from fermata.policy.onnx_file import MAX_MODEL_BYTES, OnnxFile, Session, numbers_from, open_onnx
 from fermata.policy.rows import Values, new_values
 from fermata.policy.slot_scores import weights_in
 
@@ -112,11 +112,7 @@ class OnnxPolicy(BoardPolicy):
         Raises:
             ModelError: the runtime fails, or a cost is not finite.
         """
-        try:
-            (answer,) = self.session.run([OUTPUT], {INPUT: rows})
-            costs = np.asarray(answer, dtype=np.float64)  # an output may be no tensor at all
-        except (*RUNTIME_ERRORS, TypeError) as error:
-            raise ModelError(f"policy {self.name!r} failed: {first_line(error)}") from error
+        (costs,) = numbers_from(self.session, [OUTPUT], {INPUT: rows}, self.name)
         if not np.isfinite(costs).all():
             raise ModelError(f"policy {self.name!r} answered with a number that is not finite")
         return costs

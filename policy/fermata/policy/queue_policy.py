@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from fermata.policy.action import START, WAIT, Action
 from fermata.policy.errors import ModelError
-from fermata.policy.onnx_file import RUNTIME_ERRORS, OnnxFile, Session, first_line
+from fermata.policy.onnx_file import OnnxFile, Session, numbers_from
 from fermata.policy.queue_features import FEATURE_NAMES, FEATURES, INTERVAL_S, SCHEMA, choices_of
 from fermata.policy.state import ClusterState
 
@@ -59,11 +59,7 @@ class QueuePolicy:
         Raises:
             ModelError: the runtime fails, or a score is not finite.
         """
-        try:
-            (answer,) = self.session.run([OUTPUT], {INPUT: rows})
-            scores = np.asarray(answer, dtype=np.float64)
-        except (*RUNTIME_ERRORS, TypeError) as error:
-            raise ModelError(f"policy {self.name!r} failed: {first_line(error)}") from error
+        (scores,) = numbers_from(self.session, [OUTPUT], {INPUT: rows}, self.name)
         if scores.shape != rows.shape[:1] or not np.isfinite(scores).all():
             raise ModelError(f"policy {self.name!r} answered with {scores.shape}, or with a number that is not finite")
         return scores
