@@ -24,6 +24,7 @@ from fermata.sim.kube.errors import (
     invalid,
     invalid_options,
     not_found,
+    required,
     unsupported_media_type,
 )
 from fermata.sim.kube.identity import check_identity, check_preconditions
@@ -190,8 +191,7 @@ class Api:
         self, resource: Resource, namespace: str, name: str, wanted: Any, options: WriteOptions, *, status: bool
     ) -> tuple[Obj, bool]:
         if not options.field_manager:
-            cause = Cause("fieldManager", "Required value: is required for apply patch", "FieldValueRequired")
-            raise invalid_options("PatchOptions", [cause])
+            raise invalid_options("PatchOptions", [required("fieldManager", "is required for apply patch")])
         if not isinstance(wanted, dict) or not wanted.get("apiVersion") or not wanted.get("kind"):
             raise bad_request("invalid object type: /, Kind=")
         check_identity(resource, wanted, namespace, name)

@@ -23,6 +23,17 @@ class Cause:
     reason: str = "FieldValueInvalid"
 
 
+def required(field: str, why: str = "") -> Cause:
+    """Return that a field is missing, and why it may not."""
+    return Cause(field, f"Required value: {why}" if why else "Required value", "FieldValueRequired")
+
+
+def unsupported(field: str, value: Any, supported: Sequence[str]) -> Cause:
+    """Return that a field has another value than one of those that there are."""
+    told = ", ".join(f'"{each}"' for each in supported)
+    return Cause(field, f'Unsupported value: "{value}": supported values: {told}', "FieldValueNotSupported")
+
+
 class ApiError(Exception):
     """An answer other than success.
 
@@ -108,21 +119,22 @@ def _cause(cause: Cause) -> dict[str, str]:
 
 def invalid(resource: Resource, name: str, causes: Sequence[Cause]) -> ApiError:
     """422 that names every refused field."""
-    told = [f"{cause.field}: {cause.message}" for cause in causes]
-    text = told[0] if len(told) == 1 else f"[{', '.join(told)}]"
     kind = f"{resource.kind}.{resource.group}" if resource.group else resource.kind
     details: dict[str, Any] = {"name": name, "kind": resource.kind, "causes": [_cause(cause) for cause in causes]}
     if resource.group:
         details["group"] = resource.group
-    return ApiError(422, "Invalid", f'{kind} "{name}" is invalid: {text}', details)
+    return ApiError(422, "Invalid", f'{kind} "{name}" is invalid: {_told(causes)}', details)
+
+
+def _told(causes: Sequence[Cause]) -> str:
+    told = [f"{cause.field}: {cause.message}" for cause in causes]
+    return told[0] if len(told) == 1 else f"[{', '.join(told)}]"
 
 
 def invalid_options(kind: str, causes: Sequence[Cause]) -> ApiError:
     """422 for a query, or a body of options, that asks for what there is not; `kind` is such as `ListOptions`."""
-    told = [f"{cause.field}: {cause.message}" for cause in causes]
-    text = told[0] if len(told) == 1 else f"[{', '.join(told)}]"
     details = {"group": "meta.k8s.io", "kind": kind, "causes": [_cause(cause) for cause in causes]}
-    return ApiError(422, "Invalid", f'{kind}.meta.k8s.io "" is invalid: {text}', details)
+    return ApiError(422, "Invalid", f'{kind}.meta.k8s.io "" is invalid: {_told(causes)}', details)
 
 
 def too_large_version(asked: int, current: int) -> ApiError:

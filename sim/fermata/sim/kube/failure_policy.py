@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from fermata.sim.kube.errors import Cause
+from fermata.sim.kube.errors import Cause, required, unsupported
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -54,15 +54,14 @@ def validate_policy(policy: Obj, path: str) -> Iterator[Cause]:
                 yield Cause(place, "Invalid value: 0: must not be 0 for the In operator")
         for number, condition in enumerate(conditions or []):
             if not condition.get("type"):
-                yield Cause(f"{where}.onPodConditions[{number}].type", "Required value", "FieldValueRequired")
+                yield required(f"{where}.onPodConditions[{number}].type")
 
 
 def _validate_choice(value: str | None, supported: tuple[str, ...], path: str) -> Iterator[Cause]:
     if not value:
-        yield Cause(path, f"Required value: valid values: {', '.join(supported)}", "FieldValueRequired")
+        yield required(path, f"valid values: {', '.join(supported)}")
     elif value not in supported:
-        told = ", ".join(f'"{each}"' for each in supported)
-        yield Cause(path, f'Unsupported value: "{value}": supported values: {told}', "FieldValueNotSupported")
+        yield unsupported(path, value, supported)
 
 
 def judge(policy: Obj | None, status: Obj, pod: str) -> Judgement:

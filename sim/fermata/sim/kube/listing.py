@@ -15,6 +15,7 @@ from fermata.sim.kube.errors import (
     invalid_options,
     not_acceptable,
     too_large_version,
+    unsupported,
 )
 from fermata.sim.kube.selectors import parse_fields, parse_labels
 from fermata.sim.kube.store import Selection
@@ -181,8 +182,7 @@ def check_versions(query: Mapping[str, str], current: int) -> None:
         text = "Forbidden: resourceVersionMatch is forbidden unless resourceVersion is provided"
         causes.append(Cause("resourceVersionMatch", text, _FORBIDDEN))
     elif match not in ("", "Exact", "NotOlderThan"):
-        text = f'Unsupported value: "{match}": supported values: "Exact", "NotOlderThan", ""'
-        causes.append(Cause("resourceVersionMatch", text, "FieldValueNotSupported"))
+        causes.append(unsupported("resourceVersionMatch", match, ("Exact", "NotOlderThan", "")))
     elif match == "Exact" and since == "0":
         text = 'Forbidden: resourceVersionMatch "exact" is forbidden for resourceVersion "0"'
         causes.append(Cause("resourceVersionMatch", text, _FORBIDDEN))

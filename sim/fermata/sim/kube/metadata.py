@@ -10,7 +10,7 @@ import uuid
 from typing import TYPE_CHECKING, Any
 
 from fermata.sim.kube.clock import stamp
-from fermata.sim.kube.errors import Cause
+from fermata.sim.kube.errors import Cause, required
 from fermata.sim.kube.names import wrong_key, wrong_value
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def validate(
     """
     causes = _validate_names(meta, wrong_name) if old is None else []
     if not meta.get("name"):
-        causes.append(Cause("metadata.name", "Required value: name or generateName is required", "FieldValueRequired"))
+        causes.append(required("metadata.name", "name or generateName is required"))
     causes += _validate_labels(meta.get("labels"))
     causes += _validate_annotations(meta.get("annotations"))
     causes += _validate_owners(meta.get("ownerReferences"))

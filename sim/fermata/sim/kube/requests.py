@@ -140,8 +140,7 @@ def write_options_of(request: web.BaseRequest) -> WriteOptions:
         message = f'Unsupported value: ["{dry_run}"]: supported values: "All"'
         causes.append(errors.Cause("dryRun", message, "FieldValueNotSupported"))
     if validation not in ("Ignore", "Warn", "Strict"):
-        message = f'Unsupported value: "{validation}": supported values: "", "Ignore", "Strict", "Warn"'
-        causes.append(errors.Cause("fieldValidation", message, "FieldValueNotSupported"))
+        causes.append(errors.unsupported("fieldValidation", validation, ("", "Ignore", "Strict", "Warn")))
     manager = query.get("fieldManager", "")
     if len(manager) > _MANAGER_LIMIT:
         message = f"Too long: may not be more than {_MANAGER_LIMIT} bytes"
@@ -175,8 +174,8 @@ def delete_options_of(query: Mapping[str, str], body: Any) -> DeleteOptions:
     propagation = body.get("propagationPolicy") or query.get("propagationPolicy")
     orphan = body.get("orphanDependents")
     if propagation not in (None, "Background", "Foreground", "Orphan"):
-        message = f'Unsupported value: "{propagation}": supported values: "Foreground", "Background", "Orphan", "nil"'
-        cause = errors.Cause("propagationPolicy", message, "FieldValueNotSupported")
+        policies = ("Foreground", "Background", "Orphan", "nil")
+        cause = errors.unsupported("propagationPolicy", propagation, policies)
         raise errors.invalid_options("DeleteOptions", [cause])
     if propagation is not None and orphan is not None:
         message = f'Invalid value: "{propagation}": orphanDependents and deletionPropagation cannot be both set'

@@ -20,7 +20,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from fermata.sim.kube.clock import parse
-from fermata.sim.kube.errors import Cause
+from fermata.sim.kube.errors import Cause, required
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -229,7 +229,7 @@ def _validate_object(value: dict[str, Any], schema: Schema, path: str, old: Any)
     before = old if isinstance(old, dict) else {}
     for key in schema.get("required") or ():
         if key not in value:
-            yield Cause(f"{path}.{key}" if path else key, "Required value", "FieldValueRequired")
+            yield required(f"{path}.{key}" if path else key)
     most, fewest = schema.get("maxProperties"), schema.get("minProperties")
     if most is not None and len(value) > most:
         message = f"Too many: {len(value)}: must have at most {most} items"

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from fermata.sim.kube.budgets import check_budgets
 from fermata.sim.kube.clock import stamp
-from fermata.sim.kube.errors import Cause, conflict, invalid
+from fermata.sim.kube.errors import conflict, invalid, required
 from fermata.sim.kube.failure_policy import disrupted
 from fermata.sim.kube.identity import check_preconditions
 from fermata.sim.kube.store import Selection
@@ -26,7 +26,7 @@ def bind(api: Api, resource: Resource, namespace: str, name: str, binding: Obj, 
     entry = api.entry(resource, namespace, name)
     node = (binding.get("target") or {}).get("name")
     if not node:
-        raise invalid(resource, name, [Cause("target.name", "Required value", "FieldValueRequired")])
+        raise invalid(resource, name, [required("target.name")])
     uid = (binding.get("metadata") or {}).get("uid")
     check_preconditions(resource, entry, uid or None)
     pod = entry.load()

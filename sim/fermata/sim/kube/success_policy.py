@@ -9,7 +9,7 @@ import re
 from typing import TYPE_CHECKING
 
 from fermata.sim.kube.controllers.indexes import parse_indexes
-from fermata.sim.kube.errors import Cause
+from fermata.sim.kube.errors import Cause, required
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -42,8 +42,7 @@ def validate_success_policy(policy: Obj, completions: int, path: str) -> Iterato
     """Yield what the rules of a policy lack, each with its path; `completions` are those of the Job."""
     rules = policy.get("rules") or []
     if not rules:
-        message = "Required value: at least one rules must be specified when the successPolicy is specified"
-        yield Cause(f"{path}.rules", message, "FieldValueRequired")
+        yield required(f"{path}.rules", "at least one rules must be specified when the successPolicy is specified")
     if len(rules) > _MOST_RULES:
         message = f"Too many: {len(rules)}: must have at most {_MOST_RULES} items"
         yield Cause(f"{path}.rules", message, "FieldValueTooMany")
@@ -54,8 +53,7 @@ def validate_success_policy(policy: Obj, completions: int, path: str) -> Iterato
 def _validate_rule(rule: Obj, completions: int, where: str) -> Iterator[Cause]:
     text, count = rule.get("succeededIndexes"), rule.get("succeededCount")
     if text is None and count is None:
-        message = "Required value: at least one of succeededCount or succeededIndexes must be specified"
-        yield Cause(where, message, "FieldValueRequired")
+        yield required(where, "at least one of succeededCount or succeededIndexes must be specified")
     most, of_what = completions, "the number of specified completions"
     if text is not None:
         trouble = _trouble(text, completions)

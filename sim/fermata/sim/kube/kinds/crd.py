@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from fermata.sim.kube import jsonpath
 from fermata.sim.kube.cel import RuleError, compile_rules
 from fermata.sim.kube.clock import stamp
-from fermata.sim.kube.errors import Cause
+from fermata.sim.kube.errors import Cause, required, unsupported
 from fermata.sim.kube.kinds.base import Kind
 from fermata.sim.kube.schema import PatternError, pattern, set_defaults, validate
 
@@ -61,10 +61,10 @@ class CrdKind(Kind):
         del old
         spec = obj.get("spec")
         if not isinstance(spec, dict):
-            return [Cause("spec", "Required value", "FieldValueRequired")]
+            return [required("spec")]
         names = spec.get("names") or {}
         missing = [
-            Cause(f"spec.{path}", "Required value", "FieldValueRequired")
+            required(f"spec.{path}")
             for path, value in (
                 ("group", spec.get("group")),
                 ("names.plural", names.get("plural")),
@@ -82,8 +82,7 @@ class CrdKind(Kind):
             message = f'Invalid value: "{obj["metadata"]["name"]}": must be spec.names.plural+"."+spec.group'
             causes.append(Cause("metadata.name", message))
         if spec.get("scope") not in ("Namespaced", "Cluster"):
-            message = f'Unsupported value: "{spec.get("scope")}": supported values: "Cluster", "Namespaced"'
-            causes.append(Cause("spec.scope", message, "FieldValueNotSupported"))
+            causes.append(unsupported("spec.scope", spec.get("scope"), ("Cluster", "Namespaced")))
         if sum(bool(version.get("storage")) for version in spec["versions"]) != 1:
             message = "Invalid value: must have exactly one version marked as storage version"
             causes.append(Cause("spec.versions", message))
@@ -134,7 +133,7 @@ _TYPES = ("array", "boolean", "integer", "number", "object", "string")
 def _validate_schema(version: Obj, path: str) -> list[Cause]:
     schema = (version.get("schema") or {}).get("openAPIV3Schema")
     if not isinstance(schema, dict):
-        return [Cause(path, "Required value: schemas are required", "FieldValueRequired")]
+        return [required(path, "schemas are required")]
     if schema.get("type") != "object":
         return [Cause(f"{path}.type", f'Invalid value: "{schema.get("type")}": must be object at the root')]
     causes = list(_untyped(schema, path)) or list(_wrong_defaults(schema, path))
@@ -153,19 +152,16 @@ def _untyped(schema: Any, path: str) -> list[Cause]:
     causes: list[Cause] = []
     free = schema.get("x-kubernetes-int-or-string") or schema.get("x-kubernetes-preserve-unknown-fields")
     if not schema.get("type") and not free:
-        causes.append(Cause(f"{path}.type", "Required value: must not be empty for specified object fields",
-                            "FieldValueRequired"))  # fmt: skip
+        causes.append(required(f"{path}.type", "must not be empty for specified object fields"))
     elif schema.get("type") and schema["type"] not in _TYPES:
-        supported = ", ".join(f'"{name}"' for name in _TYPES)
-        message = f'Unsupported value: "{schema["type"]}": supported values: {supported}'
-        causes.append(Cause(f"{path}.type", message, "FieldValueNotSupported"))
+        causes.append(unsupported(f"{path}.type", schema["type"], _TYPES))
     causes += [*_unusable(schema, path), *_undefined(schema, path)]
     for key, below in (schema.get("properties") or {}).items():
         causes += _untyped(below, f"{path}.properties[{key}]")
     if schema.get("items") is not None:
         causes += _untyped(schema["items"], f"{path}.items")
     elif schema.get("type") == "array":
-        causes.append(Cause(f"{path}.items", "Required value: must be specified", "FieldValueRequired"))
+        causes.append(required(f"{path}.items", "must be specified"))
     additional = schema.get("additionalProperties")
     if additional is not None and not isinstance(additional, bool):
         causes += _untyped(additional, f"{path}.additionalProperties")
@@ -181,8 +177,7 @@ def _unusable(schema: Obj, path: str) -> Iterator[Cause]:
             message = f'Invalid value: "{text}": must be a valid regular expression, but isn\'t: {error}'
             yield Cause(f"{path}.pattern", message)
     if schema.get("x-kubernetes-list-type") == "map" and not schema.get("x-kubernetes-list-map-keys"):
-        message = "Required value: must not be empty if x-kubernetes-list-type is map"
-        yield Cause(f"{path}.x-kubernetes-list-map-keys", message, "FieldValueRequired")
+        yield required(f"{path}.x-kubernetes-list-map-keys", "must not be empty if x-kubernetes-list-type is map")
 
 
 def _wrong_defaults(schema: Obj, path: str) -> Iterator[Cause]:

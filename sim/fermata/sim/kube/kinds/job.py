@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from fermata.sim.kube.errors import Cause
+from fermata.sim.kube.errors import Cause, required, unsupported
 from fermata.sim.kube.failure_policy import validate_policy
 from fermata.sim.kube.kinds.base import Kind
 from fermata.sim.kube.kinds.pod import default_pod_spec, validate_pod_spec
@@ -112,7 +112,7 @@ class JobKind(Kind):
         """Refuse an incomplete Job and changes of what must stand."""
         spec = obj.get("spec")
         if not isinstance(spec, dict):
-            return [Cause("spec", "Required value", "FieldValueRequired")]
+            return [required("spec")]
         causes = [
             Cause(f"spec.{key}", f"Invalid value: {spec[key]}: must be greater than or equal to 0")
             for key in _COUNTS
@@ -122,7 +122,7 @@ class JobKind(Kind):
             # Its name is a label of its pods.
             causes.append(Cause("spec.template.labels", "Invalid value: must be no more than 63 characters"))
         if spec.get("manualSelector") and not spec.get("selector"):
-            causes.append(Cause("spec.selector", "Required value", "FieldValueRequired"))
+            causes.append(required("spec.selector"))
         if spec.get("selector") and not spec.get("manualSelector") and not _selects_own_pods(obj):
             causes.append(Cause("spec.selector", "Invalid value: `selector` not auto-generated"))
         if not spec.get("manualSelector"):
@@ -134,8 +134,7 @@ class JobKind(Kind):
         pod_spec = template.get("spec") if isinstance(template, dict) else None
         causes += validate_pod_spec(pod_spec, "spec.template.spec")
         if isinstance(pod_spec, dict) and pod_spec.get("restartPolicy") == "Always":
-            message = 'Required value: valid values: "OnFailure", "Never"'
-            causes.append(Cause("spec.template.spec.restartPolicy", message, "FieldValueRequired"))
+            causes.append(required("spec.template.spec.restartPolicy", 'valid values: "OnFailure", "Never"'))
         if old is not None and not causes:
             causes += _validate_change(spec, old)
         return causes
@@ -164,12 +163,10 @@ def _selects_own_pods(obj: Obj) -> bool:
 def _validate_mode(spec: Obj, name: str) -> list[Cause]:
     mode = spec.get("completionMode")
     if mode not in ("Indexed", "NonIndexed"):
-        message = f'Unsupported value: "{mode}": supported values: "Indexed", "NonIndexed"'
-        return [Cause("spec.completionMode", message, "FieldValueNotSupported")]
+        return [unsupported("spec.completionMode", mode, ("Indexed", "NonIndexed"))]
     if mode == "Indexed":
         if spec.get("completions") is None:
-            message = "Required value: when completion mode is Indexed"
-            return [Cause("spec.completions", message, "FieldValueRequired")]
+            return [required("spec.completions", "when completion mode is Indexed")]
         if isinstance(spec.get("parallelism"), int) and spec["parallelism"] > _MOST_INDEXED:
             message = f"must be less than or equal to {_MOST_INDEXED} when completion mode is Indexed"
             return [Cause("spec.parallelism", f"Invalid value: {spec['parallelism']}: {message}")]
@@ -194,8 +191,7 @@ def _validate_indexes(spec: Obj) -> Iterator[Cause]:
             yield Cause("spec.maxFailedIndexes", message)
         return
     if most is not None:
-        message = "Required value: when maxFailedIndexes is specified"
-        yield Cause("spec.backoffLimitPerIndex", message, "FieldValueRequired")
+        yield required("spec.backoffLimitPerIndex", "when maxFailedIndexes is specified")
     for number, rule in enumerate((spec.get("podFailurePolicy") or {}).get("rules") or []):
         if rule.get("action") == "FailIndex":
             message = 'Invalid value: "FailIndex": requires the backoffLimitPerIndex to be set'
@@ -209,9 +205,7 @@ def _validate_policies(spec: Obj) -> Iterator[Cause]:
     )
     supported = _REPLACEMENTS if on_failure is None else _REPLACEMENTS[:1]
     if replacement not in (None, *supported):
-        told = ", ".join(f'"{each}"' for each in supported)
-        message = f'Unsupported value: "{replacement}": supported values: {told}'
-        yield Cause("spec.podReplacementPolicy", message, "FieldValueNotSupported")
+        yield unsupported("spec.podReplacementPolicy", replacement, supported)
     if on_failure is not None:
         yield from validate_policy(on_failure, "spec.podFailurePolicy")
         pod_spec = (spec.get("template") or {}).get("spec") or {}

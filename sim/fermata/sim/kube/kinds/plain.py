@@ -6,7 +6,7 @@ import base64
 import re
 from typing import TYPE_CHECKING
 
-from fermata.sim.kube.errors import Cause, MistypedError
+from fermata.sim.kube.errors import Cause, MistypedError, required
 from fermata.sim.kube.kinds.base import Kind
 from fermata.sim.kube.quantity import parse_quantities
 
@@ -162,7 +162,7 @@ class EventKind(WithoutGeneration):
             causes.append(Cause("involvedObject.namespace", message))
         if "regarding" in obj:
             needed = ("eventTime", "reportingController", "reportingInstance", "action", "reason")
-            causes += [Cause(name, "Required value", "FieldValueRequired") for name in needed if not obj.get(name)]
+            causes += [required(name) for name in needed if not obj.get(name)]
         if obj.get("eventTime") and obj.get("type") not in ("Normal", "Warning"):
             causes.append(Cause("type", f'Invalid value: "{obj.get("type", "")}": '))
         return causes

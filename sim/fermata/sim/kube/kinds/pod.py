@@ -7,7 +7,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from fermata.sim.kube.clock import stamp
-from fermata.sim.kube.errors import Cause
+from fermata.sim.kube.errors import Cause, required, unsupported
 from fermata.sim.kube.kinds.base import Kind
 from fermata.sim.kube.names import wrong_key
 from fermata.sim.kube.quantity import parse_quantities
@@ -59,12 +59,12 @@ def validate_pod_spec(spec: Any, path: str) -> list[Cause]:
         MistypedError: an amount is no quantity, which is found when an object is read.
     """
     if not isinstance(spec, dict):
-        return [Cause(path, "Required value", "FieldValueRequired")]
+        return [required(path)]
     causes: list[Cause] = []
     if spec.get("restartPolicy") not in _RESTART_POLICIES:
-        causes.append(_unsupported(f"{path}.restartPolicy", spec.get("restartPolicy"), _RESTART_POLICIES))
+        causes.append(unsupported(f"{path}.restartPolicy", spec.get("restartPolicy"), _RESTART_POLICIES))
     if not _items(spec.get("containers")):
-        causes.append(Cause(f"{path}.containers", "Required value", "FieldValueRequired"))
+        causes.append(required(f"{path}.containers"))
     names: set[str] = set()
     for field in ("initContainers", "containers"):
         for position, container in enumerate(_items(spec.get(field))):
@@ -79,7 +79,7 @@ def validate_pod_spec(spec: Any, path: str) -> list[Cause]:
         message = f'Invalid value: "{spec["hostname"]}": must be a lowercase RFC 1123 label'
         causes.append(Cause(f"{path}.hostname", message))
     if spec.get("dnsPolicy") not in (None, *_DNS_POLICIES):
-        causes.append(_unsupported(f"{path}.dnsPolicy", spec["dnsPolicy"], _DNS_POLICIES))
+        causes.append(unsupported(f"{path}.dnsPolicy", spec["dnsPolicy"], _DNS_POLICIES))
     gates = [str(gate.get("name") or "") for gate in _items(spec.get("schedulingGates"))]
     causes += [
         Cause(f"{path}.schedulingGates[{position}]", f'Duplicate value: "{gate}"', "FieldValueDuplicate")
@@ -101,7 +101,7 @@ def _validate_container(container: Obj, path: str, names: set[str]) -> list[Caus
     causes: list[Cause] = []
     name = container.get("name")
     if not name:
-        causes.append(Cause(f"{path}.name", "Required value", "FieldValueRequired"))
+        causes.append(required(f"{path}.name"))
     elif not isinstance(name, str) or not _DNS_LABEL.fullmatch(name):
         causes.append(Cause(f"{path}.name", f'Invalid value: "{name}": must be a lowercase RFC 1123 label'))
     elif name in names:
@@ -109,10 +109,10 @@ def _validate_container(container: Obj, path: str, names: set[str]) -> list[Caus
     else:
         names.add(name)
     if not container.get("image"):
-        causes.append(Cause(f"{path}.image", "Required value", "FieldValueRequired"))
+        causes.append(required(f"{path}.image"))
     for variable, entry in enumerate(_items(container.get("env"))):
         if not isinstance(entry.get("name"), str) or not entry["name"]:
-            causes.append(Cause(f"{path}.env[{variable}].name", "Required value", "FieldValueRequired"))
+            causes.append(required(f"{path}.env[{variable}].name"))
         elif "=" in entry["name"]:
             message = f'Invalid value: "{entry["name"]}": a valid environment variable name must not contain "="'
             causes.append(Cause(f"{path}.env[{variable}].name", message))
@@ -155,11 +155,6 @@ def _validate_volumes(spec: Obj, path: str) -> list[Cause]:
                     where = f"{path}.{field}[{position}].volumeMounts[{place}].name"
                     causes.append(Cause(where, f'Not found: "{mount.get("name")}"', "FieldValueNotFound"))
     return causes
-
-
-def _unsupported(field: str, value: Any, known: tuple[str, ...]) -> Cause:
-    supported = ", ".join(f'"{name}"' for name in known)
-    return Cause(field, f'Unsupported value: "{value}": supported values: {supported}', "FieldValueNotSupported")
 
 
 class PodKind(Kind):
