@@ -6,8 +6,8 @@ import numpy as np
 
 from fermata.sim.hpc.jobs import FloatArray
 from fermata.sim.hpc.simulate import Schedule
+from fermata.sim.metrics import bounded_slowdown
 
-BOUND_S = 10.0
 LONG_S = 3600.0
 WIDE_SHARE = 1 / 8
 
@@ -32,7 +32,7 @@ FIGURES = {
 
 def bounded_slowdowns(wait_s: FloatArray, runtime_s: FloatArray) -> FloatArray:
     """Return max(1, (wait + run time) / max(run time, 10 s)) of every job."""
-    return np.maximum(1.0, (wait_s + runtime_s) / np.maximum(runtime_s, BOUND_S))
+    return bounded_slowdown(wait_s + runtime_s, runtime_s)
 
 
 def figures(schedule: Schedule) -> dict[str, float]:
