@@ -8,6 +8,7 @@ import shlex
 import subprocess
 import sys
 import time
+from collections import Counter
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -75,6 +76,7 @@ def up(
         print(f"already up: {state.url}, process {state.pid}{told}")
         _tell_usage(folder)
         return
+    from fermata.operator.crds import manifests as own_manifests
     from fermata.sim.kube.plane import Options
 
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
@@ -87,7 +89,7 @@ def up(
         job_backoff_s=job_backoff_seconds,
         allow_local_commands=allow_local_commands,
     )
-    manifests = _own_manifests() if install_crds else []
+    manifests = own_manifests() if install_crds else []
     manifests += _read_manifests(crds) if crds is not None else []
     serve(options, folder, manifests, partial(_tell, folder=folder, allow_local_commands=allow_local_commands))
 
@@ -170,12 +172,6 @@ def _start_detached(folder: Path, log: Path, arguments: list[str]) -> tuple[Stat
     raise kind(f"the control plane did not start: {why} (see {log})")
 
 
-def _own_manifests() -> list[dict[str, Any]]:
-    from fermata.operator.crds import manifests
-
-    return manifests()
-
-
 def _read_manifests(folder: Path) -> list[dict[str, Any]]:
     from fermata.operator.manifests import documents_of
 
@@ -212,11 +208,7 @@ def _pod_phases(state: State, folder: Path) -> dict[str, int]:
     except (OSError, HTTPException, ValueError, KeyError) as error:  # a timeout is an OSError, broken JSON a ValueError
         told = f"the control plane at {state.url}, process {state.pid}, does not answer: {error}"
         raise FermataError(f"{told} (see {log_file(folder)})") from error
-    phases: dict[str, int] = {}
-    for pod in pods:
-        phase = pod.get("status", {}).get("phase", "Unknown")
-        phases[phase] = phases.get(phase, 0) + 1
-    return phases
+    return Counter(pod.get("status", {}).get("phase", "Unknown") for pod in pods)
 
 
 def _tell(state: State, folder: Path, *, allow_local_commands: bool) -> None:
