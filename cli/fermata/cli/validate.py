@@ -28,6 +28,7 @@ def validate(
     from fermata.operator.manifests import STANDARD_INPUT, check, read
     from fermata.operator.names import API_VERSION
     from fermata.policy.errors import InputError
+    from fermata.policy.wording import counted
 
     errors: list[InputError] = []
     checked = 0
@@ -47,4 +48,4 @@ def validate(
         print(f"fermata: {each}", file=sys.stderr)
     if errors:
         raise typer.Exit(InputError.exit_code)
-    print(f"{checked} object{'s' if checked != 1 else ''} valid")
+    print(f"{counted(checked, 'object')} valid")
