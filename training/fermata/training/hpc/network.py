@@ -24,8 +24,7 @@ def perceptron(features: int, outputs: int) -> nn.Sequential:
 
 def theta_of(network: nn.Sequential) -> NDArray[np.float64]:
     """Return weights and biases as the kernel wants them: layer by layer, weights row by row, then biases."""
-    parts = [parameter.detach().reshape(-1) for parameter in network.parameters()]
-    return np.asarray(torch.cat(parts).double().numpy())
+    return np.asarray(nn.utils.parameters_to_vector(network.parameters()).detach().double().numpy())
 
 
 class QueueNetwork(nn.Module):  # type: ignore[misc] # torch is not followed by mypy
