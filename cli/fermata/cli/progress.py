@@ -9,10 +9,7 @@ from contextlib import ExitStack, contextmanager
 from datetime import timedelta
 from threading import Lock
 
-from fermata.sim.ticking import every
-
-LINE_EVERY_S = 60.0
-TICK_S = 5.0  # by so much a line may be late
+from fermata.sim.ticking import LINE_EVERY_S, TICK_S, every
 
 
 @contextmanager

@@ -6,6 +6,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import Event, Thread
 
+LINE_EVERY_S = 60.0  # in a log, what goes on for long says so as often
+TICK_S = 5.0  # by so much such a line may be late
+
 
 @contextmanager
 def every(seconds: float, call: Callable[[], object]) -> Iterator[None]:

@@ -18,10 +18,8 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from fermata.sim.ticking import every
+from fermata.sim.ticking import LINE_EVERY_S, TICK_S, every
 
-LINE_EVERY_S = 60.0
-TICK_S = 5.0  # by so much a line may be late
 _SPEED_OVER_S = 600.0  # by default a bar goes by 30 s, and a generation of a search takes as long
 
 
