@@ -12,12 +12,12 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from fermata.sim.metrics import SLOWDOWN_THRESHOLD_S
 from fermata.sim.trace import Trace
 
 Floats = NDArray[np.float64]
 Objective = Literal["jct", "weighted_jct", "slowdown", "tail", "makespan_mix"]
 
-SLOWDOWN_S = 10.0  # jobs shorter than this count as so long
 TAIL_AFTER = 4.0  # a job is late when it has stayed for so many times the mean critical path of the episode's jobs
 TAIL_WEIGHT = 4.0  # each second of a late job costs so much more
 
@@ -54,7 +54,7 @@ def stays(objective: Objective, trace: Trace, executors: int, completion_s: Floa
     if objective == "weighted_jct":
         weight = trace.job_weight / trace.job_weight.mean()
     elif objective == "slowdown":
-        weight = 1.0 / np.maximum(critical_path_s, SLOWDOWN_S)
+        weight = 1.0 / np.maximum(critical_path_s, SLOWDOWN_THRESHOLD_S)
         weight /= weight.mean()
     paid = Stays(arrival_s, completion_s, weight)
     if objective == "tail":
