@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from operator import itemgetter
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fermata.operator.lanes import given_back_s
 from fermata.operator.past import PastJob, PastStage
@@ -24,9 +23,7 @@ from fermata.policy.errors import FermataError
 from fermata.policy.estimate_error import after_tasks
 from fermata.policy.graph import compressed, job_shape, path_lengths, shape_of_job
 from fermata.policy.guardrails import Guardrails
-from fermata.policy.state import IDLE, RECENT_ARRIVALS, ClusterState
-
-FloatArray = NDArray[np.float64]
+from fermata.policy.state import IDLE, RECENT_ARRIVALS, ClusterState, FloatArray
 
 
 class ReplayError(FermataError):

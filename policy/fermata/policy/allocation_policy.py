@@ -34,14 +34,13 @@ from fermata.policy.features import SIZE as HOLD_SIZE
 from fermata.policy.onnx_file import OnnxFile, Session, numbers_from
 from fermata.policy.onnx_policy import INPUT as HOLD_INPUT
 from fermata.policy.onnx_policy import OnnxPolicy
+from fermata.policy.state import FloatArray
 from fermata.policy.weights import expect_finite, unpacked
 
 INPUT, OUTPUT = "options", "answer"
 PART = "allocation"  # where a combined file's metadata says about this network what a file of its own says at the top
 ACTION_SPACES = ("none", "wait")
 TOLERANCE = 1e-5  # between graph and weights, absolute and relative
-
-FloatArray = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

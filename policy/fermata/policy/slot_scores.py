@@ -6,14 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fermata.policy.errors import ModelError
 from fermata.policy.several_slots import WEIGHTS
 from fermata.policy.slot_weights import SLOT_WEIGHTS
+from fermata.policy.state import FloatArray
 from fermata.policy.weights import expect_finite, unpacked
-
-FloatArray = NDArray[np.float64]
 
 PART = "several_executors"  # in the metadata of a model
 SCHEMA = "fermata.slot-scores/2"  # what `slot_features` writes

@@ -21,8 +21,7 @@ from fermata.policy.learned import ACTIONS, EXPERTS, Network, forward, reach_of
 from fermata.policy.onnx_policy import INPUT, OnnxPolicy
 from fermata.policy.registry import LEARNED, shipped_model
 from fermata.sim.networks import side_by_side
-
-FloatArray = NDArray[np.float64]
+from fermata.sim.trace import FloatArray
 
 _LAYERS = 3
 TOLERANCE = 1e-5  # of a cost, over 1 plus the cost: the file computes in single precision

@@ -7,14 +7,12 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fermata.policy.features import SIZE
 from fermata.policy.learned import ACTIONS, EXPERTS, Network
 from fermata.policy.rows import Values, new_values
 from fermata.policy.slot_scores import SHIPPED
-
-FloatArray = NDArray[np.float64]
+from fermata.sim.trace import FloatArray
 
 
 def side_by_side(

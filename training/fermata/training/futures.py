@@ -12,9 +12,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-_LEAST = 16  # moments to draw from, as far as there are so many alike
+from fermata.sim.trace import FloatArray
 
-FloatArray = NDArray[np.float64]
+_LEAST = 16  # moments to draw from, as far as there are so many alike
 
 
 class Moment(NamedTuple):

@@ -21,18 +21,16 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from fermata.policy.features import FEATURES, SIZE
 from fermata.policy.learned import BOUND, START_ALTERNATIVE, WAIT_FOR_EVENT, Network, expert_for
 from fermata.sim.processes import Workers
+from fermata.sim.trace import FloatArray
 from fermata.training.config import TrainConfig
 from fermata.training.files import read_arrays, unfitting, write_arrays
 from fermata.training.network import CostNetwork, Expert
 from fermata.training.play import log_ratio, seen_states
 from fermata.training.search_episodes import STREAM, cost_of, numbered_case, plan_of
-
-FloatArray = NDArray[np.float64]
 
 PARTS = 3  # linear functions a, b, c; the score of a wait is a + max(b, 0) - max(c, 0)
 # Where no second or third executor is busy, the time until it is free is as far as a feature goes: a case apart.

@@ -19,8 +19,9 @@ from itertools import combinations_with_replacement, product
 import numpy as np
 from numpy.typing import NDArray
 
+from fermata.policy.state import FloatArray
+
 IntArray = NDArray[np.int64]
-FloatArray = NDArray[np.float64]
 
 NEVER = -1  # no executor is free for this start
 

@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 
 from fermata.policy.errors import InputError
 from fermata.policy.graph import job_shape, path_lengths
-
-FloatArray = NDArray[np.float64]
+from fermata.policy.state import FloatArray
 
 
 @dataclass(frozen=True)

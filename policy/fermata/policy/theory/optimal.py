@@ -20,11 +20,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fermata.policy.errors import InputError
+from fermata.policy.state import FloatArray
 from fermata.policy.theory.chain import Chain, TwoClasses, default_caps, lattice_chain, lattice_states
 from fermata.policy.theory.iteration import Family, Solution, solve
 from fermata.policy.theory.replay import replay_jct_s
-
-FloatArray = NDArray[np.float64]
 
 _NUMBER = r"(\d*\.?\d+)"
 _CASE = re.compile(rf"k(\d+)_p{_NUMBER}_{_NUMBER}_{_NUMBER}_rho{_NUMBER}")

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fermata.sim.hpc.experiment import Sequences, run_sequences
 from fermata.sim.hpc.jobs import JobLog
@@ -18,8 +17,7 @@ from fermata.sim.hpc.window import STALE, run_windowed
 from fermata.sim.hpc.window_models import WindowModel
 from fermata.sim.hpc.world import DECISIONS, config_of, jobs_of, new_world, run_on
 from fermata.sim.metrics import student_t975
-
-FloatArray = NDArray[np.float64]
+from fermata.sim.trace import FloatArray
 
 
 @dataclass(frozen=True)

@@ -22,8 +22,9 @@ from fermata.sim.hpc.orders import order
 from fermata.sim.hpc.policies import WINDOW, Policy, policy
 from fermata.sim.hpc.queue_models import SHIPPED
 from fermata.sim.hpc.rules import Rules, Start
-from fermata.sim.hpc.window_measure import FloatArray, Measured, change, half_width, measure
+from fermata.sim.hpc.window_measure import Measured, change, half_width, measure
 from fermata.sim.hpc.window_models import WindowModel, shortest_first
+from fermata.sim.trace import FloatArray
 
 Shape = tuple[int, int]  # head and tail
 Table = Callable[[Sequence[str], Sequence[Sequence[str]]], Iterator[str]]

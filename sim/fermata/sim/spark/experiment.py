@@ -8,7 +8,6 @@ from functools import partial
 from itertools import pairwise
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fermata.policy.errors import InputError
 from fermata.policy.guardrails import NO_LIMITS, Guardrails
@@ -21,9 +20,7 @@ from fermata.sim.spark.episode import draw_workload, peer_episode, policy_episod
 from fermata.sim.spark.peers import PEERS
 from fermata.sim.spark.settings import SparkSetting
 from fermata.sim.spark.world import ARRIVED, DECISIONS, MOVES_ENDED, NONE, TASKS_ENDED, SparkWorld
-from fermata.sim.trace import Trace
-
-FloatArray = NDArray[np.float64]
+from fermata.sim.trace import FloatArray, Trace
 
 
 def run_tpch_seed(seed: int, folder: str, of: SparkSetting, setting: Setting) -> Run:

@@ -11,9 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fermata.sim.trace import FloatArray
 from fermata.training.files import read_arrays, unfitting
-
-FloatArray = NDArray[np.float64]
 
 
 class Evolution:

@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 from torch import nn
 
 from fermata.sim.hpc.window import FEATURES, FWD_ROW, HIDDEN, OF_JOB
+from fermata.sim.trace import FloatArray
 from fermata.training.hpc.runs import Networks
 from fermata.training.hpc.window_config import WindowConfig
 from fermata.training.hpc.window_rollouts import Batch, estimate_advantages, without_arrivals
 
-FloatArray = NDArray[np.float64]
 SingleArray = NDArray[np.float32]
 IntArray = NDArray[np.int64]
 

@@ -20,9 +20,9 @@ from fermata.sim.hpc.rules import Rules, Start
 from fermata.sim.hpc.window import FEATURES, IDLED, WAITED, run_windowed
 from fermata.sim.hpc.window_models import WindowModel
 from fermata.sim.hpc.world import NOW, RECORDED, Config, Jobs, config_of, jobs_of, new_world, run_on
+from fermata.sim.trace import FloatArray
 from fermata.training.hpc.window_config import WindowConfig
 
-FloatArray = NDArray[np.float64]
 SingleArray = NDArray[np.float32]
 IntArray = NDArray[np.int64]
 

@@ -10,7 +10,6 @@ from functools import cache
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fermata.policy.board import Board
 from fermata.policy.features import ORDER
@@ -21,13 +20,11 @@ from fermata.policy.rows import column, new_values
 from fermata.sim.metrics import over_base
 from fermata.sim.network_file import read_network
 from fermata.sim.simulate import simulate
-from fermata.sim.trace import Trace
+from fermata.sim.trace import FloatArray, Trace
 from fermata.sim.world import new_world, scored_by, tables_of
 from fermata.training.own import Part, draw_own, part_of
 from fermata.training.play import play
 from fermata.training.slots.config import ScoresConfig
-
-FloatArray = NDArray[np.float64]
 
 _WARM = 10  # the first jobs, one in so many, are not counted
 _STREAMS: dict[Part, int] = {"teach": 3_000_000, "choose": 4_000_000}  # of random numbers, apart from each other

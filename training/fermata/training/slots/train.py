@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from rich.console import Console
 
 from fermata.policy.errors import InputError
@@ -26,6 +25,7 @@ from fermata.policy.several_slots import UNITS, WEIGHTS
 from fermata.policy.slot_features import NAMES, SIZE
 from fermata.policy.slot_scores import SHIPPED
 from fermata.sim.processes import Workers
+from fermata.sim.trace import FloatArray
 from fermata.training.curves import Curves
 from fermata.training.files import claim, locked, note_of, noted_by, unfinished, unfitting, write_arrays
 from fermata.training.hpc.evolution import Evolution, single, taken_up
@@ -41,8 +41,6 @@ _AVERAGE = 0.9  # of the mean centre, a generation
 _LAST = 0.1  # of the rate, at the end
 _AS_SHIPPED, _SHORTEST = -2, -1  # instead of the generation that is kept
 _NEVER_HELD = 10.0  # above what that feature can take away
-
-FloatArray = NDArray[np.float64]
 
 
 class _State(NamedTuple):

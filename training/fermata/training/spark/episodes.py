@@ -13,7 +13,6 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fermata.policy.allocation import allocator
 from fermata.policy.heuristics.shares import SRWF_EQUAL_SHARE, SRWF_WORK_SHARE
@@ -29,6 +28,7 @@ from fermata.sim.spark.settings import SETTINGS
 from fermata.sim.spark.view import run_allocation
 from fermata.sim.spark.waves import Waves
 from fermata.sim.spark.world import SparkTables, new_spark_world, spark_tables
+from fermata.sim.trace import FloatArray
 from fermata.sim.world import Tables, new_world, tables_of
 from fermata.training.fields import SEEDS
 from fermata.training.spark.config import AllocationConfig, Published, Varied
@@ -38,8 +38,6 @@ VARIED = "varied"
 _GENERATION = 1_000  # seeds apart
 _PUBLISHED, _RUN = 1, 2**40  # the seed of the run that shipped, whose episodes come first, and how far apart runs are
 _GAP_MS, _EXECUTORS = 25_000.0, 50  # of load 1, see `Varied`
-
-FloatArray = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

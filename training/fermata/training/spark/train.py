@@ -19,6 +19,7 @@ from rich.console import Console
 from fermata.policy.allocation import ANSWERS, DECIMA_FEATURES, FEATURES, FULL, HIDDEN, LAYER, LINEAR, PARAMETERS, SIZE
 from fermata.sim.processes import Workers
 from fermata.sim.spark.episode import check_data
+from fermata.sim.trace import FloatArray
 from fermata.training.curves import Curves
 from fermata.training.files import claim, locked, note_of, noted_by, unfinished, write_arrays
 from fermata.training.hpc.evolution import Evolution, single, taken_up
@@ -43,8 +44,6 @@ _FIRST = {
     "wait": (-12.0, 0.0),
 }
 _FIRST_GRAIN_S, _FIRST_FULL = 28.0, 8.0
-
-FloatArray = NDArray[np.float64]
 
 
 def first_weights(seed: int) -> FloatArray:
