@@ -104,8 +104,8 @@ def _page(history: History, policies: Sequence[Policy]) -> Report:
     if not history.count(""):
         raise InputError(f"nothing to compare in pool {history.pool.meta.name!r}: {'; '.join(_apart(history))}")
     # What is not counted is simulated all the same: it took executors from the others.
-    counted, caps, mute = [not why for why in history.apart], caps_of(history), mute_of(history)
-    runs = [Run(REAL, [only(schedule_of(history, trace), counted)])]
+    kept, caps, mute = [not why for why in history.apart], caps_of(history), mute_of(history)
+    runs = [Run(REAL, [only(schedule_of(history, trace), kept)])]
     for policy in policies:
         policy = knowing(policy, trace)
         episode = simulate(
@@ -118,7 +118,7 @@ def _page(history: History, policies: Sequence[Policy]) -> Report:
             caps=caps,
             mute=mute,
         )
-        runs.append(Run(f"simulated {policy.name}", [only(simulated_schedule(episode), counted)]))
+        runs.append(Run(f"simulated {policy.name}", [only(simulated_schedule(episode), kept)]))
     base = runs[1]
     section = Section(
         name=f"pool {history.pool.meta.name}",

@@ -893,6 +893,7 @@ def test_a_card_says_what_a_graph_policy_is_and_where_it_was_taught(
     assert "\\udcff" in text
     assert "nothing until the next event" in text
     assert "2-3 executors, load 0.5-0.6" in text
+    assert "0% of them with wrong estimates" in text
     assert "begins at shortest remaining work first" in text
     config, _ = trainer.read_run(smoke_run)
     config = config.model_copy(update={"scenario": "mixed"})

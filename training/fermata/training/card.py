@@ -9,7 +9,7 @@ from typing import Any
 from fermata.policy.learned import EXPERTS
 from fermata.sim.spark.settings import SETTINGS
 from fermata.sim.workloads import WORKLOADS
-from fermata.training.config import OwnTrace, TrainConfig
+from fermata.training.config import OwnTrace, TrainConfig, Workloads
 from fermata.training.evaluate import UNSEEN_SEEDS, conditions_of
 from fermata.training.own import SHARES
 
@@ -24,8 +24,6 @@ def model_card(name: str, digest: str, metadata: Mapping[str, Any], config: Trai
         config: that it was trained with.
     """
     ranges = config.workloads
-    spread = "" if ranges.executors_spread == "uniform" else f" ({ranges.executors_spread})"
-    pools = f"{ranges.executors[0]}-{ranges.executors[1]} executors{spread}"
     lines = [
         f"# Model card: {name}",
         "",
@@ -39,6 +37,26 @@ def model_card(name: str, digest: str, metadata: Mapping[str, Any], config: Trai
         f"- trained by `fermata train --config {config.name}` (seed {config.seed}, digest `{config.digest[:16]}`)",
         *([] if ranges.own is None else own_lines(ranges.own)),
         f"- trained on random scenarios{'' if ranges.own is None else ', for what that trace has no jobs of'}:",
+        *range_lines(ranges),
+    ]
+    if config.fit.kept > 1:
+        best = "" if config.fit.kept == config.fit.tries else f"the best {config.fit.kept} of "
+        lines.append(f"- single tasks: the mean of {best}{config.fit.tries} networks")
+    if config.search is not None:
+        scenarios = f"{config.search.scenarios} {'random scenarios' if ranges.own is None else 'episodes of the trace'}"
+        for which, kind in enumerate(EXPERTS[1:], 1):
+            generations = config.generations(which)
+            searched = f"{generations} generations on {scenarios}"
+            lines.append(f"- rule for {kind}: {searched if generations else 'given'}")
+    lines.append("")
+    return "\n".join(lines + score_lines(metadata.get("scores") or {})) + "\n"
+
+
+def range_lines(ranges: Workloads) -> list[str]:
+    """Return what random scenarios were drawn from, as lines of a list in Markdown."""
+    spread = "" if ranges.executors_spread == "uniform" else f" ({ranges.executors_spread})"
+    pools = f"{ranges.executors[0]}-{ranges.executors[1]} executors{spread}"
+    lines = [
         f"    - {pools}, load {ranges.load[0]:g}-{ranges.load[1]:g}",
         f"    - long over short {ranges.size_ratio[0]:g}-{ranges.size_ratio[1]:g}",
         f"    - share of long jobs {ranges.long_share[0]:g}-{ranges.long_share[1]:g}",
@@ -53,17 +71,7 @@ def model_card(name: str, digest: str, metadata: Mapping[str, Any], config: Trai
     if ranges.any_share:
         others = "the others" if ranges.pair_share or ranges.cron_share else "those"
         lines.append(f"    - {ranges.any_share:.0%} of {others} of single tasks with sizes of any kind, half in bursts")
-    if config.fit.kept > 1:
-        best = "" if config.fit.kept == config.fit.tries else f"the best {config.fit.kept} of "
-        lines.append(f"- single tasks: the mean of {best}{config.fit.tries} networks")
-    if config.search is not None:
-        scenarios = f"{config.search.scenarios} {'random scenarios' if ranges.own is None else 'episodes of the trace'}"
-        for which, kind in enumerate(EXPERTS[1:], 1):
-            generations = config.generations(which)
-            searched = f"{generations} generations on {scenarios}"
-            lines.append(f"- rule for {kind}: {searched if generations else 'given'}")
-    lines.append("")
-    return "\n".join(lines + score_lines(metadata.get("scores") or {})) + "\n"
+    return lines
 
 
 def own_lines(own: OwnTrace) -> list[str]:

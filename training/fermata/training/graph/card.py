@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from fermata.training.card import own_lines, score_lines
+from fermata.training.card import own_lines, range_lines, score_lines
 from fermata.training.graph.config import GraphConfig
 
 _MAY = {
@@ -27,7 +27,6 @@ def graph_card(name: str, digest: str, metadata: Mapping[str, Any], config: Grap
     network, ranges = config.network, config.workloads
     read = sum(len(names) for names in metadata["features"].values())
     begins = "at shortest remaining work first" if network.prior > 0.0 else "at chance"
-    load = f"load {ranges.load[0]:g}-{ranges.load[1]:g}"
     lines = [
         f"# Model card: {name}",
         "",
@@ -43,13 +42,7 @@ def graph_card(name: str, digest: str, metadata: Mapping[str, Any], config: Grap
     if ranges.own is not None:
         lines += own_lines(ranges.own)
     elif config.scenario is not None:
-        lines.append(f"- trained on `{config.scenario}` at {load}")
+        lines.append(f"- trained on `{config.scenario}` at load {ranges.load[0]:g}-{ranges.load[1]:g}")
     else:
-        lines += [
-            "- trained on random scenarios:",
-            f"    - {ranges.executors[0]}-{ranges.executors[1]} executors, {load}",
-            f"    - long over short {ranges.size_ratio[0]:g}-{ranges.size_ratio[1]:g}",
-            f"    - share of long jobs {ranges.long_share[0]:g}-{ranges.long_share[1]:g}",
-            f"    - {ranges.dag_share:.0%} of them with DAG jobs",
-        ]
+        lines += ["- trained on random scenarios:", *range_lines(ranges)]
     return "\n".join([*lines, "", *score_lines(metadata.get("scores") or {})]) + "\n"
