@@ -70,13 +70,16 @@ def scores_table(policy: str, scores: list[Score], more: str = "") -> Table:
         scores: one a scenario.
         more: which jobs of a trace the scores are of, or under which conditions.
     """
+    from fermata.sim.metrics import decimals
+
     seeds = scores[0].seeds if scores else 0
     title = printable(f"{policy}: average JCT against the base, {seeds} seeds, 95% intervals{more and f', {more}'}")
     weighs = any(score.weighted_vs_base_pct is not None for score in scores)
     first = ("change %", "by weight %") if weighs else ("JCT s", "change %")
     table = plain_table(("scenario", "base", *first, "p99 %", "max %", "held s"), 2, title)  # in 80 columns
     for score in scores:
-        jct = f"{score.avg_jct_s:.2f} ± {score.ci95_s:.2f}"
+        places = decimals(score.avg_jct_s)
+        jct = with_half(score.avg_jct_s, score.ci95_s, f".{places}f")
         change = f"{score.vs_base_pct:+.2f} ± {score.vs_base_ci95:.2f}"
         weighted = change
         if score.weighted_vs_base_pct is not None:
@@ -87,6 +90,6 @@ def scores_table(policy: str, scores: list[Score], more: str = "") -> Table:
             *((change, weighted) if weighs else (jct, change)),
             f"{score.p99_vs_base_pct:+.1f}",
             f"{score.max_vs_base_pct:+.1f}",
-            f"{score.held_s_per_job:.2f}",
+            f"{score.held_s_per_job:.{places}f}",
         )
     return table

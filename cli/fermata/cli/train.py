@@ -13,6 +13,8 @@ from fermata.cli.interrupts import resumable
 from fermata.cli.options import check_folder, location, path
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from fermata.training.config import TrainConfig
     from fermata.training.graph.config import GraphConfig
     from fermata.training.slots.config import ScoresConfig
@@ -135,7 +137,7 @@ def _settings(config: str | None, trace: str | None, executors: str | None) -> S
     from fermata.policy.errors import InputError
     from fermata.training.config import TrainConfig
     from fermata.training.graph.config import read_any
-    from fermata.training.own import check_learns, check_teaches, own_trace, takes_several
+    from fermata.training.own import check_learns, check_teaches, own_trace, shares_of
     from fermata.training.slots.config import ScoresConfig
     from fermata.training.spark.config import AllocationConfig
 
@@ -148,10 +150,22 @@ def _settings(config: str | None, trace: str | None, executors: str | None) -> S
         raise InputError("--trace needs --executors, the size of the pool, or from and to")
     own = own_trace(trace, span(executors, "--executors"))
     check_teaches(own)
-    settings = given or read_any("own-slots" if takes_several(own) else "own")
+    shares = shares_of(own)
+    settings = given or read_any("own-slots" if shares[-1] >= 0.5 else "own")
     if isinstance(settings, AllocationConfig) or getattr(settings, "scenario", None) is not None:
         raise InputError(f"--trace is for configurations of random scenarios; {settings.name!r} has jobs of its own")
     taught = settings.model_copy(update={"workloads": settings.workloads.model_copy(update={"own": own})})
     if isinstance(taught, TrainConfig | ScoresConfig):
         check_learns(taught)
+    if isinstance(taught, TrainConfig) and max(shares) < 1.0:
+        print(f"{trace}: {_mixture(shares, own.kind)}", file=sys.stderr)
     return taught
+
+
+def _mixture(shares: Sequence[float], learned: int) -> str:
+    """Say what is in sight when the jobs that teach come, and what of it is learned."""
+    from fermata.policy.learned import EXPERTS
+
+    kinds = (*EXPERTS, "tasks of several executors")
+    found = ", ".join(f"{kind} {share:.1%}" for kind, share in zip(kinds, shares, strict=True) if share)
+    return f"in sight when jobs come: {found}; learned from the trace: {kinds[learned]}"

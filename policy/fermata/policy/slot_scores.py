@@ -9,6 +9,7 @@ import numpy as np
 
 from fermata.policy.errors import ModelError
 from fermata.policy.several_slots import WEIGHTS
+from fermata.policy.slot_features import NAMES
 from fermata.policy.slot_weights import SLOT_WEIGHTS
 from fermata.policy.state import FloatArray
 from fermata.policy.weights import expect_finite, unpacked
@@ -16,6 +17,15 @@ from fermata.policy.weights import expect_finite, unpacked
 PART = "several_executors"  # in the metadata of a model
 SCHEMA = "fermata.slot-scores/2"  # what `slot_features` writes
 SHIPPED: FloatArray = np.array(SLOT_WEIGHTS)
+_NEVER_HELD = 10.0  # above what the work of what waits can take away
+
+
+def shortest_first() -> FloatArray:
+    """Return the weights [WEIGHTS] of shortest remaining work first, of what fits, and without a hold."""
+    weights = np.zeros(WEIGHTS)
+    weights[NAMES.index("work over the least of what waits")] = -1.0
+    weights[NAMES.index("one")] = _NEVER_HELD
+    return weights
 
 
 def weights_in(what: str, metadata: Mapping[str, Any]) -> FloatArray:

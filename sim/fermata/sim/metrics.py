@@ -142,8 +142,8 @@ def mean_ci95(values: npt.ArrayLike) -> Interval:
 def resampled_ci95(values: npt.ArrayLike, size: float = 1.0) -> Interval:
     """The mean of a figure over resamples of the same data, and how far from it the data let 95% of them be.
 
-    Unlike that of `mean_ci95` the interval does not get narrower with more resamples, nor with larger ones: what is
-    known is the data.
+    Unlike that of `mean_ci95` the interval does not get ever narrower with more resamples, nor with larger ones: what
+    is known is the data. What is left to chance by having only so many of them is in it, too.
     Source: Efron's bootstrap, the standard error with Student's quantile; of m out of n for resamples of another size.
 
     Args:
@@ -155,10 +155,19 @@ def resampled_ci95(values: npt.ArrayLike, size: float = 1.0) -> Interval:
 
     >>> mean, ci95 = resampled_ci95([1.0, 2.0, 3.0])
     >>> round(mean, 3), round(ci95, 3)
-    (2.0, 4.303)
+    (2.0, 4.968)
     """
     mean, ci95 = mean_ci95(values)
-    return Interval(mean, ci95 * math.sqrt(np.size(values) * size))
+    return Interval(mean, ci95 * math.sqrt(1.0 + np.size(values) * size))
+
+
+def decimals(mean_s: float) -> int:
+    """Return with how many decimals seconds are told: two, and more where the mean is below one.
+
+    >>> decimals(61.0), decimals(0.0092)
+    (2, 5)
+    """
+    return 2 if not 0.0 < mean_s < 1.0 else 2 - math.floor(math.log10(mean_s))
 
 
 def over_base(value: float, base: float) -> float:

@@ -11,7 +11,7 @@ import numpy as np
 from fermata.policy.features import SIZE
 from fermata.policy.learned import ACTIONS, EXPERTS, Network
 from fermata.policy.rows import Values, new_values
-from fermata.policy.slot_scores import SHIPPED
+from fermata.policy.slot_scores import SHIPPED, shortest_first
 from fermata.sim.trace import FloatArray
 
 
@@ -43,10 +43,11 @@ def side_by_side(
 
 
 def eager() -> Network:
-    """Return the network that never leaves the head, whatever it costs."""
+    """Return the network that never leaves the head, whatever it costs, also where tasks take several executors."""
     widths = (SIZE, 1, 1, len(ACTIONS) - 1)
     layers = (each for pair in pairwise(widths) for each in (np.zeros(pair), np.zeros(pair[1])))
-    return side_by_side([(np.zeros(SIZE), np.ones(SIZE), *layers)] * len(EXPERTS), math.inf, [1] * len(EXPERTS))
+    experts = [(np.zeros(SIZE), np.ones(SIZE), *layers)] * len(EXPERTS)
+    return side_by_side(experts, math.inf, [1] * len(EXPERTS), slot_weights=new_values(shortest_first()))
 
 
 def _packed(expert: tuple[FloatArray, ...], members: int) -> tuple[FloatArray, ...]:

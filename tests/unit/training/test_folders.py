@@ -187,6 +187,18 @@ def test_scores_of_some_of_the_seeds_are_not_told_as_those_of_all(
     assert line == f"fermata: {scores}: was interrupted, so not all of its seeds were played; evaluate again\n"
 
 
+@pytest.mark.parametrize("policy", ["default", "sjf-hold:tau=1"])
+def test_scores_of_another_policy_are_not_kept_as_those_of_a_run(
+    policy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    scores, score = tmp_path / "scores.json", Score("a", "SJF", 1, 9.0, 1.0, 10.0, -10.0, 1.0, 0.0, 0.0, 0.0)
+    scores.write_text(json.dumps({"policy": policy, "seeds": [1], "scenarios": {"a": asdict(score)}}), encoding="utf-8")
+    line = told(["export-onnx", tmp_path, "--out", tmp_path / "p.onnx", "--scores", scores], monkeypatch, capsys)
+    assert line == (
+        f"fermata: {scores}: these are the scores of {policy!r}, not of a file that the run was exported to\n"
+    )
+
+
 def test_an_error_without_a_file_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken() -> None:
         raise OSError("no such thing")

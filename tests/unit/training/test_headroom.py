@@ -27,7 +27,8 @@ from fermata.sim.scenarios import SCENARIOS, Scenario, scenario
 from fermata.sim.simulate import simulate
 from fermata.sim.trace_builder import one_stage_trace
 from fermata.sim.trace_io import write_trace
-from fermata.sim.world import World, new_world, tables_of
+from fermata.sim.workloads import workload
+from fermata.sim.world import World, new_world, scored_by, tables_of
 from fermata.training import headroom
 from fermata.training.fork import fork_for, splice
 from fermata.training.headroom import Effort, Found, pooled, room_in
@@ -170,6 +171,18 @@ def test_the_command_tells_what_it_found() -> None:
     assert (row["scenario"], row["seeds"]) == ("dag_pods", 2)
     assert row["asked"] >= max(row["other"], 1)
     assert abs(row["further_pct"]) < 20.0
+
+
+def test_who_never_holds_holds_nothing_where_tasks_take_several_executors_either() -> None:
+    wide = workload("gpus").with_(jobs=300, warm=0)
+    trace, network = wide.generate(3), eager()
+    world = scored_by(network, new_world(tables_of(trace, wide.executors), wide.executors))
+    play(world, ORDER, network)
+    base = simulate(trace, wide.executors, load("srwf"))
+    completion_s = column(world.job_progress, "completion_s")
+    np.testing.assert_allclose(completion_s - trace.job_arrival_s, base.job_jct_s)
+    shipped = simulate(trace, wide.executors, load("default"))
+    assert shipped.job_held_s.sum() > 0.0, "there would be something to hold for"
 
 
 def test_of_a_trace_more_episodes_do_not_know_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,8 +13,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
-from fermata.cli.main import run
+from fermata.cli.main import app, run
 from fermata.policy.errors import InputError
 from fermata.policy.features import FEATURES, SEVERAL
 from fermata.policy.learned import WAIT_FOR_EVENT
@@ -39,6 +40,7 @@ from fermata.training.own import (
     only_for,
     own_trace,
     part_of,
+    shares_of,
 )
 from fermata.training.play import log_ratio
 from fermata.training.workloads import draw
@@ -217,6 +219,49 @@ def test_jobs_that_come_only_after_the_first_half_are_no_kind_to_teach(tmp_path:
     own = own_trace(rewritten(written(tmp_path), widen), (2, 2))
     assert part_of(own, "all").tasks > part_of(own, "all").stages
     assert own.kind == 0
+
+
+def _of_kinds(tmp_path: Path, every: int, seconds: float, **stage: int) -> OwnTrace:
+    """A trace of short single tasks, of which one in so many is something else, far apart: nobody waits."""
+
+    def change(jobs: list[dict[str, Any]]) -> None:
+        for number, job in enumerate(jobs):
+            job["arrival_s"] = 10.0 * number
+            job["stages"] = [{"name": "a", "duration_s": 1.0}]
+            if number % every == 0:
+                job["stages"] = [{"name": "a", "duration_s": seconds, **stage}]
+
+    return own_trace(rewritten(written(tmp_path), change), (8, 8))
+
+
+@pytest.mark.parametrize(("seconds", "kind", "share"), [(1.0, 0, 0.1), (45.0, 0, 0.5 - 0.1 / 2), (65.0, 2, 0.7)])
+def test_a_trace_teaches_the_kind_that_is_in_sight_most_often(
+    seconds: float, kind: int, share: float, tmp_path: Path
+) -> None:
+    own = _of_kinds(tmp_path, 10, seconds, tasks=2)
+    assert own.kind == kind
+    assert shares_of(own) == pytest.approx([1.0 - share, 0.0, share, 0.0], abs=0.051)
+
+
+def test_where_tasks_of_several_executors_are_in_sight_scores_decide_whatever_else_is(tmp_path: Path) -> None:
+    own = _of_kinds(tmp_path, 10, 65.0, tasks=2, slots=2)
+    assert (own.kind, shares_of(own)) == (0, pytest.approx([0.3, 0.0, 0.0, 0.7]))
+    assert _of_kinds(tmp_path, 1, 65.0, tasks=2, slots=2).kind == 2, "there is nothing else"
+
+
+@pytest.mark.parametrize(("seconds", "config"), [(1.0, "own"), (65.0, "own-slots")])
+def test_scores_are_learned_where_they_decide_most_often_and_a_mixture_is_told(
+    seconds: float, config: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("torch", reason="needs the [training] extra")
+    asked: list[str] = []
+    for module in ("train", "slots.train"):
+        monkeypatch.setattr(f"fermata.training.{module}.train", lambda config, *_, **__: asked.append(config.name))
+    own = _of_kinds(tmp_path, 10, seconds, slots=2)
+    done = CliRunner().invoke(app, ["train", "--trace", own.path, "--executors", "8", "--out", str(tmp_path / "run")])
+    assert (done.exit_code, asked) == (0, [config]), done.output
+    mixture = "in sight when jobs come: single tasks 90.0%, tasks of several executors 10.0%"
+    assert (f"{own.path}: {mixture}; learned from the trace: single tasks\n" in done.stderr) == (config == "own")
 
 
 def test_a_trace_in_which_dags_come_later_still_chooses_what_it_teaches(tmp_path: Path) -> None:

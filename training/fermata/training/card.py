@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fermata.policy.learned import EXPERTS
+from fermata.sim.metrics import decimals
 from fermata.sim.spark.settings import SETTINGS
 from fermata.sim.workloads import WORKLOADS
 from fermata.training.config import OwnTrace, TrainConfig, Workloads
@@ -102,8 +103,9 @@ def score_lines(scores: Mapping[str, Any]) -> list[str]:
         "| --- | --- | --- | --- | --- | --- |",
     ]
     for name, score in scores["scenarios"].items():
+        jct = f"{score['avg_jct_s']:.{decimals(score['avg_jct_s'])}f}"
         rows.append(
-            f"| {name} | {score['base']} | {score['avg_jct_s']:.2f} | {score['vs_base_pct']:+.2f} ± "
+            f"| {name} | {score['base']} | {jct} | {score['vs_base_pct']:+.2f} ± "
             f"{score['vs_base_ci95']:.2f} | {score['p99_vs_base_pct']:+.1f} | {score['max_vs_base_pct']:+.1f} |"
         )
     worst = max(scores["scenarios"].items(), key=lambda item: item[1]["vs_base_pct"])

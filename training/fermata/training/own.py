@@ -17,10 +17,12 @@ from typing import Literal
 import numpy as np
 
 from fermata.policy.errors import InputError
+from fermata.policy.heuristics.srwf import SRWF
 from fermata.policy.learned import EXPERTS
 from fermata.sim.files import is_pipe_or_device, open_raw
 from fermata.sim.scenarios import Scenario
 from fermata.sim.scenarios.blocks import TraceBlocks, offered_load
+from fermata.sim.simulate import simulate
 from fermata.sim.trace import Trace
 from fermata.sim.trace_io import check_fits, read_trace
 from fermata.sim.trace_jobs import select_jobs
@@ -63,13 +65,44 @@ def own_trace(path: str, executors: tuple[int, int]) -> OwnTrace:
     if not trace.task_duration_s.any():
         raise InputError("no job takes any time: nothing to compare", file=path)
     check_fits(trace, executors[0], path)
-    kind = kind_of(_share_of(trace, "teach"))  # of jobs that come only later nothing can be learned
+    taught = _share_of(trace, "teach")  # of jobs that come only later nothing can be learned
+    *of_experts, _ = deciders(taught, executors[0])
+    kind = int(np.argmax(of_experts)) if any(of_experts) else kind_of(taught)
     return OwnTrace(path=absolute, sha256=sha256, kind=kind, executors=executors)
 
 
 def kind_of(trace: Trace) -> int:
     """Return what jobs are, as an index into EXPERTS."""
     return 2 if trace.tasks > trace.stages else 1 if trace.stages > trace.jobs else 0
+
+
+def deciders(trace: Trace, executors: int) -> list[float]:
+    """Return who decides when jobs come: of each of EXPERTS, and then of scores, the share of the arrivals.
+
+    That hangs on all that is in sight, which are the jobs that have not ended under srwf: one wide job that runs for
+    long outweighs many short ones, and one that is soon over does not.
+    """
+    arrival_s = trace.job_arrival_s
+    end_s = simulate(trace, executors, SRWF).job_jct_s + arrival_s
+    stages, tasks = np.diff(trace.job_stage_ptr), np.diff(trace.task_ptr[trace.job_stage_ptr])
+    slots = np.maximum.reduceat(trace.stage_slots, trace.job_stage_ptr[:-1])
+    kind = np.select([slots > 1, tasks > stages, stages > 1], [3, 2, 1], 0)
+    decides = np.zeros(trace.jobs, np.int64)
+    for each in (1, 2, 3):
+        mine = kind == each
+        come = np.searchsorted(np.sort(arrival_s[mine]), arrival_s, "right")
+        gone = np.searchsorted(np.sort(end_s[mine]), arrival_s, "right")
+        decides[come > gone] = each
+    return [float(share) for share in np.bincount(decides, minlength=4) / trace.jobs]
+
+
+def shares_of(own: OwnTrace) -> list[float]:
+    """Return the `deciders` of the jobs that teach, on the least number of executors.
+
+    Raises:
+        InputError: as `part_of`.
+    """
+    return deciders(part_of(own, "teach"), own.executors[0])
 
 
 def check_teaches(own: OwnTrace) -> None:

@@ -84,7 +84,7 @@ class _Lines(Progress):
             task, now = self._tasks[task_id], self.get_time()
             when, completed = self._told.get(task_id, (-LINE_EVERY_S, -1.0))
             is_due = at_last or task.finished or now - when >= LINE_EVERY_S
-            if not is_due or (task.completed == completed and not goes_on):
+            if not task.visible or not is_due or (task.completed == completed and not goes_on):
                 return
             self._told[task_id] = (now, task.completed)
             line = f"{task.description}: {task.completed:.0f} of {task.total:.0f}, {_clock(task.elapsed)} passed"

@@ -18,6 +18,7 @@ from fermata.training.workloads import draw
 
 SEARCHED = (1, 2)  # indices into EXPERTS
 STREAM = 2_000_000  # apart from the rounds of labels and the held-out episodes
+_LEAST_JOBS = 200  # of an episode, unless a configuration has fewer
 _MOST = 0.5  # of a log ratio: one episode gone wrong is no worse than that
 
 
@@ -42,7 +43,7 @@ def numbered_case(config: TrainConfig, index: int, number: int) -> Case:
     part: Part = "teach" if number < search.scenarios else "choose"
     scenario, seed = draw(rng, ranges, search.jobs, part), int(rng.integers(0, 2**31))
     tasks = scenario.generate(seed).tasks / search.jobs
-    jobs = max(200, round(search.jobs * min(1.0, 3.0 / tasks)))
+    jobs = max(min(_LEAST_JOBS, search.jobs), round(search.jobs * min(1.0, 3.0 / tasks)))
     return case_of(scenario.with_(jobs=jobs), seed)
 
 

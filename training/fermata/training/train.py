@@ -59,14 +59,16 @@ def _label_round(config: TrainConfig, number: int, network: Network | None, run:
     folder = run / LABELS
     folder.mkdir(exist_ok=True)
     left = [unit for unit in units if not (folder / unit.file_name).exists()]
-    task = progress.add_task(f"round {number + 1}: labels", total=len(units), completed=len(units) - len(left))
+    told, done = f"round {number + 1}: labels", len(units) - len(left)
+    patience = "" if done or number else " (where nothing of this version is compiled yet, that takes minutes)"
+    task = progress.add_task(told + patience, total=len(units), completed=done)
     if not left:
         return
     with Workers(config.processes) as pool:
         waiting: list[Future[Path]] = [pool.submit(label_unit, config, unit, network, folder) for unit in left]
-        for done in as_completed(waiting):
-            done.result()
-            progress.advance(task)
+        for unit_done in as_completed(waiting):
+            unit_done.result()
+            progress.update(task, advance=1, description=told)
 
 
 def read_labels(run: Path, config: TrainConfig, rounds: int) -> Labels:
@@ -208,7 +210,8 @@ def _search(task: Task, run: Path, progress: Progress) -> Expert:
     if expert is not None:
         return expert
     log = Curves(run)
-    bar = progress.add_task(f"{EXPERTS[task.which]}: generations", total=task.generations)
+    # Where there are none, what is given is judged all the same.
+    bar = progress.add_task(f"{EXPERTS[task.which]}: generations", total=task.generations, visible=task.generations > 0)
 
     def on_generation(history: NDArray[np.float64]) -> None:
         if len(history):

@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocator
 
-from fermata.sim.metrics import mean_ci95
+from fermata.sim.metrics import decimals, mean_ci95
 from fermata.sim.report.drawing import (
     SERIES,
     Drawing,
@@ -57,15 +57,6 @@ def _places(length: int, number: int = _MOST_POINTS) -> Any:
 def signed(value: float, form: str) -> str:
     """Return a number with its sign, as it is set in print; a dash where it is unknown."""
     return UNKNOWN if math.isnan(value) else format(value, f"+{form}").replace("-", "\N{MINUS SIGN}")
-
-
-def decimals(mean_s: float) -> int:
-    """Return with how many decimals seconds are told: two, and more where the mean is below one.
-
-    >>> decimals(61.0), decimals(0.0092)
-    (2, 5)
-    """
-    return 2 if not 0.0 < mean_s < 1.0 else 2 - math.floor(math.log10(mean_s))
 
 
 def in_seconds(value: float | None, places: int = 2) -> str:

@@ -15,6 +15,7 @@ from markupsafe import Markup
 
 from fermata.policy.errors import InputError
 from fermata.sim.files import atomic_output
+from fermata.sim.metrics import decimals
 from fermata.sim.report import figures, timelines
 from fermata.sim.report.drawing import Drawing
 from fermata.sim.report.holds import HoldSummary
@@ -65,7 +66,7 @@ class SectionView:
     @property
     def decimals(self) -> int:
         """With how many decimals its seconds are told."""
-        return figures.decimals(min(row.figures["avg_jct_s"] for row in self.rows))
+        return decimals(min(row.figures["avg_jct_s"] for row in self.rows))
 
     @property
     def knows_slowdown(self) -> bool:
@@ -169,7 +170,7 @@ def _timelines(section: Section) -> list[Drawing]:
         why = ", where most is held"
     elif any((each.start_s > each.arrival_s).any() for _, each in with_tasks):
         why = ", where most jobs wait"
-    places = 0 if (length_s := window.end_s - window.start_s) >= 10.0 else figures.decimals(length_s)
+    places = 0 if (length_s := window.end_s - window.start_s) >= 10.0 else decimals(length_s)
     from_s, to_s = (figures.in_seconds(time_s, places) for time_s in window)
     part = unit if timelines.shows_all(window, with_tasks) else f"{unit} From {from_s} s to {to_s} s{why}."
     return [

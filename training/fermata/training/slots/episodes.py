@@ -29,7 +29,7 @@ from fermata.training.slots.config import ScoresConfig
 _WARM = 10  # the first jobs, one in so many, are not counted
 _STREAMS: dict[Part, int] = {"teach": 3_000_000, "choose": 4_000_000}  # of random numbers, apart from each other
 _FEWER_ABOVE = 3.0  # tasks a job, from which on an episode has fewer jobs
-_LEAST_JOBS = 200
+_LEAST_JOBS = 200  # of an episode, unless the configuration has fewer
 _MOST = 1.0  # of a logarithm: one episode gone wrong is no worse than that
 _LEAST = 1e-9  # of a ratio: where only jobs that take no time are counted, one may be 0
 
@@ -82,5 +82,5 @@ def played(config: ScoresConfig, part: Part, number: int, candidates: FloatArray
     rng = np.random.default_rng([config.seed, _STREAMS[part], number])
     scenario, taught = draw_own(rng, own, config.search.jobs, part), part_of(own, part)
     jobs = round(config.search.jobs * min(1.0, _FEWER_ABOVE * taught.jobs / taught.tasks))
-    trace = scenario.with_(jobs=max(_LEAST_JOBS, jobs)).generate(int(rng.integers(0, 2**31)))
+    trace = scenario.with_(jobs=max(min(_LEAST_JOBS, config.search.jobs), jobs)).generate(int(rng.integers(0, 2**31)))
     return np.clip(log_ratios(trace, scenario.executors, candidates), -_MOST, _MOST)

@@ -21,9 +21,9 @@ import numpy as np
 from rich.console import Console
 
 from fermata.policy.errors import InputError
-from fermata.policy.several_slots import UNITS, WEIGHTS
-from fermata.policy.slot_features import NAMES, SIZE
-from fermata.policy.slot_scores import SHIPPED
+from fermata.policy.several_slots import UNITS
+from fermata.policy.slot_features import SIZE
+from fermata.policy.slot_scores import SHIPPED, shortest_first
 from fermata.sim.processes import Workers
 from fermata.sim.trace import FloatArray
 from fermata.training.curves import Curves
@@ -40,7 +40,6 @@ _SAVED = ("generation", "centre", "moment", "spread", "mean", "best", "least", "
 _AVERAGE = 0.9  # of the mean centre, a generation
 _LAST = 0.1  # of the rate, at the end
 _AS_SHIPPED, _SHORTEST = -2, -1  # instead of the generation that is kept
-_NEVER_HELD = 10.0  # above what that feature can take away
 
 
 class _State(NamedTuple):
@@ -52,14 +51,6 @@ class _State(NamedTuple):
     best: FloatArray
     least: float  # logarithm of the mean JCT over that of srwf under the best, on the episodes that choose
     kept: int  # the generation that the best is of, or what it is instead
-
-
-def shortest_first() -> FloatArray:
-    """Return the weights of shortest remaining work first, of what fits, and without a hold."""
-    weights = np.zeros(WEIGHTS)
-    weights[NAMES.index("work over the least of what waits")] = -1.0
-    weights[NAMES.index("one")] = _NEVER_HELD
-    return weights
 
 
 def beginning_at_shortest() -> FloatArray:
@@ -138,7 +129,8 @@ def _judge(state: _State, config: ScoresConfig, workers: Workers | None, log: Cu
         if kept >= 0:
             log.add_scalar("scores", _percent(cost), kept)
         if kept < 0 or cost < state.least:
-            console.print(f"{_name(kept)}: {_percent(cost):+.1f}% against srwf on jobs that choose", soft_wrap=True)
+            told = f"{_percent(cost):+.1f}% against srwf on jobs that choose"
+            console.print(f"the shipped model with {_name(kept)}: {told}", soft_wrap=True)
         if cost < state.least:
             state = state._replace(best=weights, least=cost, kept=kept)
     if state.generation == 0 and state.kept == _SHORTEST:
@@ -156,7 +148,7 @@ def _percent(cost: float) -> float:
 
 
 def _name(kept: int) -> str:
-    names = {_AS_SHIPPED: "the scores that ship", _SHORTEST: "shortest first, without a hold"}
+    names = {_AS_SHIPPED: "the scores that ship", _SHORTEST: "scores of shortest first, without a hold"}
     return names.get(kept, f"generation {kept}")
 
 
