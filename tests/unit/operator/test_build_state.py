@@ -89,7 +89,7 @@ def test_rows_kept_from_an_earlier_state_change_nothing_but_the_work() -> None:
     first = [_view("a", stage("x"), stage("y", "x")), _view("b", stage("x", tasks=3))]
     _build(first, cache=cache)
     kept = dict(cache)
-    started = _view("b", stage("x", tasks=3), jobs={"x": {"tasks": 3, "parallelism": 2}})
+    started = _view("b", stage("x", tasks=3), jobs={"x": {"tasks": 3, "parallelism": 2, "start_s": T0 + 1}})
     holds = {("uid-a", "x"): HoldTimes(4.0, NOW + 9), ("uid-gone", "x"): HoldTimes(1.0)}
     changes: dict[str, Any] = {
         "stage_holds": holds, "paused": {("uid-b", "x"), ("uid-gone", "x")}, "workflow_held_s": {"uid-a": 4.0},
@@ -184,7 +184,7 @@ def test_workflows_of_which_nothing_runs_and_nothing_may_start_are_no_queue() ->
     views = [
         _view("suspended", stage("a"), suspend=True),
         _view("paused", stage("a"), stage("b", "a"), jobs={"a": {"suspended": True}}),
-        _view("running", stage("a"), stage("b"), jobs={"a": {}}, suspend=True),
+        _view("running", stage("a"), stage("b"), jobs={"a": {"start_s": T0 + 1}}, suspend=True),
         _view("ready", stage("a"), stage("b", "a")),
     ]
     state, keys = _build(views)
