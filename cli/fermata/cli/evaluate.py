@@ -123,7 +123,7 @@ def evaluate(
         others |= {"sticky": sticky or None, "weights": weights}
         others |= {"noise": noise, "max_hold": max_hold, "max_wait": max_wait, "base": base, "corrections": corrections}
         if own is not None:  # whose name says neither what is in it nor how large the pool is
-            others |= {"executors": executors, "trace_sha256": own.sha256}
+            told["trace"] = {"executors": executors, "sha256": own.sha256}
         if changed := {name: value for name, value in others.items() if value not in (None, [], math.inf, "policy")}:
             told["conditions"] = changed
         print(json.dumps(told | ({"interrupted": True} if done < total else {})))

@@ -112,7 +112,6 @@ def _method(run: Path) -> str | None:
 def _read_scores(path: Path) -> dict[str, object]:
     from pydantic import BaseModel, Field, ValidationError
 
-    from fermata.policy.registry import names
     from fermata.training.evaluate import Score
 
     class Scores(BaseModel):
@@ -124,7 +123,7 @@ def _read_scores(path: Path) -> dict[str, object]:
         Scores.model_validate(scores)
     except ValidationError as error:
         raise InputError("expected the output of fermata evaluate --json", file=path) from error
-    if str(policy := scores.get("policy")).partition(":")[0] in names():
+    if "policy" in scores and not str(policy := scores["policy"]).endswith(".onnx"):
         raise InputError(f"these are the scores of {policy!r}, not of a file that the run was exported to", file=path)
     if scores.get("interrupted"):
         raise InputError("was interrupted, so not all of its seeds were played; evaluate again", file=path)

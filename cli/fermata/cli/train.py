@@ -33,7 +33,7 @@ def train(
         str | None,
         typer.Option(
             help="YAML file, or a shipped configuration's name; by default quick, or with --trace own, or own-slots "
-            "where tasks take several executors."
+            "where tasks of several executors are in sight at every second arrival."
         ),
     ] = None,
     trace: Annotated[
@@ -137,7 +137,7 @@ def _settings(config: str | None, trace: str | None, executors: str | None) -> S
     from fermata.policy.errors import InputError
     from fermata.training.config import TrainConfig
     from fermata.training.graph.config import read_any
-    from fermata.training.own import check_learns, check_teaches, own_trace, shares_of
+    from fermata.training.own import check_learns, check_teaches, own_trace, shares_of, with_kind
     from fermata.training.slots.config import ScoresConfig
     from fermata.training.spark.config import AllocationConfig
 
@@ -151,6 +151,7 @@ def _settings(config: str | None, trace: str | None, executors: str | None) -> S
     own = own_trace(trace, span(executors, "--executors"))
     check_teaches(own)
     shares = shares_of(own)
+    own = with_kind(own, shares)
     settings = given or read_any("own-slots" if shares[-1] >= 0.5 else "own")
     if isinstance(settings, AllocationConfig) or getattr(settings, "scenario", None) is not None:
         raise InputError(f"--trace is for configurations of random scenarios; {settings.name!r} has jobs of its own")
@@ -167,5 +168,5 @@ def _mixture(shares: Sequence[float], learned: int) -> str:
     from fermata.policy.learned import EXPERTS
 
     kinds = (*EXPERTS, "tasks of several executors")
-    found = ", ".join(f"{kind} {share:.1%}" for kind, share in zip(kinds, shares, strict=True) if share)
+    found = ", ".join(f"{kind} {share:.1%}" for kind, share in zip(kinds, shares, strict=True) if share >= 0.0005)
     return f"in sight when jobs come: {found}; learned from the trace: {kinds[learned]}"

@@ -16,7 +16,6 @@ from fermata.operator.retry import RETRY_S
 from fermata.operator.tools import Tools
 
 _AGAIN_S = RETRY_S[-1]
-_UNSEEN_S = 1.0  # until what changed meanwhile is looked for
 _REMIND_S = 300.0
 
 log = logging.getLogger(__name__)
@@ -77,10 +76,10 @@ class Expiry:
         except ClusterError as error:
             if error.reason == "NotFound":
                 return
-            if error.reason == "Conflict":  # somebody gave it more time, say, and a watch will tell
-                self._push(self._tools.now() + _UNSEEN_S, meta.uid)
-                return
             again_s = self._tools.now() + _AGAIN_S
+            if error.reason == "Conflict":  # somebody gave it more time, say: a watch will tell, and it is noted anew
+                self._push(again_s, meta.uid)
+                return
             if error.is_of_no_object:
                 self._shut[meta.namespace] = again_s
             if self._reminder.is_due((meta.namespace, error.status), ""):

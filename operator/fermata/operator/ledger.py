@@ -63,6 +63,15 @@ class Account:
         self.over_s[name] = min(self.hold_until_s.pop(name), now_s)
 
 
+def _held_until_s(view: WorkflowView) -> dict[str, float]:
+    """Return until when at the latest the gated stages were held that have ended: of one that succeeded a task ran."""
+    return {
+        stage.spec.name: stage.end_s - ((stage.job.task_s or 0.0) if stage.phase == "Succeeded" else 0.0)
+        for stage in view.stages
+        if stage.end_s is not None and stage.job is not None and stage.job.gated
+    }
+
+
 class Ledger:
     """The accounts of one pool's unfinished workflows, by uid."""
 
@@ -103,12 +112,7 @@ class Ledger:
                 committed.pop(name)
         # A gated stage may be held between its tasks, too, and all that counts together.
         gated = {stage.spec.name: stage.held_s for stage in view.stages if stage.gated}
-        # Until its status says so it is known here alone, and one that has ended may have been held to its end.
-        over = {
-            stage.spec.name: stage.end_s
-            for stage in view.stages
-            if stage.end_s is not None and stage.job is not None and stage.job.gated
-        }
+        over = _held_until_s(view)  # until its status says so, what a stage that has ended was held is known here alone
         counted = {*ready, *gated, *over}
         account.stages = {name: meter for name, meter in account.stages.items() if name in counted}
         for name, held_s in gated.items():

@@ -25,6 +25,7 @@ from fermata.sim.scenarios import scenario
 from fermata.sim.scenarios.blocks import TraceBlocks, offered_load
 from fermata.sim.trace_builder import one_stage_trace
 from fermata.sim.trace_io import write_trace
+from fermata.training.card import score_lines
 from fermata.training.choose import held_out_cases, judge
 from fermata.training.collect import Unit, label_unit
 from fermata.training.config import Fit, OwnTrace, TrainConfig, read_config, shipped_configs
@@ -41,6 +42,7 @@ from fermata.training.own import (
     own_trace,
     part_of,
     shares_of,
+    with_kind,
 )
 from fermata.training.play import log_ratio
 from fermata.training.workloads import draw
@@ -239,14 +241,24 @@ def test_a_trace_teaches_the_kind_that_is_in_sight_most_often(
     seconds: float, kind: int, share: float, tmp_path: Path
 ) -> None:
     own = _of_kinds(tmp_path, 10, seconds, tasks=2)
-    assert own.kind == kind
+    assert with_kind(own, shares_of(own)).kind == kind
     assert shares_of(own) == pytest.approx([1.0 - share, 0.0, share, 0.0], abs=0.051)
 
 
 def test_where_tasks_of_several_executors_are_in_sight_scores_decide_whatever_else_is(tmp_path: Path) -> None:
     own = _of_kinds(tmp_path, 10, 65.0, tasks=2, slots=2)
-    assert (own.kind, shares_of(own)) == (0, pytest.approx([0.3, 0.0, 0.0, 0.7]))
-    assert _of_kinds(tmp_path, 1, 65.0, tasks=2, slots=2).kind == 2, "there is nothing else"
+    assert shares_of(own) == pytest.approx([0.3, 0.0, 0.0, 0.7])
+    assert with_kind(own, shares_of(own)).kind == 0
+    own = _of_kinds(tmp_path, 1, 65.0, tasks=2, slots=2)
+    assert with_kind(own, shares_of(own)).kind == 2, "there is nothing else"
+
+
+def test_who_decides_is_looked_at_for_all_sizes_of_the_pool(tmp_path: Path) -> None:
+    small, large, both = (
+        shares_of(_of_kinds(tmp_path, 10, 45.0, tasks=4).model_copy(update={"executors": pools}))
+        for pools in ((1, 1), (8, 8), (1, 8))
+    )
+    assert small[2] > both[2] > large[2] > 0.0
 
 
 @pytest.mark.parametrize(("seconds", "config"), [(1.0, "own"), (65.0, "own-slots")])
@@ -401,6 +413,14 @@ def test_a_score_is_of_the_part_that_nothing_was_made_from(own: OwnTrace) -> Non
     assert more.vs_base_ci95 > 0.3 * score.vs_base_ci95
     (same,) = evaluate("srwf", ["own"], range(2), conditions=conditions)
     assert (same.vs_base_pct, same.vs_base_ci95) == (0.0, 0.0)
+
+
+def test_scores_on_a_trace_say_of_which_one_and_of_which_pool(own: OwnTrace) -> None:
+    asked = ["evaluate", "fifo", "--trace", own.path, "--executors", "3", "--seeds", "1-2", "--jobs", "1", "--json"]
+    scores = json.loads(CliRunner().invoke(app, asked).stdout)
+    assert scores["trace"] == {"executors": 3, "sha256": own.sha256}
+    assert "conditions" not in scores
+    assert f", on 3 executors (trace sha256 `{own.sha256[:16]}`)," in score_lines(scores)[0]
 
 
 @pytest.mark.parametrize("jobs", [None, 30, 600])

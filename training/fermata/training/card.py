@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fermata.policy.learned import EXPERTS
+from fermata.policy.wording import counted
 from fermata.sim.metrics import decimals
 from fermata.sim.spark.settings import SETTINGS
 from fermata.sim.workloads import WORKLOADS
@@ -37,7 +38,7 @@ def model_card(name: str, digest: str, metadata: Mapping[str, Any], config: Trai
         f"- feature schema `{metadata['schema']}`, {len(metadata['features'])} features, margin {metadata['margin']:g}",
         f"- trained by `fermata train --config {config.name}` (seed {config.seed}, digest `{config.digest[:16]}`)",
         *([] if ranges.own is None else own_lines(ranges.own)),
-        f"- trained on random scenarios{'' if ranges.own is None else ', for what that trace has no jobs of'}:",
+        f"- trained on random scenarios{'' if ranges.own is None else ', for what that trace does not teach'}:",
         *range_lines(ranges),
     ]
     if config.fit.kept > 1:
@@ -93,6 +94,8 @@ def score_lines(scores: Mapping[str, Any]) -> list[str]:
     # Of a trace one's own jobs may be among those that taught, and other seeds may have tuned something.
     unseen = set(seeds) <= set(UNSEEN_SEEDS) and scores["scenarios"].keys() <= {*WORKLOADS, *SETTINGS}
     told = " (unseen in training and tuning)" if unseen else ""
+    if trace := scores.get("trace"):
+        told += f", on {counted(trace['executors'], 'executor')} (trace sha256 `{trace['sha256'][:16]}`)"
     if conditions := conditions_of(scores):
         told += f", {conditions}"
     rows = [

@@ -44,8 +44,8 @@ class OwnTrace(Section):
     kind: int = Field(
         ge=0,
         lt=len(EXPERTS),
-        description="What is in sight when most jobs of its first half come. 0: single tasks alone; 1: DAGs of single "
-        "tasks among them; 2: stages of several tasks.",
+        description="What is in sight most often when the jobs of its first half come, without a task of several "
+        "executors. 0: single tasks alone; 1: DAGs of single tasks among them; 2: stages of several tasks.",
     )
     executors: Pools = Field(description="Executors of the pool, from and to.")
     load: Range = Field((0.8, 1.2), description="Load of an episode over the trace's own, from and to; uniform.")

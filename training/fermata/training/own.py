@@ -38,6 +38,7 @@ SHARES: dict[Part, tuple[float, float]] = {
     "all": (0.0, 1.0),
 }
 LEAST_JOBS = 200  # of a trace: fewer say too little, in one part or in several
+_SIZES = 5  # of the pool, from least to most, at which is looked who decides
 _LEAST_BLOCKS = 5  # in an episode to judge on: of a part in one block every other would be the same jobs, as if known
 
 
@@ -65,9 +66,7 @@ def own_trace(path: str, executors: tuple[int, int]) -> OwnTrace:
     if not trace.task_duration_s.any():
         raise InputError("no job takes any time: nothing to compare", file=path)
     check_fits(trace, executors[0], path)
-    taught = _share_of(trace, "teach")  # of jobs that come only later nothing can be learned
-    *of_experts, _ = deciders(taught, executors[0])
-    kind = int(np.argmax(of_experts)) if any(of_experts) else kind_of(taught)
+    kind = kind_of(_share_of(trace, "teach"))  # of jobs that come only later nothing can be learned
     return OwnTrace(path=absolute, sha256=sha256, kind=kind, executors=executors)
 
 
@@ -97,12 +96,20 @@ def deciders(trace: Trace, executors: int) -> list[float]:
 
 
 def shares_of(own: OwnTrace) -> list[float]:
-    """Return the `deciders` of the jobs that teach, on the least number of executors.
+    """Return the `deciders` of the jobs that teach, their mean over sizes of the pool.
 
     Raises:
         InputError: as `part_of`.
     """
-    return deciders(part_of(own, "teach"), own.executors[0])
+    trace, sizes = part_of(own, "teach"), np.linspace(*own.executors, _SIZES)
+    found = [deciders(trace, executors) for executors in sorted({round(each) for each in sizes})]
+    return [float(share) for share in np.mean(found, axis=0)]
+
+
+def with_kind(own: OwnTrace, shares: Sequence[float]) -> OwnTrace:
+    """Return a trace that teaches whoever decides most often, by `shares_of`; scores are no kind of jobs."""
+    of_experts = shares[: len(EXPERTS)]
+    return own.model_copy(update={"kind": int(np.argmax(of_experts))}) if any(of_experts) else own
 
 
 def check_teaches(own: OwnTrace) -> None:
