@@ -124,7 +124,10 @@ def _begun(
             return _as_written(blank, status.state, status)
         if started is not None:
             return replace(_as_started(blank, started), phase="Running")
-        return _as_written(blank, "Running", status) if status is not None and _goes_on(status) else None
+        if status is None or not _goes_on(status):
+            return None
+        seen = _as_written(blank, "Running", status)
+        return seen if status.state == "Running" else replace(seen, reason="", message="")  # it said why it waited
     blank = replace(_as_started(blank, job), job=job)
     written_end_s = parse_or_none(status.completion_time) if status else None
     end_s = written_end_s if written_end_s is not None else job.end_s
