@@ -191,11 +191,11 @@ def test_a_workflow_that_its_deadline_ended_is_not_set_against_one_without(kubec
     assert real["avg_jct_s"] == pytest.approx(base["avg_jct_s"], rel=0.25)
     page = (tmp_path / "report.html").read_text()
     assert "1 workflow ended by a deadline" in page
-    assert "Left out: 1 workflow of which nothing had run when it ended." in page
+    assert "Left out: 1 workflow of which nothing ever ran." in page
     done = fermata("report", "--from-cluster", "--pool", "hasty", *at)
-    assert "left out: 1 workflow of which nothing had run when it ended" in done.stdout
+    assert "left out: 1 workflow of which nothing ever ran" in done.stdout
     done = fermata("trace", "export", "--from-cluster", "--pool", "hasty", "-o", str(tmp_path / "x"), *at[:2])
-    assert "1 workflow left out: of which nothing had run when it ended" in done.stderr
+    assert "1 workflow left out: of which nothing ever ran" in done.stderr
 
 
 def test_a_workflow_that_somebody_else_ended_is_left_out_and_one_that_became_a_circle_harms_no_other(

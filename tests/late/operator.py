@@ -59,7 +59,7 @@ class LateOperator:
 
     async def confirm(self) -> None:
         if not self.leads:
-            raise ClusterError(0, "LeaseNotRenewed", "another one has it")
+            raise ClusterError(0, "LeaseInDoubt", "another one has it")
 
     def restart(self) -> None:
         """Kill it, and start another one."""

@@ -73,7 +73,7 @@ class History:
         found = {
             "not finished": self.unfinished,
             "with tasks that do not fit into the pool any more": self.unfit,
-            "of which nothing had run when it ended": self.unrun,
+            "of which nothing ever ran": self.unrun,
             "finished with a status that does not say what ran, or how long it took": self.untold,
         }
         return {why: count for why, count in found.items() if count}
