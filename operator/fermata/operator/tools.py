@@ -25,7 +25,6 @@ class Tools:
     wake: Callable[[str], None]
     pending: Callable[[str], bool]  # has a pool been woken since its reconciliation began?
     leads: Callable[[], bool]  # may this operator act now?
-    confirm: Callable[
-        [], Awaitable[None]
-    ]  # raises a ClusterError unless all that was read before is still to be acted on
+    # Raises a ClusterError unless all that was read before is still to be acted on.
+    confirm: Callable[[], Awaitable[None]]
     namespace: str | None = None  # that it serves; None: all of them

@@ -1648,7 +1648,7 @@ def test_a_job_that_a_restored_backup_lacks_has_failed_nothing() -> None:
     world.went_back = True
     run_on(world, 9.0)
     (row,) = status_of(world, SHORT)["stages"]
-    message = "its Job is not seen: LeaseNotRenewed: it was restored from a backup"
+    message = "its Job is not seen: LeaseInDoubt: it was restored from a backup"
     assert (row["state"], row["reason"], row["message"]) == ("Running", "JobUnseen", message)
     world.went_back = False
     run_on(world, 9.0)

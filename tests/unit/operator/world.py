@@ -193,7 +193,7 @@ class World:
 
     async def confirm(self) -> None:
         if self.went_back:
-            raise ClusterError(0, "LeaseNotRenewed", "it was restored from a backup")
+            raise ClusterError(0, "LeaseInDoubt", "it was restored from a backup")
 
     def feed(self, kind: Any, uid: str, raw: dict[str, Any]) -> None:
         self.store.put(kind, self.server.put(uid, raw))
