@@ -90,7 +90,7 @@ class VirtualCluster(Server):
 
     async def confirm(self) -> None:
         if not self.leads:
-            raise ClusterError(0, "LeaseNotRenewed", "another one has it")
+            raise ClusterError(0, "LeaseInDoubt", "another one has it")
 
     def _stamp(self) -> str:
         """Return the time as an API server stamps it: whole seconds."""
