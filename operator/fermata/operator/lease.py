@@ -56,14 +56,15 @@ def namespaces(wanted: str | None) -> tuple[str, ...]:
     return (own,) if own else _NAMESPACES
 
 
-def _version(lease: Json) -> tuple[str, str]:
-    """Return the uid and the version of a Lease."""
-    return str(lease["metadata"]["uid"]), str(lease["metadata"]["resourceVersion"])
+def _has_gone_back(before: Json, lease: Json) -> bool:
+    """Tell whether a Lease is another one than it was, or an earlier state of it."""
+    was, now = before["metadata"], lease["metadata"]
+    return bool(was["uid"] != now["uid"] or is_later(str(was["resourceVersion"]), str(now["resourceVersion"])))
 
 
-def _is_between(version: str, first: str, last: str) -> bool:
-    """Tell whether a version is later than one and earlier than another one."""
-    return is_later(version, first) and is_later(last, version)
+def _holder_of(lease: Json) -> str:
+    """Return who has a Lease, or an empty text."""
+    return str((lease.get("spec") or {}).get("holderIdentity") or "")
 
 
 class Lease:
@@ -92,14 +93,14 @@ class Lease:
         self._cluster, self._name, self._holder = cluster, name, holder
         self._within, self._duration_s = list(within), duration_s
         self._now, self._clock = now, clock
-        self._known: Json | None = None  # as the API server has it, where this candidate wrote it last
-        self._seen: tuple[str, str] | None = None  # its uid and its version when it was last seen
+        self._known: Json | None = None  # as the API server last had it, as far as it was told
+        self._sure = False  # that it is this candidate's, and that nobody has written it since
         self._lost = ""  # why, if it was since it was acquired
-        self._renewed_s = -float("inf")
+        self._renewed_s = -math.inf
         self._other: tuple[Any, ...] = ()  # another holder's last record, and where that is ...
         self._other_until_s = 0.0  # ... and until when that one may act
-        self._confirmed_s = -float("inf")  # when it was last read as it was written
-        self._renewing, self._reading = asyncio.Lock(), asyncio.Lock()
+        self._confirmed_s = -math.inf  # when it was last read as it was written
+        self._reading = asyncio.Lock()
         self._reminder, self._said = Reminder(_REMIND_S, clock), ""
 
     @property
@@ -140,7 +141,7 @@ class Lease:
             left_s = self._renewed_s + self._duration_s * _RENEW_WITHIN - self._clock()
             try:
                 # One attempt is always safe: it fails if anybody has written the Lease since.
-                async with asyncio.timeout(max(left_s, self._duration_s * _EVERY)), self._renewing:
+                async with asyncio.timeout(max(left_s, self._duration_s * _EVERY)):
                     trouble = self._lost or await self._yielded() or await self._attempt()
             except (ClusterError, TimeoutError) as error:
                 trouble = str(error) or "no answer"
@@ -151,7 +152,7 @@ class Lease:
                 return
 
     async def confirm(self) -> None:
-        """Read the Lease: if it is as written last, all that was read before is of the control plane that there is.
+        """Read the Lease: if it has not gone back, all that was read before is of the control plane that there is.
 
         One that went back to an earlier state has an earlier Lease. It is not renewed for that: a renewal that is cut
         off by whoever waited for it is one that is in doubt.
@@ -166,25 +167,26 @@ class Lease:
             begun_s, before = self._clock(), self._known
             if self._lost or before is None:
                 raise ClusterError(0, "LeaseInDoubt", self._lost or _CHANGED)
-            uid, version = _version(await self._cluster.get(self._path(before)))
-            if (uid, version) != _version(before):
-                async with self._renewing:  # the answer to a renewal may come after that to a later read
-                    latest = _version(self._known or before)
-                if (uid, version) != latest and not _is_between(version, _version(before)[1], latest[1]):
-                    if uid != latest[0] or is_later(_version(before)[1], version):
-                        self._lose(_GONE_BACK)
-                    raise ClusterError(0, "LeaseInDoubt", self._lost or _CHANGED)
+            found = await self._cluster.get(self._path(before))
+            if _has_gone_back(before, found):
+                self._lose(_GONE_BACK)
+            # A later one may be of a renewal that is not answered yet, or never will be.
+            if self._lost or _holder_of(found) != self._holder:
+                raise ClusterError(0, "LeaseInDoubt", self._lost or _CHANGED)
             self._confirmed_s = begun_s
 
     async def release(self) -> None:
         """Give the Lease back, so that another need not wait; does nothing where it is not held."""
         if not self.held or self._known is None:
             return
-        self._renewed_s = -float("inf")
-        spec = {**self._known["spec"], "holderIdentity": "", "leaseDurationSeconds": 1, "renewTime": self._stamp()}
+        self._renewed_s = -math.inf
         try:
             async with asyncio.timeout(2.0):
-                await self._cluster.replace(self._path(self._known), {**self._known, "spec": spec})
+                lease = self._known if self._sure else await self._cluster.get(self._path(self._known))
+                if _holder_of(lease) != self._holder:
+                    return
+                spec = {**lease["spec"], "holderIdentity": "", "leaseDurationSeconds": 1, "renewTime": self._stamp()}
+                await self._cluster.replace(self._path(lease), {**lease, "spec": spec})
         except (ClusterError, TimeoutError) as error:
             log.info("lease %s was not given back, and ends by itself: %s", self._name, error)
 
@@ -195,24 +197,27 @@ class Lease:
             ClusterError: the API server does not answer, or does not let us.
         """
         begun_s = self._clock()
-        found, is_new = (self._known, False) if self._known else await self._find_or_make()
-        if self._has_gone_back(found):
+        before, sure, self._sure = self._known, self._sure, False
+        found, is_new = (before, False) if before and sure else await self._find_or_make()
+        self._known = found
+        if before and _has_gone_back(before, found):
             return self._lose(_GONE_BACK)
         if not is_new:
             spec = found.get("spec") or {}
             if trouble := self._taken(found["metadata"]["namespace"], spec):
                 return self._lose(trouble)
+            if self._renewed_s > -math.inf and _holder_of(found) != self._holder:  # another one has given it back
+                return self._lose(_CHANGED)
             begun_s = self._clock()  # what was asked before may have taken most of the time for which it is held
             try:
                 found = await self._cluster.replace(self._path(found), {**found, "spec": self._spec(spec)})
             except ClusterError as error:
-                known, self._known = self._known, None
                 if error.status not in (404, 409):
                     raise
-                if known is None or self._is_late:  # another one may have had it, and given it back
+                if not sure:
                     return f"{_CHANGED}: {error}"
                 return await self._attempt()  # at once: it may have become another's, or be gone
-        self._known, self._renewed_s, self._other = found, begun_s, ()
+        self._known, self._sure, self._renewed_s, self._other = found, True, begun_s, ()
         return ""
 
     async def _yielded(self) -> str:
@@ -230,19 +235,14 @@ class Lease:
                     raise
                 continue
             await self.release()
-            self._known, self._seen = None, None  # what is next is another Lease
+            self._known, self._sure = None, False  # what is next is another Lease
             return self._lose(f"an operator has its lease in namespace {namespace}, which was not there before")
         return ""
 
     def _lose(self, trouble: str) -> str:
         """Act no more from now on, and return why."""
-        self._lost, self._renewed_s = trouble, -float("inf")
+        self._lost, self._renewed_s, self._sure = trouble, -math.inf, False
         return trouble
-
-    def _has_gone_back(self, lease: Json) -> bool:
-        """Tell whether the Lease is another one than it was, or an earlier state of it."""
-        before, self._seen = self._seen, _version(lease)
-        return before is not None and (before[0] != self._seen[0] or is_later(before[1], self._seen[1]))
 
     async def _find_or_make(self) -> tuple[Json, bool]:
         """Return the Lease, and whether this candidate has just made it; in the first namespace that there is."""

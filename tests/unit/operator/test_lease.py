@@ -230,18 +230,64 @@ def test_who_confirms_all_the_time_keeps_the_lease_of_a_slow_api_server(answer_s
     timeless(body)
 
 
-def test_who_was_frozen_while_another_one_acted_acts_no_more_though_that_one_gave_it_back() -> None:
+class _Mute(_Slow):
+    """While `lost` says so, renewals are not done (`before`) or done (`after`), and never answered."""
+
+    lost = ""
+
+    async def replace(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+        raw = {} if self.lost == "before" else await super().replace(path, body)
+        if self.lost:
+            raise ClusterError(0, "ServerDisconnectedError", "Server disconnected")
+        return raw
+
+
+@pytest.mark.parametrize("lost", ["before", "after"])
+def test_a_renewal_that_is_not_answered_puts_nothing_in_doubt(lost: str) -> None:
     async def body(clock: Callable[[], float]) -> None:
-        server = _Slow(0.1)
+        server = _Mute(0.1)
+        lease = Lease(server, "test", "me", ("default",), 15.0, clock=clock)  # type: ignore[arg-type]
+        await lease.acquire()
+        first, keeping = server.raw, asyncio.create_task(lease.keep())
+        server.lost = lost
+        await asyncio.sleep(3.0)
+        assert (server.raw is not first) == (lost == "after"), "it has been tried"
+        for _ in range(3):
+            await lease.confirm()
+        server.lost = ""
+        await asyncio.sleep(60.0)
+        assert (keeping.done(), lease.held) == (False, True)
+        server.lost = lost
+        await asyncio.sleep(3.0)
+        server.lost = ""
+        await lease.release()
+        assert server.raw is not None
+        assert server.raw["spec"]["holderIdentity"] == "", "it is given back"
+        keeping.cancel()
+
+    timeless(body)
+
+
+@pytest.mark.parametrize("lost", ["", "before", "after"])
+def test_who_missed_that_another_one_acted_acts_no_more_whatever_became_of_the_renewal_before(lost: str) -> None:
+    async def body(clock: Callable[[], float]) -> None:
+        server = _Mute(0.1)
         frozen, other = (Lease(server, "test", name, ("default",), 15.0, clock=clock) for name in ("me", "other"))  # type: ignore[arg-type]
         await frozen.acquire()
+        server.lost, keeping = lost, asyncio.create_task(frozen.keep())
+        await asyncio.sleep(3.0)
+        keeping.cancel()
+        server.lost = ""
         await other.acquire()
-        assert clock() > 15.0
         await other.release()
         with pytest.raises(ClusterError, match="the lease changed meanwhile"):
             await frozen.confirm()
-        await frozen.keep()
+        async with asyncio.timeout(30.0):
+            await frozen.keep()
         assert not frozen.held
+        await frozen.acquire()
+        await frozen.confirm()
+        assert frozen.held
 
     timeless(body)
 
