@@ -158,7 +158,8 @@ class Lease:
         off by whoever waited for it is one that is in doubt.
 
         Raises:
-            ClusterError: it cannot be read or is another; where the state went back, this candidate must act no more.
+            ClusterError: it cannot be read or is another's, or was not renewed in time; where the state went back, this
+                candidate must act no more.
         """
         asked_s = self._clock()
         async with self._reading:
@@ -171,7 +172,7 @@ class Lease:
             if _has_gone_back(before, found):
                 self._lose(_GONE_BACK)
             # A later one may be of a renewal that is not answered yet, or never will be.
-            if self._lost or _holder_of(found) != self._holder:
+            if self._lost or not self.held or _holder_of(found) != self._holder:
                 raise ClusterError(0, "LeaseInDoubt", self._lost or _CHANGED)
             self._confirmed_s = begun_s
 
