@@ -184,9 +184,7 @@ MEANINGS: Final[dict[str, dict[str, str]]] = {
     "Reasons of HoldingPaused": {
         HOLDING_ALLOWED: "The policy may hold stages, within maxHoldSeconds and maxWaitSeconds.",
         HOLDING_RELEASED: "The pool has the annotation fermata.dev/release; take it off to let the policy hold again.",
-        HOLDING_COSTS: (
-            "By replay of recent workflows holding makes the mean JCT longer, so it is off until it pays again."
-        ),
+        HOLDING_COSTS: "By replay of recent workflows holding makes the mean JCT longer, so it is off.",
     },
     "Other reasons of Events": {
         STAGE_STARTED: "The stage's Job was created, or its parallelism was raised.",
