@@ -20,7 +20,7 @@ from fermata.training.collect import Unit, label_unit
 from fermata.training.config import TrainConfig, read_config
 from fermata.training.fork import fork_for
 from fermata.training.network import CostNetwork
-from fermata.training.teacher import Base, Future, _take, look, try_actions
+from fermata.training.teacher import Base, Future, Plan, _take, look, try_futures
 
 pytestmark = pytest.mark.training
 
@@ -71,6 +71,7 @@ def test_a_rollout_ends_early_only_where_nothing_depends_on_the_action(name: str
     tables = tables_of(scenario.generate(3), scenario.executors)
     world, library = new_world(tables, scenario.executors), new_world(tables, scenario.executors)
     base = Base(False, registry.load("sjf-hold:tau=20").rule, ORDER, eager())
+    plan = Plan(1.0, 1.0, 1.0, 1, 0.0, futures=1, horizon=arrivals, unit_s=1.0, warm=0, max_label=1.0)
     forks = tuple(fork_for(scenario.generate(3), scenario.executors, arrivals) for _ in ACTIONS)
     early = compared = 0
     while compared < 40 and advance(world) == DECIDE:
@@ -81,7 +82,9 @@ def test_a_rollout_ends_early_only_where_nothing_depends_on_the_action(name: str
                 future = Future(world, library, arrived, since_s, arrivals)
                 totals_s, left = np.zeros((2, len(ACTIONS))), np.zeros((2, len(ACTIONS)), np.int64)
                 assert try_to_the_end(forks, future, bits, base, totals_s[0], left[0])
-                assert try_actions(forks, future, bits, base, totals_s[1], left[1])
+                assert try_futures(
+                    forks, future, np.array([arrived]), bits, base, plan, np.zeros(len(ACTIONS)), totals_s[1], left[1]
+                )
                 whole_s, changes_s = totals_s[:, legal] - totals_s[:, legal[:1]]
                 np.testing.assert_allclose(changes_s, whole_s, rtol=0, atol=1e-6 * totals_s.max())
                 assert len(set(left[1, legal])) == 1

@@ -164,7 +164,7 @@ def _furthest_behind(left: IntArray, legal: int) -> int:
     return least if left[least] < left[most] else -1
 
 
-@inlined  # it has one caller but for tests, and both together compile sooner
+@inlined  # it has one caller, and both together compile sooner
 def try_actions(
     forks: tuple[Fork, ...], future: Future, legal: int, base: Base, totals_s: FloatArray, left: IntArray
 ) -> bool:
