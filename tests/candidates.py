@@ -29,6 +29,7 @@ class LeaseServer:
         self.raw: Raw | None = None
         self.written: list[tuple[float, Raw]] = []
         self.changed_s = -math.inf  # when the Lease was last deleted, or put back to what it was
+        self.restarts = 0  # with each of them all requests on their way are lost
         self._made = 0
 
     def delete(self) -> None:
@@ -38,6 +39,7 @@ class LeaseServer:
     def restore(self, raw: Raw) -> None:
         """Have a Lease as it was written before, as from a backup; what is written next has a later version."""
         self.raw, self.changed_s = raw, self._timeline.now_s
+        self.restarts += 1
 
     def holders_since(self, since_s: float) -> set[str]:
         """Return who was written to have it after a time, or an empty name where it was given back."""
@@ -193,17 +195,18 @@ class Candidate:
 
     async def _ask(self, verb: str, body: Raw) -> Raw:
         answer: asyncio.Future[Raw] = self._loop.create_future()
-        there_s, back_s = (self._way_s() for _ in range(2))
+        there_s, back_s, restarts = self._way_s(), self._way_s(), self._server.restarts
         lost = self._draw.choice(["", "before", "after"]) if self._draw.random() < self._trouble() else ""
 
         def arrive() -> None:
             done, error = Raw(), None
-            if lost != "before" and self._timeline.now_s >= self.cut_until_s:
+            cut = self._timeline.now_s < self.cut_until_s or restarts < self._server.restarts
+            if lost != "before" and not cut:
                 try:
                     done = self._server.serve(verb, body)
                 except ClusterError as problem:
                     error = problem
-            if lost or self._timeline.now_s < self.cut_until_s:
+            if lost or cut:
                 error = ClusterError(0, "ServerDisconnectedError", "Server disconnected")
             self._timeline.after(back_s, lambda: self._loop.call_soon(come_back, done, error))
 

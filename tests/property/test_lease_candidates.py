@@ -68,16 +68,22 @@ class Episode:
     def happen(self) -> None:
         if self.calm:
             return
-        acting = [each for each in self.running if each.acts]
-        whom = self.draw.choice(acting if acting and self.draw.random() < 0.6 else self.running)
-        events = [self.freeze, self.freeze, self.kill, self.cut_off, self.stop]
-        self.draw.choice([*events, self.restore, self.delete] if self.goes_back else events)(whom)
         self.timeline.after(self.draw.expovariate(1.0 / self.often_s), self.happen)
+        acting = [each for each in self.running if each.acts]
+        among = acting if acting and self.draw.random() < 0.6 else self.running
+        if among:
+            events = [self.freeze, self.freeze, self.kill, self.cut_off, self.stop]
+            self.draw.choice([*events, self.restore, self.delete] if self.goes_back else events)(
+                self.draw.choice(among)
+            )
 
     def freeze(self, whom: Candidate) -> None:
-        whom.frozen_until_s = self.timeline.now_s + self.draw.choice([1, 5, 14, 16, 20, 40]) * self.draw.uniform(
-            0.8, 1.2
-        )
+        """Have it do nothing for a while; before that it may be cut off, so that it has heard of no latest renewal."""
+        after_s = self.draw.choice([0.0, 2.5])
+        whom.cut_until_s = self.timeline.now_s + after_s
+        for_s = after_s + self.draw.choice([1.0, 5.0, 14.0, 16.0, 20.0, 40.0]) * self.draw.uniform(0.8, 1.2)
+        until_s = self.timeline.now_s + for_s
+        self.timeline.after(after_s, lambda: setattr(whom, "frozen_until_s", until_s))
 
     def cut_off(self, whom: Candidate) -> None:
         whom.cut_until_s = self.timeline.now_s + self.draw.uniform(1.0, 40.0)
@@ -85,17 +91,16 @@ class Episode:
     def kill(self, whom: Candidate) -> None:
         """End it at once; it is begun again under its name, as a container in its pod, or another one is."""
         whom.killed = True
-        self.leave(whom)
-        self.begin(whom.name if self.draw.random() < 0.3 else next(self.names))
+        self.leave(whom, whom.name if self.draw.random() < 0.3 else next(self.names))
 
     def stop(self, whom: Candidate) -> None:
         whom.stop()
-        self.leave(whom)
-        self.begin(next(self.names))
+        self.leave(whom, next(self.names))
 
-    def leave(self, whom: Candidate) -> None:
+    def leave(self, whom: Candidate, successor: str) -> None:
         self.running.remove(whom)
         self.gone.append(whom)
+        self.timeline.after(self.draw.uniform(0.0, 40.0), lambda: self.begin(successor))
 
     def restore(self, _whom: Candidate) -> None:
         # One that is no older than what its holder last heard of it cannot be told from what it was.
@@ -108,11 +113,11 @@ class Episode:
         self.server.delete()
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", [*range(20), 178])
 def test_one_acts_and_on_nothing_that_another_one_has_changed(seed: int) -> None:
     Episode(seed, goes_back=False).run()
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(20))
 def test_what_went_back_to_what_it_was_is_never_confirmed(seed: int) -> None:
     Episode(seed, goes_back=True).run()
