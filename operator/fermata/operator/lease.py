@@ -140,7 +140,7 @@ class Lease:
             await asyncio.sleep(self._duration_s * _EVERY)
             left_s = self._renewed_s + self._duration_s * _RENEW_WITHIN - self._clock()
             try:
-                # One attempt is always safe: it fails if anybody has written the Lease since.
+                # One attempt is always safe: it fails if anybody else has had the Lease since.
                 async with asyncio.timeout(max(left_s, self._duration_s * _EVERY)):
                     trouble = self._lost or await self._yielded() or await self._attempt()
             except (ClusterError, TimeoutError) as error:
