@@ -135,6 +135,11 @@ class Candidate:
         return awake and self.since_s < math.inf and self.lease.held
 
     @property
+    def crashed(self) -> bool:
+        """Whether it ended in a way nobody foresaw."""
+        return self._work.done() and not self._work.cancelled()
+
+    @property
     def next_s(self) -> float:
         """When it has something to do."""
         return math.inf if self.killed or self._loop.is_closed() else max(self._loop.next_s, self.frozen_until_s)

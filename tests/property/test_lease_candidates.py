@@ -20,7 +20,7 @@ class Episode:
         self.draw, self.goes_back = random.Random(seed), goes_back
         self.timeline = Timeline(0.0)
         self.server = LeaseServer(self.timeline)
-        self.trouble, self.often_s = self.draw.choice([0.0, 0.1, 0.3, 0.5]), self.draw.choice([4.0, 8.0, 15.0])
+        self.share, self.often_s = self.draw.choice([0.0, 0.1, 0.3, 0.5]), self.draw.choice([4.0, 8.0, 15.0])
         self.names = (f"candidate-{number}" for number in itertools.count())
         self.running: list[Candidate] = []
         self.gone: list[Candidate] = []
@@ -43,13 +43,16 @@ class Episode:
                 each.run_due()
                 self.check()
         assert not self.wrong
+        assert not any(each.crashed for each in [*self.running, *self.gone])
         assert sum(each.acts for each in self.running) == 1, "nobody acts, though nothing happens any more"
         for each in [*self.running, *self.gone]:
             each.close()
 
     def begin(self, name: str) -> None:
-        trouble = lambda: 0.0 if self.calm else self.trouble  # noqa: E731
-        self.running.append(Candidate(name, self.server, self.timeline, self.draw, trouble, self.confirmed))
+        self.running.append(Candidate(name, self.server, self.timeline, self.draw, self.trouble, self.confirmed))
+
+    def trouble(self) -> float:
+        return 0.0 if self.calm else self.share
 
     def check(self) -> None:
         if self.timeline.now_s < self.server.changed_s + 3 * DURATION_S:
@@ -73,9 +76,8 @@ class Episode:
         among = acting if acting and self.draw.random() < 0.6 else self.running
         if among:
             events = [self.freeze, self.freeze, self.kill, self.cut_off, self.stop]
-            self.draw.choice([*events, self.restore, self.delete] if self.goes_back else events)(
-                self.draw.choice(among)
-            )
+            happens = self.draw.choice([*events, self.restore, self.delete] if self.goes_back else events)
+            happens(self.draw.choice(among))
 
     def freeze(self, whom: Candidate) -> None:
         """Have it do nothing for a while; before that it may be cut off, so that it has heard of no latest renewal."""

@@ -238,10 +238,15 @@ def _pool(**changes: Any) -> PoolFact:
     return pool_fact(raw)
 
 
+def _hurry(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have no rest between replays, and none given up on a busy machine."""
+    for limit in ("SHARE", "FIRST_SHARE", "LONGEST_REPLAY_S"):
+        monkeypatch.setattr(holding, limit, math.inf)
+
+
 def _watch(jobs: list[PastJob], policies: list[str | None], monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
     """Feed jobs to the estimate, under one policy after the other, and return the verdict at the end of each."""
-    for limit in ("SHARE", "FIRST_SHARE", "LONGEST_REPLAY_S"):
-        monkeypatch.setattr(holding, limit, math.inf)  # no rest between replays, and none given up on a busy machine
+    _hurry(monkeypatch)
 
     async def main() -> list[tuple[Any, ...]]:
         told = []
@@ -281,8 +286,7 @@ def test_another_policy_has_its_own_chance_after_mode_off_too_and_the_same_one_n
 
 
 def test_a_pause_outlasts_an_edit_of_the_pool_and_its_estimate_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    for limit in ("SHARE", "FIRST_SHARE", "LONGEST_REPLAY_S"):
-        monkeypatch.setattr(holding, limit, math.inf)
+    _hurry(monkeypatch)
     jobs = [_job(i, 60.0 * i, 20.0 if i % 2 else 4.0) for i in range(WARM + 4 * BLOCK + TAIL)]
     costs = _situation("hold-follower:delay=25")
 
@@ -310,8 +314,7 @@ def test_a_pause_outlasts_an_edit_of_the_pool_and_its_estimate_does_not(monkeypa
 
 
 def test_neither_pause_nor_estimate_outlasts_the_pool_that_they_are_about(monkeypatch: pytest.MonkeyPatch) -> None:
-    for limit in ("SHARE", "FIRST_SHARE", "LONGEST_REPLAY_S"):
-        monkeypatch.setattr(holding, limit, math.inf)
+    _hurry(monkeypatch)
     jobs = [_job(i, 60.0 * i, 20.0 if i % 2 else 4.0) for i in range(WARM + 4 * BLOCK + TAIL)]
     costs = _situation("hold-follower:delay=25")
 
@@ -340,8 +343,7 @@ def test_neither_pause_nor_estimate_outlasts_the_pool_that_they_are_about(monkey
 
 
 def test_a_pause_ends_when_what_arrives_has_changed(monkeypatch: pytest.MonkeyPatch) -> None:
-    for limit in ("SHARE", "FIRST_SHARE", "LONGEST_REPLAY_S"):
-        monkeypatch.setattr(holding, limit, math.inf)
+    _hurry(monkeypatch)
     bad = [_job(i, 60.0 * i, 20.0 if i % 2 else 4.0) for i in range(WARM + 4 * BLOCK + TAIL)]
     begin_s = bad[-1].arrival_s + 60.0
     good = [
