@@ -42,6 +42,7 @@ from fermata.sim.trace_io import write_trace
 from fermata.training.files import CONFIG_FILE, write_note
 from fermata.training.headroom import Effort, room_in
 from fermata.training.own import own_trace
+from fermata.training.search_run import STATE_FILE
 from fermata.training.slots import train as trainer
 from fermata.training.slots.config import OnTrace, ScoresConfig
 from fermata.training.slots.episodes import log_ratios, played
@@ -120,7 +121,7 @@ def test_a_run_that_was_killed_ends_with_the_same_weights_on_any_number_of_proce
         trainer.read_run(run)
     again = trainer.train(tiny(file, processes=2), run)
     np.testing.assert_array_equal(again, trainer.read_run(finished)[1])
-    ours, theirs = (np.load(each / trainer.STATE_FILE)["centre"] for each in (run, finished))
+    ours, theirs = (np.load(each / STATE_FILE)["centre"] for each in (run, finished))
     np.testing.assert_array_equal(ours, theirs)
 
 
@@ -136,7 +137,7 @@ def test_a_run_that_goes_on_logs_each_look_once(finished: Path, file: Path, tmp_
 def test_a_damaged_state_is_named(finished: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     shutil.copytree(finished, run)
-    state = run / trainer.STATE_FILE
+    state = run / STATE_FILE
     whole = dict(np.load(state))
     for wrong in ({"centre": np.zeros(3)}, {"generation": np.array(4)}, {"kept": np.array(9)}):
         np.savez(state, **(whole | wrong))
@@ -170,7 +171,7 @@ def test_a_search_lowers_what_it_is_judged_by(tmp_path: Path, monkeypatch: pytes
     best = trainer.train(config, tmp_path / "run")
     tried = np.array([trainer.shortest_first(), best])
     shortest, found = np.mean([played(config, "choose", i, tried) for i in range(6)], axis=0)
-    state = np.load(tmp_path / "run" / trainer.STATE_FILE)
+    state = np.load(tmp_path / "run" / STATE_FILE)
     assert found < shortest
     assert (state["least"], state["kept"] > 0) == (found, True)
 

@@ -5,14 +5,10 @@ Source: Salimans et al., "Evolution strategies as a scalable alternative to rein
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
 from fermata.sim.trace import FloatArray
-from fermata.training.files import read_arrays, unfitting
 
 
 class Evolution:
@@ -60,27 +56,6 @@ class Evolution:
         self._spread = 0.99 * self._spread + 0.01 * slope**2
         correction = np.sqrt(1.0 - 0.99**self._generations) / (1.0 - 0.9**self._generations)
         self.centre = single(self.centre - step * correction * self._moment / (np.sqrt(self._spread) + 1e-8))
-
-
-def taken_up(search: Evolution, path: Path, names: tuple[str, ...], generations: int) -> dict[str, NDArray[Any]]:
-    """Let a search go on where a file says that it was, and return all that the file holds.
-
-    Args:
-        search: that begins; its centre is as long as any array in the file.
-        path: of the file.
-        names: of what it holds: numbers, among them `generation`, and `[parameters]`, among them what `state` returns.
-        generations: of the whole search.
-
-    Raises:
-        InputError: the file is damaged, or of another search.
-    """
-    found = read_arrays(path, names)
-    if {found[name].shape for name in names} != {(), search.centre.shape} or not 0 <= found[
-        "generation"
-    ] <= generations:
-        raise unfitting(path)
-    search.resume(found["centre"], found["moment"], found["spread"], int(found["generation"]))
-    return found
 
 
 def _ranks(costs: FloatArray) -> FloatArray:

@@ -11,11 +11,10 @@ first without a hold.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import nullcontext
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 from rich.console import Console
@@ -27,29 +26,23 @@ from fermata.policy.slot_scores import SHIPPED, shortest_first
 from fermata.sim.processes import Workers
 from fermata.sim.trace import FloatArray
 from fermata.training.curves import Curves
-from fermata.training.files import claim, locked, note_of, noted_by, unfinished, unfitting, write_arrays
-from fermata.training.hpc.evolution import Evolution, single, taken_up
+from fermata.training.files import claim, locked, note_of, noted_by, unfinished, unfitting
+from fermata.training.hpc.evolution import Evolution, single
 from fermata.training.own import Part
 from fermata.training.progress import shown
+from fermata.training.search_run import STATE_FILE, State, read_state, to_the_end
 from fermata.training.slots.config import ScoresConfig
 from fermata.training.slots.episodes import played
 
-STATE_FILE = "search.npz"
 ours = noted_by("scores")
-_SAVED = ("generation", "centre", "moment", "spread", "mean", "best", "least", "kept")  # of a state
-_AVERAGE = 0.9  # of the mean centre, a generation
 _LAST = 0.1  # of the rate, at the end
 _AS_SHIPPED, _SHORTEST = -2, -1  # instead of the generation that is kept
 
 
-class _State(NamedTuple):
-    """Where a run is."""
+@dataclass(frozen=True)
+class _State(State):
+    """Where a run is; what weights cost is the logarithm of the mean JCT over that of srwf."""
 
-    generation: int
-    search: Evolution
-    mean: FloatArray
-    best: FloatArray
-    least: float  # logarithm of the mean JCT over that of srwf under the best, on the episodes that choose
     kept: int  # the generation that the best is of, or what it is instead
 
 
@@ -82,20 +75,19 @@ def train(config: ScoresConfig, run: Path, console: Console | None = None) -> Fl
 
 
 def _train(config: ScoresConfig, run: Path, console: Console) -> FloatArray:
-    state, total = _read_state(config, run), config.search.generations
+    state = _read_state(config, run)
     # A run that goes on begins by judging the generation at which it was left once more.
     log = Curves(run, purge_step=state.generation)
     with shown(console) as bar, nullcontext() if config.processes == 1 else Workers(config.processes) as workers:
-        task = bar.add_task("generations", total=total, completed=state.generation)
-        while True:
-            if state.generation % config.search.judge_every == 0 or state.generation == total:
-                state = _judge(state, config, workers, log, bar.console)
-                _write_state(state, run)
-            if state.generation == total:
-                break
-            state = _step(state, config, workers)
-            _write_state(state, run)
-            bar.advance(task)
+        state = to_the_end(
+            state,
+            run,
+            config.search.generations,
+            config.search.judge_every,
+            judge=lambda before: _judge(before, config, workers, log, bar.console),
+            step=lambda before: _step(before, config, workers),
+            bar=bar,
+        )
         bar.console.print(_verdict(state), soft_wrap=True)
     return state.best
 
@@ -114,9 +106,7 @@ def _step(state: _State, config: ScoresConfig, workers: Workers | None) -> _Stat
     search, generation = config.search, state.generation
     candidates = state.search.candidates(np.random.default_rng([config.seed, generation]))
     costs = _play(workers, config, "teach", generation * search.episodes, search.episodes, candidates)
-    state.search.learn(costs, search.rate * max(_LAST, 1.0 - generation / search.generations))
-    mean = _AVERAGE * state.mean + (1.0 - _AVERAGE) * state.search.centre
-    return state._replace(generation=generation + 1, mean=mean)
+    return state.after(costs, search.rate * max(_LAST, 1.0 - generation / search.generations))
 
 
 def _judge(state: _State, config: ScoresConfig, workers: Workers | None, log: Curves, console: Console) -> _State:
@@ -132,10 +122,10 @@ def _judge(state: _State, config: ScoresConfig, workers: Workers | None, log: Cu
             told = f"{_percent(cost):+.1f}% against srwf on jobs that choose"
             console.print(f"the shipped model with {_name(kept)}: {told}", soft_wrap=True)
         if cost < state.least:
-            state = state._replace(best=weights, least=cost, kept=kept)
+            state = replace(state, best=weights, least=cost, kept=kept)
     if state.generation == 0 and state.kept == _SHORTEST:
         search = _search_from(beginning_at_shortest(), config)
-        state = state._replace(search=search, mean=search.centre)
+        state = replace(state, search=search, mean=search.centre)
     return state
 
 
@@ -160,20 +150,12 @@ def _verdict(state: _State) -> str:
 
 
 def _read_state(config: ScoresConfig, run: Path) -> _State:
-    path = run / STATE_FILE
     evolution = _search_from(SHIPPED, config)
-    if not path.exists():
-        return _State(0, evolution, evolution.centre, SHIPPED, np.inf, _AS_SHIPPED)
-    found = taken_up(evolution, path, _SAVED, config.search.generations)
-    generation, kept = int(found["generation"]), int(found["kept"])
-    if not _AS_SHIPPED <= kept <= generation:
-        raise unfitting(path)
-    return _State(generation, evolution, found["mean"], found["best"], float(found["least"]), kept)
-
-
-def _write_state(state: _State, run: Path) -> None:
-    values: Sequence[object] = (state.generation, *state.search.state(), *state[2:])
-    write_arrays(run / STATE_FILE, dict(zip(_SAVED, values, strict=True)))
+    begun = _State(0, evolution, evolution.centre, SHIPPED, np.inf, _AS_SHIPPED)
+    state = read_state(begun, run, config.search.generations)
+    if not _AS_SHIPPED <= state.kept <= state.generation:
+        raise unfitting(run / STATE_FILE)
+    return state
 
 
 def read_run(run: Path) -> tuple[ScoresConfig, FloatArray]:

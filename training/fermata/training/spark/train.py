@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,16 +21,14 @@ from fermata.sim.processes import Workers
 from fermata.sim.spark.episode import check_data
 from fermata.sim.trace import FloatArray
 from fermata.training.curves import Curves
-from fermata.training.files import claim, locked, note_of, noted_by, unfinished, write_arrays
-from fermata.training.hpc.evolution import Evolution, single, taken_up
+from fermata.training.files import claim, locked, note_of, noted_by, unfinished
+from fermata.training.hpc.evolution import Evolution, single
 from fermata.training.progress import shown
+from fermata.training.search_run import State, read_state, to_the_end
 from fermata.training.spark.config import AllocationConfig
 from fermata.training.spark.episodes import Case, cost_in, cost_of, judged_cases, log_ratios
 
-STATE_FILE = "search.npz"
 ours = noted_by("evolution")
-_SAVED = ("generation", "centre", "moment", "spread", "mean", "best", "least")  # of a state
-_AVERAGE = 0.9  # of the mean centre, a generation
 # Where a search begins: score and logarithm of the cap by input. It is `srwf-work-share` with what short searches find
 # first: finer caps, the longest path first, and an executor's own job before others. Waiting is near enough to be
 # found, and far enough to do no harm.
@@ -66,16 +64,6 @@ def searched(config: AllocationConfig) -> NDArray[np.bool_]:
     return np.concatenate([np.repeat(read, ANSWERS), np.repeat(read, HIDDEN), np.repeat(one, HIDDEN * ANSWERS), one])
 
 
-class _State(NamedTuple):
-    """Where a run is."""
-
-    generation: int
-    search: Evolution
-    mean: FloatArray
-    best: FloatArray
-    least: float  # what the best costs on the judged episodes
-
-
 def train(config: AllocationConfig, run: Path, folder: str, console: Console | None = None) -> FloatArray:
     """Run, or go on with, a training run and return its best weights.
 
@@ -101,31 +89,22 @@ def _train(config: AllocationConfig, run: Path, folder: str, console: Console) -
     state = _read_state(config, run)
     # A run that goes on begins by judging the generation at which it was left once more.
     log = Curves(run, purge_step=state.generation)
-    with (
-        shown(console) as bar,
-        nullcontext() if config.processes == 1 else Workers(config.processes) as workers,
-    ):
-        total = config.search.generations
-        task = bar.add_task("generations", total=total, completed=state.generation)
-        while True:
-            if state.generation % config.search.judge_every == 0 or state.generation == total:
-                state = _judge(state, judged, waits, log, bar.console)
-                _write_state(state, run)
-            if state.generation == total:
-                break
-            state = _step(state, config, folder, keeps, workers)
-            _write_state(state, run)
-            bar.advance(task)
+    with shown(console) as bar, nullcontext() if config.processes == 1 else Workers(config.processes) as workers:
+        state = to_the_end(
+            state,
+            run,
+            config.search.generations,
+            config.search.judge_every,
+            judge=lambda before: _judge(before, judged, waits, log, bar.console),
+            step=lambda before: _step(before, config, folder, keeps, workers),
+            bar=bar,
+        )
     return state.best
 
 
 def _step(
-    state: _State,
-    config: AllocationConfig,
-    folder: str,
-    keeps: NDArray[np.bool_],
-    workers: Workers | None,
-) -> _State:
+    state: State, config: AllocationConfig, folder: str, keeps: NDArray[np.bool_], workers: Workers | None
+) -> State:
     """Play one generation."""
     search = config.search
     done = min(1.0, state.generation / (search.falls_for or search.generations))
@@ -137,38 +116,28 @@ def _step(
     else:
         share = -(-len(candidates) // config.processes)
         costs = list(workers.map(measure, candidates, chunksize=share))
-    state.search.learn(np.array(costs), rate)
-    mean = _AVERAGE * state.mean + (1.0 - _AVERAGE) * state.search.centre
-    return state._replace(generation=state.generation + 1, mean=mean)
+    return state.after(np.array(costs), rate)
 
 
-def _judge(state: _State, judged: Sequence[Case], waits: bool, log: Curves, console: Console) -> _State:
+def _judge(state: State, judged: Sequence[Case], waits: bool, log: Curves, console: Console) -> State:
     """Look at the centre of the search and at its mean; keep the better if it is the best so far."""
     for name, centre in (("centre", state.search.centre), ("mean", single(state.mean))):
         ratios = log_ratios(judged, centre, waits)
         for kind, ratio in ratios.items():
             log.add_scalar(f"{name}/{kind}", 100.0 * np.expm1(ratio), state.generation)
         if cost_of(ratios) < state.least:
-            state = state._replace(best=centre, least=cost_of(ratios))
+            state = replace(state, best=centre, least=cost_of(ratios))
             said = ", ".join(f"{kind} {100.0 * np.expm1(ratio):+.1f}%" for kind, ratio in ratios.items())
             console.print(f"generation {state.generation}: {said} against the better tuned heuristic")
     return state
 
 
-def _read_state(config: AllocationConfig, run: Path) -> _State:
-    path = run / STATE_FILE
+def _read_state(config: AllocationConfig, run: Path) -> State:
     search = config.search
     start = np.where(searched(config), first_weights(config.seed), 0.0)
     evolution = Evolution(start, search.pairs, search.sigma, search.rate)
-    if not path.exists():
-        return _State(0, evolution, evolution.centre, evolution.centre, np.inf)
-    found = taken_up(evolution, path, _SAVED, search.generations)
-    return _State(int(found["generation"]), evolution, found["mean"], found["best"], float(found["least"]))
-
-
-def _write_state(state: _State, run: Path) -> None:
-    values = (state.generation, *state.search.state(), state.mean, state.best, state.least)
-    write_arrays(run / STATE_FILE, dict(zip(_SAVED, values, strict=True)))
+    begun = State(0, evolution, evolution.centre, evolution.centre, np.inf)
+    return read_state(begun, run, search.generations)
 
 
 def read_run(run: Path) -> tuple[AllocationConfig, FloatArray]:
