@@ -8,7 +8,6 @@ from contextlib import asynccontextmanager
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
-from urllib.parse import quote
 
 import typer
 
@@ -169,33 +168,3 @@ def expect_stage(raw: Mapping[str, Any], stage: str, title: str) -> None:
     told = ", ".join(names if len(names) <= _NAMED else get_close_matches(stage, names, n=_NAMED, cutoff=0.0))
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
     raise InputError(f"workflow {title} has no stage {stage!r}; it has: {told}{more}")
-
-
-def workflow_path(namespace: str, name: str) -> str:
-    """Return the path of a Workflow.
-
-    Raises:
-        InputError: a name that none can have, and that would lead elsewhere.
-    """
-    from fermata.operator.names import API_VERSION, WORKFLOWS
-
-    return f"/apis/{API_VERSION}/namespaces/{_part(namespace)}/{WORKFLOWS}/{_part(name)}"
-
-
-def pool_path(name: str) -> str:
-    """Return the path of an ExecutorPool.
-
-    Raises:
-        InputError: a name that none can have, and that would lead elsewhere.
-    """
-    from fermata.operator.names import API_VERSION, POOLS
-
-    return f"/apis/{API_VERSION}/{POOLS}/{_part(name)}"
-
-
-def _part(name: str) -> str:
-    from fermata.policy.errors import InputError
-
-    if name in ("", ".", ".."):
-        raise InputError(f"expected a name, got {name!r}")
-    return quote(name, safe="")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fermata.cli.clusters import Kubeconfig, Namespace, ask, expect_stage, find, namespace_of, pool_path, workflow_path
+from fermata.cli.clusters import Kubeconfig, Namespace, ask, expect_stage, find, namespace_of
 from fermata.policy.wording import printable
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ def explain(
 
 
 async def _story(cluster: Cluster, workflow: str, stage: str | None, namespace: str) -> list[str]:
+    from fermata.operator.cluster import pool_path, workflow_path
     from fermata.operator.connection import ClusterError
     from fermata.operator.explain import explain as tell
     from fermata.operator.facts import pool_fact, workflow_fact

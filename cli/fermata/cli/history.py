@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from fermata.cli.clusters import find, pool_names, pool_path
+from fermata.cli.clusters import find, pool_names
 from fermata.policy.errors import InputError
 from fermata.policy.wording import counted
 
@@ -94,6 +94,7 @@ async def read_history(cluster: Cluster, pool: str | None) -> History:
         InputError: no such pool, several to choose from, or nothing has finished in it.
         ClusterError: the API server refuses.
     """
+    from fermata.operator.cluster import pool_path
     from fermata.operator.facts import pool_fact, workflow_fact
     from fermata.operator.past import past_job
 

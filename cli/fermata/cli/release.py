@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fermata.cli.clusters import Kubeconfig, Namespace, ask, expect_stage, namespace_of, set_release, workflow_path
+from fermata.cli.clusters import Kubeconfig, Namespace, ask, expect_stage, namespace_of, set_release
 
 if TYPE_CHECKING:
     from fermata.operator.cluster import Cluster
@@ -35,6 +35,8 @@ def release(
 
 
 async def _release(cluster: Cluster, workflow: str, stages: list[str], namespace: str, *, undo: bool) -> list[str]:
+    from fermata.operator.cluster import workflow_path
+
     def value(raw: dict[str, Any]) -> str | None:
         return ",".join(_named(raw, stages, f"{namespace}/{workflow}", undo=undo)) or None
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fermata.cli.clusters import Kubeconfig, ask, pool_names, pool_path, set_release
+from fermata.cli.clusters import Kubeconfig, ask, pool_names, set_release
 from fermata.policy.errors import InputError
 from fermata.policy.wording import printable
 
@@ -39,6 +39,7 @@ def release_all(
 
 async def _release_all(cluster: Cluster, pools: list[str], *, undo: bool) -> tuple[list[str], list[InputError]]:
     """Return the pools that were switched, and why others were not: one that says no must not keep the rest held."""
+    from fermata.operator.cluster import pool_path
     from fermata.operator.connection import ClusterError
 
     switched: list[str] = []

@@ -11,6 +11,7 @@ from urllib.parse import quote
 from fermata.operator.connection import ClusterError, Connection, Json
 from fermata.operator.names import API_VERSION, LABEL_POOL, POOLS, WORKFLOWS
 from fermata.operator.reminder import Reminder
+from fermata.policy.errors import InputError
 
 # Read whole, at several times its size in memory: 100 workflows of 500 stages are 75 MB, with who wrote which field.
 _PAGE = 100
@@ -98,16 +99,15 @@ class Cluster(Connection):
 
         A uid would not do: an API server ignores all other metadata in what is written to a status.
         """
-        path = f"/apis/{API_VERSION}/namespaces/{quote(namespace)}/{WORKFLOWS}/{quote(name)}/status"
-        made = await self.patch(path, {"metadata": {"resourceVersion": version}, "status": status})
-        self._mind_dropped(WORKFLOWS, status, made)
-        return made
+        return await self._patch_status(WORKFLOWS, workflow_path(namespace, name), version, status)
 
     async def patch_pool_status(self, name: str, version: str, status: Mapping[str, Any]) -> Json:
         """Merge a status into an ExecutorPool, only if it still has that resourceVersion."""
-        path = f"/apis/{API_VERSION}/{POOLS}/{quote(name)}/status"
-        made = await self.patch(path, {"metadata": {"resourceVersion": version}, "status": status})
-        self._mind_dropped(POOLS, status, made)
+        return await self._patch_status(POOLS, pool_path(name), version, status)
+
+    async def _patch_status(self, plural: str, path: str, version: str, status: Mapping[str, Any]) -> Json:
+        made = await self.patch(f"{path}/status", {"metadata": {"resourceVersion": version}, "status": status})
+        self._mind_dropped(plural, status, made)
         return made
 
     @cached_property
@@ -128,9 +128,8 @@ class Cluster(Connection):
 
     async def delete_workflow(self, namespace: str, name: str, uid: str, version: str) -> None:
         """Delete a Workflow and, in the background, what it owns, only if it still has that uid and resourceVersion."""
-        path = f"/apis/{API_VERSION}/namespaces/{quote(namespace)}/{WORKFLOWS}/{quote(name)}"
         options = {"propagationPolicy": "Background", "preconditions": {"uid": uid, "resourceVersion": version}}
-        await self.delete(path, options)
+        await self.delete(workflow_path(namespace, name), options)
 
     async def create_event(self, namespace: str, event: Mapping[str, Any]) -> None:
         """Create an Event."""
@@ -139,6 +138,30 @@ class Cluster(Connection):
     async def get_config_map(self, namespace: str, name: str) -> Json:
         """Read a ConfigMap."""
         return await self.get(f"/api/v1/namespaces/{quote(namespace)}/configmaps/{quote(name)}")
+
+
+def workflow_path(namespace: str, name: str) -> str:
+    """Return the path of a Workflow.
+
+    Raises:
+        InputError: a name that none can have, and that would lead elsewhere.
+    """
+    return f"/apis/{API_VERSION}/namespaces/{_part(namespace)}/{WORKFLOWS}/{_part(name)}"
+
+
+def pool_path(name: str) -> str:
+    """Return the path of an ExecutorPool.
+
+    Raises:
+        InputError: a name that none can have, and that would lead elsewhere.
+    """
+    return f"/apis/{API_VERSION}/{POOLS}/{_part(name)}"
+
+
+def _part(name: str) -> str:
+    if name in ("", ".", ".."):
+        raise InputError(f"expected a name, got {name!r}")
+    return quote(name, safe="")
 
 
 def _collection(kind: str, namespace: str | None) -> tuple[str, dict[str, str]]:

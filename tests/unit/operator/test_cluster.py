@@ -15,9 +15,8 @@ from aiohttp import web
 from tests.unit.operator.answers import answering, until_welcome
 from tests.unit.operator.objects import write_kubeconfig
 
-from fermata.cli.clusters import pool_path, workflow_path
 from fermata.operator.access import configuration
-from fermata.operator.cluster import Cluster
+from fermata.operator.cluster import Cluster, pool_path, workflow_path
 from fermata.operator.connection import ClusterError
 from fermata.policy.errors import InputError
 
