@@ -295,7 +295,7 @@ def workflow_fact(raw: Raw, now_s: float, before: WorkflowFact | None = None) ->
 
 
 def _is_finished(status: WorkflowStatus) -> bool:
-    condition = status.condition("Succeeded")
+    condition = status.condition(reasons.SUCCEEDED)
     return condition is not None and condition.status != "Unknown"
 
 
