@@ -31,7 +31,7 @@ from fermata.policy.wording import counted
 from fermata.sim.engine import DECIDE, DONE, STUCK, advance, apply
 from fermata.sim.failures import Failures
 from fermata.sim.learned_loop import DECISIONS_A_REPORT, run_network
-from fermata.sim.trace import MAX_EXECUTORS, Trace
+from fermata.sim.trace import MAX_EXECUTORS, Trace, check_fits
 from fermata.sim.trace_jobs import select_jobs
 from fermata.sim.world import Tables, World, board_view, new_world, results, tables_of, view
 
@@ -255,9 +255,7 @@ def simulate(
         raise InputError(f"expected at least 1 executor, got {executors}")
     if executors > MAX_EXECUTORS:
         raise InputError(f"expected at most {MAX_EXECUTORS:,} executors, got {executors}")
-    if trace.stages and int(trace.stage_slots.max()) > executors:
-        job = trace.job_ids[int(trace.stage_job[int(trace.stage_slots.argmax())])]
-        raise InputError(f"job {job!r} needs {trace.stage_slots.max()} executors at once, but there are {executors}")
+    check_fits(trace, executors)
     tables = tables_of(trace, executors, sticky=sticky, failures=failures, caps=caps, mute=mute)
     world = new_world(tables, executors, corrects=corrects_estimates(policy) if corrects is None else corrects)
 

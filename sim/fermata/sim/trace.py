@@ -8,9 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
+
+from fermata.policy.errors import InputError
+from fermata.policy.wording import counted
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -56,3 +60,20 @@ class Trace:
     def tasks(self) -> int:
         """Number of tasks of all stages."""
         return len(self.task_duration_s)
+
+
+def check_fits(trace: Trace, executors: int, file: str | Path | None = None) -> None:
+    """Refuse a trace with a task that needs more slots than there are executors; it could never start.
+
+    Raises:
+        InputError: names the first such job and stage.
+    """
+    for stage in (trace.stage_slots > executors).nonzero()[0][:1].tolist():
+        job, slots = int(trace.stage_job[stage]), int(trace.stage_slots[stage])
+        raise InputError(too_many_slots(trace.job_ids[job], trace.stage_names[stage], slots, executors), file=file)
+
+
+def too_many_slots(job_id: str, stage: str, slots: int, executors: int) -> str:
+    """Return what is told of a task that no pool of this size can ever start."""
+    size = counted(executors, "executor")
+    return f"job {job_id!r}, stage {stage!r}: a task needs {slots} slots, but the pool has {size}"

@@ -14,9 +14,8 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from fermata.policy.errors import InputError
-from fermata.policy.wording import counted
 from fermata.sim.files import Progress, atomic_output, numbered_lines, shown_name
-from fermata.sim.trace import Trace
+from fermata.sim.trace import Trace, too_many_slots
 from fermata.sim.trace_builder import MAX_TASKS, StageSpec, TraceBuilder, mean_duration_s
 
 JOB_KEYS = ("id", "arrival_s", "weight", "stages")
@@ -148,26 +147,10 @@ def _parse_time(stage: Mapping[str, Any]) -> tuple[Sequence[float], float | None
     return [_seconds(item, form) for item in value], None
 
 
-def check_fits(trace: Trace, executors: int, file: str | Path | None = None) -> None:
-    """Refuse a trace with a task that needs more slots than there are executors; it could never start.
-
-    Raises:
-        InputError: names the first such job and stage.
-    """
-    for stage in (trace.stage_slots > executors).nonzero()[0][:1].tolist():
-        job, slots = int(trace.stage_job[stage]), int(trace.stage_slots[stage])
-        raise InputError(_too_many_slots(trace.job_ids[job], trace.stage_names[stage], slots, executors), file=file)
-
-
 def _check_slots(job_id: str, stages: Sequence[StageSpec], executors: int) -> None:
     for stage in stages:
         if stage.slots > executors:
-            raise InputError(_too_many_slots(job_id, stage.name, stage.slots, executors))
-
-
-def _too_many_slots(job_id: str, stage: str, slots: int, executors: int) -> str:
-    size = counted(executors, "executor")
-    return f"job {job_id!r}, stage {stage!r}: a task needs {slots} slots, but the pool has {size}"
+            raise InputError(too_many_slots(job_id, stage.name, stage.slots, executors))
 
 
 def write_trace(trace: Trace, path: str | Path) -> None:

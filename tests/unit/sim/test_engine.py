@@ -393,7 +393,7 @@ def test_a_hold_needs_a_time() -> None:
 
 
 def test_a_task_that_can_never_fit_is_refused() -> None:
-    with pytest.raises(InputError, match="job 'j1' needs 3 executors at once, but there are 2"):
+    with pytest.raises(InputError, match="job 'j1', stage 'b': a task needs 3 slots, but the pool has 2 executors"):
         simulate(trace_of((0.0, [stage("a", 1)]), (0.0, [stage("b", 1, slots=3)])), 2, load("fifo"))
     with pytest.raises(InputError, match="expected at least 1 executor, got 0"):
         simulate(one_stage_jobs((0.0, 1.0)), 0, load("fifo"))

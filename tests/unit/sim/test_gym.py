@@ -109,7 +109,7 @@ def test_a_decision_is_where_something_fits_into_what_is_free() -> None:
     seen = []
     total, _ = run(SchedulingEnv(trace=wide, executors=3), 1, lambda info: seen.append(info["now_s"]) or 0)
     assert (seen, total) == ([0.0, 1.0, 4.0], pytest.approx(-(4.0 + 2.0 + 5.0) / 3.0))
-    with pytest.raises(InputError, match="a task needs 3 executors, but there are 2"):
+    with pytest.raises(InputError, match="a task needs 3 slots, but the pool has 2 executors"):
         SchedulingEnv(trace=wide, executors=2).reset(seed=1)
 
 

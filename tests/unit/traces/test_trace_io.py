@@ -19,8 +19,8 @@ from fermata.sim.files import atomic_output, read_bytes
 from fermata.sim.importers.alibaba import read_alibaba
 from fermata.sim.importers.wfcommons import read_wfcommons
 from fermata.sim.scenarios import SCENARIOS
-from fermata.sim.trace import Trace
-from fermata.sim.trace_io import check_fits, read_trace, write_trace
+from fermata.sim.trace import Trace, check_fits
+from fermata.sim.trace_io import read_trace, write_trace
 
 GOOD = '{"id": "ok", "arrival_s": 0, "stages": [{"name": "a", "duration_s": 1}]}'
 DIAMOND = (

@@ -23,8 +23,8 @@ from fermata.sim.files import is_pipe_or_device, open_raw
 from fermata.sim.scenarios import Scenario
 from fermata.sim.scenarios.blocks import TraceBlocks, offered_load
 from fermata.sim.simulate import simulate
-from fermata.sim.trace import Trace
-from fermata.sim.trace_io import check_fits, read_trace
+from fermata.sim.trace import Trace, check_fits
+from fermata.sim.trace_io import read_trace
 from fermata.sim.trace_jobs import select_jobs
 from fermata.training.config import OwnTrace, TrainConfig, Workloads
 from fermata.training.files import check_text

@@ -36,7 +36,7 @@ from fermata.policy.together import come_together
 from fermata.sim.batch import Batch, default_manner
 from fermata.sim.metrics import Interval, mean_ci95
 from fermata.sim.simulate import StuckError
-from fermata.sim.trace import FloatArray, Trace
+from fermata.sim.trace import FloatArray, Trace, check_fits
 from fermata.sim.world import World, new_world, results, scored_by, tables_of
 
 FeatureRows = NDArray[np.float32]  # [states, SIZE]
@@ -223,8 +223,7 @@ def places_of(workloads: Sequence[Workload], seeds: Sequence[int]) -> list[Place
             trace = each.draw(seed)
             if trace.jobs <= each.warm:
                 raise InputError(f"{each.name}: a warm-up of {each.warm} leaves none of {trace.jobs} jobs")
-            if int(trace.stage_slots.max()) > each.executors:
-                raise InputError(f"{each.name}: a task needs {trace.stage_slots.max()} executors of {each.executors}")
+            check_fits(trace, each.executors, each.name)
             places.append(Place(number, place, each.executors, trace, each.warm, each.sticky))
     return places
 

@@ -25,7 +25,7 @@ from fermata.sim.engine import DECIDE, advance, apply
 from fermata.sim.gym.observation import Choices, choices, observation_space, observe, startable_stages
 from fermata.sim.scenarios import Scenario
 from fermata.sim.simulate import StuckError
-from fermata.sim.trace import MAX_EXECUTORS, Trace
+from fermata.sim.trace import MAX_EXECUTORS, Trace, check_fits
 from fermata.sim.trace_io import read_trace
 from fermata.sim.workloads import workload
 from fermata.sim.world import World, new_world, tables_of, view
@@ -134,8 +134,7 @@ class SchedulingEnv(gymnasium.Env[dict[str, Any], np.int64]):
         super().reset(seed=seed)
         self._seed = int(self.np_random.integers(_MOST_SEED)) if seed is None else seed
         trace = self._scenario.generate(self._seed) if self._trace is None else self._trace
-        if trace.stages and int(trace.stage_slots.max()) > self.executors:
-            raise InputError(f"a task needs {trace.stage_slots.max()} executors, but there are {self.executors}")
+        check_fits(trace, self.executors)
         self._world = new_world(tables_of(trace, self.executors, sticky=self._sticky), self.executors)
         self._jobs, self._jct_s, self._in_system = trace.jobs, 0.0, np.empty(0, np.int64)
         self._now_s, self._arrived = 0.0, 0
