@@ -6,6 +6,7 @@ One registry for each operator, so that two in one process (as in tests) do not 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from importlib.metadata import version
 from typing import NamedTuple
 
@@ -40,104 +41,77 @@ class Metrics:
     """All metrics of one operator."""
 
     def __init__(self) -> None:
-        registry = self.registry = CollectorRegistry()
+        self.registry = CollectorRegistry()
+        counter, gauge = partial(Counter, registry=self.registry), partial(Gauge, registry=self.registry)
+        histogram = partial(Histogram, registry=self.registry)
         self._policies: dict[str, dict[str, None]] = {}  # of which something is said, by pool; the latest at the end
 
         def seconds(name: str, text: str) -> Histogram:
-            return Histogram(f"fermata_workflow_{name}_seconds", text, _BY_POLICY, buckets=_SECONDS, registry=registry)
+            return histogram(f"fermata_workflow_{name}_seconds", text, _BY_POLICY, buckets=_SECONDS)
 
         self.completion = seconds("completion", "JCT of finished workflows: wait + hold + run.")
         self.wait = seconds("wait", "Part of the JCT in which no task ran and too few executors were free.")
         self.hold = seconds("hold", "Part of the JCT in which no task ran although executors were left free.")
         self.run = seconds("run", "Part of the JCT in which at least one task ran.")
-        self.slowdown = Histogram(
-            "fermata_workflow_slowdown", "Bounded slowdown.", _BY_POLICY, buckets=_SLOWDOWN, registry=registry
+        self.slowdown = histogram("fermata_workflow_slowdown", "Bounded slowdown.", _BY_POLICY, buckets=_SLOWDOWN)
+        self.finished = counter(
+            "fermata_workflows_finished", "Finished workflows: succeeded or failed.", ("pool", "result")
         )
-        self.finished = Counter(
-            "fermata_workflows_finished",
-            "Finished workflows: succeeded or failed.",
-            ("pool", "result"),
-            registry=registry,
-        )
-        self.decision = Histogram(
-            "fermata_decision_seconds", "One decision of a policy.", _BY_POLICY, buckets=_LATENCY, registry=registry
-        )
-        self.start_delay = Histogram(
+        self.decision = histogram("fermata_decision_seconds", "One decision of a policy.", _BY_POLICY, buckets=_LATENCY)
+        self.start_delay = histogram(
             "fermata_stage_start_seconds",
             "From the decision to start a stage until its Job exists.",
             ("pool",),
             buckets=_LATENCY,
-            registry=registry,
         )
-        self.estimate = Histogram(
+        self.estimate = histogram(
             "fermata_estimate_ratio",
             "Duration of a task over its estimate (given, corrected or learned): 1 is right, 2 took twice as long.",
             ("pool", "source"),
             buckets=_RATIO,
-            registry=registry,
         )
-        self.holds = Counter("fermata_holds", "Stages whose hold began.", ("pool",), registry=registry)
-        self.fallbacks = Counter(
-            "fermata_fallbacks", "Decisions made by the fallback instead.", ("pool", "reason"), registry=registry
-        )
-        self.disagreements = Counter(
+        self.holds = counter("fermata_holds", "Stages whose hold began.", ("pool",))
+        self.fallbacks = counter("fermata_fallbacks", "Decisions made by the fallback instead.", ("pool", "reason"))
+        self.disagreements = counter(
             "fermata_shadow_disagreements",
             "Decisions that differ from those of a policy that is only asked: in mode Shadow, or while holding is off.",
             ("pool",),
-            registry=registry,
         )
-        self.executors = Gauge(
-            "fermata_pool_executors", "Executors: busy or free.", ("pool", "state"), registry=registry
+        self.executors = gauge("fermata_pool_executors", "Executors: busy or free.", ("pool", "state"))
+        self.stages = gauge("fermata_pool_stages", "Stages that are ready: waiting or held.", ("pool", "state"))
+        self.amiss = gauge(
+            "fermata_pool_stages_amiss", f"Stages that do not get on: {', '.join(reasons.AMISS)}.", ("pool",)
         )
-        self.stages = Gauge(
-            "fermata_pool_stages", "Stages that are ready: waiting or held.", ("pool", "state"), registry=registry
+        self.policy_ready = gauge(
+            "fermata_pool_policy_ready", "1 if its policy can decide; none in mode Off.", ("pool",)
         )
-        self.amiss = Gauge(
-            "fermata_pool_stages_amiss", f"Stages that do not get on: {', '.join(reasons.AMISS)}.", ("pool",),
-            registry=registry,
-        )  # fmt: skip
-        self.policy_ready = Gauge(
-            "fermata_pool_policy_ready", "1 if its policy can decide; none in mode Off.", ("pool",), registry=registry
+        self.holding_paused = gauge(
+            "fermata_pool_holding_paused", "1 if nothing is held, whatever the policy says.", ("pool",)
         )
-        self.holding_paused = Gauge(
-            "fermata_pool_holding_paused", "1 if nothing is held, whatever the policy says.", ("pool",),
-            registry=registry,
-        )  # fmt: skip
-        self.hold_savings = Gauge(
+        self.hold_savings = gauge(
             "fermata_pool_hold_savings_ratio",
             "Share of the mean JCT that holding saves, by replay of recent workflows; negative if it costs.",
             ("pool",),
-            registry=registry,
         )
-        self.requests = Counter(
-            "fermata_api_requests",
-            "Requests to the API server; code none: no answer.",
-            ("verb", "code"),
-            registry=registry,
+        self.requests = counter(
+            "fermata_api_requests", "Requests to the API server; code none: no answer.", ("verb", "code")
         )
-        self.api_errors = Counter(
+        self.api_errors = counter(
             "fermata_api_errors",
             "Requests that failed; 409 says that the object has changed, and is tried again.",
             ("verb", "code"),
-            registry=registry,
         )
-        self.crashes = Counter(
+        self.crashes = counter(
             "fermata_reconcile_failures",
             "Rounds of a pool's loop that failed, and are tried again; the log has the traceback.",
             ("pool",),
-            registry=registry,
         )
-        self.leader = Gauge(
-            "fermata_leader", "1 if this operator holds the lease, and acts.", ("lease",), registry=registry
-        )
-        self.events_dropped = Counter(
+        self.leader = gauge("fermata_leader", "1 if this operator holds the lease, and acts.", ("lease",))
+        self.events_dropped = counter(
             "fermata_events_dropped",
             "Events not written: an object had too many, all together had, or the API server did not take them.",
-            registry=registry,
         )
-        self.build_info = Gauge(
-            "fermata_build_info", "1, beside the version of the operator.", ("version",), registry=registry
-        )
+        self.build_info = gauge("fermata_build_info", "1, beside the version of the operator.", ("version",))
         self.build_info.labels(version("fermata")).set(1)
 
     def families(self) -> list[Family]:
