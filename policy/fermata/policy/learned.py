@@ -46,7 +46,7 @@ DOUBT = 1e-4
 IDLE_MARGIN = 0.1  # mean JCTs that a wait must save, beyond the margin, for a pool in which nothing runs
 
 FloatArray = NDArray[np.float64]
-IndexArray = NDArray[np.int64]
+IntArray = NDArray[np.int64]
 
 
 class Network(NamedTuple):
@@ -66,8 +66,8 @@ class Network(NamedTuple):
     bias2: FloatArray
     weight3: FloatArray
     bias3: FloatArray
-    units: IndexArray  # [experts, 2] of each hidden layer
-    members: IndexArray  # [experts] networks side by side of which an expert is the mean
+    units: IntArray  # [experts, 2] of each hidden layer
+    members: IntArray  # [experts] networks side by side of which an expert is the mean
     margin: float  # in mean JCTs: how much cheaper an action must look before the head is not started
     reach: float  # log executors beyond which leaving the head must save more; see `reach_of`
     slot_weights: Values  # of the scores; see `fermata.policy.several_slots`
