@@ -17,8 +17,8 @@ from fermata.operator.gates import Gates
 from fermata.operator.inflight import InFlight
 from fermata.operator.jobs import RefusedError, build_job, find, start, stop, widen
 from fermata.operator.ledger import Account, Ledger, Meter
-from fermata.operator.plan import Plan, StageKey, unwanted
-from fermata.operator.progress import Refusal, StageView, WorkflowView
+from fermata.operator.plan import Plan, unwanted
+from fermata.operator.progress import Refusal, StageKey, StageView, WorkflowView
 from fermata.operator.retry import MOST_S, Failure, is_due
 from fermata.operator.shared import Shared
 from fermata.operator.tell import Teller

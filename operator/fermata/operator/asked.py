@@ -8,7 +8,8 @@ from functools import cached_property
 from typing import NamedTuple
 
 from fermata.operator.build_state import Keys
-from fermata.operator.plan import Plan, StageKey
+from fermata.operator.plan import Plan
+from fermata.operator.progress import StageKey
 from fermata.operator.seat import Decision
 from fermata.operator.why import Elsewhere
 from fermata.policy.action import START, Action

@@ -19,7 +19,7 @@ import numpy as np
 
 from fermata.operator.lanes import given_back_s
 from fermata.operator.pods import PodFact
-from fermata.operator.progress import StageView, WorkflowView
+from fermata.operator.progress import StageKey, StageView, WorkflowView
 from fermata.operator.resources import MAX_EXECUTORS
 from fermata.policy.dag import Dag
 from fermata.policy.graph import compressed
@@ -31,10 +31,10 @@ class Keys:
     """What the indices of a state stand for."""
 
     jobs: tuple[str, ...]  # workflow uids
-    stages: tuple[tuple[str, str], ...]  # (workflow uid, stage name)
+    stages: tuple[StageKey, ...]
 
     @cached_property
-    def stage_index(self) -> dict[tuple[str, str], int]:
+    def stage_index(self) -> dict[StageKey, int]:
         """The index of each stage."""
         return {key: i for i, key in enumerate(self.stages)}
 
@@ -58,7 +58,7 @@ class Rows(NamedTuple):
     """What one workflow contributes to a state, for as long as its view is the same one."""
 
     view: WorkflowView
-    keys: tuple[tuple[str, str], ...]
+    keys: tuple[StageKey, ...]
     job: tuple[float, ...]  # in the order of _JOB
     floats: FloatArray  # [stages, _FLOATS]
     ints: IndexArray  # [stages, _INTS]
@@ -109,7 +109,7 @@ def rows_of(view: WorkflowView) -> Rows:
     )
 
 
-def takes_part(view: WorkflowView, paused: Collection[tuple[str, str]] = ()) -> bool:
+def takes_part(view: WorkflowView, paused: Collection[StageKey] = ()) -> bool:
     """Tell whether a workflow is one of a state's jobs: something of it runs, or may start and is not paused.
 
     All others, such as those that are suspended, or for whose Jobs a namespace has no quota, wait for something else
@@ -125,11 +125,11 @@ def build_state(
     views: Iterable[WorkflowView],
     executors: int,
     pods: Mapping[str, Mapping[str, PodFact]],
-    stage_holds: Mapping[tuple[str, str], HoldTimes],
+    stage_holds: Mapping[StageKey, HoldTimes],
     workflow_held_s: Mapping[str, float],
     arrivals: Sequence[Arrival],
     now_s: float,
-    paused: Collection[tuple[str, str]] = (),
+    paused: Collection[StageKey] = (),
     cache: dict[str, Rows] | None = None,
     trust: tuple[float, float] = (0.0, 0.0),
 ) -> tuple[ClusterState, Keys]:
@@ -217,7 +217,7 @@ def dag_of(views: Iterable[WorkflowView], keys: Keys) -> Dag:
     return Dag.of_parents(*compressed(above))
 
 
-def _holds(keys: Keys, stage_holds: Mapping[tuple[str, str], HoldTimes]) -> tuple[FloatArray, FloatArray]:
+def _holds(keys: Keys, stage_holds: Mapping[StageKey, HoldTimes]) -> tuple[FloatArray, FloatArray]:
     """Return for each stage how long it was held, and until when it is to be: [stages] each."""
     held_s, until_s = np.zeros(len(keys.stages)), np.full(len(keys.stages), -math.inf)
     for key in stage_holds.keys() & keys.stage_index.keys():

@@ -14,7 +14,7 @@ from fermata.operator.names import LABEL_FAMILY
 from fermata.operator.resources import StageSpec, StageStatus
 from fermata.operator.times import parse_or_none
 from fermata.policy.correction import corrected_s, learn, learn_order, new_correction, pays
-from fermata.policy.earlier_runs import UNKNOWN_S, EarlierRuns, Estimate, Lesson, StageKey, without_run_suffix
+from fermata.policy.earlier_runs import UNKNOWN_S, EarlierRuns, Estimate, FamilyStage, Lesson, without_run_suffix
 from fermata.policy.estimate_error import after_tasks
 
 GIVEN = "estimateSeconds"
@@ -27,8 +27,8 @@ def family_of(meta: Meta) -> str:
     return meta.labels.get(LABEL_FAMILY) or without_run_suffix(meta.name)
 
 
-def _key(meta: Meta, stage: str) -> StageKey:
-    return StageKey(meta.namespace, family_of(meta), stage)
+def _key(meta: Meta, stage: str) -> FamilyStage:
+    return FamilyStage(meta.namespace, family_of(meta), stage)
 
 
 def is_guess(estimate_s: float | None, *, given: bool) -> bool:

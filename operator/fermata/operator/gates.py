@@ -12,9 +12,8 @@ from fermata.operator import names
 from fermata.operator.cluster import Cluster
 from fermata.operator.connection import ClusterError, Json
 from fermata.operator.facts import JobFact, meta_of
-from fermata.operator.plan import StageKey
 from fermata.operator.pods import PodFact, pod_fact
-from fermata.operator.progress import WorkflowView
+from fermata.operator.progress import StageKey, WorkflowView
 from fermata.operator.retry import Failure, is_due
 from fermata.operator.tell import Teller
 from fermata.operator.tools import Tools

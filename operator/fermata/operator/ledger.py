@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from fermata.operator.build_state import HoldTimes
 from fermata.operator.facts import JobFact, WorkflowFact
-from fermata.operator.progress import WorkflowView
+from fermata.operator.progress import StageKey, WorkflowView
 from fermata.operator.times import parse_or_none
 
 
@@ -150,9 +150,9 @@ class Ledger:
                     moved.add(uid)
         return moved
 
-    def stage_holds(self, now_s: float) -> dict[tuple[str, str], HoldTimes]:
+    def stage_holds(self, now_s: float) -> dict[StageKey, HoldTimes]:
         """Return the hold times of all stages that have any."""
-        times: dict[tuple[str, str], HoldTimes] = {}
+        times: dict[StageKey, HoldTimes] = {}
         for uid, account in self.accounts.items():
             for name, meter in account.stages.items():
                 times[uid, name] = HoldTimes(meter.total(now_s))

@@ -16,11 +16,9 @@ from dataclasses import dataclass, field
 from fermata.operator import reasons
 from fermata.operator.build_state import Keys
 from fermata.operator.facts import JobFact
-from fermata.operator.progress import WorkflowView
+from fermata.operator.progress import StageKey, WorkflowView
 from fermata.policy.action import HOLD, START
 from fermata.policy.decide import Step
-
-StageKey = tuple[str, str]  # workflow uid, stage name
 
 
 @dataclass(frozen=True, slots=True)

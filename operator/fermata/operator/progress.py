@@ -14,6 +14,7 @@ from fermata.operator.resources import MAX_EXECUTORS, StageSpec, WorkflowSpec
 from fermata.policy.earlier_runs import Estimate
 
 Phase = Literal["Pending", "Ready", "Running", "Succeeded", "Failed"]
+StageKey = tuple[str, str]  # workflow uid, stage name
 
 
 class Refusal(NamedTuple):

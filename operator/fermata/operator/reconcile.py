@@ -25,8 +25,8 @@ from fermata.operator.holding import Holding, Pause, Situation
 from fermata.operator.ledger import Ledger, Meter
 from fermata.operator.observe import Observer
 from fermata.operator.past import PastJob, present_job
-from fermata.operator.plan import StageKey, plan
-from fermata.operator.progress import WorkflowView
+from fermata.operator.plan import plan
+from fermata.operator.progress import StageKey, WorkflowView
 from fermata.operator.resources import ExecutorPoolSpec
 from fermata.operator.seat import FOREVER_S, Decision, Seat, limits_of
 from fermata.operator.slack import slack_s

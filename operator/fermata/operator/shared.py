@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from fermata.operator.connection import ClusterError
-from fermata.operator.plan import StageKey
+from fermata.operator.progress import StageKey
 from fermata.operator.retry import MOST_S, Failure, is_due
 
 

@@ -40,7 +40,7 @@ class Lesson(NamedTuple):
     duration_s: float  # of one task
 
 
-class StageKey(NamedTuple):
+class FamilyStage(NamedTuple):
     """What runs of a stage have in common."""
 
     namespace: str
@@ -107,11 +107,11 @@ class EarlierRuns:
     """Durations of finished tasks of one pool, by family and stage, and by class: tasks of so many slots."""
 
     def __init__(self) -> None:
-        self._stages: dict[StageKey, _Recent] = {}
+        self._stages: dict[FamilyStage, _Recent] = {}
         self._classes: dict[int, _Recent] = {}
         self._pool = _Recent(_REMEMBERED_CLASS)
 
-    def learn(self, key: StageKey, slots: int, lesson: Lesson) -> bool:
+    def learn(self, key: FamilyStage, slots: int, lesson: Lesson) -> bool:
         """Take a finished stage whose tasks took so many slots; tell whether it was new."""
         known = self._stages.pop(key, None) or _Recent(_REMEMBERED)
         self._stages[key] = known  # the latest one at the end
@@ -125,7 +125,7 @@ class EarlierRuns:
         self._pool.add(member)
         return True
 
-    def runs(self, key: StageKey) -> int:
+    def runs(self, key: FamilyStage) -> int:
         """Return how many runs of a family's stage are known."""
         return len(self._stages.get(key, ()))
 
@@ -134,7 +134,7 @@ class EarlierRuns:
         """Grows when twice as many stages of a class are known, which changes many estimates."""
         return sum(len(members).bit_length() for members in self._classes.values())
 
-    def of(self, key: StageKey, slots: int) -> Estimate:
+    def of(self, key: FamilyStage, slots: int) -> Estimate:
         """Return what one task of a stage, of so many slots, is expected to take."""
         known = self._stages.get(key)
         if known is not None:

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from fermata.policy.earlier_runs import EarlierRuns, Lesson, StageKey, without_run_suffix
+from fermata.policy.earlier_runs import EarlierRuns, FamilyStage, Lesson, without_run_suffix
 from fermata.sim.importers.base import ImportOptions, JobSink
 from fermata.sim.importers.cluster_objects import Meta
 from fermata.sim.importers.executor_size import ExecutorSize
@@ -78,7 +78,7 @@ class SoFar:
 
     def __init__(self) -> None:
         self._known = EarlierRuns()
-        self._ahead: list[tuple[Lesson, StageKey, int]] = []
+        self._ahead: list[tuple[Lesson, FamilyStage, int]] = []
 
     def by(self, now_s: float) -> EarlierRuns:
         """Return what is known at a time, which is never before the one asked for last."""
@@ -87,7 +87,7 @@ class SoFar:
             self._known.learn(key, slots, lesson)
         return self._known
 
-    def add(self, key: StageKey, slots: int, lesson: Lesson) -> None:
+    def add(self, key: FamilyStage, slots: int, lesson: Lesson) -> None:
         """Take a stage that is known from its end on."""
         heapq.heappush(self._ahead, (lesson, key, slots))
 
@@ -124,8 +124,8 @@ def _spec(run: Run, stage: RanStage, known: EarlierRuns, options: ImportOptions)
     )
 
 
-def _key(run: Run, stage: RanStage) -> StageKey:
-    return StageKey(run.meta.namespace, run.family, stage.kind)
+def _key(run: Run, stage: RanStage) -> FamilyStage:
+    return FamilyStage(run.meta.namespace, run.family, stage.kind)
 
 
 def most_at_once(spans_s: Iterable[tuple[float, float, int]]) -> int:

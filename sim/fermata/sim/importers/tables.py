@@ -30,7 +30,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import NamedTuple, TypeVar
 
-from fermata.policy.earlier_runs import Lesson, StageKey
+from fermata.policy.earlier_runs import FamilyStage, Lesson
 from fermata.policy.errors import InputError
 from fermata.policy.wording import counted
 from fermata.sim.files import Progress, numbered_lines, shown_name
@@ -165,7 +165,7 @@ def _add(rows: list[_Row], sink: JobSink, options: ImportOptions) -> None:
         estimate_s = row.estimate_s
         slots = 1 if options.one_slot else row.slots
         if row.family is not None:
-            key = StageKey("", row.family, _STAGE)
+            key = FamilyStage("", row.family, _STAGE)
             if estimate_s is None:
                 estimate_s = so_far.by(row.arrival_s).of(key, slots).seconds
             if row.duration_s is not None:
