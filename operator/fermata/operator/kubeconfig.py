@@ -9,23 +9,25 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import yaml
 
 from fermata.policy.errors import InputError
 
 Said = dict[str, Any]
+T = TypeVar("T")
 
-# What is used of a context, a cluster and a user, and the types that kubectl takes.
+# What is used of a context, a cluster, a user and its program, and the types that kubectl takes.
 _TEXTS = (
     *("cluster", "user", "namespace"),
     *("server", "tls-server-name", "proxy-url", "certificate-authority", "certificate-authority-data"),
     *("client-certificate", "client-certificate-data", "client-key", "client-key-data"),
     *("token", "tokenFile", "username", "password", "as"),
+    *("apiVersion", "command"),  # of a program
 )
 _TYPES = {**dict.fromkeys(_TEXTS, str), "insecure-skip-tls-verify": bool, "exec": dict, "auth-provider": dict}
-_NAMES = {str: "text", bool: "true or false", dict: "a mapping"}
+_NAMES = {str: "text", bool: "true or false", dict: "a mapping", list: "a list"}
 
 
 class Current(NamedTuple):
@@ -57,7 +59,6 @@ def read_current(files: str) -> Current:
 
     Raises:
         InputError: there is none, or it is none, or names no cluster.
-        AttributeError, LookupError, TypeError, ValueError: a part of one is of another type than it should be.
     """
     found = [Path(os.path.expanduser(name)) for name in files.split(os.pathsep) if name]
     found = [file for file in found if file.exists()]
@@ -86,20 +87,27 @@ def read_current(files: str) -> Current:
 def _entry(contents: Sequence[tuple[Said, Path]], kind: str, name: Any) -> tuple[Said | None, Path]:
     """Return the first entry of a name, and the folder of the file that has it; None if there is none."""
     for said, file in contents:
-        for each in said.get(f"{kind}s") or ():
-            if each.get("name") == name:
+        entries = _typed(said.get(f"{kind}s") or [], list, f"{kind}s", file)
+        for place, each in enumerate(entries):
+            if _typed(each, dict, f"{kind}s[{place}]", file).get("name") == name:
                 return _sound(each.get(kind) or {}, f"{kind} {name!r}", file), file.absolute().parent
     return None, Path()
 
 
-def _sound(said: Said, what: str, file: Path) -> Said:
+def _sound(said: Any, what: str, file: Path) -> Said:
     """Return what is said without what is null or empty, or raise an InputError that names what is of a wrong type."""
-    said = {key: value for key, value in said.items() if value not in (None, "")}
+    said = {key: value for key, value in _typed(said, dict, what, file).items() if value not in (None, "")}
     for key, expected in _TYPES.items():
-        if not isinstance(said.get(key, expected()), expected):
-            given = type(said[key]).__name__  # and not the value, which may be a secret
-            raise InputError(f"{what}: {key}: expected {_NAMES[expected]}, got {given}", file=file)
-    return said
+        _typed(said.get(key, expected()), expected, f"{what}: {key}", file)
+    return {**said, "exec": _sound(said["exec"], f"{what}: exec", file)} if "exec" in said else said
+
+
+def _typed(value: Any, expected: type[T], what: str, file: str | Path) -> T:
+    """Return a value of the type that kubectl takes, or raise an InputError that names what is of another one."""
+    if not isinstance(value, expected):
+        given = type(value).__name__  # and not the value, which may be a secret
+        raise InputError(f"{what}: expected {_NAMES[expected]}, got {given}", file=file)
+    return value
 
 
 def _from(folder: Path, said: Said, *names: str) -> Said:
@@ -125,4 +133,5 @@ def _content(file: Path) -> Said:
         return {}
     if not isinstance(content, dict):
         raise InputError(f"expected a kubeconfig, got a {type(content).__name__}", file=file)
+    _typed(content.get("current-context") or "", str, "current-context", file)
     return content
