@@ -69,7 +69,8 @@ RESOURCES_LEAD = (
 REASONS_LEAD = (
     "A condition says what is the case, and its reason why. Events have reasons of these, too. Each name stands here "
     "once: the reason of a stage can also be `Suspended`, `Rejected`, `StageFailed` or `DeadlineExceeded`, and that of "
-    "PolicyReady `InvalidSpec`. Of a workflow that goes on, Succeeded can have the reason of a stage: "
+    "PolicyReady `InvalidSpec`. Of a workflow that goes on, the reason of Running and of Succeeded is what it does: "
+    "`Running`, `Held`, `Waiting` or `Suspended`. Succeeded has that of a stage instead where one does not get on: "
     f"{', '.join(f'`{reason}`' for reason in reasons.AMISS)}."
 )
 TRAINING_LEAD = (
