@@ -3,7 +3,7 @@
 from fermata.policy._jit import kernel
 from fermata.sim.engine import DECIDE, advance
 from fermata.training.fork import Fork
-from fermata.training.teacher import Base, FloatArray, Future, IntArray, Plan, act, add_costs, stayed_s, take, unfold
+from fermata.training.teacher import Base, FloatArray, Future, IntArray, Plan, act, add_costs, begin, stayed_s, unfold
 
 
 @kernel
@@ -16,13 +16,9 @@ def try_to_the_end(
             world = forks[picked].world
             if not unfold(forks[picked], future):
                 return False
-            decides = not take(world, picked, base)
-            while True:
-                if decides:
-                    act(world, base)
-                if advance(world) != DECIDE:
-                    break
-                decides = True
+            begin(world, picked, base)
+            while advance(world) == DECIDE:
+                act(world, base)
             left[picked] = world.clock[0].jobs
             totals_s[picked] = stayed_s(world, left[picked], future.world.board.pool[0].now_s)
     return True

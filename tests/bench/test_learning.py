@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import copy
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -34,14 +30,6 @@ DEVICES = [
 ]
 LABELS = 200_000
 UNITS = 30  # scenarios whose decisions are labelled
-_FIRST = """
-import sys
-from pathlib import Path
-from fermata.training.collect import Unit, label_unit
-from fermata.training.config import read_config
-
-label_unit(read_config("default"), Unit(0, 0), None, Path(sys.argv[1]))
-"""
 
 
 @pytest.fixture(autouse=True)
@@ -113,11 +101,3 @@ def test_labels(
 
     benchmark.pedantic(label, rounds=3, warmup_rounds=1)
     benchmark.extra_info |= {"scenarios": UNITS}
-
-
-@pytest.mark.slow
-def test_first_labels(benchmark: BenchmarkFixture, tmp_path: Path) -> None:
-    """Those of one scenario by a new process that has an empty cache: most of it is the compiler's."""
-    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "cache")}
-    command = [sys.executable, "-c", _FIRST, str(tmp_path)]
-    benchmark.pedantic(lambda: subprocess.run(command, check=True, env=environment), rounds=1)

@@ -111,13 +111,10 @@ def kernel(function: F) -> F:
 
 
 def routine(function: F) -> F:
-    """Like `part`, for what goes on for long, beside which a call costs nothing: its callers do not have its code.
-
-    Numba hands `forceinline` on to all that a kernel calls, unless that says otherwise.
-    """
+    """Like `kernel`, for what goes on for long, beside which a call costs nothing: its callers do not have its code."""
     if _numba is None:
         return function
-    compiled: F = _numba.njit(**_KERNEL, forceinline=False, no_cpython_wrapper=True)(function)
+    compiled: F = _numba.njit(**_KERNEL)(function)
     return compiled
 
 

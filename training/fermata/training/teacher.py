@@ -39,7 +39,6 @@ from fermata.sim.world import World
 from fermata.training.fork import Fork, splice
 from fermata.training.futures import Library, Moment
 
-_UNTRIED = -1  # instead of how many jobs have left under an action
 BETWEEN, TO_LABEL, AT_RANDOM = range(3)  # where a base episode stands: between decisions, or at one
 
 FloatArray = NDArray[np.float64]
@@ -97,7 +96,7 @@ def _bounded_action(board: Board, base: Base) -> tuple[int, int, int, float]:
     return kind, stage, cap, until_s
 
 
-@part
+@routine
 def act(world: World, base: Base) -> None:
     """Let the base policy decide until it waits or nothing is startable."""
     board = world.board
@@ -115,39 +114,32 @@ def unfold(fork: Fork, future: Future) -> bool:
 
 
 @routine
-def take(world: World, picked: int, base: Base) -> bool:
-    """Take the picked action, or what the base policy chooses if it is -1; tell whether it was a wait."""
+def begin(world: World, picked: int, base: Base) -> None:
+    """Take the picked action, and let the base policy decide what else begins now."""
     board = world.board
-    if picked >= 0:
-        kind, stage, cap, until_s = action_of(board, candidates(board, base.order), picked)
-    else:
-        kind, stage, cap, until_s = _bounded_action(board, base)
+    kind, stage, cap, until_s = action_of(board, candidates(board, base.order), picked)
     apply(world, kind, stage, cap, until_s)
-    return kind == WAIT
+    if kind != WAIT:
+        act(world, base)
 
 
 @routine
-def _until_empty(world: World, picked: int, base: Base) -> int:
-    """Take the picked action, if it is not -1, and follow the base until a job comes to an empty pool, or to the end.
-
-    What is done about that job is left undecided.
+def _until_empty(world: World, base: Base) -> int:
+    """Follow the base until a job comes to an empty pool, which is left undecided, or to the end.
 
     Returns:
         How many jobs have left: all that came before that one, or all.
     """
     board, clock = world.board, world.clock[0]
-    decides = picked < 0 or not take(world, picked, base)
-    while True:
-        if decides:
-            act(world, base)
-        came = clock.arrived
-        if advance(world) != DECIDE:
-            return clock.finished
+    came = clock.arrived
+    while advance(world) == DECIDE:
         alone = clock.arrived > came and clock.finished == clock.arrived - 1
         # Where all executors are busy an arrival is no decision: it may have come while others were there.
         if alone and board.jobs[clock.arrived - 1].arrival_s == board.pool[0].now_s:
             return clock.finished
-        decides = True
+        came = clock.arrived
+        act(world, base)
+    return clock.finished
 
 
 @kernel
@@ -161,7 +153,7 @@ def stayed_s(world: World, jobs: int, now_s: float) -> float:
 
 @kernel
 def _furthest_behind(left: IntArray, legal: int) -> int:
-    """Return the first action that is not tried yet, else that under which the fewest jobs have left, -1 if none is."""
+    """Return the action under which the fewest jobs have left, -1 if it is as many under all."""
     least, most = -1, -1
     for picked in range(len(left)):
         if (legal >> picked) & 1:
@@ -169,7 +161,7 @@ def _furthest_behind(left: IntArray, legal: int) -> int:
                 least = picked
             if most < 0 or left[picked] > left[most]:
                 most = picked
-    return least if left[least] < max(left[most], 0) else -1
+    return least if left[least] < left[most] else -1
 
 
 @inlined  # it has one caller, and both together compile sooner
@@ -191,16 +183,16 @@ def try_actions(
         left: [3] written where legal: how many jobs are in the sum.
     """
     now_s = future.world.board.pool[0].now_s
-    for i in range(len(left)):
-        left[i] = _UNTRIED
+    for picked in range(len(forks)):
+        if (legal >> picked) & 1:
+            if not unfold(forks[picked], future):
+                return False
+            begin(forks[picked].world, picked, base)
+            left[picked] = _until_empty(forks[picked].world, base)
     behind = _furthest_behind(left, legal)
     while behind >= 0:
-        picked = -1
-        if left[behind] == _UNTRIED:
-            if not unfold(forks[behind], future):
-                return False
-            picked = behind
-        left[behind] = _until_empty(forks[behind].world, picked, base)
+        act(forks[behind].world, base)
+        left[behind] = _until_empty(forks[behind].world, base)
         behind = _furthest_behind(left, legal)
     for picked in range(len(forks)):
         if (legal >> picked) & 1:
@@ -222,6 +214,18 @@ def look(world: World, order: Rule, x: NDArray[np.float64]) -> int:
     if board.pool[0].free < len(board.executors) or not math.isinf(choice.wake_s):
         legal |= 1 << WAIT_FOR_EVENT
     return legal
+
+
+@kernel
+def _take(world: World, picked: int, base: Base) -> bool:
+    """Take the picked action, or what the base policy chooses if it is -1; tell whether it was a wait."""
+    board = world.board
+    if picked >= 0:
+        kind, stage, cap, until_s = action_of(board, candidates(board, base.order), picked)
+    else:
+        kind, stage, cap, until_s = _bounded_action(board, base)
+    apply(world, kind, stage, cap, until_s)
+    return kind == WAIT
 
 
 @part
@@ -293,7 +297,7 @@ def go_on(
                     return TO_LABEL, legal
             if stand != AT_RANDOM and rng.random() < plan.explore:
                 return AT_RANDOM, legal
-            waits = take(world, picked if stand == AT_RANDOM else -1, behaviour)
+            waits = _take(world, picked if stand == AT_RANDOM else -1, behaviour)
             stand = BETWEEN
             if waits:
                 break
