@@ -21,6 +21,7 @@ from fermata.policy.errors import InputError, ModelError
 from fermata.policy.model_file import load_model
 from fermata.training.files import CONFIG_FILE, write_note
 from fermata.training.graph.config import read_any
+from fermata.training.search_run import STATE_FILE
 from fermata.training.spark import train as trainer
 from fermata.training.spark.config import AllocationConfig
 from fermata.training.spark.episodes import first_seed, judged_cases, log_ratios, training_cases
@@ -87,7 +88,7 @@ def test_a_run_that_goes_on_logs_each_step_once(finished: Path, tmp_path: Path) 
 def test_a_damaged_state_is_named(finished: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     shutil.copytree(finished, run)
-    state = run / "search.npz"
+    state = run / STATE_FILE
     whole = dict(np.load(state))
     state.write_bytes(state.read_bytes()[:500])
     with pytest.raises(InputError, match=f"^{state}: is damaged; delete it and train again$"):
